@@ -222,6 +222,16 @@ def test_early_stopping_holds_rows_of_partial_fit_out_too(rows):
     assert (model.n_epochs_, model.n_samples_seen_) == (1, 540)
 
 
+def test_early_stopping_says_where_it_holds_out_rows_that_a_warm_start_has_learned(rows, recwarn):
+    X, Y = rows
+    model = small(max_epochs=1, warm_start=True, early_stopping=True).fit(X[:500], Y[:500])
+    model.fit(X[:500], Y[:500])
+    model.fit(*rows, eval_set=(X[:50], Y[:50]))
+    assert not [each for each in recwarn if "early_stopping" in str(each.message)]
+    with pytest.warns(UserWarning, match=r"some of the rows held out were learned before, .*; pass eval_set="):
+        model.fit(*rows)
+
+
 def test_early_stopping_without_eval_set_holds_rows_out(rows):
     model = small(early_stopping=True, validation_fraction=0.25, max_epochs=3).fit(*rows, sample_weight=np.ones(600))
     assert model.history_[-1]["rows"] == 3 * 450

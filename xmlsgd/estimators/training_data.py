@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +96,9 @@ def read_training_data(
     )
     if given.early_stopping and held_out is None:
         data = _with_validation(data, given.validation_fraction, seed)
+        if earlier is not None and anew and data.n_rows != earlier.n_samples_seen:  # else these were held out before
+            text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
+            warnings.warn(f"{text}; pass eval_set=(X, y) of other rows", UserWarning, stacklevel=3)
     if label_texts is None:
         return data
     label_rows = read_label_rows(label_texts, feature_names, labels.classes, rows, features)
