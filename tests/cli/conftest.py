@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import signal
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +22,29 @@ GOOD_TEXT = "open,read\tread a file\nclose\tclose a file\nopen\tread the file\nc
 def compiling_untold(monkeypatch):
     """Suppress the message about compiling: whether it comes depends on the kernel cache."""
     monkeypatch.setattr("xmlsgd.data.files.compiled.tell_of_compiling", lambda module: None)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Draw no learning curve and compile nothing ahead of a run, which take half the time of a small one.
+
+    The models below are trained with both, before this.
+    """
+    monkeypatch.setattr("xmlsgd.training.plots.plot_learning_curve", lambda records, path, title: path.touch())
+    for command in ("train", "tune", "simulate"):
+        monkeypatch.setattr(f"xmlsgd.cli.commands.{command}.compile_kernels", lambda *_: None)
+
+
+@pytest.fixture
+def give(monkeypatch, capsys):
+    """Return a function that runs a command line with bytes as standard input: its exit code, stdout and stderr."""
+
+    def run(content, *words):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+        code = main([str(word) for word in words])
+        return code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shared.command_line import N_TEST, QUICK, TEST_ROWS, TEST_TEXT, in_a_process, run
+from shared.command_line import N_TEST, QUICK, TEST_ROWS, TEST_TEXT, run
 from xmlsgd.cli import main
 from xmlsgd.estimators import XMLClassifier
 
@@ -36,23 +36,13 @@ def test_predictions_equal_those_of_the_estimator(models, tmp_path):
     assert (tmp_path / "p.txt").read_text().splitlines() == expected
 
 
-def test_text_without_labels_goes_from_stdin_to_stdout(models):
-    texts = "read a json file\n\nopen a socket\n"
-    result = in_a_process("predict", models / "text", "-", "-k", "1", "--threads", "1", stdin=texts)
-    assert result.returncode == 0, result.stderr
-    names = [line.rpartition(":")[0] for line in result.stdout.splitlines()]
-    assert len(names) == 3
-    assert set(names) <= set(XMLClassifier.load(models / "text").classes_)
-    assert result.stderr == ""
-
-
-def test_rows_of_numbers_for_a_model_of_texts_are_warned_of(models, tmp_path, capsys):
+def test_rows_of_numbers_for_a_model_of_texts_are_warned_of(models, capsys, give):
     warning = "rows of numbers, but the model was trained on text, and feature j is its word j; pass texts"
     run("predict", models / "text", TEST_ROWS)
     assert f"{TEST_ROWS}: {warning}" in capsys.readouterr().err
-    result = in_a_process("predict", models / "text", "-", "--threads", "1", stdin="1 3:0.5\n")
-    assert (result.returncode, result.stdout.count("\n")) == (0, 1)
-    assert f"stdin: {warning}" in result.stderr
+    code, out, err = give(b"1 3:0.5\n", "predict", models / "text", "-")
+    assert (code, out.count("\n")) == (0, 1)
+    assert f"stdin: {warning}" in err
 
 
 def test_predict_reads_rows_converted_with_the_words_of_the_model(models, tmp_path, capsys):
@@ -63,10 +53,10 @@ def test_predict_reads_rows_converted_with_the_words_of_the_model(models, tmp_pa
     assert capsys.readouterr().err == ""
 
 
-def test_a_huge_k_means_all_labels_and_huge_threads_all_processors(models, tmp_path):
+def test_a_huge_k_means_all_labels_and_huge_threads_all_processors(models, tmp_path, capsys):
     words = ["predict", models / "rows", TEST_ROWS, "--k", str(10**30), "--threads", str(10**6), "--quiet"]
-    result = in_a_process(*words, "--out", tmp_path / "p.txt")
-    assert (result.returncode, result.stderr) == (0, "")
+    run(*words, "--out", tmp_path / "p.txt")
+    assert capsys.readouterr().err == ""
     n_labels = len(XMLClassifier.load(models / "rows").classes_)
     assert {line.count(":") for line in (tmp_path / "p.txt").read_text().splitlines()} == {n_labels}
 

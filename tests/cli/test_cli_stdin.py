@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from shared.paths import ROOT
 from xmlsgd.cli import main
-
-
-@pytest.fixture
-def give(monkeypatch, capsys):
-    """Return a function that runs a command line with bytes as standard input: its exit code, stdout and stderr."""
-
-    def run(content, *words):
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
-        code = main([str(word) for word in words])
-        return code, *capsys.readouterr()
-
-    return run
-
 
 ROWS = b"# rows\n4 1378 643\n0,1 0:1 2:0.5\n\n 7:1\n\n"
 TEXTS = b"\xef\xbb\xbfread a json file\n\n  \nopen a socket\n\n\n"
