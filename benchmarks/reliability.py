@@ -46,10 +46,10 @@ from .written_kinds import ERRORS, FAULTS, KINDS, REFUSALS, Kind, written
 CUT = "cut short"  # the time was over
 
 
-def damage(kind: Kind, place: Path, until: float) -> Counter[str]:
+def damage(kind: Kind, place: Path, seconds: float) -> Counter[str]:
     """Flip each byte and cut each length of all files."""
     path, found = place / "kept", Counter[str]()
-    expected = written(kind, path, 0)
+    expected, until = written(kind, path, 0), time.monotonic() + seconds
     for file in sorted(path.iterdir()):
         good = file.read_bytes()
         damaged = (good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :] for at in range(len(good)))
@@ -68,12 +68,13 @@ def damage(kind: Kind, place: Path, until: float) -> Counter[str]:
     return found
 
 
-def faults(kind: Kind, place: Path, until: float) -> Counter[str]:
+def faults(kind: Kind, place: Path, seconds: float) -> Counter[str]:
     """Let every call of the system fail, of writing over an earlier folder and of reading it."""
     found, path, injected, also = Counter[str](), place / "kept", Faults(), kind.also()
     later, earlier = (written(kind, path, version) for version in (1, 0))
     kept, names = Path(tempfile.mkdtemp(dir=place.parent), "kept"), sorted(os.listdir(place))
     shutil.copytree(path, kept)
+    until = time.monotonic() + seconds
     for writes, action in ((True, lambda: kind.write(path, 1)), (False, lambda: kind.identify(path))):
         for error in (*ERRORS, 0):
             for n in itertools.count():
@@ -118,13 +119,14 @@ def without_names(text: str, place: Path) -> str:
     return re.sub(r"\.[0-9a-f]{8}\.partial", "", text.replace(str(place), ""))
 
 
-def full_disk(kind: Kind, place: Path, until: float) -> Counter[str]:
+def full_disk(kind: Kind, place: Path, seconds: float) -> Counter[str]:
     """Write over an earlier folder where no file may have more than so many bytes."""
     found, path, also = Counter[str](), place / "kept", kind.also()
     later, earlier = (written(kind, path, version) for version in (1, 0))
     largest = max(file.stat().st_size for file in path.iterdir())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    until = time.monotonic() + seconds
     for size in range(0, largest + 64, max(16, largest // 256)):
         if time.monotonic() > until:
             found[CUT] = 1
@@ -187,7 +189,7 @@ def campaign(seconds: float, seed: int, with_kills: bool = True, no_faults: str 
         for i, (name, kind, tried) in enumerate(parts):
             now = time.monotonic()
             place = Path(tempfile.mkdtemp(dir=folder))
-            found = tried(kind, place, now + (end - now) / (len(parts) - i))
+            found = tried(kind, place, max((end - now) / (len(parts) - i), 1.0))
             results[f"{name}: {tried.__name__.replace('_', ' ')}"] = dict(found)
         if with_kills:
             place = Path(folder, "kills")
