@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import shutil
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_csv_quotes_names_and_keeps_a_line_for_a_row_without_labels(models, tmp_
     assert (tmp_path / "p.csv").read_text().splitlines()[1:] == ["0,,,,", "1,,,,"]
 
 
-def test_tabs_and_line_ends_in_names_do_not_end_an_entry_of_text(tmp_path, capsys):
+def test_tabs_and_line_ends_in_names_end_no_entry(tmp_path, capsys):
     names = [["red\tapple"], ["two\nlines\r"]]
     model = XMLClassifier((4,), max_epochs=1, n_jobs=1).fit(["read a file", "close it"] * 20, names * 20)
     model.save(tmp_path / "m")
@@ -111,6 +112,9 @@ def test_tabs_and_line_ends_in_names_do_not_end_an_entry_of_text(tmp_path, capsy
     run("predict", tmp_path / "m", tmp_path / "t.txt", "--quiet")
     (line,) = capsys.readouterr().out.splitlines()
     assert {entry.rpartition(":")[0] for entry in line.split("\t")} == {r"red\tapple", r"two\nlines\r"}
+    run("predict", tmp_path / "m", tmp_path / "t.txt", "--quiet", "--output-format", "csv")
+    _, row = csv.reader(io.StringIO(capsys.readouterr().out, newline=""))
+    assert {row[1], row[3]} == {"red\tapple", "two\nlines\r"}
 
 
 def test_thresholds_of_the_model_are_known_by_name(models, capsys):

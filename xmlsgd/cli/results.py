@@ -147,5 +147,5 @@ def csv_header(k: int, value: str) -> str:
 def csv_line(cells: Sequence[Any]) -> str:
     """Return cells as a line of CSV, quoted where they need it."""
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="").writerow(cells)
-    return stream.getvalue()
+    csv.writer(stream, lineterminator="\r\n").writerow(cells)  # before Python 3.13, only its characters are quoted
+    return stream.getvalue().removesuffix("\r\n")
