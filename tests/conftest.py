@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 from shared.paths import SHARED_DATA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +25,12 @@ def real_data() -> Callable[[str], Path]:
         return path
 
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """Let nobody wait for the disk: no test is about what a machine keeps that loses its power."""
+    fsync = os.fsync
+    os.fsync = lambda descriptor: None
+    yield
+    os.fsync = fsync

@@ -56,13 +56,14 @@ def assert_same_answers(found, labels, scores):
 
 
 @pytest.mark.parametrize("change", [lambda model: model, with_trees], ids=["regression", "trees"])
-def test_it_gives_the_labels_and_scores_of_the_package_on_the_test_rows(change, reader, of_texts, tmp_path):
+def test_it_gives_the_labels_and_scores_of_the_package_on_test_rows(change, reader, of_texts, tmp_path):
     change(of_texts).save(tmp_path / "m", compact=True)
     package, own = XMLClassifier.load(tmp_path / "m"), reader.Model(tmp_path / "m")
-    rows = reader.rows_of(tmp_path / "m", TEST.texts)
+    texts = TEST.texts[:80]
+    rows = reader.rows_of(tmp_path / "m", texts)
     assert own.names() == package.classes_.tolist()
     for k in (5, 100):
-        assert_same_answers([own.top_k(*row, k) for row in rows], *package.predict_topk(TEST.texts, k))
+        assert_same_answers([own.top_k(*row, k) for row in rows], *package.predict_topk(texts, k))
 
 
 @pytest.mark.parametrize(

@@ -344,7 +344,7 @@ def test_a_hinge_has_no_probabilities(rows):
 
 
 @parametrize_with_checks(
-    [XMLEnsemble(XMLClassifier((16,), max_epochs=30), 1)], expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL
+    [XMLEnsemble(XMLClassifier((32,), max_epochs=8), 1)], expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL
 )
 def test_the_ensemble_keeps_the_rules_of_scikit_learn(estimator, check):
     check(estimator)

@@ -85,8 +85,6 @@ def test_a_model_of_several_workers_goes_on_learning(data):
     model.fit(data.X, data.Y)
     assert model.n_epochs_ == 4
     assert model.score(data.X, data.Y) >= first
-    model.partial_fit(data.X, data.Y)
-    assert model.n_epochs_ == 5
 
 
 def test_devices_may_change_from_call_to_call_and_copies_go_on_alike(data):

@@ -22,7 +22,9 @@ def rows():
     return sp.csr_matrix(X.astype(np.float32)), sp.csr_matrix(Y)
 
 
-@parametrize_with_checks([XMLClassifier()], expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL)
+@parametrize_with_checks(
+    [XMLClassifier((32,), max_epochs=8)], expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL
+)
 def test_the_classifier_keeps_the_rules_of_scikit_learn(estimator, check):
     check(estimator)
 
