@@ -15,10 +15,11 @@ import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.cooccurrence import Cooccurrence
+from xmlsgd.candidates.fitting import training_candidates
 from xmlsgd.candidates.held_out_pairs import label_frequencies
 from xmlsgd.candidates.knn import KNNIndex
 from xmlsgd.candidates.linear import LinearClassifiers
-from xmlsgd.candidates.model import n_voted, training_candidates, with_more
+from xmlsgd.candidates.model import n_voted, with_more
 from xmlsgd.candidates.stacking import LogisticStacking, meta_features
 from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.cli.kernels import compile_kernels

@@ -22,6 +22,7 @@ WORD = re.compile(r"[^\W_]{2,}")
 UNIT = np.float32(1 / 32767)  # of int16 values
 NEIGHBORS, MOST_POSTINGS, MORE_LABELS, SHRINKAGE = 64, 4096, 16, np.float32(2)
 LEAST_VOTE, LEAST_COOCCURRENCE = np.float32(1e-2), np.float32(1e-5)
+SCORED = 40  # candidates that get margins, at least
 
 
 class Model:
@@ -57,6 +58,9 @@ class Model:
         labels, votes = self.votes(features, scaled)
         labels, shares = self.cooccurrence(features, scaled, labels)
         votes = np.pad(votes, (0, len(labels) - len(votes)))
+        without = stacked(logits[labels], votes, np.zeros_like(votes), shares)
+        best = np.argsort(-without, kind="stable")[: max(SCORED, (self.n_voted + MORE_LABELS) // 2, 2 * k)]
+        labels, votes, shares = labels[best], votes[best], shares[best]
         inputs = logits[labels], votes, self.margins(features, unit(values), labels), shares
         scores = stacked(*inputs)
         if about["trees"]:
@@ -76,9 +80,15 @@ class Model:
             z = a[f"b{i}"] + a[f"W{i}_scales"] * (a[f"W{i}_int8"] @ np.maximum(z, 0))
         return z
 
+    @property
+    def n_voted(self) -> int:
+        """Return how many candidates the nearest rows propose."""
+        size: int = self.about["candidates"]["size"]
+        return min(size, max(64, size // 2))
+
     def votes(self, features: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the labels with the most votes of the nearest training rows, and the share of the votes of each."""
-        c, size = self.c, self.about["candidates"]["size"]
+        c = self.c
         order = np.argsort(np.diff(c["postings_indptr"])[features], kind="stable")  # the shortest lists
         places, n_each = entries(c["postings_indptr"], features[order])
         n_read = int(n_each[np.cumsum(n_each) <= MOST_POSTINGS].sum())
@@ -87,7 +97,7 @@ class Model:
         powers = c["weight"][rows] * cosines * cosines
         places, n_each = entries(c["labels_indptr"], rows)
         labels, shares = sums(c["labels_indices"][places], np.repeat(powers, n_each))
-        return largest(labels, shares / (total_of(powers) or 1), min(size, max(64, size // 2)))
+        return largest(labels, shares / (total_of(powers) or 1), self.n_voted)
 
     def cooccurrence(self, features: np.ndarray, values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return labels and others, which occur most with the features of the row, and the mean share of each."""

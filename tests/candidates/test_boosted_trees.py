@@ -13,10 +13,10 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
-from shared.candidates import DEVICE, with_trees
+from shared.candidates import DEVICE, ones, with_trees
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates import fit_candidates
 from xmlsgd.candidates.boosted_trees import N_META_FEATURES, BoostedTrees, complete_trees
+from xmlsgd.candidates.fitting import CandidateRows, fit_stacked, fit_unstacked
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, fit_trees
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR, Dataset
@@ -258,7 +258,9 @@ def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
     def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
         return np.zeros(labels.shape, np.float32)
 
-    assert fit_candidates(Dataset(data.X, Y), None, held_out, 4, logits, DEVICE)[0].stacking.trees is None
+    rows = CandidateRows(Dataset(data.X, Y), ones(200), held_out, 4)
+    model, _ = fit_stacked(fit_unstacked(rows, DEVICE), logits, DEVICE)
+    assert model.stacking.trees is None
 
 
 def test_stacking_without_a_false_candidate_has_no_trees_and_passes_all():

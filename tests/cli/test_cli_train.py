@@ -18,6 +18,7 @@ from xmlsgd import load_model
 from xmlsgd.cli import main
 from xmlsgd.cli.input_warnings import warn_of_workers
 from xmlsgd.estimators import XMLClassifier, fitting
+from xmlsgd.estimators.candidate_training import CandidateTraining
 from xmlsgd.estimators.defaults import auto_batch_size
 from xmlsgd.training import progress_bar as progress
 from xmlsgd.training import trackers
@@ -51,13 +52,13 @@ def test_the_model_folder_has_history_report_and_curve(models, form):
 
 
 def test_training_time_includes_candidates_and_the_curve_says_it_does_not_show_them(tmp_path, capsys, monkeypatch):
-    late, learn = [], fitting.learn_candidates
+    late, learn = [], CandidateTraining.finish
 
     def slow(*given):
         late.append(100)
         return learn(*given)
 
-    monkeypatch.setattr(fitting, "learn_candidates", slow)
+    monkeypatch.setattr(CandidateTraining, "finish", slow)
     monkeypatch.setattr(fitting, "time", SimpleNamespace(perf_counter=lambda: time.perf_counter() + sum(late)))
     words = ("--candidates", "8", "--out", tmp_path / "m", "--json", tmp_path / "r.json")
     run("train", ROWS, "--test", TEST_ROWS, *QUICK, "--epochs", "1", *words)

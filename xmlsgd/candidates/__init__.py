@@ -3,4 +3,3 @@
 from .held_out_pairs import HeldOutScores as HeldOutScores
 from .knn import check_sound as check_sound
 from .model import CandidateModel as CandidateModel
-from .model import fit_candidates as fit_candidates

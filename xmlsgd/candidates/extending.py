@@ -23,7 +23,7 @@ def extended(
     """Return a model that has also learned these rows, which may have more features and labels.
 
     weight : float32 (n,), sample weights, None for ones. n_label_rows : how many of the rows, the last ones, are label
-    rows. k-NN index and co-occurrence are what `fit_candidates` would have counted, but for labels that are not among
+    rows. k-NN index and co-occurrence are what `fit` would have counted, but for labels that are not among
     the most frequent of a feature. Linear classifiers of labels that the rows have, or are offered, move by these rows
     alone; their calibration follows the frequencies. Stacking stays.
     """

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ..data.csr import CSR, Dataset
+from ..data.csr import CSR
 from ..devices.cpu import CPU
 from .boosted_trees import NO_TREES
 from .compact import CompactLinearClassifiers
 from .cooccurrence import N_MORE, Cooccurrence
-from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, label_frequencies, label_rows_help
-from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex, row_votes
+from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex
 from .linear import LinearClassifiers
-from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Calibration, Inputs, LogisticStacking, Stacking
-from .weighting import idf_weights, unit_rows
+from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Inputs, Stacking
+from .weighting import unit_rows
 
-BLOCK = 1 << 16  # rows whose votes are held in memory together
 # Candidates of the neighbors that prediction looks at, at least, and otherwise half of those that training used as
 # negatives: the rest rarely ranks first.
 VOTED = 64
@@ -87,103 +85,6 @@ def n_kept(size: int, k: int) -> int:
     return min(proposed, max(KEPT, proposed // 2, 2 * k))
 
 
-def fit_candidates(
-    dataset: Dataset,
-    weight: np.ndarray | None,
-    held_out: np.ndarray,
-    size: int,
-    logits: Logits,
-    device: CPU,
-    *,
-    thorough: bool = False,
-    grouped: bool = False,
-    n_label_rows: int = 0,
-) -> tuple[CandidateModel, HeldOutScores | None]:
-    """Train a candidate model of `size` candidate labels a row; weight : float32 (n,), sample weights, None for ones.
-
-    With `thorough`, linear classifiers are trained again on all rows after stacking: it holds out many. Also return the
-    scores of the held-out rows by models that have not learned from them, None where nothing was stacked. With
-    `grouped`, held-out rows do not vote for each other either: the rows of their group are alike.
-
-    n_label_rows : how many of the rows, the last ones, are made of label texts, each of one label. Those of labels that
-    other rows have are left out where linear classifiers tell the candidates of held-out rows worse apart with them.
-    """
-    X, Y = dataset.X, dataset.Y
-    weight = np.ones(X.n_rows, np.float32) if weight is None else weight
-    n_rows = X.n_rows - n_label_rows
-    scale = idf_weights(X.span(0, n_rows))
-    learned = weight.copy()
-    learned[held_out] = 0
-    seen = np.bincount(Y.row_entries(np.flatnonzero(weight[:n_rows])), minlength=Y.n_cols) > 0
-    of_seen = n_rows + np.flatnonzero(seen[Y.indices[Y.indptr[n_rows] :]])
-    with device.start():
-        rows = unit_rows(X, scale, device)
-        votes = row_votes(weight, n_label_rows)
-        knn = KNNIndex.build(rows, Y, votes * (learned > 0) if grouped else votes)
-        cooccurrence = Cooccurrence.count(X, Y, learned, device)
-        candidates, asked = training_candidates(knn, rows, held_out, size, device)
-        candidates, _ = cooccurrence.candidates(rows, candidates, device)
-        scaled, rows = rows.take(held_out), unit_rows(X, None, device)
-        labels, shares = cooccurrence.candidates(scaled, asked.labels, device)
-        if decides := len(of_seen) > 0 and len(held_out) > 0:  # before the others, so that memory holds one of them
-            learned[of_seen] = 0
-            without = LinearClassifiers.fit(rows, Y, learned, candidates, device)
-            margins_without = without.margins(rows.take(held_out), labels, device)
-            del without
-            learned[of_seen] = weight[of_seen]
-        linear = LinearClassifiers.fit(rows, Y, learned, candidates, device)
-    stacking, found = Stacking(LogisticStacking(), Calibration(), None), None
-    if len(held_out):
-        with device.start():
-            margins = linear.margins(rows.take(held_out), labels, device)
-        scores = logits(X.take(held_out), labels), with_more(asked.shares), margins, shares
-        train_frequency, full_frequency = label_frequencies(Y, learned, weight)
-        pairs = HeldOutPairs(labels, scores, Y.take(held_out).has(labels), train_frequency)
-        if decides and not label_rows_help(pairs, margins_without):
-            kept = np.setdiff1d(np.arange(X.n_rows), of_seen)
-            del linear, knn, cooccurrence
-            given, n_kept = Dataset(X.take(kept), Y.take(kept)), n_label_rows - len(of_seen)
-            return fit_candidates(
-                given, weight[kept], held_out, size, logits, device,
-                thorough=thorough, grouped=grouped, n_label_rows=n_kept,
-            )  # fmt: skip
-        with device.start():
-            stacking, found = fit_stacking(pairs, full_frequency, device)
-            if thorough:
-                del linear  # frees its memory before the new classifiers need as much
-                linear = LinearClassifiers.fit(rows, Y, weight, candidates, device)
-        linear = linear.calibrate(*stacking.calibration.factors(full_frequency))
-    with device.start():
-        cooccurrence = Cooccurrence.count(X, Y, weight, device)
-    knn = replace(knn, weight=votes)
-    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size), found
-
-
 def with_more(votes: np.ndarray) -> np.ndarray:
     """Return shares of votes, float32 (n, m), with those of `N_MORE` candidates more, which have none."""
     return np.pad(votes, ((0, 0), (0, N_MORE)))
-
-
-class HeldOutVotes(NamedTuple):
-    """Candidate labels of the held-out rows, int32, and their shares of the votes, float32 (n, m)."""
-
-    labels: np.ndarray
-    shares: np.ndarray
-
-
-def training_candidates(
-    knn: KNNIndex, rows: CSR, held_out: np.ndarray, size: int, device: CPU
-) -> tuple[np.ndarray, HeldOutVotes]:
-    """Return the candidate labels of every training row, int32 (n, size), and those that are scored of held-out rows.
-
-    No row votes for itself. rows : of norm 1, in the order of the index. The device is started.
-    """
-    candidates, shares = np.empty((rows.n_rows, size), np.int32), np.empty((len(held_out), size), np.float32)
-    for first in range(0, rows.n_rows, BLOCK):
-        last = min(first + BLOCK, rows.n_rows)
-        candidates[first:last], found = knn.votes(rows.span(first, last), size, device, own=first)
-        held = slice(*np.searchsorted(held_out, (first, last)))
-        shares[held] = found[held_out[held] - first]
-    most = np.argsort(-shares, axis=1)[:, : n_voted(size)]
-    labels, shares = (np.take_along_axis(each, most, axis=1) for each in (candidates[held_out], shares))
-    return candidates, HeldOutVotes(labels, shares)

@@ -101,7 +101,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         Of the matrix products; "auto" for the faster one of this processor.
     n_jobs : int or None
         Threads of all workers; None for as many as the work can feed, -1 for all cores. With one, a seed gives the
-        same bits.
+        same bits. Unless it leaves cores free, candidates are learned on as many more while one worker trains.
     warm_start : bool
         Begin `fit` with the parameters of the last one: more epochs over the same rows, and others if there are any;
         fewer rows are refused (`partial_fit` learns from new ones). Pass earlier rows first and in their order, so that
@@ -168,7 +168,7 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     params_ = learned("float_params", "Parameters, float32 and flat (`Network.layout`).")
     candidates_ = learned("candidates", "The k-NN index, linear classifiers and stacking; None for the network alone.")
-    candidates_seconds_ = learned("candidates_seconds", "What learning the candidates took.")
+    candidates_seconds_ = learned("candidates_seconds", "What learning the candidates took after the network.")
     device_ = learned("device", "The device that predicts.")
     precision_ = learned("precision", "The precision of its products.")
     history_ = learned("history", "One record an epoch.")

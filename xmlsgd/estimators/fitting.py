@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,27 +25,27 @@ from ..training.rollback import LastGoodModel
 from ..training.runs import Run, add_hint, raise_with, run_of
 from .fitted import FittedModel, OptimizerState
 from .held_out import rows_to_hold_out, weight_without, with_calibration_of, with_thresholds
-from .inference import Measure, Scorer
+from .inference import Measure
 from .parameters import random_state_of
 from .placement import algorithm_of, executor_of, make_device, names_of_excluded, precision_of, select_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
     from sklearn.base import BaseEstimator
 
-    from ..candidates import CandidateModel, HeldOutScores
     from ..data.csr import CSR
     from ..devices.base import Device
     from ..nn.optimizers import Optimizer
+    from .candidate_training import CandidateTraining
     from .plan import TrainingPlan
     from .training_data import TrainingData
 
     Keep = Callable[[FittedModel], None]
 
 LARGE_WEIGHT = 100.0  # of a row, which may be why a run diverges
-COMPARED_ROWS, WORSE = 256, 1.1  # held-out rows that show whether candidates rank worse, and by which factor
 
 
 def check_callbacks(callbacks: Any) -> None:
@@ -94,24 +95,25 @@ def train_model(
         return _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=data.n_rows)
 
     learned = replace(data, weight=weight)
-    run = _train(
-        plan, learned, device, start, seed, lambda run: keep(fitted_by(run)), plan.schedule, callbacks, checkpoint
-    )
-    if run.diverged and checkpoint:
-        checkpoint.done()  # the same call would diverge again
-    if run.diverged and not run.records:
-        raise DivergenceError(divergence_advice(plan, weight, start.epochs + 1))
-    fitted = fitted_by(run)
-    try:
-        stacked = None
-        if plan.n_candidates:
-            started = time.perf_counter()
-            candidates, stacked = learn_candidates(plan, data, device, held_out, run.params)
-            fitted = replace(fitted, candidates=candidates, candidates_seconds=time.perf_counter() - started)
-        fitted = with_thresholds(fitted, data, held_out, device, stacked)
-    except BaseException as error:  # noqa: BLE001  the network alone is a model, too
-        keep(fitted)
-        raise_with(error, run)
+    with _candidates_of(plan, data, held_out) as candidates:
+        run = _train(
+            plan, learned, device, start, seed, lambda run: keep(fitted_by(run)), plan.schedule, callbacks, checkpoint
+        )
+        if run.diverged and checkpoint:
+            checkpoint.done()  # the same call would diverge again
+        if run.diverged and not run.records:
+            raise DivergenceError(divergence_advice(plan, weight, start.epochs + 1))
+        fitted = fitted_by(run)
+        try:
+            stacked = None
+            if candidates:
+                started = time.perf_counter()
+                found, stacked = candidates.finish(device, run.params)
+                fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
+            fitted = with_thresholds(fitted, data, held_out, device, stacked)
+        except BaseException as error:  # noqa: BLE001  the network alone is a model, too
+            keep(fitted)
+            raise_with(error, run)
     if checkpoint:
         checkpoint.done()
     if run.diverged:
@@ -159,45 +161,15 @@ def train_more(
     return fitted_by(run)
 
 
-def learn_candidates(
-    plan: TrainingPlan, data: TrainingData, device: Device, held_out: NDArray[np.intp], params: NDArray[np.float32]
-) -> tuple[CandidateModel, HeldOutScores | None]:
-    """Return the k-NN index, linear classifiers and stacking beside a network, and the scores of the held-out rows."""
-    from ..candidates import fit_candidates  # here, so that an estimator can be made without loading Numba
-    from ..devices.cpu import cpu_of
-    from .inference.candidates import CandidateScorer, pair_scores
+def _candidates_of(
+    plan: TrainingPlan, data: TrainingData, held_out: NDArray[np.intp]
+) -> AbstractContextManager[CandidateTraining | None]:
+    """Return what learns the candidates of a run, if it has any."""
+    if not plan.n_candidates:
+        return nullcontext()
+    from .candidate_training import CandidateTraining  # here, so that an estimator can be made without loading Numba
 
-    cpu, alone = cpu_of(device, plan.n_threads), Scorer(plan.network, params, device)
-    found, scores = fit_candidates(
-        data.dataset,
-        data.weight,
-        held_out,
-        plan.n_candidates,
-        pair_scores(alone, cpu),
-        cpu,
-        thorough=plan.stacking == "thorough",
-        grouped=data.groups is not None,
-        n_label_rows=data.n_label_rows,
-    )
-    _warn_of_useless(alone, CandidateScorer(plan.network, params, device, found, cpu), data, held_out[:COMPARED_ROWS])
-    return found, scores
-
-
-def _warn_of_useless(alone: Scorer, stacked: Scorer, data: TrainingData, held_out: NDArray[np.intp]) -> None:
-    """Warn where the network alone ranks a tenth more true labels of these rows among the best five."""
-    from ..metrics import precision_at_k
-
-    X, Y = data.dataset.X.take(held_out), data.dataset.Y.take(held_out)
-    k = min(5, Y.n_cols)
-    if not len(held_out):
-        return
-    without, found = (precision_at_k(Y, scorer.top_k(X, k)[0], k)[-1] for scorer in (alone, stacked))
-    if without > WORSE * found:
-        warnings.warn(
-            f"candidates: P@{k} of {len(held_out)} held-out rows is {100 * found:.1f} % with candidates and "
-            f"{100 * without:.1f} % by the network alone; nearest rows say little here: pass candidates=0",
-            stacklevel=4,
-        )
+    return CandidateTraining(plan, data, held_out)
 
 
 def divergence_advice(plan: TrainingPlan, weight: NDArray[np.float32] | None, epoch: int) -> str:

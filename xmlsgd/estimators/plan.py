@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..algorithms.base import Algorithm
+from ..data.cores import usable_threads
 from ..data.held_out import HELD_OUT_THOROUGH, HeldOutSize
 from ..errors import DataError
 from ..nn.network import Network
@@ -41,7 +42,8 @@ class Decision:
 class TrainingPlan:
     """How a run goes; `str` of it is a table of decisions, their values and reasons.
 
-    n_candidates : labels per row, 0 for the network alone. held_out : how many rows are held out. algorithm : as given,
+    n_candidates : labels per row, 0 for the network alone. concurrent_candidates : whether they are learned while the
+    network is trained. held_out : how many rows are held out. algorithm : as given,
     "auto" until the speeds of several workers are measured. precision : as given where not all workers are CPUs.
     """
 
@@ -52,6 +54,7 @@ class TrainingPlan:
     batch_size: int
     sampler: Sampler
     n_candidates: int
+    concurrent_candidates: bool
     stacking: str
     held_out: HeldOutSize
     algorithm: str | Algorithm
@@ -146,6 +149,11 @@ def make_plan(
     workers = tuple(workers_of(given.devices, n_threads))
     decided("n_jobs", n_threads, GIVEN if given.n_jobs is not None else "as many threads as a step can feed")
     decided("devices", given.devices, GIVEN)
+    concurrent = n_candidates > 0 and not several and _uses_all_cores(given.n_jobs, n_threads)
+    if n_candidates:
+        beside = "while the network is trained, on as many threads"
+        after = "several workers train the network" if several else "n_jobs leaves cores free"
+        decided("concurrent_candidates", concurrent, beside if concurrent else after)
     rounding, why = _rounding(given, n_labels, network.loss, optimizer, workers)
     network = replace(network, gradient_rounding=decided("gradient_rounding", rounding, why))
     precision = given.precision
@@ -154,7 +162,8 @@ def make_plan(
     decided("precision", precision, _why(given.precision, "the fastest of this processor"))
     plan = TrainingPlan(
         network, optimizer, Schedule(epochs, given.learning_rate, given.warm_up), learning_rate, batch_size,
-        ALL_LABELS if n_negatives is None else find_sampler(kind).of(n_negatives), n_candidates, stacking,
+        ALL_LABELS if n_negatives is None else find_sampler(kind).of(n_negatives), n_candidates, concurrent,
+        stacking,
         held_out, given.algorithm, workers, n_threads, precision, float(given.average_weights),
         bool(given.early_stopping), int(given.n_epochs_no_change), float(given.tol), bool(given.verbose), (),
     )  # fmt: skip
@@ -253,6 +262,11 @@ def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[
     if isinstance(wanted, str):
         return None, _why(wanted, "without candidates")
     return (None, "no more labels than these") if wanted >= n_labels else (int(wanted), why)
+
+
+def _uses_all_cores(n_jobs: int | None, n_threads: int) -> bool:
+    """Return whether no core is to be left free; there must be several."""
+    return usable_threads() > 1 and (n_jobs is None or n_threads >= usable_threads())
 
 
 def _rounding(

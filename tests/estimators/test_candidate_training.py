@@ -1,0 +1,97 @@
+"""Candidates that are learned while the network is trained: the same model, and nothing goes on after an error."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from shared.candidates import SETTINGS
+from shared.processes import wait_for
+from xmlsgd import XMLClassifier, make_xmc
+from xmlsgd.candidates.serialization import to_arrays
+from xmlsgd.data.csr import Dataset
+from xmlsgd.estimators import candidate_training, plan
+from xmlsgd.training.callbacks import Callback
+
+
+@pytest.fixture(scope="module")
+def rows() -> Dataset:
+    return make_xmc(800, 200, 100, nnz_per_row=6, labels_per_row=2, random_state=0)
+
+
+@pytest.fixture
+def concurrent(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(plan, "_uses_all_cores", lambda n_jobs, n_threads: True)
+
+
+def new_model(**given) -> XMLClassifier:
+    return XMLClassifier(**SETTINGS, candidates=16, **given)
+
+
+def is_learning() -> bool:
+    return any(thread.name == "candidates" for thread in threading.enumerate())
+
+
+class Interrupting(Callback):
+    """Is interrupted after the first epoch."""
+
+    def epoch(self, record, center) -> bool:
+        raise KeyboardInterrupt
+
+
+def test_a_model_is_the_same_whether_candidates_are_learned_beside_the_network_or_after(rows, monkeypatch):
+    fitted = []
+    for beside in (False, True):
+        monkeypatch.setattr(plan, "_uses_all_cores", lambda n_jobs, n_threads, beside=beside: beside)
+        model = new_model()
+        assert model.plan(rows.X, rows.Y).concurrent_candidates is beside
+        fitted.append(model.fit(rows.X, rows.Y).fitted_)
+    (after, _), (during, _) = (to_arrays(each.candidates) for each in fitted)
+    assert after.keys() == during.keys()
+    for name, array in after.items():
+        np.testing.assert_array_equal(array, during[name], err_msg=name)
+    np.testing.assert_array_equal(fitted[0].params, fitted[1].params)
+
+
+def test_what_learns_candidates_ends_when_the_network_is_interrupted(rows, concurrent):
+    model = new_model()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(rows.X, rows.Y, callbacks=[Interrupting()])
+    wait_for(lambda: not is_learning())
+    assert model.fitted_.candidates is None  # the network alone is kept
+    assert model.predict_topk(rows.X, 3)[0].shape == (800, 3)
+
+
+def test_no_kernel_starts_once_training_is_over():
+    stopped = threading.Event()
+    cpu = candidate_training._StoppableCPU(1, stopped)
+    stopped.set()
+    with pytest.raises(RuntimeError, match="stopped"):
+        cpu.call(None)
+
+
+def test_an_error_of_candidates_is_raised_when_the_network_is_trained(rows, concurrent, monkeypatch):
+    def failing(rows, cpu):
+        raise MemoryError("of candidates")
+
+    monkeypatch.setattr(candidate_training, "fit_unstacked", failing)
+    model = new_model()
+    with pytest.raises(MemoryError, match="of candidates"):
+        model.fit(rows.X, rows.Y)
+    assert len(model.history_) == 4
+    assert model.fitted_.candidates is None
+
+
+@pytest.mark.parametrize(
+    ("n_jobs", "n_threads", "devices", "expected"),
+    [(None, 4, "cpu", True), (4, 4, "cpu", True), (2, 2, "cpu", False), (-1, 4, "cpu*2", False)],
+)
+def test_the_plan_lets_candidates_use_no_core_that_n_jobs_leaves_free(
+    rows, monkeypatch, n_jobs, n_threads, devices, expected
+):
+    monkeypatch.setattr(plan, "usable_threads", lambda: 4)
+    monkeypatch.setattr(plan, "thread_count", lambda n_jobs, flops: n_threads)
+    model = new_model(devices=devices).set_params(n_jobs=n_jobs)
+    assert model.plan(rows.X, rows.Y).concurrent_candidates is expected

@@ -1,0 +1,168 @@
+"""Fitting a candidate model: first all that needs no network, then, with the network's logits, the stacking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..data.csr import CSR, Dataset
+from ..devices.cpu import CPU
+from .cooccurrence import Cooccurrence
+from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, label_frequencies, label_rows_help
+from .knn import KNNIndex, row_votes
+from .linear import LinearClassifiers
+from .model import CandidateModel, Logits, n_voted, with_more
+from .stacking import Calibration, LogisticStacking, Stacking
+from .weighting import idf_weights, unit_rows
+
+BLOCK = 1 << 16  # rows whose votes are held in memory together
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateRows:
+    """The rows that a candidate model learns, and how.
+
+    Attributes
+    ----------
+    dataset : the rows; the last `n_label_rows` are made of label texts, each of one label.
+    weight : float32 (n,), sample weights.
+    held_out : intp, rows that classifiers do not learn: the stacking learns from them.
+    size : candidate labels of a row.
+    thorough : whether classifiers are trained again on all rows after they have scored the held-out ones.
+    grouped : whether held-out rows do not vote for each other either: the rows of their group are alike.
+    """
+
+    dataset: Dataset
+    weight: np.ndarray
+    held_out: np.ndarray
+    size: int
+    thorough: bool = False
+    grouped: bool = False
+    n_label_rows: int = 0
+
+    @property
+    def learned(self) -> np.ndarray:
+        """Return the weights without the held-out rows."""
+        learned = self.weight.copy()
+        learned[self.held_out] = 0
+        return learned
+
+    @property
+    def label_rows_of_seen(self) -> np.ndarray:
+        """Return the label rows of labels that other rows have, too."""
+        Y, first = self.dataset.Y, self.dataset.X.n_rows - self.n_label_rows
+        seen = np.bincount(Y.row_entries(np.flatnonzero(self.weight[:first])), minlength=Y.n_cols) > 0
+        return first + np.flatnonzero(seen[Y.indices[Y.indptr[first] :]])
+
+    def without(self, label_rows: np.ndarray) -> CandidateRows:
+        """Return the rows without some of the label rows."""
+        kept = np.setdiff1d(np.arange(self.dataset.X.n_rows), label_rows)
+        dataset = Dataset(self.dataset.X.take(kept), self.dataset.Y.take(kept))
+        return replace(
+            self, dataset=dataset, weight=self.weight[kept], n_label_rows=self.n_label_rows - len(label_rows)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Unstacked:
+    """A candidate model without a stacking, and what that is learned from.
+
+    labels : int32 (h, m), candidates of the held-out rows. votes, margins, cooccurrence : float32 (h, m), what models
+    that have not learned these rows say of them. margins_without : margins of classifiers without label rows; None
+    where there are no label rows to leave out.
+    """
+
+    rows: CandidateRows
+    model: CandidateModel
+    labels: np.ndarray
+    votes: np.ndarray
+    margins: np.ndarray
+    cooccurrence: np.ndarray
+    margins_without: np.ndarray | None
+
+    def pairs(self, logits: Logits, frequency: np.ndarray) -> HeldOutPairs:
+        """Return the held-out rows with their candidates, by the network's logits and label frequencies."""
+        dataset, held_out = self.rows.dataset, self.rows.held_out
+        scores = logits(dataset.X.take(held_out), self.labels), self.votes, self.margins, self.cooccurrence
+        return HeldOutPairs(self.labels, scores, dataset.Y.take(held_out).has(self.labels), frequency)
+
+
+def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
+    """Fit k-NN index, co-occurrence and linear classifiers."""
+    X, Y, weight, held_out, learned = rows.dataset.X, rows.dataset.Y, rows.weight, rows.held_out, rows.learned
+    scale = idf_weights(X.span(0, X.n_rows - rows.n_label_rows))
+    of_seen, margins_without = rows.label_rows_of_seen, None
+    with device.start():
+        scaled = unit_rows(X, scale, device)
+        votes = row_votes(weight, rows.n_label_rows)
+        knn = KNNIndex.build(scaled, Y, votes * (learned > 0) if rows.grouped else votes)
+        cooccurrence = Cooccurrence.count(X, Y, learned, device)
+        candidates, asked = training_candidates(knn, scaled, held_out, rows.size, device)
+        candidates, _ = cooccurrence.candidates(scaled, candidates, device)
+        labels, shares = cooccurrence.candidates(scaled.take(held_out), asked.labels, device)
+        cooccurrence = Cooccurrence.count(X, Y, weight, device)
+        scaled = unit_rows(X, None, device)
+        asking = scaled.take(held_out)
+        if len(of_seen) and len(held_out):  # before the others, so that memory holds one of them
+            without = learned.copy()
+            without[of_seen] = 0
+            margins_without = LinearClassifiers.fit(scaled, Y, without, candidates, device).margins(
+                asking, labels, device
+            )
+        linear = LinearClassifiers.fit(scaled, Y, learned, candidates, device)
+        margins = linear.margins(asking, labels, device)
+        if rows.thorough and len(held_out):
+            del linear  # frees its memory before the new classifiers need as much
+            linear = LinearClassifiers.fit(scaled, Y, weight, candidates, device)
+    nothing = Stacking(LogisticStacking(), Calibration(), None)
+    model = CandidateModel(scale, replace(knn, weight=votes), cooccurrence, linear, nothing, rows.size)
+    return Unstacked(rows, model, labels, with_more(asked.shares), margins, shares, margins_without)
+
+
+def fit_stacked(found: Unstacked, logits: Logits, device: CPU) -> tuple[CandidateModel, HeldOutScores | None]:
+    """Learn the stacking of a candidate model from its held-out rows; calibrates its classifiers in place.
+
+    Also return the scores of these rows by models that have not learned from them, None where there are none. Label
+    rows of labels that other rows have are left out, and all is fitted again, where linear classifiers tell the
+    candidates of the held-out rows worse apart with them.
+    """
+    rows, model = found.rows, found.model
+    if not len(rows.held_out):
+        return model, None
+    train_frequency, full_frequency = label_frequencies(rows.dataset.Y, rows.learned, rows.weight)
+    pairs = found.pairs(logits, train_frequency)
+    if found.margins_without is not None and not label_rows_help(pairs, found.margins_without):
+        del found, model, pairs  # frees their memory
+        return fit_stacked(fit_unstacked(rows.without(rows.label_rows_of_seen), device), logits, device)
+    with device.start():
+        stacking, scores = fit_stacking(pairs, full_frequency, device)
+    assert isinstance(model.linear, LinearClassifiers)  # not compact: it has just been fitted
+    linear = model.linear.calibrate(*stacking.calibration.factors(full_frequency))
+    return replace(model, linear=linear, stacking=stacking), scores
+
+
+class HeldOutVotes(NamedTuple):
+    """Candidate labels of the held-out rows, int32, and their shares of the votes, float32 (n, m)."""
+
+    labels: np.ndarray
+    shares: np.ndarray
+
+
+def training_candidates(
+    knn: KNNIndex, rows: CSR, held_out: np.ndarray, size: int, device: CPU
+) -> tuple[np.ndarray, HeldOutVotes]:
+    """Return the candidate labels of every training row, int32 (n, size), and those that are scored of held-out rows.
+
+    No row votes for itself. rows : of norm 1, in the order of the index. The device is started.
+    """
+    candidates, shares = np.empty((rows.n_rows, size), np.int32), np.empty((len(held_out), size), np.float32)
+    for first in range(0, rows.n_rows, BLOCK):
+        last = min(first + BLOCK, rows.n_rows)
+        candidates[first:last], found = knn.votes(rows.span(first, last), size, device, own=first)
+        held = slice(*np.searchsorted(held_out, (first, last)))
+        shares[held] = found[held_out[held] - first]
+    most = np.argsort(-shares, axis=1)[:, : n_voted(size)]
+    labels, shares = (np.take_along_axis(each, most, axis=1) for each in (candidates[held_out], shares))
+    return candidates, HeldOutVotes(labels, shares)
