@@ -274,7 +274,7 @@ def test_an_interrupted_ensemble_saves_its_finished_models(tmp_path, capsys, mon
         def close(self):
             """Be in the place of the bar."""
 
-    steps = math.ceil(2108 / auto_batch_size(2108))
+    steps = math.ceil(2108 / auto_batch_size(2108, False))
     monkeypatch.setattr(progress, "ProgressBar", lambda: Pressed(KeyboardInterrupt, steps + 3))
     words = (*QUICK, "--epochs", "1", "--n-estimators", "3", "--out", str(tmp_path / "m"))
     assert main(["train", ROWS, *words]) == 130

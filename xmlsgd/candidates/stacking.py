@@ -133,10 +133,10 @@ def _with_frequency(features: np.ndarray, frequency: np.ndarray, mean: float) ->
 
 
 def _regression(features: np.ndarray, truth: np.ndarray) -> LogisticRegression:
-    """Fit a logistic regression with little regularization: there are many pairs and few weights."""
+    """Fit a logistic regression with little regularization, by Newton steps: there are many pairs and few weights."""
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=10.0, max_iter=1000).fit(features, truth)
+    return LogisticRegression(C=10.0, solver="newton-cholesky").fit(features, truth)
 
 
 def meta_features(logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray) -> np.ndarray:

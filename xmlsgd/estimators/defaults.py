@@ -14,13 +14,14 @@ from ..nn.optimizers import Adam
 
 BATCH = 256  # rows; the rates below were found with it
 SMALL_BATCH = 32  # one register block of the bfloat16 products; a smaller batch costs as much
-STEPS_PER_EPOCH = 64  # wanted at least: small data get smaller batches before they get more epochs
+# Wanted at least: small data get smaller batches before more epochs. Beside candidates fewer steps are as good.
+STEPS_PER_EPOCH, CANDIDATE_STEPS = 64, 12
 EPOCHS, MOST_EPOCHS = 10, 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 # Of candidates (docs/candidates.md), all measured (docs/decisions/candidates.md):
 N_CANDIDATES = 64  # labels of a row
 MANY_LABELS = 64  # for each that a row has: so many are listed, fewer the network knows best
-CANDIDATE_ROWS = 2000  # at least; with 800 the network alone is as good
+CANDIDATE_ROWS = 500  # at least
 FREQUENT, DENSE = 0.5, 0.75  # share of the rows that have a feature, and of the squares in such features: X is dense
 HIDDEN = (256,)
 # The network beside candidates: a short run at a high rate learns most in as little time.
@@ -34,11 +35,13 @@ OUTLIERS = 0.05  # of them: a single row of 1e6 would leave the others pre-activ
 PRE_ACTIVATION = 0.2  # of the first hidden layer, its standard deviation at first (docs/decisions/training.md)
 
 
-def auto_batch_size(n_rows: int) -> int:
-    """Return 256 rows, less where an epoch would have fewer than 64 batches, but at least 32."""
-    if n_rows >= BATCH * STEPS_PER_EPOCH:
-        return BATCH
-    return min(max(n_rows // STEPS_PER_EPOCH // SMALL_BATCH * SMALL_BATCH, SMALL_BATCH), BATCH)
+def auto_batch_size(n_rows: int, listed: bool) -> int:
+    """Return 256 rows, less where an epoch would have too few batches, but at least 32.
+
+    Too few are 64, and 12 beside candidates (`listed`).
+    """
+    most = n_rows // (CANDIDATE_STEPS if listed else STEPS_PER_EPOCH)
+    return min(max(most // SMALL_BATCH * SMALL_BATCH, SMALL_BATCH), BATCH)
 
 
 def auto_epochs(n_rows: int, batch_size: int, listed: bool) -> int:

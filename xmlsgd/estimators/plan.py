@@ -117,7 +117,7 @@ def make_plan(
     decided("loss", network.loss, _why(given.loss, f"labels are {data.form}" if earlier is None else "goes on"))
     decided("optimizer", given.optimizer, GIVEN)
     own = given.algorithm if isinstance(given.algorithm, Algorithm) else None
-    batch_size = decided("batch_size", *_batch_size(given, n_rows, own))
+    batch_size = decided("batch_size", *_batch_size(given, n_rows, own, n_candidates > 0))
     is_short = n_candidates > 0 and given.max_epochs == "auto"
     is_low = remembered is not None and remembered.of_fit
     learning_rate = decided("learning_rate_init", *_learning_rate(given, optimizer, own, batch_size, is_short, is_low))
@@ -219,11 +219,11 @@ def _learning_rate(
     return float(given.learning_rate_init), GIVEN
 
 
-def _batch_size(given: Parameters, n_rows: int, own: Algorithm | None) -> tuple[int, str]:
+def _batch_size(given: Parameters, n_rows: int, own: Algorithm | None, listed: bool) -> tuple[int, str]:
     if own is not None:
         return min(own.batch, n_rows), "the algorithm's"
     if given.batch_size == "auto":
-        return defaults.auto_batch_size(n_rows), f"{n_rows} rows"
+        return defaults.auto_batch_size(n_rows, listed), f"{n_rows} rows"
     return min(int(given.batch_size), n_rows), GIVEN
 
 
