@@ -31,6 +31,6 @@ def real_data() -> Callable[[str], Path]:
 def unsynced() -> Iterator[None]:
     """Let nobody wait for the disk: no test is about what a machine keeps that loses its power."""
     fsync = os.fsync
-    os.fsync = lambda descriptor: None
+    os.fsync = lambda fd: None
     yield
     os.fsync = fsync
