@@ -12,7 +12,7 @@ class DataError(ValueError):
 
 
 class ModelFileError(ValueError):
-    """A saved model is incomplete, altered or of an unknown format."""
+    """A saved model, checkpoint or store is corrupted, incomplete or of an unknown format (`data.files.manifest`)."""
 
 
 class MemoryEstimateError(MemoryError):

@@ -23,8 +23,8 @@ from ..errors import DataError
 from ..training.merging import Comm, ParameterSlice
 from ..training.rounds import Rounds, Work, even_part
 from .base import Algorithm
-from .combining import COMBINE, WEIGHTS
 from .elastic import BATCHES
+from .merge_rules import MERGE_RULES, WEIGHTS
 from .outer import HeavyBall, block_momentum
 
 
@@ -37,7 +37,7 @@ class AdaptiveSGD(Rounds, Algorithm):
     it has (the paper has b_max / 8). size_rule : "multiplicative", "additive" (the paper's) or "fixed". kappa :
     exponent of the multiplicative rule, in (0, 2), monotone up to 1. size_step : beta of the additive rule; None for
     the largest that does not oscillate. out_of_range : "clamp", or "skip" as the paper has it. weights, combine : see
-    `combining.py`. momentum : gamma, in [0, 1); None for min(1 - 1/n, 0.8). perturbation : delta, in [0, 1); the
+    `merge_rules.py`. momentum : gamma, in [0, 1); None for min(1 - 1/n, 0.8). perturbation : delta, in [0, 1); the
     paper's 0.1 inflates the model. norm_threshold : pert_thr, the norm a parameter above which nothing is perturbed.
     renormalise : whether perturbed weights are made to sum to 1. straggler_timeout : times its usual duration that a
     batch may take before the others merge without its worker, > 1; math.inf waits for everybody, as the paper does.
@@ -63,7 +63,7 @@ class AdaptiveSGD(Rounds, Algorithm):
         check_choice("size_rule", self.size_rule, SIZE_RULES)
         check_choice("out_of_range", self.out_of_range, ("clamp", "skip"))
         check_choice("weights", self.weights, WEIGHTS)
-        check_choice("combine", self.combine, COMBINE)
+        check_choice("combine", self.combine, MERGE_RULES)
         if self.low is not None and self.low > self.batch:
             raise DataError(f"low must be at most the batch, {self.batch}, got {self.low}")
 
@@ -115,7 +115,7 @@ class AdaptiveSGD(Rounds, Algorithm):
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""
         # The momentum of all workers, also where a merge leaves some out.
-        alpha, outer, combine = self.merge_weights(comm, work), self.outer_of(len(self.size)), COMBINE[self.combine]
+        alpha, outer, combine = self.merge_weights(comm, work), self.outer_of(len(self.size)), MERGE_RULES[self.combine]
 
         def rule(params: ParameterSlice) -> None:
             outer.apply(params, combine(params, alpha))

@@ -12,7 +12,7 @@ from ..data.validation import at_least
 from ..training.merging import Comm
 from ..training.rounds import Rounds, Work, even_part
 from .base import Algorithm
-from .combining import equal, move_to_mean
+from .merge_rules import equal, move_to_mean
 
 BATCHES = 100  # in a mega-batch (the paper's default)
 

@@ -15,7 +15,7 @@ from ..training.merging import Comm, ParameterSlice
 from ..training.rounds import Rounds, Work
 from ..training.throughput import moving_average
 from .base import Algorithm
-from .combining import COMBINE, WEIGHTS
+from .merge_rules import MERGE_RULES, WEIGHTS
 from .outer import MOST, Nesterov, Outer, block_momentum
 
 ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions/workers.md)
@@ -27,7 +27,7 @@ class LocalSGD(Rounds, Algorithm):
 
     dynamic : whether the steps of a round go to whoever is free, so that slow workers make fewer, and who would only
     wait for a slower one makes more meanwhile. outer : what moves the common model; None for block momentum of 1 - 1/n,
-    at most 0.8, at most 0.5 with AdaSum. weights, combine : how replicas are weighed and combined (`combining.py`);
+    at most 0.8, at most 0.5 with AdaSum. weights, combine : how replicas are weighed and combined (`merge_rules.py`);
     AdaSum takes no weights. straggler_timeout : times its usual duration that a batch may take before the others
     merge without its worker, > 1; math.inf waits for everybody. merging : share of the time, in (0, 1],
     that merges may take; while they take more, rounds get longer, twice as long or more.
@@ -46,7 +46,7 @@ class LocalSGD(Rounds, Algorithm):
         super().__post_init__()
         check_instance("outer", self.outer, Outer, "Nesterov()")
         check_choice("weights", self.weights, WEIGHTS)
-        check_choice("combine", self.combine, COMBINE)
+        check_choice("combine", self.combine, MERGE_RULES)
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> LocalSGD:
@@ -82,7 +82,7 @@ class LocalSGD(Rounds, Algorithm):
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
         begun, outer = comm.now(), self.outer_of(len(self.size))  # of all workers, also if some are left out
-        weights, combine = WEIGHTS[self.weights](work), COMBINE[self.combine]
+        weights, combine = WEIGHTS[self.weights](work), MERGE_RULES[self.combine]
 
         def rule(params: ParameterSlice) -> None:
             outer.apply(params, combine(params, weights))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..training.merging import Comm
 from ..training.rounds import Rounds, Work
 from .base import Algorithm
-from .combining import by_rows, move_to_mean
+from .merge_rules import by_rows, move_to_mean
 
 
 @dataclass

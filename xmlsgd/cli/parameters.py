@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..nn.schedules import SCHEDULES
 from .flags import FLOAT, INT, NAME, SIZES, Flag, ValueType, or_word
 
 PACKAGE = Path(__file__).parents[1]
@@ -59,7 +60,7 @@ PARAMETERS = (
               "adam", synonyms=("--solver",)),
     Parameter("learning_rate_init", AUTO_FLOAT, "initial learning rate", "training", "auto",
               synonyms=("--lr", "--eta")),
-    Parameter("learning_rate", named("linear", "constant", "cosine", "inverse_sqrt"), "learning-rate schedule",
+    Parameter("learning_rate", named(*SCHEDULES), "learning-rate schedule",
               "training", "linear", synonyms=("--schedule",)),
     Parameter("warm_up", FLOAT, "share of the run over which the learning rate rises", "training", "0.02"),
     Parameter("batch_size", AUTO_INT, "rows per step", "training", "auto", synonyms=("--batch",)),

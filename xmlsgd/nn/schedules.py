@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..data.validation import check_choice, is_number, is_positive_integer
 from ..errors import DataError, shorten
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
@@ -46,6 +45,8 @@ class Schedule:
 
     def __post_init__(self) -> None:
         """Raise `DataError` for an unknown kind, and for numbers out of range."""
+        from ..data.validation import check_choice, is_number, is_positive_integer  # here: help needs no NumPy
+
         check_choice("learning_rate", self.kind, SCHEDULES)
         if not is_positive_integer(self.epochs):
             raise DataError(f"epochs: must be a positive integer, got {shorten(self.epochs)}")

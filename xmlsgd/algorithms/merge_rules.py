@@ -1,6 +1,6 @@
-"""Combining replicas into one array, for `combine=` of the algorithms that merge in rounds.
+"""Merge rules: how replicas become one array, for `weights=` and `combine=` of the algorithms that merge in rounds.
 
-`WEIGHTS` gives each worker a weight by its share of the work. `COMBINE` makes one model of the replicas and their
+`WEIGHTS` gives each worker a weight by its share of the work. `MERGE_RULES` makes one model of the replicas and their
 weights. AdaSum is for rows that few replicas have trained, as those of rare labels, whose progress a plain mean divides
 by the number of workers. A function that is added to a table can be chosen by its name.
 """
@@ -88,6 +88,6 @@ def move_to_mean(weights: Mapping[int, float]) -> Rule:
 
 
 Weights = Callable[[Mapping[int, Work]], dict[int, float]]
-Combine = Callable[[ParameterSlice, Mapping[int, float]], np.ndarray]
+MergeRule = Callable[[ParameterSlice, Mapping[int, float]], np.ndarray]
 WEIGHTS: dict[str, Weights] = {"equal": equal, "updates": by_updates, "batch": by_size, "rows": by_rows}
-COMBINE: dict[str, Combine] = {rule.__name__: rule for rule in (mean, adasum)}
+MERGE_RULES: dict[str, MergeRule] = {rule.__name__: rule for rule in (mean, adasum)}
