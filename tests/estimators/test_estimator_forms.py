@@ -38,7 +38,7 @@ def test_label_lists_of_ints_are_names_not_columns():
 def test_indicators_of_all_kinds_give_the_same_model(rows):
     X, Y = rows
     ours = CSR.from_scipy(Y)
-    forms = [Y, Y.toarray(), Y.tocsc(), ours, Y.toarray().astype(bool), sp.csr_matrix(Y)]
+    forms = [Y, Y.toarray(), Y.tocsc(), ours, Y.toarray().astype(bool), Y.toarray().astype(object), sp.csr_matrix(Y)]
     first, *others = (small(max_epochs=2).fit(X, form).params_ for form in forms)
     for other in others:
         assert np.array_equal(first, other)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -57,6 +58,8 @@ def form_of(Y: Any, name: str = "Y") -> Form:
         raise DataError(f"{name}: must be a matrix, label lists or one class a row, got {shorten(Y)}")
     if len(shape) > 2:
         raise DataError(f"{name}: must have 1 or 2 dimensions, got shape {shape}")
+    if 0 in shape:
+        raise DataError(f"{name}: must have at least one row and one column, got shape {shape}")
     return "dense" if len(shape) == 2 and shape[1] > 1 else "multiclass"
 
 
@@ -213,7 +216,7 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
     else:
         dense = np.asarray(Y)
         if dense.dtype.kind not in "biuf":
-            raise DataError(f"{name}: a dense indicator must hold numbers, got {dense.dtype}")
+            dense = _numbers(dense, name)
         _check_finite(dense, name)
         half = dense.dtype == np.float16  # which scipy does not know
         csr = CSR.from_scipy(sp.csr_array(dense.astype(np.float32) if half else dense), name)
@@ -250,6 +253,16 @@ def _check_labels(labels: Iterable[tuple[int, Any]], name: str) -> None:
         if type(label) is not type(before):
             got = f"{shorten(before)} and {shorten(label)}"
             raise DataError(f"{name}: row {row}: labels must be all of one type, got {got}; strings suit all")
+
+
+def _numbers(Y: np.ndarray, name: str) -> np.ndarray:
+    """Return a matrix of objects as floats; `DataError` with the row of what is no number."""
+    for row, cells in enumerate(Y):
+        for cell in cells:
+            if not isinstance(cell, Real | np.bool_):
+                remedy = "give missing cells a value" if is_missing(cell) else "pass lists of labels for names"
+                raise DataError(f"{name}: row {row}: an indicator must hold 0 and 1, got {shorten(cell)}; {remedy}")
+    return Y.astype(np.float64)
 
 
 def _read_lists(Y: Any, classes: Names | None, name: str) -> Labels:
