@@ -82,12 +82,7 @@ def train_model(
     earlier : the model whose parameters are the first ones, None to begin anew. keep : called with the model as far as
     it came where an error ends training. Raises `DivergenceError` where the first epoch diverges.
     """
-    network, dataset = plan.network, data.dataset
-    start = first_parameters(network, plan.optimizer, dataset.Y, seed, data.weight)
-    if earlier is not None:
-        copy_rows(earlier.network.layout, earlier.float_params, network.layout, start.params)
-        start = replace(start, epochs=earlier.n_epochs)
-    device, held_out = plan.new_device(), rows_to_hold_out(data, plan.held_out, seed)
+    network, device, held_out = plan.network, plan.new_device(), rows_to_hold_out(data, plan.held_out, seed)
     weight = weight_without(data, held_out)
 
     def fitted_by(run: Run) -> FittedModel:
@@ -96,6 +91,10 @@ def train_model(
 
     learned = replace(data, weight=weight)
     with _candidates_of(plan, data, held_out) as candidates:
+        start = first_parameters(network, plan.optimizer, data.dataset.Y, seed, data.weight)
+        if earlier is not None:
+            copy_rows(earlier.network.layout, earlier.float_params, network.layout, start.params)
+            start = replace(start, epochs=earlier.n_epochs)
         run = _train(
             plan, learned, device, start, seed, lambda run: keep(fitted_by(run)), plan.schedule, callbacks, checkpoint
         )
