@@ -82,7 +82,8 @@ def main(words: Sequence[str] | None = None) -> None:
     results: dict[str, list[dict[str, tuple[float, float]]]] = {}
     for folder in given.data:
         data, _ = load_folder(folder)
-        data = Dataset(*(part.take(np.arange(min(given.rows, data.n_rows))) for part in (data.X, data.Y)))
+        rows = np.arange(min(given.rows, data.n_rows))
+        data = Dataset(data.X.take(rows), data.Y.take(rows))
         for batch in given.batches:
             name = f"{folder.resolve().name}, {batch}"
             results[name] = []

@@ -52,7 +52,9 @@ def command_line() -> argparse.ArgumentParser:
     """Return the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, help="which experiments (all)")
-    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="of beyond (all)")
+    parser.add_argument(
+        "--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="of adaptive and beyond (all)"
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder with train.txt and test.txt")
     parser.add_argument("--out", type=Path, default=RESULTS / "papers", help="where the tables go (%(default)s)")
     parser.add_argument("--rows", type=int, default=40_000, help="training rows at most (%(default)s)")

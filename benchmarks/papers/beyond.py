@@ -41,10 +41,11 @@ FIRST, LEVEL, LATER = "first", "level", "later"
 def beyond(study: Study) -> None:
     """Run all scenarios, and publish the table as far as it is after each."""
     found: dict[str, dict[str, Runs]] = {}
+    title = "-".join(["beyond", *dict.fromkeys((study.scenarios[0], study.scenarios[-1]))])
     for name in study.scenarios:
         print(f"{name}:", flush=True)
         found[name] = study.run(methods(study, name), soonest=True)
-        study.publish("beyond", table(study.data, found), {name: compact(runs) for name, runs in found.items()})
+        study.publish(title, table(study.data, found), {name: compact(runs) for name, runs in found.items()})
 
 
 def methods(study: Study, scenario: str) -> list[Method]:

@@ -44,7 +44,7 @@ class Runs:
 class Study:
     """The experiment of all runs, the device of speed 1, rows a batch, rates and seeds, and where results go.
 
-    scenarios : of the study that takes any.
+    scenarios : of the studies of unequal devices.
     """
 
     experiment: Experiment

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
-from benchmarks.papers import study
-from benchmarks.papers.__main__ import EXPERIMENTS, main
+from benchmarks.papers import __main__ as experiments
+from benchmarks.papers import study, tables
+from benchmarks.papers.__main__ import EXPERIMENTS, command_line, main
 from benchmarks.papers.beyond import FIRST, LATER, LEVEL, verdict
 from benchmarks.papers.study import NOISY_POINTS, Runs, point_at, ranged, target
-from shared.paths import DATA
+from benchmarks.report import RESULTS
+from shared.paths import DATA, ROOT
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.training.learner import Job
 from xmlsgd.training.simulation import Experiment, Outcome
@@ -54,8 +57,8 @@ def test_every_experiment_leaves_tables_runs_and_plots(experiment, tmp_path):
 @pytest.mark.slow
 def test_all_scenarios_are_in_the_table_that_goes_beyond_the_papers(tmp_path):
     assert main(["--data", str(DATA), "--out", str(tmp_path), "--only", "beyond", *TINY, *FEW]) == 0
-    text = (tmp_path / "beyond-data.md").read_text()
-    found = json.loads((tmp_path / "beyond-data.json").read_text())["result"]
+    text = (tmp_path / "beyond-S1-S8-data.md").read_text()
+    found = json.loads((tmp_path / "beyond-S1-S8-data.json").read_text())["result"]
     assert list(found) == [f"S{i}" for i in range(1, 9)]
     assert {*TABLES, "beyond"} == set(EXPERIMENTS)
     for name, methods in found.items():
@@ -65,6 +68,35 @@ def test_all_scenarios_are_in_the_table_that_goes_beyond_the_papers(tmp_path):
             assert len(runs["P@1"]) == len(runs["curves"]) == 1
     (header,) = [line for line in text.splitlines() if line.startswith("| scenario |")]
     assert header == f"| {' | '.join(COLUMNS_OF_ALL)} |"
+
+
+def names_of(experiment, scenarios):
+    """The tables that an experiment writes."""
+    if experiment == "beyond":
+        return {f"beyond-{'-'.join(dict.fromkeys([scenarios[0], scenarios[-1]]))}"}
+    return {name for name in TABLES[experiment] if experiment != "adaptive" or name.split("-")[1] in scenarios}
+
+
+def test_one_command_makes_every_table_of_the_page_with_its_settings(monkeypatch, tmp_path):
+    """Only the number of seeds is the command's."""
+    made = {}
+
+    def run(words):
+        args = command_line().parse_args(words)
+        assert args.seeds == 7
+        rates = ", ".join(f"{rate:g}" for rate in args.rates)
+        settings = f"{args.rows:,} rows, {args.epochs} epochs, {args.hidden} hidden units, batches of at most "
+        for name in names_of(args.only[0], args.scenarios):
+            made[f"{name}-{args.data.name}"] = settings + f"{args.batch} rows, rates {rates} for everybody"
+
+    monkeypatch.setattr(experiments, "main", run)
+    monkeypatch.setattr(tables, "made", lambda folder, part: folder)
+    tables.main(["--data", str(tmp_path), "--seeds", "7"])
+    assert made.keys() == {path.stem for path in (RESULTS / "papers").glob("*.md")}
+    for name, settings in made.items():
+        assert settings in (RESULTS / "papers" / f"{name}.md").read_text()
+    page = (ROOT / "docs" / "papers.md").read_text()
+    assert all(any(name.startswith(known) for known in re.findall(r"`([\w-]+)`", page)) for name in made)
 
 
 def test_ours_is_level_with_the_best_of_the_others_within_the_range_of_the_seeds():
