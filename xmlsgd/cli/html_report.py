@@ -14,6 +14,7 @@ from ..data.csr import CSR
 STYLE = """body { font: 16px/1.5 sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem }
 td, th { text-align: right; padding: .1rem .8rem; border-bottom: 1px solid #ddd }
 td:first-child, th:first-child { text-align: left }
+table { display: block; overflow-x: auto }
 pre { overflow-x: auto; background: #f5f5f5; padding: .5rem }"""
 SIDE, MARGIN = 300, 40  # of the diagram, in pixels
 FIRST_BINS = (0, 1, 2, 5, 10, 20, 50, 100)  # least training rows of a bin; then powers of ten, past the most

@@ -25,6 +25,10 @@ FLAGS = (
 INSTEAD = {"--test": "the test rows are the second argument, xmlsgd report DIR TEST"}
 EXAMPLES = "  xmlsgd report model test.txt --out report.html"
 KS = (1, 3, 5)
+METRICS = (
+    "P@k is the share of the k best labels that are true, nDCG@k the same with more weight on the first, R@k the "
+    "share of the true labels among the k best, and PSP@k is P@k with more weight on rare labels."
+)
 
 
 def run(
@@ -52,7 +56,7 @@ def run(
     metrics = [
         [name, *(result[f"{name}@{k}"] for k in KS)] for name in ("P", "nDCG", "R", "PSP") if f"{name}@1" in result
     ]
-    notes = "".join(f"\n<p>{line}</p>" for line in evaluation.report(result))
+    notes = "".join(f"\n<p>{line}</p>" for line in (METRICS, *evaluation.report(result)))
     parts = [
         ("Test rows", f"<p>{size_text(rows)}</p>"),
         ("Metrics, in percent", html_report.table(["", *(f"@{k}" for k in KS)], metrics) + notes),

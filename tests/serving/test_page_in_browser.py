@@ -1,0 +1,92 @@
+"""The page of the server and the report in headless Chromium."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shared.command_line import TEST_TEXT, TEXT, run
+from shared.processes import wait_for
+
+webdriver = pytest.importorskip("selenium.webdriver")
+uvicorn = pytest.importorskip("uvicorn")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--no-first-run", "--window-size=1000,900",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    chromium, driver = (
+        shutil.which(name) or pytest.skip(f"{name} is not installed") for name in ("chromium", "chromedriver")
+    )
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield found
+    found.quit()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("served") / "m"
+    run("train", TEXT, "--out", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(model) -> Iterator[str]:
+    from xmlsgd import XMLClassifier
+    from xmlsgd.serving.app import new_app
+    from xmlsgd.serving.service import Service
+
+    app = new_app(Service(XMLClassifier.load(model), "m"))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    wait_for(lambda: server.started)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+def text_of(browser, name):
+    return browser.find_element("id", name).text
+
+
+def test_a_text_gets_labels_words_terms_and_rows_and_the_threshold_hides_labels(browser, address):
+    browser.get(address)
+    browser.find_element("id", "input").send_keys("open a file and read all lines, close the stream")
+    wait_for(lambda: text_of(browser, "labels"))
+    labels = browser.find_elements("class name", "label")
+    assert text_of(browser, "terms").startswith("network")
+    assert text_of(browser, "rows").startswith("row ")
+    assert browser.find_elements("tag name", "mark")
+    second = labels[1].text
+    labels[1].click()
+    (chosen,) = (
+        each for each in browser.find_elements("class name", "label") if each.get_attribute("aria-pressed") == "true"
+    )
+    assert chosen.text == second
+    browser.execute_script("threshold.value = 0.99; threshold.oninput()")
+    assert text_of(browser, "shown") == "0.99"
+    assert len(browser.find_elements("class name", "label")) < len(labels)
+    assert browser.get_log("browser") == []
+
+
+def test_the_report_opens_without_errors_and_fits_a_narrow_window(browser, model, tmp_path):
+    run("report", model, TEST_TEXT, "--out", tmp_path / "r.html")
+    browser.set_window_size(500, 900)
+    browser.get((tmp_path / "r.html").as_uri())
+    headings = [each.text for each in browser.find_elements("tag name", "h2")]
+    assert {"Metrics, in percent", "Calibration", "Errors"} <= set(headings)
+    assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    assert browser.get_log("browser") == []
