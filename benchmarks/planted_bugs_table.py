@@ -233,6 +233,22 @@ BUGS = (
     ),
     Bug(
         "algorithms",
+        "Crossbow's corrections are in the next average again",
+        "xmlsgd/algorithms/crossbow.py",
+        "        total[:] = 0\n",
+        "",
+        ("tests/algorithms/test_crossbow.py",),
+    ),
+    Bug(
+        "algorithms",
+        "a learner takes a second correction before the average has moved",
+        "xmlsgd/algorithms/crossbow.py",
+        "sorted(self.learning - self.corrected)",
+        "sorted(self.learning)",
+        ("tests/algorithms/test_crossbow.py",),
+    ),
+    Bug(
+        "algorithms",
         "Adaptive SGD grows the batches of slow workers",
         "xmlsgd/algorithms/adaptive.py",
         "(u / mean) ** sgd.kappa",
