@@ -42,7 +42,7 @@ def resident():
 case = sys.argv[1]
 made = dict(hidden_layer_sizes=(128,), candidates=0, max_epochs=1, batch_size=256, random_state=0, n_jobs=1)
 made["average_weights"] = 0.5 if case == "averaged" else 0.0
-X, Y = rows(4096, 20_011, 100_003)
+X, Y = rows(2560, 20_011, 100_003)
 small = rows(300, 50, 300)
 if case == "listed":  # many features and labels of few rows
     made |= dict(hidden_layer_sizes=(32,), candidates=64)
