@@ -74,7 +74,7 @@ class Reference(Device):
         """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
         dZ = dZ.astype(np.float64)
         dW, db = dense_rows(X, rows, dropout).T @ dZ, dZ.sum(axis=0)
-        touched = np.unique(np.concatenate([X.indices[entries(X, i)[kept(dropout, entries(X, i))]] for i in rows]))
+        touched = np.unique(X.indices[entries(X, rows, dropout)[1]])
         update_rows(touched, dW, layer, update)
         update_biases(db, layer, update)
 
@@ -117,18 +117,19 @@ def rounded(dZ: np.ndarray, has: np.ndarray, scale: np.ndarray, rounding: Roundi
     return np.where(keeps, np.where(has, dZ, np.maximum(dZ, limit)), 0), np.flatnonzero(keeps.any(axis=0))
 
 
-def entries(X: CSR, i: int) -> np.ndarray:
-    """Return the places of the stored entries of row `i`."""
-    return np.arange(X.indptr[i], X.indptr[i + 1])
+def entries(X: CSR, rows: np.ndarray, dropout: Dropout) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each stored entry of `rows` that survives dropout which of the rows it is in, and its place."""
+    spans = [np.arange(X.indptr[row], X.indptr[row + 1]) for row in rows]
+    of_row, at = np.repeat(np.arange(len(rows)), [len(span) for span in spans]), np.concatenate(spans)
+    keeps = kept(dropout, at)
+    return of_row[keeps], at[keeps]
 
 
 def dense_rows(X: CSR, rows: np.ndarray, dropout: Dropout) -> np.ndarray:
     """Return X[rows] after dropout as a dense matrix, float64 (B, F)."""
     dense = np.zeros((len(rows), X.n_cols))
-    for i, row in enumerate(rows):
-        at = entries(X, row)
-        at = at[kept(dropout, at)]
-        dense[i, X.indices[at]] = X.data[at] * dropout.factor
+    of_row, at = entries(X, rows, dropout)
+    dense[of_row, X.indices[at]] = X.data[at] * dropout.factor
     return dense
 
 
@@ -160,8 +161,8 @@ def update_rows(rows: Any, dW: np.ndarray, layer: Layer, update: Update) -> None
     """Clip the gradient of each of these rows, then update the row and its state in place."""
     limit = update.hyper[CLIP]
     for row in rows:
-        g, norm = dW[row], np.linalg.norm(dW[row])
-        if 0 < limit < norm:
+        g = dW[row]
+        if limit > 0 and (norm := np.linalg.norm(g)) > limit:
             g = g * (limit / norm)
         s, t = layer.Ws[min(row, len(layer.Ws) - 1)], layer.Wt[min(row, len(layer.Wt) - 1)]
         update_row(update.optimizer, layer.W[row], g, s, t, update.hyper)
