@@ -30,7 +30,7 @@ class CandidateRows:
     weight : float32 (n,), sample weights.
     held_out : intp, rows that classifiers do not learn: the stacking learns from them.
     size : candidate labels of a row.
-    thorough : whether classifiers are trained again on all rows after they have scored the held-out ones.
+    refit : whether classifiers are trained again on all rows after they have scored the held-out ones.
     grouped : whether held-out rows do not vote for each other either: the rows of their group are alike.
     """
 
@@ -38,7 +38,7 @@ class CandidateRows:
     weight: np.ndarray
     held_out: np.ndarray
     size: int
-    thorough: bool = False
+    refit: bool = False
     grouped: bool = False
     n_label_rows: int = 0
 
@@ -113,7 +113,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
             )
         linear = LinearClassifiers.fit(scaled, Y, learned, candidates, device)
         margins = linear.margins(asking, labels, device)
-        if rows.thorough and len(held_out):
+        if rows.refit and len(held_out):
             del linear  # frees its memory before the new classifiers need as much
             linear = LinearClassifiers.fit(scaled, Y, weight, candidates, device)
     nothing = Stacking(LogisticStacking(), Calibration(), None)

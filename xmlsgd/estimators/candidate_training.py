@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .plan import TrainingPlan
     from .training_data import TrainingData
 
+REFIT_SHARE = 0.04  # of the rows: where more are held out, classifiers miss them
 COMPARED_ROWS, WORSE = 256, 1.1  # held-out rows that show whether candidates rank worse, and by which factor
 
 
@@ -59,10 +60,10 @@ class CandidateTraining:
     def _fit(self, cpu: CPU) -> Unstacked:
         plan, data = self._plan, self._data
         weight = np.ones(data.dataset.n_rows, np.float32) if data.weight is None else data.weight
+        refit = plan.stacking == "thorough" or len(self._held_out) > REFIT_SHARE * data.n_rows
         rows = CandidateRows(
-            data.dataset, weight, self._held_out, plan.n_candidates, thorough=plan.stacking == "thorough",
-            grouped=data.groups is not None, n_label_rows=data.n_label_rows,
-        )  # fmt: skip
+            data.dataset, weight, self._held_out, plan.n_candidates, refit, data.groups is not None, data.n_label_rows
+        )
         return fit_unstacked(rows, cpu)
 
     def finish(self, device: Device, params: NDArray[np.float32]) -> tuple[CandidateModel, HeldOutScores | None]:
