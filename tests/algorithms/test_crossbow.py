@@ -10,7 +10,9 @@ from xmlsgd.algorithms.crossbow import INTERVAL, Crossbow, LearnerTuner
 from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 
@@ -104,6 +106,15 @@ def test_the_model_depends_on_no_timing_where_learners_are_corrected_after_every
         models.append(done.params)
     np.testing.assert_array_equal(models[0], models[1])
     np.testing.assert_array_equal(models[0], models[2])
+
+
+def test_processes_train_the_model_of_simulated_devices_of_other_speeds():
+    """To the bit, whoever is done first."""
+    data, network = toy.random_data(205, 30, 12), Network(30, 12, (8,))
+    executors = Processes([toy.Reference] * 2), toy.Logged(toy.Reference(), toy.fleet(0.3, 1))
+    job = Job(data, network, Adam(), seed=1)
+    one, other = (toy.train(job, Crossbow(10, 0.01, sync_every=1), each, Schedule(2)).params for each in executors)
+    np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("sync_every", [1, 3])

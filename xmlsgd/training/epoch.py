@@ -23,7 +23,8 @@ class Epoch:
 
     number : of the epoch, over all runs of a model. position : where it begins. loss : the sum over the rows whose work
     is in the shared model, NaN or infinite when one was. open : by worker, the reports of work that is not. pending :
-    reports of work that is, whose losses are not in `loss` yet. now : the second of the last event.
+    reports of work that is, whose losses are not in `loss` yet. rows_before : of the epochs before. now : the second of
+    the last event.
     """
 
     number: int
@@ -37,12 +38,14 @@ class Epoch:
     loss: float = field(init=False)
     open: dict[int, list[Report]] = field(default_factory=dict, init=False)
     pending: PendingReports = field(default_factory=PendingReports, init=False)
+    rows_before: int = field(init=False)
     now: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Go on where it begins."""
         self.loss, self.now = self.position.loss, self.executor.now()
         self.router.go_on(self.position.at, self.position.returned)
+        self.rows_before = self.progress.rows - (self.router.n_rows - self.router.left)
 
     def run(self) -> float:
         """Train on all rows once; return the sum of their losses."""
@@ -117,7 +120,9 @@ class Epoch:
                 return
             rows = span[1] - span[0]
             batch = min(size, rows) if count > 1 else rows  # cut by work, a single batch may have more rows than asked
-            rate = self.algorithm.learning_rate_of(w, batch) * self.progress.factor(rows)
+            # By the rows that were given out, the middle of these: not by reports, whose order depends on timing.
+            given = self.rows_before + self.router.n_rows - self.router.left
+            rate = self.algorithm.learning_rate_of(w, batch) * self.progress.factor(given - rows / 2)
             self.executor.submit(Step(w, self.number, *span, rate, batch if rows > batch else 0))
             self.now = self.executor.now()
             self.algorithm.submitted(w, rows, self.now)

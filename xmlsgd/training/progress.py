@@ -37,6 +37,6 @@ class TrainingProgress:
         yield
         self.paused_seconds += executor.now() - begun
 
-    def factor(self, rows: int) -> float:
-        """Return the factor of the learning rate for the next batch of `rows`, taken at its middle."""
-        return self.schedule.factor(min((self.rows + rows / 2) / (self.n_rows * self.schedule.epochs), 1.0))
+    def factor(self, at: float) -> float:
+        """Return the factor of the learning rate after `at` rows of the run."""
+        return self.schedule.factor(min(at / (self.n_rows * self.schedule.epochs), 1.0))
