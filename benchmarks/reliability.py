@@ -32,6 +32,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -173,13 +174,18 @@ def kills(place: Path, seconds: float, random_of: random.Random) -> Counter[str]
     return found
 
 
-def campaign(seconds: float, seed: int, with_kills: bool = True, no_faults: str = "") -> dict[str, Any]:
-    """Return the counts of all, within about so many seconds; no_faults : why calls cannot fail."""
+def campaign(
+    seconds: float, seed: int, with_kills: bool = True, no_faults: str = "", only: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the counts of all kinds, or `only` of some, within about so many seconds.
+
+    no_faults : why calls cannot fail.
+    """
     modules: dict[str, Any] = sys.modules  # type: ignore[assignment]
     modules["matplotlib"] = None  # drawing curves would take most of the time
     results, end = dict[str, Any](), time.monotonic() + seconds * (0.8 if with_kills else 1)
     trials = (damage, full_disk) if no_faults else (damage, faults, full_disk)
-    parts = [(name, kind, tried) for name, kind in KINDS.items() for tried in trials]
+    parts = [(name, kind, tried) for name, kind in KINDS.items() if not only or name in only for tried in trials]
     parts = [part for part in parts if part[1].damaged or part[2] is not damage]
     if no_faults:
         results["faults"] = {f"skipped: {no_faults}": 1}
@@ -209,11 +215,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=0, help="of the kills (%(default)s)")
     parser.add_argument("--no-kills", action="store_true", help="only damage and faults")
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=(), help="keep the counts that FILE has of others")
     parser.add_argument("--out", type=Path, default=RESULTS / "reliability.json")
     given = parser.parse_args()
     no_faults = restart_with_faults()
     logging.getLogger("xmlsgd").setLevel(logging.CRITICAL)  # of checkpoints that could not be written
-    results = campaign(given.seconds, given.seed, not given.no_kills, no_faults)
+    results = campaign(given.seconds, given.seed, not given.no_kills, no_faults, given.only)
+    if given.only and given.out.exists():
+        results = json.loads(given.out.read_text())["results"] | results
     given.out.write_text(json.dumps({"machine": describe(1), "results": results}, indent=1) + "\n")
     for name, found in results.items():
         print(name, ", ".join(f"{what} {n:,}" for what, n in found.items()))

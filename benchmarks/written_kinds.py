@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import DEFAULT, patch
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.serving.service import Service
-from xmlsgd.training.checkpoints import Checkpoint, read_checkpoint
+from xmlsgd.training.checkpoints import Checkpoint, read_checkpoint, writer
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
@@ -122,13 +123,12 @@ def identify_model(path: Path, compact: bool = False) -> Any:
     return description, {name: np.asarray(array).tolist() for name, array in arrays.items()}, ranked
 
 
-def write_checkpoint(path: Path, version: int, end: BaseException | None = None) -> None:
-    """Train two steps, with a checkpoint after each, and leave the last one; `end` ends the run after the first."""
+def write_checkpoint(path: Path, version: int) -> None:
+    """Train two steps, with a checkpoint after each, and leave the last one."""
     Checkpoint(path).remove()
     data = rows_of(0)
     job = Job(data, Network(data.n_features, data.n_labels, (4,)), Adam(), seed=version)
     checkpoint = Checkpoint(path, 0, keep=True)
-    checkpoint.request.error = end
     train(job, Sequential(6, 0.01), Serial([Reference()]), Schedule(1), (), checkpoint)
 
 
@@ -145,8 +145,8 @@ def other_checkpoints() -> tuple[Any, ...]:
     """Return what a run leaves that could not write its last checkpoint: none, or the first one."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kept")
-        with contextlib.suppress(KeyboardInterrupt):
-            write_checkpoint(path, 1, KeyboardInterrupt())
+        with patch.object(writer, "write_model", wraps=write_model, side_effect=(DEFAULT, OSError("full"))):
+            write_checkpoint(path, 1)
         return None, identify_checkpoint(path)
 
 
@@ -168,15 +168,13 @@ def command(path: Path, version: int, words: str) -> None:
 
 
 def learn_by_request(path: Path, version: int) -> None:
-    """Save a model, or have a server learn and save; one that cannot save goes on with the earlier model."""
+    """Save a model, or have a server learn and save; an error may come when the learned model is in its place."""
     if version == 0:
         model_of(0).save(path)
         return
     service = Service(model_of(0), "texts", "token", lambda learned: learned.save(path))
-    try:
-        asyncio.run(service.learn(TEXTS[:1], LABELS[1:2]))
-    finally:
-        assert service.model is not model_of(0) or read_model(path).description["samples_seen"] == len(TEXTS)
+    asyncio.run(service.learn(TEXTS[:1], LABELS[1:2]))
+    assert service.model is not model_of(0)
 
 
 TRAIN = "train {source} --out {target} --overwrite --quiet --hidden 2 --epochs 1 --threads 1 --seed 0 --min-df 1"
