@@ -176,9 +176,9 @@ BUGS = (
     Bug(
         "schedules",
         "the learning rate is that of the beginning of a batch",
-        "xmlsgd/training/progress.py",
-        "(self.rows + rows / 2)",
-        "self.rows",
+        "xmlsgd/training/epoch.py",
+        "given - rows / 2",
+        "given - rows",
         ("tests/training/test_loop.py", "tests/training/test_history.py"),
     ),
     # Router
