@@ -43,6 +43,15 @@ def test_what_speaks_against_a_label_is_left_out_and_the_rest_learned_without_it
     assert stacking.intercept == pytest.approx(alone.intercept_[0], rel=1e-4)
 
 
+def test_a_feature_that_is_the_same_for_all_pairs_has_no_weight():
+    rng = np.random.default_rng(0)
+    features = rng.normal(-6, 3, size=(60_000, 4)).astype(np.float32)
+    features[:, 3] = 0  # and warnings are errors: a singular Hessian would be one
+    odds = 0.5 * features[:, 0] + 0.5 * features[:, 1] + 6
+    stacking = LogisticStacking.fit(features, rng.random(60_000) < 1 / (1 + np.exp(-odds)))
+    np.testing.assert_allclose(stacking, [0.5, 0.5, 0, 0, 6], atol=0.2)
+
+
 def test_margins_are_calibrated_by_how_frequent_a_label_is():
     rng = np.random.default_rng(0)
     features, frequency = rng.normal(size=(60_000, 4)), rng.integers(0, 500, size=60_000).astype(np.float32)

@@ -133,10 +133,13 @@ def _with_frequency(features: np.ndarray, frequency: np.ndarray, mean: float) ->
 
 
 def _regression(features: np.ndarray, truth: np.ndarray) -> LogisticRegression:
-    """Fit a logistic regression with little regularization, by Newton steps: there are many pairs and few weights."""
+    """Fit a logistic regression with little regularization, by Newton steps: there are many pairs and few weights.
+
+    In float64: in float32 the Hessian is singular where a feature is the same for all pairs.
+    """
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=10.0, solver="newton-cholesky").fit(features, truth)
+    return LogisticRegression(C=10.0, solver="newton-cholesky").fit(features.astype(np.float64), truth)
 
 
 def meta_features(logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray) -> np.ndarray:
