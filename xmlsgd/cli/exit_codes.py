@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..data.files.reading import SYSTEM_ERRORS
+from ..data.files.reading import is_of_system
 from ..data.files.temporary import disk_errors_named
 from ..errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
 from .messages import STANDARD_OUTPUT, say
@@ -101,7 +101,7 @@ def describe(error: Exception) -> tuple[int, str]:
     if isinstance(error, MemoryError):
         return FAILED, f"out of memory: {str(error) or 'an allocation failed'}; use fewer --hidden-layer-sizes or rows"
     if isinstance(error, OSError) and error.errno is not None:
-        code = FAILED if error.errno in SYSTEM_ERRORS else BAD_INPUT
+        code = FAILED if is_of_system(error) else BAD_INPUT
         what = "" if error.filename is None else f"{error.filename}: "
         return code, f"{what}{error.strerror}{REMEDIES.get(error.errno, '')}"
     if isinstance(error, OSError):  # DownloadError and others of our own carry a whole sentence

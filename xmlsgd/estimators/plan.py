@@ -43,8 +43,8 @@ class TrainingPlan:
     """How a run goes; `str` of it is a table of decisions, their values and reasons.
 
     n_candidates : labels per row, 0 for the network alone. concurrent_candidates : whether they are learned while the
-    network is trained. held_out : how many rows are held out. algorithm : as given,
-    "auto" until the speeds of several workers are measured. precision : as given where not all workers are CPUs.
+    network is trained. held_out : how many rows are held out. algorithm : as given, "auto" until the speeds of several
+    workers are measured. precision : as given where not all workers are CPUs.
     """
 
     network: Network
@@ -163,8 +163,7 @@ def make_plan(
     plan = TrainingPlan(
         network, optimizer, Schedule(epochs, given.learning_rate, given.warm_up), learning_rate, batch_size,
         ALL_LABELS if n_negatives is None else find_sampler(kind).of(n_negatives), n_candidates, concurrent,
-        stacking,
-        held_out, given.algorithm, workers, n_threads, precision, float(given.average_weights),
+        stacking, held_out, given.algorithm, workers, n_threads, precision, float(given.average_weights),
         bool(given.early_stopping), int(given.n_epochs_no_change), float(given.tol), bool(given.verbose), (),
     )  # fmt: skip
     alone = "one worker" if len(workers) == 1 else "until the speeds of the workers are measured"

@@ -16,7 +16,7 @@ from .. import __version__
 from ..data.files.atomic import read_consistently
 from ..data.files.manifest import update_verified
 from ..data.files.model_files import ModelArrays, ModelFiles, read_model, write_model
-from ..data.files.reading import SYSTEM_ERRORS
+from ..data.files.reading import is_of_system
 from ..data.validation import check_choice, is_integer, is_positive_integer
 from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS
@@ -149,7 +149,7 @@ def read_checked(path: str | PathLike[str], verify: bool, read: Callable[[ModelF
             update_verified(Path(path), files.states)
         return model
     except OSError as error:
-        if error.errno in SYSTEM_ERRORS or (error.errno is None and error.filename is None):  # a library's
+        if is_of_system(error) or (error.errno is None and error.filename is None):  # a library's
             raise
         raise ModelFileError(f"{error.filename or path}: cannot be read, got {error.strerror or error}") from error
 

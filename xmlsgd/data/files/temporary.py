@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .reading import DISK_FULL, SYSTEM_ERRORS, is_of_system
+from .reading import DISK_FULL, is_of_system
 
 OLD = "old"  # in a temporary folder: what gave way to the new folder, where the two cannot change places at once
 END = ".partial"
@@ -80,7 +80,7 @@ def disk_errors_named(path: Path, temporary: Path | None = None) -> Iterator[Non
         yield
     except OSError as error:
         in_temporary = temporary is not None and error.filename is not None and _is_within(error.filename, temporary)
-        if (error.errno in DISK_FULL and error.filename is None) or (error.errno in SYSTEM_ERRORS and in_temporary):
+        if (error.errno in DISK_FULL and error.filename is None) or (is_of_system(error) and in_temporary):
             error.filename = str(path)
         raise
 
