@@ -46,6 +46,14 @@ class Marking(Reference):
         layer.W[X.row_entries(rows)] += 1
 
 
+def die_once(folder, names):
+    """Kill this process, once for each name: a file of this name in the folder says that it was done."""
+    for name in names:
+        if not (folder / str(name)).exists():
+            (folder / str(name)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Fatal(Marking):
     """Kills its process in the middle of a step that trains one of the `fatal` rows, each of them once."""
 
@@ -55,10 +63,7 @@ class Fatal(Marking):
     def input_step(self, X, rows, dZ, layer, update, dropout):
         half = len(rows) // 2
         super().input_step(X, rows[:half], dZ, layer, update, dropout)
-        for row in set(rows.tolist()) & set(self.fatal):
-            if not (self.folder / str(row)).exists():
-                (self.folder / str(row)).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
+        die_once(self.folder, set(rows.tolist()) & set(self.fatal))
         super().input_step(X, rows[half:], dZ, layer, update, dropout)
 
 
@@ -69,10 +74,7 @@ class FatalReference(Reference):
         self.folder, self.fatal = folder, fatal
 
     def input_step(self, X, rows, dZ, layer, update, dropout):
-        for row in set(rows.tolist()) & set(self.fatal):
-            if not (self.folder / str(row)).exists():
-                (self.folder / str(row)).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
+        die_once(self.folder, set(rows.tolist()) & set(self.fatal))
         super().input_step(X, rows, dZ, layer, update, dropout)
 
 
@@ -107,10 +109,7 @@ class Early(Marking):
         self.folder, self.names = folder, names
 
     def warm_up(self, *given):
-        for name in self.names:
-            if not (self.folder / name).exists():
-                (self.folder / name).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
+        die_once(self.folder, self.names)
 
 
 class Loud(Marking):
