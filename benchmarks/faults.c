@@ -59,16 +59,14 @@ static const char *of_descriptor(int fd, const char *name) {
     return of_link(link, name);
 }
 
-#define REAL(type, name, ...)                                                                                          \
-    static type (*real)(__VA_ARGS__);                                                                                  \
+#define REAL(type, name, declared)                                                                                     \
+    static type(*real) declared;                                                                                       \
     if (!real)                                                                                                         \
-    real = (type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
+    real = (type(*) declared)dlsym(RTLD_NEXT, #name)
 
 #define FAILING(type, name, at, path, declared, ...)                                                                   \
     type name declared {                                                                                               \
-        static type(*real) declared;                                                                                   \
-        if (!real)                                                                                                     \
-            real = (type(*) declared)dlsym(RTLD_NEXT, #name);                                                          \
+        REAL(type, name, declared);                                                                                    \
         if (left >= 0 && due(#name, of_descriptor(at, path), 0))                                                       \
             return (type)-1;                                                                                           \
         return real(__VA_ARGS__);                                                                                      \
@@ -80,7 +78,7 @@ static const char *of_descriptor(int fd, const char *name) {
         va_start(more, flags);                                                                                         \
         mode_t mode = va_arg(more, mode_t);                                                                            \
         va_end(more);                                                                                                  \
-        REAL(int, name, const char *, int, ...);                                                                       \
+        REAL(int, name, (const char *, int, ...));                                                                     \
         if (left >= 0 && due("open", of_descriptor(AT_FDCWD, path), 0))                                                \
             return -1;                                                                                                 \
         return real(path, flags, mode);                                                                                \
@@ -92,7 +90,7 @@ static const char *of_descriptor(int fd, const char *name) {
         va_start(more, flags);                                                                                         \
         mode_t mode = va_arg(more, mode_t);                                                                            \
         va_end(more);                                                                                                  \
-        REAL(int, name, int, const char *, int, ...);                                                                  \
+        REAL(int, name, (int, const char *, int, ...));                                                                \
         if (left >= 0 && due("openat", of_descriptor(at, path), 0))                                                    \
             return -1;                                                                                                 \
         return real(at, path, flags, mode);                                                                            \
@@ -101,7 +99,7 @@ static const char *of_descriptor(int fd, const char *name) {
 /* Fail, or do half. */
 #define MOVING(name, buffer)                                                                                           \
     ssize_t name(int fd, buffer data, size_t size) {                                                                   \
-        REAL(ssize_t, name, int, buffer, size_t);                                                                      \
+        REAL(ssize_t, name, (int, buffer, size_t));                                                                    \
         if (left >= 0 && due(#name, of_descriptor(fd, ""), size > 1)) {                                                \
             if (fault)                                                                                                 \
                 return -1;                                                                                             \
@@ -135,17 +133,17 @@ FAILING(void *, mmap, fd, "", (void *at, size_t size, int access, int flags, int
 FAILING(void *, mmap64, fd, "", (void *at, size_t size, int access, int flags, int fd, off64_t from), at, size, access, flags, fd, from)
 
 DIR *opendir(const char *path) {
-    REAL(DIR *, opendir, const char *);
+    REAL(DIR *, opendir, (const char *));
     return left >= 0 && due("opendir", of_descriptor(AT_FDCWD, path), 0) ? NULL : real(path);
 }
 
 DIR *fdopendir(int fd) {
-    REAL(DIR *, fdopendir, int);
+    REAL(DIR *, fdopendir, (int));
     return left >= 0 && due("fdopendir", of_descriptor(fd, ""), 0) ? NULL : real(fd);
 }
 
 size_t fread(void *data, size_t size, size_t n, FILE *file) {
-    REAL(size_t, fread, void *, size_t, size_t, FILE *);
+    REAL(size_t, fread, (void *, size_t, size_t, FILE *));
     if (left >= 0 && due("fread", of_descriptor(fileno(file), ""), 0)) {
         file->_flags |= 0x20; /* of glibc: what ferror() asks for */
         return 0;
@@ -154,7 +152,7 @@ size_t fread(void *data, size_t size, size_t n, FILE *file) {
 }
 
 size_t fwrite(const void *data, size_t size, size_t n, FILE *file) {
-    REAL(size_t, fwrite, const void *, size_t, size_t, FILE *);
+    REAL(size_t, fwrite, (const void *, size_t, size_t, FILE *));
     if (left >= 0 && due("fwrite", of_descriptor(fileno(file), ""), 0)) {
         file->_flags |= 0x20;
         return 0;
