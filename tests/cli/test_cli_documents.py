@@ -53,6 +53,55 @@ def test_an_annif_corpus_is_told_by_its_lines_and_bears_uris(tmp_path):
     assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == ["http://x/0", "http://x/1"]
 
 
+@pytest.fixture
+def library(tmp_path):
+    """A corpus with subjects 0 and 1, a vocabulary of three, one of them without rows, and the model of both."""
+    (tmp_path / "rows.tsv").write_text(WRITTEN["rows.tsv"])
+    (tmp_path / "v.tsv").write_text("<http://x/0>\tSmith, J.\n<http://x/1>\topen sea\n<http://x/2>\tisles\n")
+    run("train", tmp_path / "rows.tsv", "--vocabulary", tmp_path / "v.tsv", "--out", tmp_path / "m", *QUICK, "--quiet")
+    return tmp_path
+
+
+def test_the_names_of_a_vocabulary_are_learned_as_label_texts(library):
+    assert XMLClassifier.load(library / "m").classes_.tolist() == ["Smith, J.", "open sea", "isles"]
+
+
+def test_a_model_knows_the_uris_of_its_vocabulary(library, capsys):
+    run("evaluate", library / "m", library / "rows.tsv", "--json", library / "r.json")
+    assert json.loads((library / "r.json").read_text())["P@1"] == 100
+    (library / "deprecated").write_text("<http://x/1>\nisles\n")
+    (library / "new.txt").write_text("a book of letters\n")
+    command = ["predict", library / "m", library / "new.txt", "--k", "1", "--exclude", library / "deprecated"]
+    run(*command, "--output-format", "json", "--out", library / "p")
+    (entry,) = json.loads((library / "p").read_text())["labels"]
+    assert (entry["label"], entry["uri"]) == ("Smith, J.", "http://x/0")
+    run(*command, "--output-format", "csv", "--out", library / "p")
+    assert (library / "p").read_text().startswith('row,label_1,uri_1,probability_1\n0,"Smith, J.",http://x/0,')
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_learning_knows_old_uris_and_names_new_ones(library, capsys):
+    (library / "week.tsv").write_text("a book of waves\t<http://x/1> <http://x/3>\n")
+    (library / "new.tsv").write_text("<http://x/1>\tsea\n<http://x/3>\tfishing\n<http://x/4>\topen sea\n")
+    run("learn", library / "m", library / "week.tsv", "--quiet", "--vocabulary", library / "new.tsv")
+    assert "warning" not in capsys.readouterr().err
+    names = ["Smith, J.", "open sea", "isles", "fishing", "open sea <http://x/4>"]
+    assert XMLClassifier.load(library / "m").classes_.tolist() == names
+    run("learn", library / "m", library / "week.tsv", "--quiet")
+    assert XMLClassifier.load(library / "m").classes_.tolist() == names
+
+
+def test_a_model_of_uris_keeps_them_when_it_learns_with_a_vocabulary(library):
+    run("train", library / "rows.tsv", "--out", library / "u", *QUICK, "--quiet")
+    run("learn", library / "u", library / "rows.tsv", "--quiet", "--vocabulary", library / "v.tsv")
+    assert XMLClassifier.load(library / "u").classes_.tolist() == ["http://x/0", "http://x/1", "isles"]
+
+
+def test_label_texts_may_be_a_vocabulary_of_uris(library):
+    run("train", library / "rows.tsv", "--label-texts", library / "v.tsv", "--out", library / "u", *QUICK, "--quiet")
+    assert XMLClassifier.load(library / "u").classes_.tolist() == [f"http://x/{i}" for i in range(3)]
+
+
 @pytest.mark.parametrize(
     ("words", "flag"),
     [

@@ -59,7 +59,7 @@ def test_line_i_is_the_text_of_label_i_beside_rows_of_numbers(tmp_path, capsys):
     ("texts", "message"),
     [
         ("a\tapple\na\tbear\n", "labels.txt:2: a label must have one text, got 'a' twice"),
-        ("0\tapple\n", "must have a line for each of 2 labels, got 1"),
+        ("0\tapple\n", "2 labels, or lines that begin with names of labels, such as 'a', and a tab, got 1"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(rows, tmp_path, capsys, texts, message):

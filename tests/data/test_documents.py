@@ -86,30 +86,9 @@ def test_errors_name_file_and_line(path_of, kind, text, told):
         read(path_of("f", text), kind)
 
 
-@pytest.mark.parametrize("line", ["http://x/1\tfish", "<http://x/1>", "<http://x/1>\t "])
-def test_a_broken_vocabulary_is_named_with_its_line(path_of, line):
-    vocabulary = path_of("v", f"<http://x/2>\tship\n{line}\n")
-    with pytest.raises(DataError, match="v:2: must read "):
-        read(path_of("f", FILES["annif"]), "annif", vocabulary=str(vocabulary))
-
-
 def test_uris_that_a_vocabulary_lacks_are_counted(path_of):
     vocabulary = path_of("v", "<http://x/9>\tship\n")
     with pytest.warns(match="f:1: .* no label for <http://x/1>, nor 1 other; the URI stands for it"):
-        read(path_of("f", FILES["annif"]), "annif", vocabulary=str(vocabulary))
-
-
-def test_equal_labels_of_a_vocabulary_are_named_with_their_lines(path_of):
-    vocabulary = path_of("v", "\n<http://x/1>\tship\n\n<http://x/1>\tship\n<http://x/2>\tship\n")
-    with pytest.raises(DataError, match="v:5: label names must differ, got 'ship' on line 2 as well"):
-        read(path_of("f", FILES["annif"]), "annif", vocabulary=str(vocabulary))
-
-
-def test_two_labels_of_a_uri_are_named_with_their_lines(path_of):
-    vocabulary = path_of("v", "<http://x/1>\tship\n<http://x/2>\tfish\n<http://x/1>\tboat\n")
-    with pytest.raises(
-        DataError, match=r"v:3: a URI must have one label, got 'ship' on line 1 and 'boat' of <http://x/1>"
-    ):
         read(path_of("f", FILES["annif"]), "annif", vocabulary=str(vocabulary))
 
 

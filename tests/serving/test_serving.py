@@ -84,6 +84,22 @@ def test_an_explanation_has_probability_and_words(client, model):
     assert best["probability"] == pytest.approx(expected(model, ["read json"], 1)[0][0]["score"])
 
 
+def test_suggestions_have_uris_and_learning_takes_them_where_there_is_a_vocabulary(model):
+    served = Service(model, "words", TOKEN, None, {"http://x/1": "json", "http://x/2": "open <http://x/2>"})
+    with TestClient(new_app(served)) as client:
+        found = client.post(SUGGEST, data={"text": "read json", "limit": "50"}).json()["results"]
+        uris = {each["label"]: each["uri"] for each in found}
+        assert (uris["json"], uris["read"]) == ("http://x/1", "read")
+        ((best, *_),) = client.post("/suggest", json={"texts": ["a"], "limit": 50}).json()["results"]
+        assert best.keys() == {"label", "uri", "score"}
+        (best,) = client.post("/explain", json={"text": "read", "limit": 1}).json()["results"]
+        assert best["uri"] == (uris["json"] if best["label"] == "json" else None)
+        document = {"text": "open it", "labels": ["<http://x/1>", "http://x/2", "write", "new"]}
+        answer = client.post("/learn", json={"documents": [document]}, headers=AUTHORIZED).json()
+    assert answer["labels"] == len(model.classes_) + 2
+    assert served.model.classes_[-2:].tolist() == ["new", "open <http://x/2>"]
+
+
 def test_requests_that_come_together_are_one_call_of_the_model(model):
     async def together():
         served = Service(model, "words")

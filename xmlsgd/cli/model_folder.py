@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.files.atomic import atomic_folder, parents_created
-from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT
+from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT, VOCABULARY
 from ..data.files.temporary import temporary_folder_beside
 from .exit_codes import TrainingStopped, describe
 from .models import template_of
@@ -24,7 +24,7 @@ from .output_files import check_folder, innermost_folder
 from .results import plain, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ..data.csr import Dataset
     from ..estimators import XMLClassifier, XMLEnsemble
@@ -96,17 +96,20 @@ def check_room(model: XMLClassifier | XMLEnsemble, n_models: int, dataset: Datas
         raise OSError(errno.ENOSPC, f"{text}; nothing was trained: make room, or pass another --out or --compact", out)
 
 
-def save(model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool) -> None:
+def save(
+    model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool,
+    names_of_uris: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
     """Write the folder of a model; add to `result` where the learning curve is, or why there is none.
 
     Where that fails, write it among the temporary files and raise `TrainingStopped`, which says where.
     """
     try:
-        _write(model, out, result, title, compact)
+        _write(model, out, result, title, compact, names_of_uris)
     except Exception as error:
         spare = Path(tempfile.mkdtemp(prefix="xmlsgd-model-"))
         try:
-            _write(model, str(spare / Path(out).name), result, title, compact)
+            _write(model, str(spare / Path(out).name), result, title, compact, names_of_uris)
         except Exception:  # noqa: BLE001  the first error counts
             shutil.rmtree(spare, ignore_errors=True)
             raise error from None
@@ -114,7 +117,10 @@ def save(model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], t
         raise TrainingStopped(text) from error
 
 
-def _write(model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool) -> None:
+def _write(
+    model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool,
+    names_of_uris: Mapping[str, str] | None,
+) -> None:  # fmt: skip
     """Write the folder as a whole."""
     with atomic_folder(out) as folder:
         model.save(folder, compact=compact)
@@ -123,6 +129,10 @@ def _write(model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any],
         result["not_drawn"] = draw_curve(folder, model.history_, title)
         result["learning_curve"] = None if result["not_drawn"] else f"{out}/{CURVE}"
         write_json(str(folder / REPORT), result)
+        if names_of_uris is not None:
+            from ..data.vocabulary import write_vocabulary
+
+            write_vocabulary(names_of_uris, folder / VOCABULARY)
         check_folder(out)  # another process may have taken the name meanwhile
 
 

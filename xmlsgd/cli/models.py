@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..data.files.manifest import MODEL
+from ..data.files.manifest import MODEL, VOCABULARY
 from ..data.files.temporary import restore
 from ..errors import nor_others, shorten
 from .exit_codes import UsageError
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
     from ..data.csr import Dataset
     from ..estimators import XMLClassifier, XMLEnsemble
+    from .format_options import FormatOptions
+
+URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 
 
 def read_model(folder: str, data: str, command: str, parameters: dict[str, Any]) -> XMLClassifier | XMLEnsemble:
@@ -38,6 +43,22 @@ def read_model(folder: str, data: str, command: str, parameters: dict[str, Any])
     return model
 
 
+def saved_names(folder: str) -> dict[str, str] | None:
+    """Return the names of the subjects of `train --vocabulary`, by URI; None where there was none."""
+    from ..data.vocabulary import read_vocabulary
+
+    path = Path(folder, VOCABULARY)
+    return read_vocabulary(path) if path.is_file() else None
+
+
+def options_of_model(options: FormatOptions, folder: str, model: XMLClassifier | XMLEnsemble) -> FormatOptions:
+    """Return options by which the URIs of data are the labels that the model knows them as."""
+    names = saved_names(folder)
+    if names is None and options.vocabulary is not None:  # it may have learned the URIs themselves
+        names = {name: name for name in map(str, model.classes_.tolist()) if URI.fullmatch(name)}
+    return replace(options, names=names)
+
+
 def label_weight_of(
     model: XMLClassifier | XMLEnsemble, power: float, A: float = 0.55, B: float = 1.5
 ) -> np.ndarray | None:
@@ -52,8 +73,10 @@ def label_weight_of(
     return weight
 
 
-def read_excluded(path: str | None, model: XMLClassifier | XMLEnsemble) -> np.ndarray | None:
-    """Return the columns of the labels whose names a file has, one per line; None without a file.
+def read_excluded(
+    path: str | None, model: XMLClassifier | XMLEnsemble, names_of: Mapping[str, str]
+) -> np.ndarray | None:
+    """Return the columns of the labels whose names, or URIs, a file has, one per line; None without a file.
 
     Names that the model does not have are warned of: they may be wrongly written.
     """
@@ -62,9 +85,10 @@ def read_excluded(path: str | None, model: XMLClassifier | XMLEnsemble) -> np.nd
     import numpy as np
 
     from ..data.text import lines_of_file
+    from ..data.vocabulary import name_of
 
     columns = {str(name): column for column, name in enumerate(model.classes_.tolist())}
-    names = [line.strip() for line in lines_of_file(path)]
+    names = [name if (name := line.strip()) in columns else name_of(name, names_of) for line in lines_of_file(path)]
     unknown = [(number, name) for number, name in enumerate(names, 1) if name and name not in columns]
     if unknown:
         number, name = unknown[0]

@@ -106,12 +106,12 @@ def size_numbers(dataset: Dataset) -> dict[str, int]:
     }  # fmt: skip
 
 
-def line_format(form: str, names: Sequence[Any], value: str, tabs: bool) -> Line:
+def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uris: Mapping[str, str] | None = None) -> Line:
     """Return what makes the line of a row.
 
     names : of the labels. value : what stands beside a label, "probability" or "score". tabs : whether tabs separate
-    the entries of text, since names may contain blanks; tabs and ends of lines in names are escaped. Explanations stand
-    below a line of text, and in JSON beside their label.
+    the entries of text, since names may contain blanks; tabs and ends of lines in names are escaped. uris : of names,
+    for JSON and CSV. Explanations stand below a line of text, and in JSON beside their label.
     """
 
     def text_line(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
@@ -121,7 +121,9 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool) -> Line
 
     def json_line(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
         entries: list[dict[str, Any]] = [
-            {"label": names[j], value: float(f"{x:.6g}")} for j, x in zip(labels, values, strict=True) if j >= 0
+            {"label": names[j], **({} if uris is None else {"uri": uris.get(names[j])}), value: float(f"{x:.6g}")}
+            for j, x in zip(labels, values, strict=True)
+            if j >= 0
         ]
         if why:
             for entry, each in zip(entries, why, strict=True):
@@ -129,19 +131,23 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool) -> Line
         return json.dumps({"row": row, "labels": entries}, ensure_ascii=False)
 
     def line_of_csv(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
-        return csv_line([row, *(cell for pair in zip(labels, values, strict=True) for cell in csv_cells(names, *pair))])
+        return csv_line(
+            [row, *(cell for pair in zip(labels, values, strict=True) for cell in csv_cells(names, *pair, uris))]
+        )
 
     return {"text": text_line, "json": json_line, "csv": line_of_csv}[form]
 
 
-def csv_cells(names: Sequence[Any], label: int, value: float) -> tuple[Any, str]:
+def csv_cells(names: Sequence[Any], label: int, value: float, uris: Mapping[str, str] | None) -> list[Any]:
     """Return the cells of a label, which stay empty where a row has no more."""
-    return (names[label], f"{value:.6g}") if label >= 0 else ("", "")
+    cells = [names[label], f"{value:.6g}"] if label >= 0 else ["", ""]
+    return cells if uris is None else [cells[0], uris.get(cells[0], ""), cells[1]]
 
 
-def csv_header(k: int, value: str) -> str:
+def csv_header(k: int, value: str, with_uris: bool) -> str:
     """Return the first line of CSV with k labels a row."""
-    return csv_line(["row", *(cell for rank in range(1, k + 1) for cell in (f"label_{rank}", f"{value}_{rank}"))])
+    columns = ("label", "uri", value) if with_uris else ("label", value)
+    return csv_line(["row", *(f"{column}_{rank}" for rank in range(1, k + 1) for column in columns)])
 
 
 def csv_line(cells: Sequence[Any]) -> str:

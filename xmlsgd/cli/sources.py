@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,12 +17,14 @@ from ..data.files.temporary import temporary_folder
 from ..data.formats.base import is_store
 from ..data.text import RawText, index_labels, read_label_texts, read_raw_text
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
+from ..data.vocabulary import label_of, name_of, names_of_uris
 from ..errors import DataError, shorten
 from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
 from .format_options import FormatOptions, first_lines
 from .messages import STDIN
 
+LabelTexts = Sequence[tuple[str, str]]  # label and text
 TRAIN, TEST = 0, 1  # parts of the built-in data set
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
 
@@ -48,6 +50,7 @@ class Rows:
     """Training rows, their test rows if there are any, and the vectorizer that turns texts into such rows.
 
     groups : of the training rows, one each, if there are any. texts : the arguments of `fit` for label texts.
+    names_of_uris : of a vocabulary.
     """
 
     train: Dataset
@@ -55,6 +58,7 @@ class Rows:
     vectorizer: TextVectorizer | None = None
     groups: Sequence[str] | None = None
     texts: dict[str, Any] = field(default_factory=dict)
+    names_of_uris: Mapping[str, str] | None = None
 
     @property
     def columns(self) -> Columns:
@@ -91,34 +95,39 @@ def read_training(
 ) -> Rows:
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
-        rows = _training_rows(path, options, None, label_texts)
+        lines = _label_texts(path, options, label_texts)
+        rows = replace(_training_rows(path, options, None, lines), names_of_uris=names_of_uris(options))
     if feature_names is not None:
         if rows.vectorizer is not None:
             raise UsageError(f"--feature-names: {train} has words of its own; leave it out")
         rows = replace(rows, texts={"feature_names": read_raw_text(feature_names).texts})
-    if label_texts is not None:
-        dataset, texts = _with_label_texts(rows.train, label_texts)
+    if lines:
+        dataset, texts = _with_label_texts(rows.train, lines, label_texts)
         rows = replace(rows, train=dataset, texts={**rows.texts, "label_texts": texts})
     if test is not None:
         return replace(rows, test=read_test(test, options, rows.columns))
     return rows if rows.test is None else replace(rows, test=in_columns(rows.test, rows.columns, train))
 
 
-def read_more(path: str, options: FormatOptions, columns: Columns) -> Dataset:
-    """Return rows that a trained model learns from; features and labels that are new get columns behind its own."""
+def read_more(
+    path: str, options: FormatOptions, columns: Columns, label_texts: str | None = None
+) -> tuple[Dataset, dict[str, str]]:
+    """Return rows that a trained model learns from, and the texts of new labels by name.
+
+    Features and labels that are new get columns behind the model's own, also labels that only have a text.
+    """
     with on_disk(path) as file:
+        lines = _label_texts(file, options, label_texts)
         if columns.vectorizer is None and options.is_text(file, labelled=True):
             raise DataError(f"{path}: {NO_VECTORIZER}")
         train = _training_rows(file, options, columns).train
     X = replace(train.X, n_cols=max(train.n_features, columns.n_features))
-    return Dataset(X, *_matched(train.Y, train.label_names, columns))
-
-
-def with_new_texts(train: Dataset, path: str, columns: Columns) -> tuple[Dataset, dict[str, str]]:
-    """Return rows to learn with a column for each label of `--label-texts`, and the texts of new labels by name."""
+    train = Dataset(X, *_matched(train.Y, train.label_names, columns))
+    if not lines:
+        return train, {}
     if columns.vectorizer is None:
         raise UsageError(f"--label-texts: {NO_VECTORIZER.partition(',')[0]}; leave it out")
-    dataset, texts = _with_label_texts(train, path)
+    dataset, texts = _with_label_texts(train, lines, label_texts)
     names, known = dataset.label_names or (), columns.n_labels
     new = zip(names[known:], texts[known:], strict=True)
     return dataset, {name: text for name, text in new if text is not None}
@@ -192,7 +201,7 @@ def _texts(path: str, options: FormatOptions, part: int) -> RawText | None:
     return python_functions_texts()[part]
 
 
-def _training_rows(path: str, options: FormatOptions, columns: Columns | None, label_texts: str | None = None) -> Rows:
+def _training_rows(path: str, options: FormatOptions, columns: Columns | None, label_texts: LabelTexts = ()) -> Rows:
     """Return the rows of a source and its own test part; a vectorizer is fitted where `columns` has none."""
     raw = _texts(path, options, TRAIN)
     if raw is not None:
@@ -207,11 +216,10 @@ def _training_rows(path: str, options: FormatOptions, columns: Columns | None, l
     return rows
 
 
-def _words_of(texts: Sequence[str], path: str, options: FormatOptions, label_texts: str | None) -> TextVectorizer:
+def _words_of(texts: Sequence[str], path: str, options: FormatOptions, label_texts: LabelTexts) -> TextVectorizer:
     """Return a vectorizer of the words of a file, and of those of label texts."""
-    of_labels = [] if label_texts is None else [text for _, text in read_label_texts(label_texts)]
     try:
-        return options.new_vectorizer().fit(texts, of_labels)
+        return options.new_vectorizer().fit(texts, [text for _, text in label_texts])
     except DataError as error:
         raise DataError(f"{path}: {str(error).removeprefix('texts: ')}") from error
 
@@ -304,21 +312,32 @@ def _is_built_in(path: str) -> bool:
     return path == BUILT_IN and not Path(path).exists()
 
 
-def _with_label_texts(train: Dataset, path: str) -> tuple[Dataset, list[str | None]]:
+def _label_texts(path: str, options: FormatOptions, label_texts: str | None) -> LabelTexts:
+    """Return label and text of each line of `--label-texts`, without it those of `--vocabulary` for an Annif corpus."""
+    if label_texts is None and (options.vocabulary is None or options.kind(path) != "annif"):
+        return []
+    names = names_of_uris(options)
+    if label_texts is None:
+        return [(name, label_of(uri, name)) for uri, name in (names or {}).items()]
+    return [(name_of(label, names or {}), text) for label, text in read_label_texts(label_texts)]
+
+
+def _with_label_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tuple[Dataset, list[str | None]]:
     """Return training rows with a column for each label of `--label-texts`, and the text of each column.
 
     Labels with names are found by them where any line begins with one; otherwise line i is of label i.
     """
-    lines, names = read_label_texts(path), train.label_names
-    if names is not None and not set(names).isdisjoint(label for label, _ in lines):
+    names = train.label_names
+    if names is not None and (path is None or not set(names).isdisjoint(label for label, _ in lines)):
         return _with_named_texts(train, lines, path)
     texts: list[str | None] = [text for _, text in lines]
     if len(texts) < train.n_labels or (names is not None and len(texts) > len(names)):
-        raise DataError(f"{path}: must have a line for each of {train.n_labels} labels, got {len(texts)}")
+        named = f", or lines that begin with names of labels, such as {shorten(names[0])}, and a tab" if names else ""
+        raise DataError(f"{path}: must have a line for each of {train.n_labels} labels{named}, got {len(texts)}")
     return replace(train, Y=replace(train.Y, n_cols=len(texts))), texts
 
 
-def _with_named_texts(train: Dataset, lines: list[tuple[str, str]], path: str) -> tuple[Dataset, list[str | None]]:
+def _with_named_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tuple[Dataset, list[str | None]]:
     """Return the same for texts of labels that are found by their names; new ones get columns behind."""
     text_of: dict[str, str] = {}
     for number, (label, text) in enumerate(lines, 1):

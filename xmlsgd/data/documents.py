@@ -13,10 +13,10 @@ from typing import Any
 from ..errors import DataError, nor_others, shorten
 from .document_options import DocumentOptions
 from .text import RawText, lines_of_file, names_of, read_raw_text
+from .vocabulary import URI, names_of_uris
 
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 TEXT_FORMATS = ("raw", "csv", "jsonl", "annif")
-URI = re.compile(r"<([^<>\s]+)>")
 URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
 MAX_FIELD = 1 << 26  # characters of a field of CSV
 
@@ -133,7 +133,7 @@ def _value(entry: Any, name: str, option: str, where: str) -> Any:
 
 def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield texts and labels of an Annif corpus, `text<TAB><uri> <uri>` a line; warn of URIs without a label."""
-    names = None if options.vocabulary is None else _read_vocabulary(Path(options.vocabulary))
+    names = names_of_uris(options)
     unnamed: dict[str, int] = {}
     for number, line in enumerate(lines_of_file(path), 1):
         if not line.strip():
@@ -150,27 +150,6 @@ def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterato
         yield text, tuple(uris if names is None else [names.get(uri, uri) for uri in uris])
     if unnamed:
         uri, number = next(iter(unnamed.items()))
-        text = f"{path}:{number}: the vocabulary {options.vocabulary} has no label for <{uri}>"
+        vocabulary = options.vocabulary or "of the model"
+        text = f"{path}:{number}: the vocabulary {vocabulary} has no label for <{uri}>"
         warnings.warn(f"{text}{nor_others(len(unnamed) - 1)}; the URI stands for it", stacklevel=2)
-
-
-def _read_vocabulary(path: Path) -> dict[str, str]:
-    """Return the label of each URI of an Annif vocabulary."""
-    names: dict[str, str] = {}
-    lines: dict[str, int] = {}
-    uses: dict[str, tuple[str, int]] = {}
-    for number, line in enumerate(lines_of_file(path), 1):
-        if not line.strip():
-            continue
-        uri, _, rest = line.partition("\t")
-        found, label = URI.fullmatch(uri.strip()), rest.partition("\t")[0].strip()
-        if found is None or not label:
-            raise DataError(f"{path}:{number}: must read `<uri><TAB>label`, got {shorten(line)}")
-        other, first = uses.setdefault(label, (found[1], number))
-        if other != found[1]:
-            raise DataError(f"{path}:{number}: label names must differ, got {shorten(label)} on line {first} as well")
-        if names.setdefault(found[1], label) != label:
-            got = f"{shorten(names[found[1]])} on line {lines[found[1]]} and {shorten(label)}"
-            raise DataError(f"{path}:{number}: a URI must have one label, got {got} of <{found[1]}>; remove one")
-        lines.setdefault(found[1], number)
-    return names

@@ -143,18 +143,17 @@ async def project(service: Service, request: Request) -> dict[str, Any]:
 
 
 async def annif_suggest(service: Service, request: Request) -> dict[str, Any]:
-    """Suggest labels for the text of a form, as Annif does; a label is its URI as well, and has no notation."""
+    """Suggest labels for the text of a form, as Annif does; a label without a URI is one itself."""
     _check_project(service, request)
     form = await requests.read_form(request)
     text = requests.text_of(form.get("text"))
     limit, threshold = requests.limit_of(form.get("limit")), requests.threshold_of(form.get("threshold"))
     (found,) = await service.suggest([text], limit)
-    return {
-        "results": [
-            {"uri": str(label), "label": str(label), "notation": None, "score": score}
-            for label, score in _above(found, threshold)
-        ]
-    }
+    results = []
+    for label, score in _above(found, threshold):
+        uri = service.with_uri(label).get("uri") or str(label)
+        results.append({"uri": uri, "label": str(label), "notation": None, "score": score})
+    return {"results": results}
 
 
 async def suggest(service: Service, request: Request) -> dict[str, Any]:
@@ -164,7 +163,8 @@ async def suggest(service: Service, request: Request) -> dict[str, Any]:
     limit = requests.limit_of(body.get("limit"), len(texts))
     threshold = requests.threshold_of(body.get("threshold"))
     found = await service.suggest(texts, limit)
-    return {"results": [[{"label": label, "score": score} for label, score in _above(row, threshold)] for row in found]}
+    rows = [_above(row, threshold) for row in found]
+    return {"results": [[{**service.with_uri(label), "score": score} for label, score in row] for row in rows]}
 
 
 async def explain(service: Service, request: Request) -> dict[str, Any]:
@@ -172,7 +172,7 @@ async def explain(service: Service, request: Request) -> dict[str, Any]:
     body = await requests.read_json(request)
     text = requests.text_of(body.get("text"))
     limit = requests.limit_of(body.get("limit"), most=requests.MAX_EXPLAINED)
-    results = await service.explain(text, limit)
+    results = [each | service.with_uri(each["label"]) for each in await service.explain(text, limit)]
     return {"results": results, "analyzer": service.model.vectorizer_.analyzer}
 
 

@@ -7,11 +7,12 @@ import copy
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..data.vocabulary import name_of
 from .request_metrics import RequestMetrics
 from .requests import MAX_SUGGESTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..estimators import XMLClassifier, XMLEnsemble
 
@@ -31,6 +32,7 @@ class Service:
     """Answers the requests of one event loop with the current model.
 
     name : of the project. token : that `learn` asks for; None where learning is off. save : called with each new model.
+    names_of_uris : of a vocabulary; labels to learn may be its URIs, and suggestions have them.
     """
 
     def __init__(
@@ -39,9 +41,12 @@ class Service:
         name: str,
         token: str | None = None,
         save: Callable[[XMLClassifier], None] | None = None,
+        names_of_uris: Mapping[str, str] | None = None,
     ) -> None:
         self.model, self.name, self.token, self.save = model, name, token, save
         self.metrics = RequestMetrics()
+        self._names = dict(names_of_uris or {})
+        self._uris = {name: uri for uri, name in self._names.items()}
         self._waiting: list[_PendingRequest] = []
         self._worker: asyncio.Task[None] | None = None
         self._learning = asyncio.Lock()
@@ -67,11 +72,16 @@ class Service:
     async def learn(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> None:
         """Learn from texts and their labels on a copy of the model, and put it in the model's place when it is done."""
         async with self._learning:
-            learned = await asyncio.to_thread(_learned, self.model, texts, labels)
+            named = [[name_of(label, self._names) if self._names else label for label in row] for row in labels]
+            learned = await asyncio.to_thread(_learned, self.model, texts, named)
             if self.save is not None:
                 await asyncio.to_thread(self.save, learned)
             self.model = learned
             self.metrics.counts["learned_texts"] += len(texts)
+
+    def with_uri(self, label: Any) -> dict[str, Any]:
+        """Return a label and, where there is a vocabulary, its URI, None of one that is not in it."""
+        return {"label": label, "uri": self._uris.get(label)} if self._names else {"label": label}
 
     async def _answer_waiting(self) -> None:
         """Answer what is waiting, and what arrives meanwhile."""

@@ -15,7 +15,15 @@ from ..format_options import FormatOptions
 from ..machine import peak_memory_bytes, versions
 from ..messages import Console
 from ..model_folder import training_speed
-from ..models import classifiers_of, groups_in_file, label_weight_of, names_in, parameters_of, read_model
+from ..models import (
+    classifiers_of,
+    groups_in_file,
+    label_weight_of,
+    names_in,
+    options_of_model,
+    parameters_of,
+    read_model,
+)
 from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
@@ -77,6 +85,7 @@ def run(
     for name in more:
         find_metric(name)  # before rows are read, so that a wrong name fails at once
     columns = Columns.of_model(estimator)
+    format_options = options_of_model(format_options, model, estimator)
     if ks[-1] > max(KS[-1], columns.n_labels):
         raise UsageError(f"--k: must be at most the {columns.n_labels} labels of the model, got {ks[-1]}")
     Y_train = None

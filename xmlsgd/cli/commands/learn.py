@@ -19,6 +19,7 @@ from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
+from ..models import options_of_model
 from ..output_files import check_file, check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
@@ -58,18 +59,18 @@ def run(
         check_new(out, "--out", overwrite)
     check_file(json, "--json", data, test, label_texts, format_options.vocabulary, beside=folder)
     format_options.check_inputs(data, test)
+    from ...data.vocabulary import names_of_uris
     from ...estimators import XMLClassifier
     from ..input_warnings import warn_of_training_rows
-    from ..sources import Columns, Rows, in_columns, names_of_rows, read_more, read_test, with_new_texts
+    from ..sources import Columns, Rows, in_columns, names_of_rows, read_more, read_test
 
     estimator = XMLClassifier.load(model).set_params(**parameters)
     estimator.fitted_.check_learns_on(model)
     columns = Columns.of_model(estimator)
-    train, texts = read_more(data, format_options, columns), None
-    if label_texts is not None:
-        train, texts = with_new_texts(train, label_texts, columns)
+    format_options = options_of_model(format_options, model, estimator)
+    train, texts = read_more(data, format_options, columns, label_texts)
     held_out = None if test is None else read_test(test, format_options, columns)
-    rows = Rows(train, held_out, columns.vectorizer)
+    rows = Rows(train, held_out, columns.vectorizer, names_of_uris=names_of_uris(format_options))
     warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
     known, results = len(estimator.classes_), {}
     if held_out is not None:
@@ -85,7 +86,7 @@ def run(
         console.show(table(results, COLUMNS))
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
     result |= {"before": results.get("before"), "seconds": seconds}
-    model_folder.save(estimator, folder, result, Path(data).name, compact=False)
+    model_folder.save(estimator, folder, result, Path(data).name, False, rows.names_of_uris)
     console.show(f"added {size_text(train)} in {seconds:.1f} s; {len(estimator.classes_) - known:,} labels are new")
     console.show(f"model: {folder}")
     write_json(json, result)

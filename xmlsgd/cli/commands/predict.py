@@ -21,7 +21,7 @@ from ..exit_codes import UsageError
 from ..flags import DIR, FILE, FLOAT, FORMAT_FLAGS, INT, PATH, PROPENSITY_POWER, Flag, name_among, or_word, positional
 from ..format_options import FormatOptions
 from ..messages import STDIN, STDOUT, Console
-from ..models import label_weight_of, read_excluded, read_model
+from ..models import label_weight_of, read_excluded, read_model, saved_names
 from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import FORMATS, csv_header, line_format, text_file
@@ -82,16 +82,18 @@ def run(
     from ..standard_input import feature_blocks
 
     columns = Columns.of_model(estimator)
-    excluded = read_excluded(exclude, estimator)
+    names_of_uris = saved_names(model) or {}
+    excluded = read_excluded(exclude, estimator, names_of_uris)
     blocks, n_answered = feature_blocks(data, format_options, columns), 0
     k = min(k, columns.n_labels)
     proba = estimator.fitted_.has_probabilities
     value = "probability" if proba else "score"
-    line = line_format(output_format, estimator.classes_.tolist(), value, tabs=columns.names is not None)
+    uris = {name: uri for uri, name in names_of_uris.items()} if names_of_uris else None
+    line = line_format(output_format, estimator.classes_.tolist(), value, tabs=columns.names is not None, uris=uris)
 
     with text_file(out) as stream:
         if output_format == "csv":
-            stream.write(csv_header(k, value) + "\n")
+            stream.write(csv_header(k, value, uris is not None) + "\n")
         for X in blocks:
             for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet or data == STDIN):
                 labels, values = estimator.predict_topk(

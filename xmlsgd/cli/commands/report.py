@@ -10,7 +10,7 @@ from typing import Any
 from ..flags import DIR, FILE, FORMAT_FLAGS, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
-from ..models import names_in, read_model
+from ..models import names_in, options_of_model, read_model
 from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import size_text, text_file
@@ -45,6 +45,7 @@ def run(
     from ..sources import Columns, read_test
 
     columns = Columns.of_model(estimator)
+    format_options = options_of_model(format_options, model, estimator)
     rows = read_test(test, format_options, columns)
     warn_of_unknown(rows, len(estimator.classes_), test)
     names = names_in(rows, estimator)

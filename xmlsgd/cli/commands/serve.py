@@ -21,7 +21,7 @@ from typing import Any
 from ..exit_codes import UsageError
 from ..flags import DIR, FILE, INT, NAME, Flag, positional
 from ..messages import Console
-from ..models import read_model
+from ..models import read_model, saved_names
 from ..parameters import parameter_flags
 
 TOKEN = "XMLSGD_TOKEN"
@@ -51,6 +51,9 @@ def run(
     token = read_token(token_file)
     if save and token is None:
         raise UsageError(f"--save: needs a token, in {TOKEN} or --token-file, without which nothing is learned")
+    from ...data.files.atomic import atomic_folder
+    from ...data.files.manifest import VOCABULARY
+    from ...data.vocabulary import write_vocabulary
     from ...estimators import XMLClassifier
     from ...serving.app import new_app
     from ...serving.connections import Connection, most_connections
@@ -64,8 +67,15 @@ def run(
     if getattr(served, "vectorizer_", None) is None:
         raise UsageError(f"{model}: must be trained on text, got a model of rows of numbers")
     name = Path(model).resolve().name
-    write = (lambda learned: XMLClassifier.save(learned, model)) if save else None
-    app = new_app(Service(served, name, token, write))
+    names_of_uris = saved_names(model)
+
+    def write(learned: XMLClassifier) -> None:
+        with atomic_folder(model) as folder:
+            learned.save(folder)
+            if names_of_uris is not None:
+                write_vocabulary(names_of_uris, folder / VOCABULARY)
+
+    app = new_app(Service(served, name, token, write if save else None, names_of_uris))
     listening = bound(host, port)
     text = ["a text"]
     served.load_kernels(text)

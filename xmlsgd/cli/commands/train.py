@@ -253,7 +253,7 @@ def train_and_save(
             if checkpoint and stop is None:
                 result |= model_folder.report_of_call(call, checkpoint)
             if saved:
-                model_folder.save(model, folder, result, title, compact)
+                model_folder.save(model, folder, result, title, compact, rows.names_of_uris)
             if checkpoint and stop is None:
                 replace(checkpoint, keep=False).done()
     if stop is None and received:

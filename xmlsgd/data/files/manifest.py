@@ -21,7 +21,8 @@ from .reading import is_of_system, open_regular, sha256_of
 from .temporary import END, restore
 
 MANIFEST = "MANIFEST.json"
-HISTORY, CURVE, REPORT = "history.jsonl", "learning_curve.png", "train.json"  # which `xmlsgd train` adds
+# Which `xmlsgd train` adds.
+HISTORY, CURVE, REPORT, VOCABULARY = "history.jsonl", "learning_curve.png", "train.json", "vocabulary.tsv"
 VERIFIED = "verified.json"
 MAX_MANIFEST_BYTES = 1 << 20  # of either of them, with thousands of files
 VERSION = 1
@@ -81,7 +82,7 @@ class FolderKind:
         ]
 
 
-MODEL = FolderKind("xmlsgd-model", "model.json", "saved model", (HISTORY, CURVE, REPORT))
+MODEL = FolderKind("xmlsgd-model", "model.json", "saved model", (HISTORY, CURVE, REPORT, VOCABULARY))
 CHECKPOINT = FolderKind("xmlsgd-checkpoint", "run.json", "checkpoint")
 STORE = FolderKind("xmlsgd-store", "store.json", "store")
 
