@@ -62,6 +62,20 @@ def test_a_form_is_answered_as_annif_does(client, model):
     assert len(client.post(SUGGEST, data={"text": "read json", "threshold": str(least)}).json()["results"]) == 2
 
 
+@pytest.mark.parametrize("encode", [str, lambda text: text.replace("ö", "%C3%B6")])
+def test_a_form_may_have_letters_of_utf_8_escaped_or_not(encode):
+    texts = ["köp böcker", "sälj böcker"] * 5
+    model = XMLClassifier((4,), max_epochs=2, random_state=0, n_jobs=1).fit(texts, [[t.split()[0]] for t in texts])
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    body = encode("text=köp+böcker&limit=2").encode()
+    with TestClient(new_app(Service(model, "words"))) as client:
+        answer = client.post(SUGGEST, content=body, headers=headers)
+    (found,) = expected(model, ["köp böcker"], 2)
+    assert [(each["label"], each["score"]) for each in answer.json()["results"]] == [
+        (each["label"], each["score"]) for each in found
+    ]
+
+
 def test_the_project_is_described_as_annif_does_and_others_are_unknown(client):
     description = client.get("/v1/projects/words").json()
     assert (description["project_id"], description["is_trained"]) == ("words", True)

@@ -76,7 +76,7 @@ async def read_form(request: Request) -> dict[str, str]:
     """Return the fields of a form, the last value of each."""
     body = await read_body(request, FORM)
     try:
-        fields = parse_qs(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=16)
+        fields = parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=16)
     except ValueError as error:
         raise RequestError(400, f"body: must be a form in UTF-8, got {' '.join(str(error).split())}") from None
     return {name: values[-1] for name, values in fields.items()}
