@@ -96,6 +96,19 @@ def test_precision_and_recall_are_those_of_labels_with_so_many_training_rows():
     ]
 
 
+def test_precision_and_recall_are_those_of_pairs_from_a_threshold_on():
+    probabilities = np.array([[0.9, 0.5, 0.06], [0.6, 0.3, -np.inf]])
+    hits = np.array([[True, False, True], [True, False, False]])
+    page = html_report.precision_and_recall(hits, probabilities, 4, 0.4)
+    assert "<tr><td>0.50</td><td>1.50</td><td>66.67</td><td>50.00</td><td>57.14</td></tr>" in page
+    assert "<tr><td>0.05</td><td>2.50</td><td>60.00</td><td>75.00</td><td>66.67</td></tr>" in page
+    assert "<tr><td>0.40 (learned)</td><td>1.50</td>" in page
+    curve = re.search('points="(.*?)"', page)[1].split()
+    assert len(curve) == 5
+    assert curve[0] == f"{40 + 300 * 0.25},{40.0}"
+    assert tags_of(page).count("circle") == len(html_report.THRESHOLDS) + 1
+
+
 def test_labels_are_missed_in_rows_where_they_are_true_and_not_listed():
     assert html_report.most_missed(Y, LABELS, HITS, COUNTS, "abcd") == [("b", 7, 1, 1), ("c", 0, 1, 1)]
 

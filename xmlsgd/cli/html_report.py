@@ -1,4 +1,4 @@
-"""The evaluation of a model as one page of HTML that needs no other file: tables, a diagram, explained errors."""
+"""The evaluation of a model as one page of HTML that needs no other file: tables, diagrams, explained errors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ STYLE = """body { font: 16px/1.5 sans-serif; max-width: 56rem; margin: 2rem auto
 td, th { text-align: right; padding: .1rem .8rem; border-bottom: 1px solid #ddd }
 td:first-child, th:first-child { text-align: left }
 table { display: block; overflow-x: auto }
+svg { max-width: 100% }
 pre { overflow-x: auto; background: #f5f5f5; padding: .5rem }"""
-SIDE, MARGIN = 300, 40  # of the diagram, in pixels
+SIDE, MARGIN = 300, 40  # of a diagram, in pixels
+THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 FIRST_BINS = (0, 1, 2, 5, 10, 20, 50, 100)  # least training rows of a bin; then powers of ten, past the most
 
 
@@ -41,32 +43,79 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def reliability_diagram(bins: dict[str, list[float]]) -> str:
     """Return an SVG of the share of true pairs by mean probability; the area of a circle is the number of pairs."""
-    low, high = MARGIN, MARGIN + SIDE
     most = max([*bins["count"], 1])
     circles = [
-        f'<circle cx="{low + SIDE * p:.1f}" cy="{high - SIDE * true:.1f}" r="{3 + 12 * (n / most) ** 0.5:.1f}" '
+        f'<circle {_at("cx", "cy", p, true)} r="{3 + 12 * (n / most) ** 0.5:.1f}" '
         f'fill="#36c" fill-opacity="0.6"><title>{n:,.0f} pairs, probability {p:.3f}, true {true:.3f}</title></circle>'
         for n, p, true in zip(bins["count"], bins["probability"], bins["true"], strict=True)
         if n
     ]
+    diagonal = f'<line {_at("x1", "y1", 0, 0)} {_at("x2", "y2", 1, 1)} stroke="#999" stroke-dasharray="4"/>'
+    return _diagram("reliability diagram", "probability", "share of true pairs", [diagonal, *circles])
+
+
+def precision_and_recall(hits: np.ndarray, probabilities: np.ndarray, n_true: int, chosen: float) -> str:
+    """Return an SVG of precision by recall for all thresholds, and a table of some; `chosen` is that of the model.
+
+    hits, probabilities (n, k) : of the best labels of each row. n_true : true pairs of all rows.
+    """
+    order = np.argsort(-probabilities, axis=None, kind="stable")
+    sorted_probabilities, n_hits = probabilities.ravel()[order], np.cumsum(hits.ravel()[order])
+    rows, points = [], []
+    for threshold in (*THRESHOLDS, chosen):
+        n = int(np.searchsorted(-sorted_probabilities, -threshold, side="right"))
+        found = int(n_hits[n - 1]) if n else 0
+        precision, recall = found / n if n else 0.0, found / max(n_true, 1)
+        name = f"{threshold:.2f} (learned)" if threshold == chosen else f"{threshold:.2f}"
+        rows.append((name, n / len(hits), 100 * precision, 100 * recall, 200 * found / max(n + n_true, 1)))
+        points.append((recall, precision, name))
+    # A point of the curve for each of 200 numbers of pairs, evenly: more would be no finer than a pixel.
+    ends = np.unique(np.linspace(1, np.count_nonzero(np.isfinite(sorted_probabilities)), 200).astype(int))
+    curve = " ".join(f"{_x(n_hits[n - 1] / max(n_true, 1))},{_y(n_hits[n - 1] / n)}" for n in ends)
+    circles = [
+        f'<circle {_at("cx", "cy", recall, precision)} r="4" fill="{"#c33" if rank == len(THRESHOLDS) else "#36c"}">'
+        f"<title>threshold {name}: precision {precision:.3f}, recall {recall:.3f}</title></circle>"
+        for rank, (recall, precision, name) in enumerate(points)
+    ]
+    line = f'<polyline points="{curve}" fill="none" stroke="#36c" stroke-width="2"/>'
+    heads = ["threshold", "labels a row", "precision", "recall", "F1"]
+    diagram = _diagram("precision by recall", "recall", "precision", [line, *circles])
+    return f"{diagram}\n{table(heads, rows)}"
+
+
+def _diagram(name: str, x: str, y: str, shapes: Sequence[str]) -> str:
+    """Return an SVG with axes from 0 to 1."""
+    low, high = MARGIN, MARGIN + SIDE
     ticks = [
-        f'<text x="{low + SIDE * t:.0f}" y="{high + 18}" text-anchor="middle">{t:g}</text>'
+        f'<text x="{_x(t)}" y="{high + 18}" text-anchor="middle">{t:g}</text>'
         f'<text x="{low - 6}" y="{high - SIDE * t + 4:.0f}" text-anchor="end">{t:g}</text>'
         for t in (0, 0.5, 1)
     ]
     size = SIDE + 2 * MARGIN
     return "\n".join(
         [
-            f'<svg width="{size}" height="{size}" font-size="12" role="img" aria-label="reliability diagram">',
+            f'<svg width="{size}" height="{size}" font-size="12" role="img" aria-label="{name}">',
             f'<rect x="{low}" y="{low}" width="{SIDE}" height="{SIDE}" fill="none" stroke="#999"/>',
-            f'<line x1="{low}" y1="{high}" x2="{high}" y2="{low}" stroke="#999" stroke-dasharray="4"/>',
             *ticks,
-            f'<text x="{low + SIDE / 2:.0f}" y="{high + 34}" text-anchor="middle">probability</text>',
-            f'<text x="{low}" y="{low - 8}">share of true pairs</text>',
-            *circles,
+            f'<text x="{_x(0.5)}" y="{high + 34}" text-anchor="middle">{x}</text>',
+            f'<text x="{low}" y="{low - 8}">{y}</text>',
+            *shapes,
             "</svg>",
         ]
     )
+
+
+def _x(share: float) -> str:
+    return f"{MARGIN + SIDE * share:.1f}"
+
+
+def _y(share: float) -> str:
+    return f"{MARGIN + SIDE * (1 - share):.1f}"
+
+
+def _at(x: str, y: str, across: float, up: float) -> str:
+    """Return the attributes `x` and `y` of a place in a diagram."""
+    return f'{x}="{_x(across)}" {y}="{_y(up)}"'
 
 
 def by_frequency(Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarray) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Write an evaluation as one HTML page: metrics, precision by label frequency, calibration, explained errors.
+"""Write an evaluation as one HTML page: metrics, precision by label frequency and threshold, calibration, errors.
 
 The page needs no network and no other file. Its numbers are those of evaluate; labels and words are escaped.
 """
@@ -68,6 +68,10 @@ def run(
         heads = ["training rows", "labels", "true", "in the top 5", "precision", "recall"]
         found = html_report.by_frequency(rows.Y, labels, hits, counts)
         parts.append(("The five best labels by label frequency", html_report.table(heads, found)))
+    if ranking.probabilities is not None:
+        listed = np.where(labels >= 0, ranking.probabilities, -np.inf)
+        curve = html_report.precision_and_recall(hits, listed, rows.Y.nnz, result["threshold"])
+        parts.append(("Thresholds: precision and recall of the five best labels", curve))
     if "reliability" in result:
         parts.append(("Calibration", html_report.reliability_diagram(result["reliability"])))
     missed = html_report.most_missed(rows.Y, labels, hits, counts, names)
