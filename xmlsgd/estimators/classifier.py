@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from os import PathLike
+from typing import Any, Literal
 
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
+from ..data.csr import CSR
+from ..data.vectorizer import TextVectorizer
+from ..nn.optimizers import Optimizer
+from ..training.callbacks import Callback
+from ..training.checkpoints import Checkpoint
 from . import memory, saving
 from .fitted import learned
 from .fitting import as_checkpoint, check_callbacks, draw_seed, train_model, train_more
+from .inference import Scorer
 from .names import column_names
 from .parameters import checked_parameters
 from .plan import TrainingPlan, make_plan
 from .predicting import Predictor
 from .targets import check_declared, declared
 from .training_data import TrainingData, read_training_data
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from os import PathLike
-
-    from numpy.typing import ArrayLike
-
-    from ..data.csr import CSR
-    from ..data.vectorizer import TextVectorizer
-    from ..nn.optimizers import Optimizer
-    from ..training.callbacks import Callback
-    from ..training.checkpoints import Checkpoint
-    from .inference import Scorer
 
 
 @dataclass(eq=False, repr=False)

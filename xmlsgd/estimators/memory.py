@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..data.csr import CSR
 from ..devices.cuda.availability import free_bytes_of
 from ..devices.cuda.batches import RESIDENT_SHARE
 from ..devices.cuda.memory import LIBRARY_BYTES, step_bytes
@@ -17,15 +18,10 @@ from ..errors import MemoryEstimateError
 from ..nn.network import state_layout
 from ..training.messages import Sharing
 from ..training.shared_parameters import table_shape, worker_arrays
+from .fitted import FittedModel
 from .inference.compact import CompactParams
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..data.csr import CSR
-    from .fitted import FittedModel
-    from .plan import TrainingPlan
-    from .training_data import TrainingData
+from .plan import TrainingPlan
+from .training_data import TrainingData
 
 SCRATCH = 0.03  # of the model and its state: arrays of a step, rows that are measured
 SCRATCH_ROW = 8  # the order of the rows

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..data.cores import usable_threads
 from ..data.held_out import HELD_OUT_THOROUGH, HeldOutSize
+from ..devices.base import Device
 from ..errors import DataError
 from ..nn.network import Network
+from ..nn.optimizers import Optimizer
 from ..nn.samplers import ALL_LABELS, Sampler, find_sampler
 from ..nn.schedules import Schedule
 from . import defaults
+from .fitted import FittedModel
 from .held_out import held_out_size
 from .parameters import Parameters, optimizer_of
 from .placement import Worker, algorithm_of, flops, make_device, parse_devices, precision_of, thread_count, workers_of
-
-if TYPE_CHECKING:
-    from ..devices.base import Device
-    from ..nn.optimizers import Optimizer
-    from .fitted import FittedModel
-    from .training_data import TrainingData
+from .training_data import TrainingData
 
 GIVEN = "as given"
 

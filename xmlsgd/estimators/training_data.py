@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..data.csr import VALIDATION, Dataset
 from ..data.held_out import draw_rows
 from ..data.validation import read_groups
 from ..errors import DataError, shorten
+from .fitted import FittedModel
 from .inputs import FeatureSpace, check_weight, grow_features, learn_features, read_features, read_weight
 from .label_texts import read_label_rows, with_label_rows, with_new_labels
 from .names import Names, values
+from .parameters import Parameters
 from .targets import Form, Labels, form_of, label_weights, read_labels
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from .fitted import FittedModel
-    from .parameters import Parameters
 
 
 @dataclass(frozen=True, eq=False)

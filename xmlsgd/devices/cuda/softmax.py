@@ -9,26 +9,21 @@ labels change is added separately. That makes three matrix products a step, for 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...nn.losses import Loss
 from ...nn.optimizers import RATE, Update
-from .batches import sorted_labels
+from ..base import Layer, Targets
+from .batches import Batch, sorted_labels
 from .binary import ROWS_PER_PART
 from .chunks import ALIGNMENT, LabelChunks, round_up, slice_layer
 from .gemm_update import Scalars, is_gemm_update, scalars_of, with_scalars
-from .runtime import THREADS, WARP, blocks_of
+from .runtime import THREADS, WARP, Runtime, blocks_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...nn.losses import Loss
-    from ..base import Layer, Targets
-    from .batches import Batch
-    from .runtime import Runtime
-
-    AddLabels = Callable[[int, Any, Any, Any], None]  # `add_labels` of `SoftmaxStep.step`
+AddLabels = Callable[[int, Any, Any, Any], None]  # `add_labels` of `SoftmaxStep.step`
 
 VECTOR = 16  # bytes that a thread reads at once
 LINE, SECTOR = 64, 16  # operands of 128 and 32 bytes: rows of E begin on cache lines, those of `scaled` on sectors

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ...candidates import check_sound
+from ...candidates import CandidateModel, check_sound
 from ...candidates.cooccurrence import N_MORE
 from ...candidates.model import n_kept, n_voted
+from ...data.csr import CSR
+from ...devices.cpu import CPU
 from ...devices.cpu.compiling import for_kernels
 from ...devices.cpu.kernels.candidates import DAMAGED, best_listed
 from ...devices.cpu.kernels.logits import pair_logits
 from ...devices.cpu.search import weights_of
 from .scorer import FILLED_K, Scorer, best_of_all, row_blocks, some_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ...candidates import CandidateModel
-    from ...data.csr import CSR
-    from ...devices.cpu import CPU
-
 
 NO_ACTIVATIONS = np.empty((0, 1), np.float32)
 ROWS_A_CALL = 1 << 16  # Ctrl-C does not end a kernel: on one thread this takes about three seconds

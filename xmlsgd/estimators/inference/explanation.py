@@ -7,12 +7,14 @@ of the votes. So the parts have the rounding of the scores, also in compact mode
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...candidates import CandidateModel
 from ...candidates.knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex
 from ...candidates.model import NON_CANDIDATE_MARGIN
 from ...candidates.stacking import meta_features
@@ -21,12 +23,7 @@ from ...data.csr import CSR, pointers
 from ...devices.compact import CompactLayer, widened
 from .candidates import CandidateScorer, pair_scores
 from .rankings import MeanScorer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...candidates import CandidateModel
-    from .scorer import Scorer
+from .scorer import Scorer
 
 SHOWN = 5  # features and neighbors of a line of text
 NETWORK, NEIGHBORS, LINEAR, COOCCURRENCE, INTERCEPT = TERMS = (

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .scorer import FILLED_K, best_of_all, row_blocks
+from ...data.csr import CSR
+from .scorer import FILLED_K, Ranker, Scorer, best_of_all, row_blocks
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from ...data.csr import CSR
-    from .scorer import Ranker, Scorer
-
-    Ranked = tuple[NDArray[np.int32], NDArray[np.float64]]  # labels and probabilities (rows, k)
+Ranked = tuple[NDArray[np.int32], NDArray[np.float64]]  # labels and probabilities (rows, k)
 
 WIDTH = 2  # labels that each model names for one that is asked for, and `Scorer.min_k` of them at least
 ENTRY_BYTES = 128  # of a label that a model names, while means are taken

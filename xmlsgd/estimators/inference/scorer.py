@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from ...data.csr import CSR
+from ...devices.base import Layer
 from ...devices.compact import CompactLayer, widened
 from ...errors import DataError
+from ...nn.network import Network
 from .compact import CompactParams
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ...data.csr import CSR
-    from ...devices.base import Layer
-    from ...nn.network import Network
 
 # Weights up to here are multiplied in float64, so that the answer to a row does not depend on the rows beside it: the
 # BLAS sums one row in another order than many.
