@@ -32,7 +32,7 @@ def quick(monkeypatch):
     """
     monkeypatch.setattr("xmlsgd.training.plots.plot_learning_curve", lambda records, path, title: path.touch())
     for command in ("train", "tune", "simulate"):
-        monkeypatch.setattr(f"xmlsgd.cli.commands.{command}.compile_kernels", lambda *_: None)
+        monkeypatch.setattr(f"xmlsgd.cli.commands.{command}.compile_kernels", lambda *_, **__: None)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -37,6 +38,16 @@ def test_kernels_are_compiled_without_room_for_temporary_files(monkeypatch):
     monkeypatch.setattr(XMLClassifier, "save", full)
     compile_kernels({"n_jobs": 1, "max_epochs": 1})
     assert tried
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_kernels_of_compact_models_are_compiled_only_where_one_will_be_saved(monkeypatch, compact):
+    saved = []
+    monkeypatch.setattr(XMLClassifier, "fit", lambda model, *_, **__: model)
+    monkeypatch.setattr(XMLClassifier, "save", lambda model, path, compact: saved.append(compact))
+    monkeypatch.setattr(XMLClassifier, "load", lambda path: SimpleNamespace(predict_topk=lambda X: None))
+    compile_kernels({"n_jobs": 1}, compact=compact)
+    assert saved == [False, True][: 1 + compact]
 
 
 @pytest.mark.slow

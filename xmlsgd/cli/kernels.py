@@ -13,13 +13,13 @@ RELEVANT = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rou
 MANY_LABELS = 1 << 20
 
 
-def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> None:
+def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, compact: bool = True) -> None:
     """Compile or load what training, saving, loading and prediction need, by doing each with a few rows.
 
     `parameters` are the estimator's; the timed part of a run then has no compilation. Of several workers one of each
     kind runs in this process, so that the workers find their kernels in the cache, and all threads together, since
     candidates are trained by them. The rows are enough to train stacking; with `n_labels` labels gradients may be
-    rounded.
+    rounded. compact : whether those of compact models as well, whose arrays have other types.
     """
     from ..data.synthetic import make_xmc
     from ..estimators import XMLClassifier
@@ -32,7 +32,7 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> 
         n_threads = thread_count(parameters.get("n_jobs"))
         alone = {(worker.name, worker.n_threads) for worker in workers_of(devices, n_threads)}
         for name, threads in sorted({*alone, ("cpu", n_threads)}):
-            compile_kernels({**parameters, "devices": name, "n_jobs": threads}, n_labels)
+            compile_kernels({**parameters, "devices": name, "n_jobs": threads}, n_labels, compact)
         return
 
     few = make_xmc(1000, 48, min(max(n_labels, 16), ROUNDED_LABELS), nnz_per_row=5, labels_per_row=2)
@@ -40,8 +40,8 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> 
     model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
     try:
         with temporary_folder() as folder:
-            for compact in (False, True):
-                model.save(Path(folder, "model"), compact=compact)
+            for as_compact in (False, True)[: 1 + compact]:
+                model.save(Path(folder, "model"), compact=as_compact)
                 loaded = XMLClassifier.load(Path(folder, "model"))
                 for X in (few.X, few.X.span(0, 1)):  # a single row has kernels for one thread
                     loaded.predict_topk(X)

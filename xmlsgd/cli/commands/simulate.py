@@ -128,7 +128,7 @@ def run(
     device, rate, batch = plan.new_device(), plan.learning_rate, plan.batch_size
     measure = Measure(data.held_out, plan.network, device)
     experiment = Experiment(job, plan.schedule, device, measure, points, 1e9 * bandwidth)
-    compile_kernels(parameters, data.dataset.n_labels)
+    compile_kernels(parameters, data.dataset.n_labels, compact=False)
     outcomes: dict[str, Outcome] = {}
     with device.start():
         base = measure_device(job, device)
