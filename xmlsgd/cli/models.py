@@ -117,8 +117,7 @@ def names_in(rows: Dataset, model: XMLClassifier | XMLEnsemble) -> Sequence[Any]
 
 def classifiers_of(model: XMLClassifier | XMLEnsemble) -> list[XMLClassifier]:
     """Return the classifiers of an ensemble, or the single classifier."""
-    found: list[XMLClassifier] = getattr(model, "estimators_", [model])
-    return found
+    return getattr(model, "estimators_", [model])
 
 
 def template_of(model: XMLClassifier | XMLEnsemble) -> XMLClassifier:

@@ -68,5 +68,4 @@ def _arriving_lines(head: bytes, stream: BinaryIO) -> Iterator[list[bytes]]:
 
 def _read(stream: BinaryIO) -> bytes:
     """Return what has arrived, at least a byte unless the stream ends."""
-    found: bytes = stream.read1(BLOCK_BYTES)  # type: ignore[attr-defined]
-    return found
+    return stream.read1(BLOCK_BYTES)  # type: ignore[attr-defined]

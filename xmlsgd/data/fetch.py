@@ -103,8 +103,7 @@ def receive(url: str, out: IO[bytes], tag: Path) -> None:
 def total_bytes(response: Any, have: int) -> int | None:
     """Return the bytes of the whole file, None where the server does not say."""
     if response.status != HTTPStatus.PARTIAL_CONTENT:
-        length: int | None = response.length
-        return length
+        return response.length
     unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
     span, _, total = rest.partition("/")
     if unit != "bytes" or not span.startswith(f"{have}-"):

@@ -32,8 +32,7 @@ def get_device(name: str) -> Callable[..., Device]:
     if found is not None and at is None and not colon:
         return found
     if at is not None and ((index.isascii() and index.isdigit()) or not colon):
-        made: Callable[..., Device] = at(int(index or 0))
-        return made
+        return at(int(index or 0))
     raise DataError(f"device must be one of {', '.join(device_names())}, got {name!r}")
 
 

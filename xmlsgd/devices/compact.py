@@ -20,8 +20,7 @@ class CompactLayer(NamedTuple):
 
 def widened(layer: CompactLayer, part: slice = slice(None)) -> np.ndarray:
     """Return the weights of some outputs of a layer in float32."""
-    weights: np.ndarray = layer.W[part] * layer.scales[part, None]
-    return weights
+    return layer.W[part] * layer.scales[part, None]
 
 
 def compacted(weights: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

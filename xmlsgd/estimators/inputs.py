@@ -16,7 +16,7 @@ from ..data.csr import CSR, check_entries, check_pointers
 from ..data.frames import as_list, as_table, column_names, only_column
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
-from .names import MappedNames, plain
+from .names import MappedNames, is_missing, plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,12 +208,7 @@ def is_text(X: Any) -> bool:
     """Return whether X is a sequence of strings, of which some may be missing."""
     if not isinstance(X, list | tuple) and not (isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.kind in "OUT"):
         return False
-    return isinstance(next((text for text in X if not _is_missing(text)), None), str)
-
-
-def _is_missing(value: Any) -> bool:
-    """Return whether a value stands for none: None, and in pandas NaN or NA."""
-    return value is None or isinstance(value, float) or type(value).__name__ == "NAType"
+    return isinstance(next((text for text in X if not is_missing(text)), None), str)
 
 
 def _has_lists(column: Any) -> bool:

@@ -28,7 +28,7 @@ def values(names: Names) -> list[Any]:
 
 
 def is_missing(label: Any) -> bool:
-    """Return whether a value stands for no label: None, NaN, and what pandas has for these."""
+    """Return whether a value stands for no label or text: None, NaN, and what pandas has for these."""
     return (
         label is None or type(label).__name__ in ("NAType", "NaTType") or (isinstance(label, float) and label != label)
     )

@@ -328,5 +328,4 @@ def _ensemble_parameters(given: Any, path: Path) -> dict[str, Any]:
     )
     if not fits or not all(given[name] is None or is_integer(given[name]) for name in ENSEMBLE_PARAMETERS[1:]):
         raise ModelFileError(f"{path}: parameters must be {', '.join(ENSEMBLE_PARAMETERS)}, got {shorten(given)}")
-    found: dict[str, Any] = given
-    return found
+    return given

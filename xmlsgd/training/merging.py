@@ -63,19 +63,15 @@ class Comm(Protocol):
 
     def merge(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
         """Apply `rule` to every slice of the center and of the replicas of `members` (`Merger.run`)."""
-        ...
 
     def save_center(self, name: str, worker: int | None = None) -> None:
         """Set a merge state, that of a worker if one is given, to a copy of the center."""
-        ...
 
     def norm(self, worker: int) -> float:
         """Return the Euclidean norm of a replica, over the number of its parameters."""
-        ...
 
     def now(self) -> float:
         """Return the seconds of the run so far."""
-        ...
 
 
 class Merger:
@@ -171,8 +167,7 @@ class Merger:
         pushed = touched if equal else touched | behind
         # A merge without momentum does not end the motion that an earlier one began.
         self._moving[pushed] = np.maximum(self._moving[pushed], self.merges + fade_merges)
-        active: np.ndarray = touched | behind | (self._moving >= self.merges)
-        return active
+        return touched | behind | (self._moving >= self.merges)
 
     def _others(self, members: list[int]) -> list[int]:
         """Return the workers that do not take part, which fall behind where the merge changes the center."""

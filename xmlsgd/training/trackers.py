@@ -91,11 +91,9 @@ class Tracker(Callback):
 
     def _open(self) -> None:
         """Set `_run`."""
-        raise NotImplementedError
 
     def _send(self, numbers: dict[str, float], epoch: int) -> None:
         """Send the numbers of an epoch."""
-        raise NotImplementedError
 
     def _close(self) -> None:
         """Close the run, if there is one."""
@@ -105,7 +103,6 @@ class Tracker(Callback):
 
     def _end(self, run: Any) -> None:
         """Close a run."""
-        raise NotImplementedError
 
 
 class TensorBoard(Tracker):

@@ -25,8 +25,7 @@ def format_names() -> list[str]:
 
 def get_format(name: str) -> Format:
     """Return a format by its name; raise `DataError` with all names for another one."""
-    found: Format = find_part(__name__, "format", name, "FORMAT")
-    return found
+    return find_part(__name__, "format", name, "FORMAT")
 
 
 def all_formats() -> list[Format]:

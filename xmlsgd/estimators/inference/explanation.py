@@ -265,16 +265,14 @@ def _tree_parts(
         for i in np.flatnonzero(~subset):
             share = math.factorial(size) * math.factorial(N_INPUTS - 1 - size) / math.factorial(N_INPUTS)
             parts[:, i] += share * (scores[number[subset].sum() + number[i]] - before)
-    found: list[list[float]] = np.concatenate([parts, scores[:1].T], axis=1).tolist()
-    return found
+    return np.concatenate([parts, scores[:1].T], axis=1).tolist()
 
 
 def _margin_parts(model: CandidateModel, unit: CSR, labels: np.ndarray, device: Any) -> np.ndarray:
     """Return weight x value of each entry of a row of norm 1 for each label, float32 (nnz, m)."""
     alone = CSR(np.arange(unit.nnz + 1), unit.indices, unit.data, unit.n_cols)
     margins = model.linear.margins(alone, np.tile(labels, (unit.nnz, 1)), device)
-    parts: np.ndarray = margins - model.linear.bias[labels]
-    return parts
+    return margins - model.linear.bias[labels]
 
 
 def _neighbors(knn: KNNIndex, scaled: CSR, device: Any) -> list[Neighbor]:

@@ -107,8 +107,7 @@ class Scorer:
     @property
     def output(self) -> Layer | CompactLayer:
         """Return the output layer in the memory of the process."""
-        layer: Layer | CompactLayer = self.host_layers[-1]
-        return layer
+        return self.host_layers[-1]
 
     def load_kernels(self, X: CSR, k: int) -> None:
         """Load what `top_k` of these rows runs, by running it on a few of them."""

@@ -34,7 +34,6 @@ class Family(Protocol):
 
     def codes(self, V: np.ndarray, device: CPU) -> np.ndarray:
         """Return the codes of the rows of V float32 (n, H), uint8 (n, N)."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -132,8 +132,7 @@ class Executor(ABC):
     def center(self) -> np.ndarray:
         """The shared or merged model, float32 (n_params,)."""
         self.fetch_center()
-        center: np.ndarray = self.table.params[0]
-        return center
+        return self.table.params[0]
 
     def writes_in_place(self, worker: int) -> bool:
         """Return whether a worker writes the center while others do."""
