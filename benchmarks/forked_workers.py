@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from multiprocessing import Pipe
 from unittest.mock import patch
 
-from xmlsgd.training.executors import worker_pool, worker_process
+from xmlsgd.training.executors import processes, worker_process
 
 
 class Child:
@@ -66,5 +66,5 @@ class ForkedWorker(worker_process.WorkerProcess):
 @contextmanager
 def forked_workers() -> Iterator[None]:
     """Have runs fork their workers. This process must have started no threads of kernels."""
-    with patch.object(worker_pool, "WorkerProcess", ForkedWorker):
+    with patch.object(processes, "WorkerProcess", ForkedWorker):
         yield

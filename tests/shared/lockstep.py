@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xmlsgd.training.executors.processes import WorkerPool
 from xmlsgd.training.executors.simulated import Simulated
-from xmlsgd.training.executors.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

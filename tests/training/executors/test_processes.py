@@ -24,9 +24,8 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors import processes
 from xmlsgd.training.executors.liveness import Liveness
-from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.executors.processes import OUT_OF_MEMORY, Processes, WorkerPool
 from xmlsgd.training.executors.threads import Threads
-from xmlsgd.training.executors.worker_pool import OUT_OF_MEMORY, WorkerPool
 from xmlsgd.training.learner import Job, Learner, Start
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Left, Report, Sharing
