@@ -46,10 +46,11 @@ def test_the_user_guide_has_the_latest_figures():
     assert found["same_answer"]
     assert found["beside_idle"]["answered"]
     before, after = (f"{found[name]['resident_bytes'] / 1e6:.0f} MB" for name in ("before", "after"))
+    polite, median = f"{found['polite']['requests']:,}", 1e3 * found["polite"]["p50"]
     guide = " ".join((ROOT / "docs/user_guide.md").read_text(encoding="utf-8").split())
     for figure in (
         f"{found['requests']:,} malformed requests",
-        f"all {found['polite']['requests']} polite requests, half of them within {1e3 * found['polite']['p50']:.0f} ms",
+        f"all {polite} polite requests, half of them within {median:.0f} ms",
         f"beside {found['beside_idle']['connections']:,} idle connections",
         f"resident memory was {before} before and {after} after",
     ):
