@@ -177,7 +177,7 @@ class Flag:
         default = SUPPRESS if self.omitted else self.default
         options: dict[str, Any] = {"dest": self.name, "default": default, "help": self.help_text}
         if self.value_type is None:
-            options["action"] = BooleanOptionalAction if self.omitted else "store_true"
+            options |= {"action": BooleanOptionalAction} if self.omitted else {"action": "store_true", "default": False}
         else:
             options |= {"type": self.value_type.read, "metavar": self.metavar or self.value_type.name}
             options |= {"action": "append"} if self.repeated else {}

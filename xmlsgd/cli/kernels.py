@@ -40,7 +40,7 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, com
     model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
     try:
         with temporary_folder() as folder:
-            for as_compact in (False, True)[: 1 + compact]:
+            for as_compact in (False, True) if compact else (False,):
                 model.save(Path(folder, "model"), compact=as_compact)
                 loaded = XMLClassifier.load(Path(folder, "model"))
                 for X in (few.X, few.X.span(0, 1)):  # a single row has kernels for one thread
