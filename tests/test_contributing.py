@@ -14,10 +14,12 @@ import pytest
 import xmlsgd.metrics
 from shared.paths import DATA
 from xmlsgd import DataError, XMLClassifier, algorithms, devices, load_file, make_xmc
+from xmlsgd.algorithms.merge_rules import MERGE_RULES
 from xmlsgd.cli import main
 from xmlsgd.data import formats
 from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.nn import losses, optimizers, samplers
+from xmlsgd.nn.schedules import SCHEDULES
 
 SMALL = {"hidden_layer_sizes": (4,), "candidates": 0, "max_epochs": 1, "n_jobs": 1, "random_state": 0}
 
@@ -231,6 +233,14 @@ def test_an_algorithm_with_its_merge_rule_is_one_file(add_part, data, tmp_path, 
     words = ["simulate", str(DATA / "train.txt"), "--test", str(DATA / "test.txt"), "--fleet", "cpu:1*2", "--quiet"]
     assert main([*words, "--compare", "median,elastic", "--epochs", "1", "--hidden", "4", "--n-jobs", "1"]) == 0
     assert "median" in capsys.readouterr().out
+
+
+def test_a_schedule_and_a_merge_rule_are_an_entry_of_a_table_each(monkeypatch, data, tmp_path):
+    monkeypatch.setitem(SCHEDULES, "halves", lambda done: 0.5)
+    monkeypatch.setitem(MERGE_RULES, "median", lambda params, _: np.median(list(params.replicas.values()), axis=0))
+    check_trains(data, tmp_path, learning_rate="halves", algorithm="local_sgd/combine=median")
+    with pytest.raises(DataError, match="combine must be one of mean, adasum, median, got 'meidan'; did you mean"):
+        algorithms.check_algorithm("local_sgd/combine=meidan")
 
 
 def test_a_file_format_is_one_file(add_part, data, tmp_path):
