@@ -84,6 +84,7 @@ def faults(kind: Kind, place: Path, seconds: float) -> Counter[str]:
                     return found
                 call, result = injected.run(action, place, n, error)
                 if not call:
+                    restore(kept, path)
                     break
                 failed, now = isinstance(result, Exception), state_of(kind, path)
                 if failed and (error == 0 or not isinstance(result, FAULTS)):
@@ -95,16 +96,29 @@ def faults(kind: Kind, place: Path, seconds: float) -> Counter[str]:
                 else:
                     verdict = "right"
                 for name in set(os.listdir(place)).difference(names):
-                    if name in str(result):  # the model of a run that failed, as its error says
-                        shutil.rmtree(place / name)
+                    if name in str(result):  # the model or the history of a run that failed, as its error says
+                        remove(place / name)
                 if sorted(os.listdir(place)) != names:
                     kind.write(path, 0)
                     if sorted(os.listdir(place)) != names:
                         verdict = "wrong: left files"
-                shutil.rmtree(path, ignore_errors=True)
-                shutil.copytree(kept, path)
+                restore(kept, path)
                 found[verdict if verdict == "right" else f"{verdict} after {without_names(call, place)}"] += 1
     return found
+
+
+def restore(kept: Path, path: Path) -> None:
+    """Put a copy of a folder into the place of another."""
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(kept, path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def state_of(kind: Kind, path: Path) -> Any:

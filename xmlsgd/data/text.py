@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import TO_UTF8, DataError, shorten
 from .csr import CSR, indicator
-from .files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
+from .files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text, raise_of_system
 
 QUOTED = r'\s*"((?:[^"]|"")*)"\s*'  # a name in quotes, which are written twice in it
 NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # what a line of UTF-8 cannot hold, or a reader would drop
@@ -129,6 +129,7 @@ def lines_of_file(path: str | Path) -> Iterator[str]:
                     break
                 yield decode_line(line, where)
     except READ_ERRORS as error:
+        raise_of_system(error, path)
         raise DataError(f"{where}: cannot be read, got {getattr(error, 'strerror', None) or error}") from error
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
 import zipfile
+from contextlib import contextmanager
+from unittest.mock import Mock
 
 import pytest
 
+from xmlsgd.data import text
 from xmlsgd.data.datasets import load_dataset
 from xmlsgd.data.formats.libsvm import read_libsvm
 from xmlsgd.data.loading import load_file
+from xmlsgd.data.parser import blocks
 from xmlsgd.data.text import read_raw_text
 from xmlsgd.errors import DataError
 
 
-def zipped(text):
+def zipped(content):
     """Return an archive of one file."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
-        archive.writestr("train.txt", text)
+        archive.writestr("train.txt", content)
     return made.getvalue()
 
 
@@ -54,9 +59,25 @@ def test_a_path_with_a_nul_character_is_refused(read):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc/self/mem on this system")
 @pytest.mark.parametrize("read", [read_libsvm, read_raw_text, load_file])
-def test_a_file_that_opens_but_cannot_be_read_is_named(read):
-    with pytest.raises(DataError, match="/proc/self/mem: cannot be read, got Input/output error"):
+def test_a_file_that_opens_but_that_the_disk_does_not_read_is_named_and_not_called_bad(read):
+    with pytest.raises(OSError, match="Input/output error: '/proc/self/mem'"):
         read("/proc/self/mem")
+
+
+@pytest.mark.parametrize("read", [read_libsvm, read_raw_text])
+def test_an_error_of_the_disk_in_the_middle_of_a_file_names_it(tmp_path, monkeypatch, read):
+    (tmp_path / "train.txt").write_text("0 0:1\n")
+
+    @contextmanager
+    def failing(path):
+        stream = Mock()
+        stream.read = stream.readline = Mock(side_effect=OSError(errno.EIO, "Input/output error"))
+        yield stream
+
+    for module in (blocks, text):
+        monkeypatch.setattr(module, "open_text", failing)
+    with pytest.raises(OSError, match=r"Input/output error: '.*train\.txt'"):
+        read(tmp_path / "train.txt")
 
 
 @pytest.mark.parametrize("read", [read_libsvm, read_raw_text, load_file, load_dataset])

@@ -39,6 +39,13 @@ def is_of_system(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in SYSTEM_ERRORS
 
 
+def raise_of_system(error: BaseException, path: str | os.PathLike[str]) -> None:
+    """Raise what disk or machine raised while a file was read, with the name of the file."""
+    if isinstance(error, OSError) and is_of_system(error):
+        error.filename = error.filename or os.fspath(path)
+        raise error
+
+
 @contextmanager
 def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a regular file for reading; raise `OSError` for anything else, without waiting for the writer of a pipe."""
@@ -84,6 +91,7 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
         with open_regular(path) as file:
             start = file.read(6)
     except OSError as error:
+        raise_of_system(error, path)
         if error.filename is None:  # it was opened, but cannot be read, such as /proc/self/mem
             raise DataError(f"{path}: cannot be read, got {error.strerror}") from error
         raise

@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import DataError, shorten
 from ..cores import usable_cores
 from ..csr import INT32_MAX
-from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
+from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text, raise_of_system
 from .parse import CSV, Options, Parsed, RowBlock, parse
 
 BLOCK_BYTES = 1 << 20  # text of one task: parsed within a core's cache, and many tasks for each thread
@@ -211,6 +211,7 @@ def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:
         try:
             data = stream.read(BLOCK_BYTES)
         except READ_ERRORS as error:
+            raise_of_system(error, path)
             got = f"{type(error).__name__}: {error}"
             raise DataError(f"{path}: file must be readable to its end, got {got}; get a complete copy") from error
         if not data:
