@@ -217,9 +217,12 @@ def test_early_stopping_keeps_the_best_model(rows, held_out):
     assert 100 * model.score(*held_out) == pytest.approx(max(record["P@1"] for record in model.history_), abs=0.011)
 
 
-def test_early_stopping_holds_rows_of_partial_fit_out_too(rows):
+def test_partial_fit_learns_all_rows_with_early_stopping_too(rows):
     model = small(early_stopping=True).partial_fit(*rows)
-    assert (model.n_epochs_, model.n_samples_seen_) == (1, 540)
+    assert (model.n_epochs_, model.n_samples_seen_) == (1, 600)
+    assert np.array_equal(model.params_, small().partial_fit(*rows).params_)
+    one = small(early_stopping=True).partial_fit(rows[0][:1], rows[1][:1])
+    assert one.n_samples_seen_ == 1
 
 
 def test_early_stopping_says_where_it_holds_out_rows_that_a_warm_start_has_learned(rows, recwarn):

@@ -83,7 +83,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         Share of the run, in [0, 1], whose models are averaged at its end; not with early_stopping.
     early_stopping : bool; validation_fraction, tol : float; n_epochs_no_change : int
         Stop when P@1 on `eval_set`, or on a `validation_fraction` of the rows, has not risen by more than `tol` (a
-        fraction) for `n_epochs_no_change` epochs; the best model is kept.
+        fraction) for `n_epochs_no_change` epochs; the best model is kept. `partial_fit` learns all rows.
     class_weight : dict, "balanced" or None
         For one class a row: {class: weight}, 1 where none is given. Rows of a class of weight 0 are not learned.
     algorithm : str or Algorithm
@@ -290,6 +290,7 @@ class XMLClassifier(Predictor, BaseEstimator):
             Where the loss is not finite; the model stays as it was.
         """
         given = checked_parameters(self)
+        given.early_stopping = False  # there is one pass; rows held out of it would be learned by no later call
         earlier = getattr(self, "fitted_", None)
         if earlier is not None:
             earlier.check_learns_on("the model")
