@@ -14,6 +14,7 @@ from .flags import EVERYWHERE, Parser, add_flags, collect
 from .format_options import FormatOptions
 from .machine import limit_threads
 from .messages import STDOUT, Console, log_lines
+from .output_files import check_files
 
 COMMANDS = (
     "demo", "train", "tune", "learn", "evaluate", "report", "predict", "serve", "convert", "export", "simulate",
@@ -45,6 +46,7 @@ def run_command(words: Sequence[str]) -> None:
         hint = "; pass test rows by --test" if surplus else f"; {instead}" if instead else parser.nearest_flag(word)
         hint = parser.switch_hint(words[words.index(unknown[0]) - 1]) or hint
         raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{hint or f'; see {parser.prog} --help'}")
+    check_files(command.FLAGS, values)
     arguments = collect(command.FLAGS, values)
     if "format_options" in arguments:
         arguments["format_options"] = FormatOptions(**arguments["format_options"])

@@ -65,7 +65,7 @@ def _read_minutes(text: str) -> float:
 
 
 PATH = ValueType("PATH", _read_path)
-FILE = ValueType("FILE", _read_path)
+FILE = ValueType("FILE", _read_path)  # which the command writes; what it reads is a PATH
 DIR = ValueType("DIR", _read_path)
 NAME = ValueType("NAME", str)
 INT = ValueType("INT", _reader(int, "a whole number"))

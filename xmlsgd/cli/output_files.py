@@ -5,13 +5,24 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..data.files.manifest import MODEL
 from ..data.files.temporary import restore
 from .exit_codes import UsageError
+from .flags import DIR, FILE, PATH, Flag
 from .messages import STDIN, STDOUT
+
+
+def check_files(flags: Sequence[Flag], values: Mapping[str, Any]) -> None:
+    """Check all files that a command with these flags is to write, given the flags' values."""
+    out = next((values["out"] for flag in flags if flag.name == "out" and flag.value_type is DIR), None)
+    inputs = [values[flag.name] for flag in flags if flag.value_type in (PATH, DIR) and flag.name != "out"]
+    for flag in flags:
+        if flag.value_type is FILE:
+            check_file(values[flag.name], flag.flag, *inputs, beside=out)
 
 
 def check_file(path: str | None, flag: str, *inputs: str | None, beside: str | None = None) -> None:

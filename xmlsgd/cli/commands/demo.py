@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..flags import DIR, JSON_FILE, OVERWRITE, Flag
-from ..output_files import check_file, check_folder, check_new
+from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
 from .train import COLUMNS, new_model, train_and_save
@@ -38,7 +38,6 @@ def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None,
     """Build the data, train, compare with a baseline, show examples."""
     check_folder(out)
     check_new(out, "--out", overwrite or out == OUT)
-    check_file(json, "--json", beside=out)
     from ...data.python_functions import python_functions_texts, vectorized
     from ..sources import Rows
 

@@ -24,7 +24,6 @@ from ..models import (
     parameters_of,
     read_model,
 )
-from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
 
@@ -70,8 +69,6 @@ def run(
     """Load, rank, measure."""
     ks = sorted({*KS, *(k or ())})
     check_numbers(ks, propensity_a, propensity_b)
-    for path, flag in ((json, "--json"), (per_label, "--per-label")):
-        check_file(path, flag, model, test, propensity, groups, format_options.vocabulary)
     format_options.check_inputs(test, propensity)
     estimator = read_model(model, test, "evaluate", parameters)
     if per_label and not estimator.fitted_.has_probabilities:

@@ -15,7 +15,7 @@ from ..exit_codes import UsageError
 from ..flags import DIR, FILE, OVERWRITE, Flag, positional
 from ..messages import Console
 from ..models import read_model
-from ..output_files import check_file, check_new
+from ..output_files import check_new
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -34,7 +34,6 @@ def run(model: str, onnx: str | None, safetensors: str | None, overwrite: bool, 
     if onnx is not None and safetensors is not None and Path(onnx).resolve() == Path(safetensors).resolve():
         raise UsageError(f"--onnx and --safetensors: must be two files, got {onnx} for both")
     for flag, path in files.items():
-        check_file(path, flag, model)
         if path is not None:
             check_new(path, flag, overwrite)
     estimator: Any = read_model(model, model, "export", {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..flags import JSON_FILE
 from ..machine import gpu, processor, versions
 from ..messages import Console
-from ..output_files import check_file
 from ..results import write_json
 
 FLAGS = (JSON_FILE,)
@@ -14,7 +13,6 @@ EXAMPLES = "  xmlsgd info --json -"
 
 def run(json: str | None, console: Console) -> None:
     """Print a line for each fact."""
-    check_file(json, "--json")
     facts = {**versions(), **processor(), "gpu": gpu()}
     console.answer("\n".join(f"{name:<14} {value}" for name, value in facts.items()))
     write_json(json, facts)

@@ -20,7 +20,7 @@ from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, 
 from ..format_options import FormatOptions
 from ..messages import Console
 from ..models import options_of_model
-from ..output_files import check_file, check_folder, check_new
+from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
 from .train import COLUMNS, about_run, measures
@@ -57,7 +57,6 @@ def run(
     check_folder(folder, data, test, label_texts, format_options.vocabulary)
     if out is not None:
         check_new(out, "--out", overwrite)
-    check_file(json, "--json", data, test, label_texts, format_options.vocabulary, beside=folder)
     format_options.check_inputs(data, test)
     from ...data.vocabulary import names_of_uris
     from ...estimators import XMLClassifier

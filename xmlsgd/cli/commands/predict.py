@@ -22,7 +22,6 @@ from ..flags import DIR, FILE, FLOAT, FORMAT_FLAGS, INT, PATH, PROPENSITY_POWER,
 from ..format_options import FormatOptions
 from ..messages import STDIN, STDOUT, Console
 from ..models import label_weight_of, read_excluded, read_model, saved_names
-from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import FORMATS, csv_header, line_format, text_file
 
@@ -35,7 +34,7 @@ FLAGS = (
     Flag("k", INT, "labels per row, at most", "output", 5, synonyms=("-k", "--top-k", "--topk")),
     Flag("threshold", or_word(FLOAT, "micro", "macro"), "only labels with at least this probability, or with those "
          "that training found best for micro or macro F1", "output", default_text="all labels"),
-    Flag("exclude", FILE, "labels that are never written, such as deprecated ones: names, one per line", "output"),
+    Flag("exclude", PATH, "labels that are never written, such as deprecated ones: names, one per line", "output"),
     Flag("explain", None, "say what each score is made of: words, neighbors, co-occurrence, network", "output"),
     Flag("output_format", name_among(*FORMATS), "text, JSON lines or CSV", "output", "text"),
     Flag("out", FILE, "file of the predictions", "output", STDOUT, "standard output", ("-o", "--output")),
@@ -68,7 +67,6 @@ def run(
         raise UsageError(f"--threshold: must be a probability in [0, 1], micro or macro, got {threshold:g}")
     if explain and output_format == "csv":
         raise UsageError("--explain: needs --output-format text or json, got csv")
-    check_file(out, "--out", model, data, exclude, format_options.vocabulary)
     try:
         format_options.check_inputs(data)
     except DataError as error:

@@ -11,7 +11,6 @@ from ..flags import DIR, FILE, FORMAT_FLAGS, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
 from ..models import names_in, options_of_model, read_model
-from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import size_text, text_file
 
@@ -35,7 +34,6 @@ def run(
     model: str, test: str, format_options: FormatOptions, parameters: dict[str, Any], out: str, console: Console
 ) -> None:
     """Load, rank, measure, write."""
-    check_file(out, "--out", model, test, format_options.vocabulary)
     format_options.check_inputs(test)
     estimator = read_model(model, test, "report", parameters)
     import numpy as np

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..exit_codes import UsageError
-from ..flags import DIR, FILE, INT, NAME, Flag, positional
+from ..flags import DIR, INT, NAME, PATH, Flag, positional
 from ..messages import Console
 from ..models import read_model, saved_names
 from ..parameters import parameter_flags
@@ -30,7 +30,7 @@ FLAGS = (
     *parameter_flags("precision", "n_jobs"),
     Flag("host", NAME, "address to listen on", "server", "127.0.0.1"),
     Flag("port", INT, "port to listen on, 0 for any that is free", "server", 8000),
-    Flag("token_file", FILE, "file of the token that learning asks for", "server", default_text=f"${TOKEN}"),
+    Flag("token_file", PATH, "file of the token that learning asks for", "server", default_text=f"${TOKEN}"),
     Flag("save", None, "write the model to DIR whenever it has learned", "server"),
 )  # fmt: skip
 EXAMPLES = """  xmlsgd serve model

@@ -20,7 +20,6 @@ from ..exit_codes import UsageError
 from ..flags import FILE, FLOAT, FORMAT_FLAGS, INT, JSON_FILE, NAME, PATH, Flag, positional
 from ..kernels import compile_kernels
 from ..machine import versions
-from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import SIGNIFICANT, significant, table, write_json
 
@@ -104,8 +103,6 @@ def run(
     console: Console,
 ) -> None:
     """Read, time this machine, train on the simulated clock, show."""
-    check_file(json, "--json", train, test, format_options.vocabulary)
-    check_file(plot, "--plot", train, test, format_options.vocabulary)
     format_options.check_inputs(train, test)
     if rows < 1 or points < 1:
         raise UsageError(f"--rows and --points: must be at least 1, got {rows} and {points}")

@@ -42,7 +42,7 @@ from ..flags import (
 from ..kernels import compile_kernels
 from ..machine import peak_memory_bytes, versions
 from ..models import classifiers_of, groups_in_file, parameters_of, template_of
-from ..output_files import check_file, check_folder, check_new
+from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_numbers, size_text, table, write_json
 from ..signals import SignalInterrupt, first_signal_raises, in_words, signal_number, signals_deferred
@@ -120,7 +120,6 @@ def run(
         made = None if overwrite or checkpoint is None else model_folder.finished_call(out)
         if not made:
             check_new(out, "--out", overwrite, remedy)
-    check_file(json, "--json", *inputs, beside=out or None)
     format_options.check_inputs(train, test)
     saved_state = None if dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     from ..input_warnings import warn_of_training_rows

@@ -15,7 +15,6 @@ from ..exit_codes import UsageError
 from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, LABEL_FLAGS, NAME, PATH, TEXT_FLAGS, Flag, positional
 from ..kernels import compile_kernels
 from ..models import groups_in_file
-from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
 from .train import new_model
@@ -62,8 +61,6 @@ def run(
         import optuna
     except ImportError as error:
         raise UsageError('optuna is missing: pip install "xmlsgd[tune]"') from error
-    inputs = (train, groups, label_texts, feature_names, format_options.vocabulary, format_options.stop_words)
-    check_file(json, "--json", *inputs)
     format_options.check_inputs(train)
     from ...estimators.tuning import tune
     from ..sources import read_training
