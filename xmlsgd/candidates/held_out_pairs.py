@@ -65,7 +65,7 @@ def fit_stacking(pairs: HeldOutPairs, full_frequency: np.ndarray, device: CPU) -
     full_frequency : float32 (L,), frequencies for prediction. The device is started.
     """
     regression, calibration = LogisticStacking.fit_calibrated(*pairs.examples)
-    factor, shift = (each[pairs.labels] for each in calibration.factors(full_frequency))
+    factor, shift = (each[pairs.labels] for each in calibration.factors(pairs.frequency))
     pairs = pairs.with_margins(factor * pairs.scores[2] + shift)
     trees, scores = fit_trees(pairs, regression.scores(*pairs.scores), full_frequency, device)
     return Stacking(regression, calibration, trees), HeldOutScores(pairs.labels, scores)

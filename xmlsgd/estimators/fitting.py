@@ -91,7 +91,7 @@ def train_model(
 
     learned = replace(data, weight=weight)
     with _candidates_of(plan, data, held_out) as candidates:
-        start = first_parameters(network, plan.optimizer, data.dataset.Y, seed, data.weight)
+        start = first_parameters(network, plan.optimizer, data.dataset.Y, seed, weight)
         if earlier is not None:
             copy_rows(earlier.network.layout, earlier.float_params, network.layout, start.params)
             start = replace(start, epochs=earlier.n_epochs)
@@ -110,6 +110,8 @@ def train_model(
                 found, stacked = candidates.finish(device, run.params)
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
             fitted = with_thresholds(fitted, data, held_out, device, stacked)
+            if earlier is None and len(held_out):
+                _count_held_out(fitted, data, weight)
         except BaseException as error:  # noqa: BLE001  the network alone is a model, too
             keep(fitted)
             raise_with(error, run)
@@ -119,6 +121,16 @@ def train_model(
         text = f"{divergence_advice(plan, weight, fitted.n_epochs + 1)}; the last good model is kept"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
     return fitted
+
+
+def _count_held_out(fitted: FittedModel, data: TrainingData, weight: NDArray[np.float32] | None) -> None:
+    """Move the output biases, in place, as far as the held-out rows, of weight 0, would have moved the first ones.
+
+    Only now: biases that had counted them would have told the stacking which labels these rows have.
+    """
+    network, Y = fitted.network, data.dataset.Y
+    biases = network.layout.views(fitted.params)[network.output_bias]
+    biases += network.initial_biases(Y, data.weight) - network.initial_biases(Y, weight)
 
 
 def train_more(
@@ -221,7 +233,8 @@ def grown(
         counts = Y.span(0, n_rows).column_counts()
         fresh = np.ones(network.n_labels, bool)
         fresh[: old.n_labels] = earlier.label_counts == 0
-        network.start_biases(start.params, fresh, counts[fresh], earlier.n_samples_seen + n_rows)
+        biases = network.layout.views(start.params)[network.output_bias]
+        biases[fresh] = network.biases_of(counts[fresh], earlier.n_samples_seen + n_rows)
     if earlier.optimizer is None or earlier.optimizer.name != optimizer.name:
         return replace(start, epochs=earlier.n_epochs)
     layouts = [state_layout(layout, optimizer) for layout in (old.layout, network.layout)]

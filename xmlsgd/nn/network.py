@@ -6,7 +6,6 @@ A = relu(X W0 + b0); A <- relu(A Wi^T + bi) for each further hidden layer; Z = A
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -85,17 +84,26 @@ class Network(Checked):
                 view *= np.float32(np.sqrt(2.0 / view.shape[1]))
             else:
                 view[:] = 0
+        views[self.output_bias][:] = self.initial_biases(Y, weight)
+
+    @property
+    def output_bias(self) -> str:
+        """Return the name of the output layer's biases."""
+        return f"b{len(self.hidden)}"
+
+    def initial_biases(self, Y: CSR, weight: np.ndarray | None) -> np.ndarray:
+        """Return the output biases that the loss gives to the labels of rows, float32 (L,); weight as above."""
         n_rows, shares = Y.n_rows, None
         if weight is not None:
             n_rows = np.count_nonzero(weight)
             mean = weight.sum(dtype=np.float64) / max(n_rows, 1)
             shares = np.repeat(weight / (mean or 1.0), np.diff(Y.indptr))
-        self.start_biases(flat, slice(None), np.bincount(Y.indices, shares, self.n_labels), n_rows)
+        return self.biases_of(np.bincount(Y.indices, shares, self.n_labels), n_rows)
 
-    def start_biases(self, flat: np.ndarray, labels: Any, counts: np.ndarray, n_rows: int) -> None:
-        """Write the output biases that the loss gives to `labels` which `counts` of `n_rows` rows have."""
-        bias = self.layout.views(flat)[f"b{len(self.hidden)}"]
-        bias[labels] = find_loss(self.loss).initial_bias((counts + 1e-2) / (n_rows + 1))
+    def biases_of(self, counts: np.ndarray, n_rows: int) -> np.ndarray:
+        """Return the output biases that the loss gives to labels which `counts` of `n_rows` rows have, float32."""
+        biases: np.ndarray = find_loss(self.loss).initial_bias((counts + 1e-2) / (n_rows + 1))
+        return biases.astype(np.float32)
 
     def layers(
         self, flat: np.ndarray, slots: dict[str, np.ndarray] | None = None, none: np.ndarray | None = None
