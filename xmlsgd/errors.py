@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 
 class DataError(ValueError):
@@ -21,6 +23,10 @@ class MemoryEstimateError(MemoryError):
 
 class DivergenceError(FloatingPointError):
     """The loss became NaN or infinite before there was a model to keep; the text says what to change."""
+
+
+class MissingPackage(ImportError):
+    """A package that only some features need is not installed; the text says how to install it."""
 
 
 class WorkerDied(RuntimeError):
@@ -54,6 +60,19 @@ def shorten(got: object, limit: int = 40) -> str:
     text = " ".join(line.strip() for line in repr(got).splitlines())
     text = NUMPY_SCALAR.sub(r"\1\2", text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def optional_module(name: str, extra: str) -> Any:
+    """Return a module of a package that the `extra` of this name installs; `MissingPackage` where that was not done."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise missing_package(name.partition(".")[0], extra) from error
+
+
+def missing_package(name: str, extra: str) -> MissingPackage:
+    """Return the error of a package that the `extra` of this name installs."""
+    return MissingPackage(f'{name} is missing: pip install "xmlsgd[{extra}]"', name=name)
 
 
 def in_one_line(error: BaseException) -> str:

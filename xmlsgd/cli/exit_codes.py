@@ -11,7 +11,7 @@ from typing import Any
 
 from ..data.files.reading import is_of_system
 from ..data.files.temporary import disk_errors_named
-from ..errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
+from ..errors import DataError, DivergenceError, MemoryEstimateError, MissingPackage, ModelFileError, WorkerDied
 from .messages import STANDARD_OUTPUT, say
 from .signals import signal_number, signals_as_exceptions
 
@@ -85,7 +85,7 @@ def run_guarded(run: Callable[[], None], traceback: bool = False) -> int:
 
 def describe(error: Exception) -> tuple[int, str]:
     """Return the exit code and the text of an error."""
-    if isinstance(error, DataError | ModelFileError | UsageError):
+    if isinstance(error, DataError | MissingPackage | ModelFileError | UsageError):
         return BAD_INPUT, str(error)
     if isinstance(error, FileExistsError) and error.errno is None:  # ours, with a whole sentence
         return BAD_INPUT, str(error)

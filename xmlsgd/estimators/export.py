@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import warnings
-from importlib import import_module
 from os import PathLike
-from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
 from ..data.files.atomic import atomic_file
-from ..errors import DataError
+from ..errors import DataError, optional_module
 from .classifier import XMLClassifier
 from .ensemble import XMLEnsemble
 from .inference.compact import CompactParams
@@ -42,10 +40,10 @@ def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
     ------
     DataError
         For an ensemble, and for a network that is larger than a file of ONNX can be, 2 GB.
-    ImportError
+    MissingPackage
         Without the package onnx.
     """
-    onnx = _imported("onnx")
+    onnx = optional_module("onnx", "onnx")
     check_is_fitted(model)
     if hasattr(model, "estimators_"):
         raise DataError("model: must be one classifier for ONNX, got an ensemble; export its estimators_ one by one")
@@ -110,10 +108,10 @@ def export_safetensors(model: XMLClassifier | XMLEnsemble, path: str | PathLike[
 
     Raises
     ------
-    ImportError
+    MissingPackage
         Without the package safetensors.
     """
-    safetensors = _imported("safetensors.numpy")
+    safetensors = optional_module("safetensors.numpy", "safetensors")
     check_is_fitted(model)
     description, arrays = contents_of(model, isinstance(model.fitted_.params, CompactParams))
     members = getattr(model, "estimators_", None)
@@ -125,12 +123,3 @@ def export_safetensors(model: XMLClassifier | XMLEnsemble, path: str | PathLike[
     arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # others are written in disorder
     with atomic_file(path) as stream:
         stream.write(safetensors.save(arrays, {"model": json.dumps(description)}))
-
-
-def _imported(name: str) -> Any:
-    """Return a module of a package that is an extra of the same name."""
-    package = name.partition(".")[0]
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ImportError(f'{package} is missing: pip install "xmlsgd[{package}]"', name=package) from error

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from ..data.csr import CSR, Dataset
 from ..data.held_out import HELD_OUT_THOROUGH
 from ..data.validation import is_positive_integer
-from ..errors import DataError, DivergenceError, MemoryEstimateError, shorten
+from ..errors import DataError, DivergenceError, MemoryEstimateError, optional_module, shorten
 from ..metrics import label_scores
 from ..metrics.evaluation import metrics_by_name, takes_propensity
 from ..training.callbacks import Callback
@@ -139,7 +139,7 @@ def tune(
     DataError
         For input that breaks a rule, and for an unknown metric.
     """
-    import optuna  # optional, and slow to import
+    optuna = optional_module("optuna", "tune")  # here, as it is slow to import
 
     model = XMLClassifier() if model is None else model
     measure = _measure_of(metric)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..data.files.compiled import LOGGER
 from ..data.validation import is_number
-from ..errors import in_one_line
+from ..errors import in_one_line, missing_package
 from .callbacks import Callback
 from .history import EpochRecord
 
@@ -53,7 +53,7 @@ class Tracker(Callback):
 
     Raises
     ------
-    ImportError
+    MissingPackage
         If the package is not installed.
     """
 
@@ -61,7 +61,7 @@ class Tracker(Callback):
 
     def __init__(self, place: str = "") -> None:
         if find_spec(self.package) is None:
-            raise ImportError(f'{self.package} is missing: pip install "xmlsgd[trackers]"', name=self.package)
+            raise missing_package(self.package, "trackers")
         self.place = place
         self._run: Any = None
 

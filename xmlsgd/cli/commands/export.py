@@ -40,10 +40,6 @@ def run(model: str, onnx: str | None, safetensors: str | None, overwrite: bool, 
     from ...estimators.export import export_onnx, export_safetensors
 
     for write, path in ((export_onnx, onnx), (export_safetensors, safetensors)):
-        if path is None:
-            continue
-        try:
+        if path is not None:
             write(estimator, path)
-        except ImportError as error:
-            raise UsageError(str(error)) from error
-        console.show(f"{path}: {Path(path).stat().st_size / 1e6:,.1f} MB")
+            console.show(f"{path}: {Path(path).stat().st_size / 1e6:,.1f} MB")

@@ -18,6 +18,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ...errors import optional_module
 from ..exit_codes import UsageError
 from ..flags import DIR, INT, NAME, PATH, Flag, positional
 from ..messages import Console
@@ -43,11 +44,7 @@ def run(
     model: str, parameters: dict[str, Any], host: str, port: int, token_file: str | None, save: bool, console: Console
 ) -> None:
     """Load, bind, serve until a signal."""
-    try:
-        import starlette  # noqa: F401
-        import uvicorn
-    except ImportError as error:
-        raise UsageError(f'{error.name} is missing: pip install "xmlsgd[serve]"') from error
+    _, uvicorn = optional_module("starlette", "serve"), optional_module("uvicorn", "serve")
     token = read_token(token_file)
     if save and token is None:
         raise UsageError(f"--save: needs a token, in {TOKEN} or --token-file, without which nothing is learned")

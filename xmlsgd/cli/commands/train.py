@@ -205,10 +205,7 @@ def new_tracker(text: str) -> Callback:
     name, _, place = text.partition(":")
     if name not in TRACKERS:
         raise UsageError(f"--track: must be one of {', '.join(TRACKERS)}, got {name!r}{suggest(name, TRACKERS)}")
-    try:
-        return TRACKERS[name](place)
-    except ImportError as error:
-        raise UsageError(f"--track: {error}") from error
+    return TRACKERS[name](place)
 
 
 def train_and_save(

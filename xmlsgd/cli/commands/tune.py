@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from ..exit_codes import UsageError
+from ...errors import optional_module
 from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, LABEL_FLAGS, NAME, PATH, TEXT_FLAGS, Flag, positional
 from ..kernels import compile_kernels
 from ..models import groups_in_file
@@ -57,10 +57,7 @@ def run(
     console: Console,
 ) -> None:
     """Read, search, show."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise UsageError('optuna is missing: pip install "xmlsgd[tune]"') from error
+    optuna = optional_module("optuna", "tune")  # before rows are read
     format_options.check_inputs(train)
     from ...estimators.tuning import tune
     from ..sources import read_training
