@@ -274,7 +274,7 @@ def in_a_fork(optimizer: str, seed: int, place: Path, seconds: float) -> int:
 
 def kill_coordinators(found: Found, wanted: int, until: float) -> None:
     """Kill runs of one worker at random times, and call them again until they end."""
-    for i, optimizer in enumerate(OPTIMIZERS, 1):
+    for optimizer in OPTIMIZERS:
         counts = found.setdefault(f"coordinators: {optimizer}", {"kills": 0, "runs": 0})
         seed = counts["runs"]
         random_of = random.Random(f"{optimizer} {seed}")
@@ -285,7 +285,7 @@ def kill_coordinators(found: Found, wanted: int, until: float) -> None:
             in_a_fork(optimizer, seed, place, math.inf)
             usual = time.monotonic() - started
             Checkpoint(place / "checkpoint").remove()
-            while total(found, "coordinators") < wanted * i / len(OPTIMIZERS) and time.monotonic() < until:
+            while counts["kills"] < wanted / len(OPTIMIZERS) and time.monotonic() < until:
                 while (code := in_a_fork(optimizer, seed, place, random_of.uniform(0, usual))) == -signal.SIGKILL:
                     counts["kills"] += 1
                 same = code == 0 and (place / "model").read_bytes() == expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import signal
 import time
 
 import pytest
@@ -37,6 +39,22 @@ def test_no_row_is_lost_or_doubled_by_kills_and_a_naive_rule_is_found_out(monkey
     found = kills.count_rows("local_sgd/steps=8", "SGD", 0)
     assert found["kills"] >= 1
     assert kills.wrong({"found": found}) == ["found: rows lost: wrong"] * naive
+
+
+def test_coordinators_of_each_optimizer_are_killed_where_one_run_is_killed_often(monkeypatch, tmp_path):
+    codes = itertools.cycle([0, *[-signal.SIGKILL] * 3])  # the first run of each measures the time
+
+    def in_a_fork(optimizer, seed, place, seconds):
+        (place / "model").write_bytes(b"made")
+        return next(codes)
+
+    monkeypatch.setattr(kills, "RESULTS", tmp_path)
+    monkeypatch.setattr(kills, "whole_run", lambda *_: b"made")
+    monkeypatch.setattr(kills, "in_a_fork", in_a_fork)
+    found = {}
+    kills.kill_coordinators(found, 2, time.monotonic() + HANG)
+    assert [counts["kills"] for counts in found.values()] == [3, 2]
+    assert kills.wrong(found) == []
 
 
 @pytest.mark.slow

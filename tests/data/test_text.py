@@ -89,6 +89,11 @@ def test_line_without_tab_is_refused(write):
         read_raw_text(write("a\tone\ntwo\n"), labelled=True)
 
 
+def test_a_label_that_holds_a_line_end_is_named_with_its_line(write):
+    with pytest.raises(DataError, match=r"docs\.txt:2: label must be without line ends, got 'b.rc'"):
+        read_raw_text(write(b"a\tone\r\na,b\rc\ttwo\n", "docs.txt"), labelled=True)
+
+
 def test_missing_file_and_folder_are_refused(tmp_path):
     with pytest.raises(DataError, match="cannot be read, got No such file"):
         read_raw_text(tmp_path / "none.txt")

@@ -19,6 +19,16 @@ def quick(**parameters):
     return XMLClassifier(**{"hidden_layer_sizes": (8,), "max_epochs": 1, "random_state": 0, "n_jobs": 1, **parameters})
 
 
+class Ragged:
+    """Like a pandas GroupBy: iterated, it gives pairs whose parts differ in length."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        return [i, list(range(i + 2))][: 3 - i] if i < 2 else [][i]
+
+
 def halves(first, second):
     """Return N labels, the one and the other in turn."""
     return [first, second] * (N // 2)
@@ -115,6 +125,7 @@ def test_labels_of_another_type_are_never_mixed_in(first, later, message):
         ({"a": 1}, "Y: must be a matrix, label lists or one class a row, got {'a': 1}"),
         ("abc", "Y: must be a matrix, label lists or one class a row, got 'abc'"),
         (7, "Y: must be a matrix, label lists or one class a row, got 7"),
+        (Ragged(), "Y: must be a matrix, label lists or one class a row, got <"),
         (5 * Y, "Y: row 0: an indicator must hold 0 and 1, got 5 in column 0; pass Y != 0 to drop the values"),
         (0.5 * Y, "Y: row 0: an indicator must hold 0 and 1, got 0.5 in column 0"),
         (CSR.from_scipy(-1 * Y), "Y: row 0: an indicator must hold 0 and 1, got -1 in column 0"),

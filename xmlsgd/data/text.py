@@ -55,6 +55,8 @@ def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = 
         for i, line in enumerate(texts):
             head, texts[i] = split_labels(line, f"{path}:{i + 1}")
             labels.append(names_of(head, separator))
+            if "\r" in head and (broken := [name for name in labels[-1] if "\r" in name]):
+                raise DataError(f"{path}:{i + 1}: label must be without line ends, got {shorten(broken[0])}")
     if not texts:
         raise DataError(f"{path}: must hold at least one document, got an empty file")
     return RawText(texts, labels)

@@ -53,7 +53,10 @@ def form_of(Y: Any, name: str = "Y") -> Form:
         return "sparse"
     if _is_lists(Y) and not _is_indicator(Y):
         return "lists"
-    shape = shape_of(Y)
+    try:
+        shape = shape_of(Y)
+    except ValueError:  # of a pandas GroupBy, whose groups differ in length
+        shape = ()
     if len(shape) == 0:
         raise DataError(f"{name}: must be a matrix, label lists or one class a row, got {shorten(Y)}")
     if len(shape) > 2:
