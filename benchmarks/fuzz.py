@@ -86,11 +86,11 @@ def _array(file: Path) -> None:
     _map_array(file)
 
 
-def refusing(errors: tuple[type[BaseException], ...], run: Callable[[bytes], None]) -> Callable[[bytes], Any]:
+def refusing(errors: tuple[type[Exception], ...], run: Callable[[bytes], None]) -> Callable[[bytes], Any]:
     """Return what runs, and takes these errors for an answer."""
 
     def answered(data: bytes) -> None:
-        with contextlib.suppress(errors):
+        with contextlib.suppress(*errors):
             run(data)
 
     return answered
