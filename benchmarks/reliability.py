@@ -41,7 +41,7 @@ from xmlsgd.data.synthetic import make_xmc
 
 from .faults import Faults, restart_with_faults
 from .machine import describe
-from .report import RESULTS
+from .report import RESULTS, Table, origin
 from .written_kinds import ERRORS, FAULTS, KINDS, REFUSALS, Kind, written
 
 CUT = "cut short"  # the time was over
@@ -223,6 +223,22 @@ def wrong(results: dict[str, Any]) -> list[str]:
     return [f"{name}: {what}" for name, found in results.items() for what in found if "wrong" in what and found[what]]
 
 
+def table(results: dict[str, Any]) -> Table:
+    """Return the counts as a table; what was cut short is marked."""
+    rows = []
+    for name, found in results.items():
+        count = {"right": 0, "wrong": 0}
+        for what, n in found.items():
+            if what != CUT:
+                count["wrong" if "wrong" in what else "right"] += n
+        numbers = [f"{n:,}" for n in count.values()]
+        rows.append([name, *numbers, "no" if CUT in found else "yes"])
+    note = (
+        "Damage: refused, or read as it was written. Faults, full disks and kills: nothing lost, torn or left behind."
+    )
+    return Table("Damage, faults and kills", ["", "right", "wrong", "whole"], rows, [note])
+
+
 def main() -> int:
     """Run, print and write the counts; fail where anything went wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -238,6 +254,7 @@ def main() -> int:
     if given.only and given.out.exists():
         results = json.loads(given.out.read_text())["results"] | results
     given.out.write_text(json.dumps({"machine": describe(1), "results": results}, indent=1) + "\n")
+    given.out.with_suffix(".md").write_text(f"{table(results).markdown()}\n{origin(describe(1))}\n")
     for name, found in results.items():
         print(name, ", ".join(f"{what} {n:,}" for what, n in found.items()))
     return bool(wrong(results))
