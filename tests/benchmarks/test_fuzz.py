@@ -1,0 +1,41 @@
+"""Parsers return or refuse any input by an error of the package; what does not is found out."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarks import fuzz
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", fuzz.SEEDS)
+def test_ten_thousand_drawn_inputs_are_parsed_or_refused(tmp_path, name):
+    run = fuzz.timed(fuzz.parsers(tmp_path)[name])
+    pieces = [piece for seed in fuzz.SEEDS[name] for piece in re.findall(rb"\w+|.", seed, re.DOTALL)]
+    texts = st.lists(st.sampled_from(pieces) | st.binary(max_size=3), max_size=40).map(b"".join)
+    tried = []
+
+    @settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(texts | st.binary(max_size=60))
+    def check(data):
+        tried.append(len(data))
+        run(data)
+
+    check()
+    assert len(tried) >= 10_000
+
+
+def test_an_input_that_takes_too_long_is_found_out(monkeypatch):
+    monkeypatch.setattr(fuzz, "SLOWEST", -1)
+    with pytest.raises(TimeoutError):
+        fuzz.timed(len)(b"any")
+
+
+def test_memory_beyond_the_size_of_an_input_is_measured(tmp_path):
+    (tmp_path / "one").write_bytes(b"1")
+    _, megabytes = fuzz.measured(lambda data: bytes(5_000_000), tmp_path)
+    assert 4.9 < megabytes < 5.1
