@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.document_options import DocumentOptions
-from ..data.files.reading import READ_ERRORS, is_of_system, open_compressed
+from ..data.files.reading import READ_ERRORS, open_compressed, raise_of_system
 from ..errors import DataError
 from .exit_codes import UsageError
 from .messages import STDIN
@@ -179,8 +179,7 @@ def first_lines(file: Path) -> list[str]:
         with open_compressed(file) as stream:
             lines = [stream.readline(LINE_BYTES) for _ in range(LINES_SEEN)]
     except READ_ERRORS as error:
-        if is_of_system(error):
-            raise
+        raise_of_system(error, file)
         return []
     return [line.decode(errors="replace") for line in itertools.takewhile(bool, lines)]
 

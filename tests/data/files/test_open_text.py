@@ -8,10 +8,12 @@ import os
 import sys
 import zipfile
 from contextlib import contextmanager
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
+from xmlsgd.cli.format_options import first_lines
 from xmlsgd.data import text
 from xmlsgd.data.datasets import load_dataset
 from xmlsgd.data.formats.libsvm import read_libsvm
@@ -58,7 +60,7 @@ def test_a_path_with_a_nul_character_is_refused(read):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no /proc/self/mem on this system")
-@pytest.mark.parametrize("read", [read_libsvm, read_raw_text, load_file])
+@pytest.mark.parametrize("read", [read_libsvm, read_raw_text, load_file, lambda path: first_lines(Path(path))])
 def test_a_file_that_opens_but_that_the_disk_does_not_read_is_named_and_not_called_bad(read):
     with pytest.raises(OSError, match="Input/output error: '/proc/self/mem'"):
         read("/proc/self/mem")
