@@ -9,13 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from urllib.request import Request, urlopen
 
 import pytest
 
 from shared.paths import ROOT
 from xmlsgd import XMLClassifier
-from xmlsgd.cli import main
+from xmlsgd.cli import main, run_command
 from xmlsgd.cli.commands.serve import bound
 
 pytest.importorskip("uvicorn", reason='needs the extra "serve"')
@@ -48,6 +49,21 @@ def test_a_served_model_answers_learns_saves_and_ends_by_a_signal(folder):
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
     assert XMLClassifier.load(folder).classes_.tolist() == ["read", "write", "open"]
+
+
+@pytest.mark.parametrize("token", ["", "a secret token"])
+def test_the_precision_that_was_asked_for_is_served(token, folder, monkeypatch):
+    served = []
+    monkeypatch.setattr("xmlsgd.serving.app.new_app", served.append)
+    monkeypatch.setenv("XMLSGD_TOKEN", token) if token else monkeypatch.delenv("XMLSGD_TOKEN", raising=False)
+    model = XMLClassifier.load(folder)
+    model.fitted_ = replace(model.fitted_, precision="bfloat16")
+    saved = folder.parent / f"bfloat16{len(token)}"
+    model.save(saved)
+    monkeypatch.setattr("xmlsgd.cli.commands.serve.bound", lambda host, port: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_command(["serve", str(saved), "--precision", "float32"])
+    assert served[0].model.fitted_.precision == "float32"
 
 
 def test_an_answer_does_not_wait_for_an_acknowledgement():

@@ -43,6 +43,16 @@ def read_model(folder: str, data: str, command: str, parameters: dict[str, Any])
     return model
 
 
+def read_learner(folder: str, parameters: dict[str, Any]) -> XMLClassifier:
+    """Return the classifier in a folder with `parameters` set; an error where it cannot learn on."""
+    from ..estimators import XMLClassifier
+
+    given = dict(parameters)
+    model = XMLClassifier.load(folder, precision=given.pop("precision", None)).set_params(**given)
+    model.fitted_.check_learns_on(folder)
+    return model
+
+
 def saved_names(folder: str) -> dict[str, str] | None:
     """Return the names of the subjects of `train --vocabulary`, by URI; None where there was none."""
     from ..data.vocabulary import read_vocabulary

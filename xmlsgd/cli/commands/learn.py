@@ -19,7 +19,7 @@ from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
-from ..models import options_of_model
+from ..models import options_of_model, read_learner
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
@@ -59,12 +59,10 @@ def run(
         check_new(out, "--out", overwrite)
     format_options.check_inputs(data, test)
     from ...data.vocabulary import names_of_uris
-    from ...estimators import XMLClassifier
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, Rows, in_columns, names_of_rows, read_more, read_test
 
-    estimator = XMLClassifier.load(model).set_params(**parameters)
-    estimator.fitted_.check_learns_on(model)
+    estimator = read_learner(model, parameters)
     columns = Columns.of_model(estimator)
     format_options = options_of_model(format_options, model, estimator)
     train, texts = read_more(data, format_options, columns, label_texts)

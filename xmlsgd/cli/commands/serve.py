@@ -16,14 +16,17 @@ import os
 import socket
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import optional_module
 from ..exit_codes import UsageError
 from ..flags import DIR, INT, NAME, PATH, Flag, positional
 from ..messages import Console
-from ..models import read_model, saved_names
+from ..models import read_learner, read_model, saved_names
 from ..parameters import parameter_flags
+
+if TYPE_CHECKING:
+    from ...estimators import XMLClassifier
 
 TOKEN = "XMLSGD_TOKEN"
 FLAGS = (
@@ -51,16 +54,11 @@ def run(
     from ...data.files.atomic import atomic_folder
     from ...data.files.manifest import VOCABULARY
     from ...data.vocabulary import write_vocabulary
-    from ...estimators import XMLClassifier
     from ...serving.app import new_app
     from ...serving.connections import Connection, most_connections
     from ...serving.service import Service
 
-    if token is None:
-        served = read_model(model, model, "serve", parameters)
-    else:
-        served = XMLClassifier.load(model).set_params(**parameters)
-        served.fitted_.check_learns_on(model)
+    served = read_model(model, model, "serve", parameters) if token is None else read_learner(model, parameters)
     if getattr(served, "vectorizer_", None) is None:
         raise UsageError(f"{model}: must be trained on text, got a model of rows of numbers")
     name = Path(model).resolve().name
