@@ -317,4 +317,4 @@ def test_a_tracker_that_is_unknown_or_not_installed_is_refused(tmp_path, capsys,
     assert "--track: must be one of tensorboard, mlflow, wandb, got 'tensorbord'; did you" in capsys.readouterr().err
     monkeypatch.setattr(trackers, "find_spec", lambda _: None)
     assert main([*words, "mlflow"]) == 2
-    assert 'mlflow is missing: pip install "xmlsgd[trackers]"' in capsys.readouterr().err
+    assert '--track: mlflow is missing: pip install "xmlsgd[trackers]"' in capsys.readouterr().err

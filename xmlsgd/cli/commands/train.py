@@ -21,7 +21,7 @@ from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
-from ...errors import suggest
+from ...errors import MissingPackage, suggest
 from ...training.runs import WorkersLost, whole_epochs
 from .. import model_folder
 from ..exit_codes import TrainingStopped, UsageError, describe
@@ -205,7 +205,10 @@ def new_tracker(text: str) -> Callback:
     name, _, place = text.partition(":")
     if name not in TRACKERS:
         raise UsageError(f"--track: must be one of {', '.join(TRACKERS)}, got {name!r}{suggest(name, TRACKERS)}")
-    return TRACKERS[name](place)
+    try:
+        return TRACKERS[name](place)
+    except MissingPackage as error:
+        raise UsageError(f"--track: {error}") from error
 
 
 def train_and_save(
