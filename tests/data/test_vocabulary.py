@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from xmlsgd.data.document_options import DocumentOptions
 from xmlsgd.data.vocabulary import label_of, name_of, read_vocabulary, write_vocabulary
 from xmlsgd.errors import DataError
 
@@ -49,3 +50,14 @@ def test_a_uri_with_or_without_brackets_means_its_name(vocabulary):
     names = read_vocabulary(vocabulary("<http://x/1>\tship\n"))
     meant = [name_of(text, names) for text in ("<http://x/1>", "http://x/1", "ship", "<http://x/2>")]
     assert meant == ["ship", "ship", "ship", "http://x/2"]
+
+
+def test_a_vocabulary_is_read_once_for_all_that_its_options_read(vocabulary):
+    path = vocabulary("<http://x/1>\tship\n")
+    options = DocumentOptions(vocabulary=str(path), names={"http://x/2": "sea"})
+    names = options.names_of_uris
+    path.unlink()
+    assert options.names_of_uris is names
+    assert names == {"http://x/2": "sea", "http://x/1": "ship"}
+    assert DocumentOptions(names=names).names_of_uris is names
+    assert DocumentOptions().names_of_uris is None

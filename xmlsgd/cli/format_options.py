@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,8 @@ class FormatOptions(DocumentOptions):
     @property
     def given(self) -> dict[str, Any]:
         """Return the options that are not the defaults."""
-        return {name: value for name, value in vars(self).items() if value != getattr(FormatOptions, name)}
+        values = ((each, getattr(self, each.name)) for each in fields(self))
+        return {each.name: value for each, value in values if value != each.default}
 
     @property
     def for_rows(self) -> dict[str, Any]:

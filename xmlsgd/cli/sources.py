@@ -17,7 +17,7 @@ from ..data.files.temporary import temporary_folder
 from ..data.formats.base import is_store
 from ..data.text import RawText, index_labels, read_label_texts, read_raw_text
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
-from ..data.vocabulary import label_of, name_of, names_of_uris
+from ..data.vocabulary import label_of, name_of
 from ..errors import DataError, shorten
 from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
@@ -96,7 +96,7 @@ def read_training(
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
         lines = _label_texts(path, options, label_texts)
-        rows = replace(_training_rows(path, options, None, lines), names_of_uris=names_of_uris(options))
+        rows = replace(_training_rows(path, options, None, lines), names_of_uris=options.names_of_uris)
     if feature_names is not None:
         if rows.vectorizer is not None:
             raise UsageError(f"--feature-names: {train} has words of its own; leave it out")
@@ -316,7 +316,7 @@ def _label_texts(path: str, options: FormatOptions, label_texts: str | None) -> 
     """Return label and text of each line of `--label-texts`, without it those of `--vocabulary` for an Annif corpus."""
     if label_texts is None and (options.vocabulary is None or options.kind(path) != "annif"):
         return []
-    names = names_of_uris(options)
+    names = options.names_of_uris
     if label_texts is None:
         return [(name, label_of(uri, name)) for uri, name in (names or {}).items()]
     return [(name_of(label, names or {}), text) for label, text in read_label_texts(label_texts)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -27,3 +28,10 @@ class DocumentOptions:
     label_separator: str = ","
     vocabulary: str | None = None
     names: Mapping[str, str] | None = None
+
+    @cached_property
+    def names_of_uris(self) -> Mapping[str, str] | None:
+        """The names of URIs, known ones and those of the vocabulary, which is read once; None without any."""
+        from .vocabulary import read_vocabulary
+
+        return self.names if self.vocabulary is None else read_vocabulary(self.vocabulary, self.names)

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import DataError, nor_others, shorten
 from .document_options import DocumentOptions
 from .text import RawText, lines_of_file, names_of, read_raw_text
-from .vocabulary import URI, names_of_uris
+from .vocabulary import URI
 
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 TEXT_FORMATS = ("raw", "csv", "jsonl", "annif")
@@ -133,7 +133,7 @@ def _value(entry: Any, name: str, option: str, where: str) -> Any:
 
 def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield texts and labels of an Annif corpus, `text<TAB><uri> <uri>` a line; warn of URIs without a label."""
-    names = names_of_uris(options)
+    names = options.names_of_uris
     unnamed: dict[str, int] = {}
     for number, line in enumerate(lines_of_file(path), 1):
         if not line.strip():

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import DataError, shorten
-from .document_options import DocumentOptions
 from .text import lines_of_file
 
 URI = re.compile(r"<([^<>\s]+)>")
@@ -37,11 +36,6 @@ def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) ->
     for label in new.values():
         (several if label in seen else seen).add(label)
     return names | {uri: f"{label} <{uri}>" if label in several else label for uri, label in new.items()}
-
-
-def names_of_uris(options: DocumentOptions) -> Mapping[str, str] | None:
-    """Return the names of URIs by the options of documents, None without any."""
-    return options.names if options.vocabulary is None else read_vocabulary(options.vocabulary, options.names)
 
 
 def label_of(uri: str, name: str) -> str:

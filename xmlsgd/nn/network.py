@@ -92,7 +92,7 @@ class Network(Checked):
         return f"b{len(self.hidden)}"
 
     def initial_biases(self, Y: CSR, weight: np.ndarray | None) -> np.ndarray:
-        """Return the output biases that the loss gives to the labels of rows, float32 (L,); weight as above."""
+        """Return the output biases that the loss gives to labels, float32 (L,); Y and weight as in `initialize`."""
         n_rows, shares = Y.n_rows, None
         if weight is not None:
             n_rows = np.count_nonzero(weight)
