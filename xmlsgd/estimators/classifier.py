@@ -22,7 +22,8 @@ from .fitting import as_checkpoint, check_callbacks, draw_seed, train_model, tra
 from .inference import Scorer
 from .names import column_names
 from .parameters import checked_parameters
-from .plan import TrainingPlan, make_plan
+from .plan import TrainingPlan
+from .planning import make_plan
 from .predicting import Predictor
 from .targets import check_declared, declared
 from .training_data import TrainingData, read_training_data

@@ -143,28 +143,26 @@ def tune(
 
     model = XMLClassifier() if model is None else model
     measure = _measure_of(metric)
-    if not seconds > 0:
-        raise DataError(f"seconds: must be above 0, got {shorten(seconds)}")
-    if n_trials is not None and not is_positive_integer(n_trials):
-        raise DataError(f"n_trials: must be an integer of at least 1, got {shorten(n_trials)}")
+    _check_limits(seconds, n_trials)
     seed = int(random_state_of(model).randint(np.iinfo(np.int32).max))
     texts = {"label_texts": label_texts, "feature_names": feature_names}
     data, split, of_labels = _read_rows(model, X, y, groups, seed, texts)
     base = clone(model).set_params(vectorizer=None, random_state=seed)
     default = base.plan(data.dataset.X, data.dataset.Y, groups=data.groups, label_texts=of_labels)
     base.set_params(candidates=default.n_candidates)  # as of all rows, where fewer would be too few
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    study.enqueue_trial(_space_defaults(default))
     given, defaults = model.get_params(), XMLClassifier().get_params().items()
     free = {name: value for name, value in defaults if name not in fixed and given[name] == value}
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    study.enqueue_trial(_space_defaults(default))
+    states = optuna.trial.TrialState
     trials: list[Trial] = []
     end = now() + seconds
     while not trials or (len(trials) != n_trials and now() + fmean(trial.seconds for trial in trials) <= end):
         asked, begun = study.ask(), now()
-        suggested = _suggested(asked, free, base, split.dataset)
+        suggested = _suggested(asked, free, base, split.dataset)  # for the first trial as well: the study is told of it
+        changed = suggested if trials else {}
         try:
-            trial = clone(base).set_params(**suggested) if trials else clone(base)
-            value = _measured(trial, split, of_labels, measure, [Deadline(end)] if trials else [])
+            value = _measured(clone(base).set_params(**changed), split, of_labels, measure, end if trials else math.inf)
         except TimeUp:
             break
         except (DivergenceError, MemoryEstimateError):
@@ -172,13 +170,20 @@ def tune(
                 raise
             value = math.nan
         failed = math.isnan(value)
-        state = optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE
-        study.tell(asked, None if failed else value, state=state)
-        trials.append(Trial(suggested if trials else {}, value, now() - begun))
+        study.tell(asked, None if failed else value, state=states.FAIL if failed else states.COMPLETE)
+        trials.append(Trial(changed, value, now() - begun))
         if callback is not None:
             callback(trials[-1])
     best = max(trials, key=lambda trial: -math.inf if math.isnan(trial.value) else trial.value)
     return Tuning(best, trials, data.n_rows - split.n_rows)
+
+
+def _check_limits(seconds: float, n_trials: int | None) -> None:
+    """Raise `DataError` for a time or a number of trials outside its range."""
+    if not seconds > 0:
+        raise DataError(f"seconds: must be above 0, got {shorten(seconds)}")
+    if n_trials is not None and not is_positive_integer(n_trials):
+        raise DataError(f"n_trials: must be an integer of at least 1, got {shorten(n_trials)}")
 
 
 def _read_rows(
@@ -201,13 +206,11 @@ def _read_rows(
     return data, split, of_labels
 
 
-def _measured(
-    model: XMLClassifier, split: TrainingData, of_labels: CSR | None, measure: Measure, callbacks: Sequence[Callback]
-) -> float:
-    """Train a model and return the metric of the held-out rows, in percent."""
+def _measured(model: XMLClassifier, split: TrainingData, of_labels: CSR | None, measure: Measure, end: float) -> float:
+    """Train a model until `end` at most and return the metric of the held-out rows, in percent."""
     assert split.held_out is not None
     rows = split.dataset
-    model.fit(rows.X, rows.Y, groups=split.groups, label_texts=of_labels, callbacks=callbacks)
+    model.fit(rows.X, rows.Y, groups=split.groups, label_texts=of_labels, callbacks=[Deadline(end)])
     return measure(model, split.held_out)
 
 

@@ -7,7 +7,7 @@ rows, each of which counts the same.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..exit_codes import UsageError
 from ..flags import DIR, FILE, FLOAT, FORMAT_FLAGS, INT, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, positional
@@ -26,6 +26,10 @@ from ..models import (
 )
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
+
+if TYPE_CHECKING:
+    from ...data.csr import CSR, Dataset
+    from ...estimators import XMLClassifier, XMLEnsemble
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -66,43 +70,27 @@ def run(
     json: str | None,
     console: Console,
 ) -> None:
-    """Load, rank, measure."""
+    """Load, read, rank, measure, show."""
     ks = sorted({*KS, *(k or ())})
     check_numbers(ks, propensity_a, propensity_b)
     format_options.check_inputs(test, propensity)
     estimator = read_model(model, test, "evaluate", parameters)
     if per_label and not estimator.fitted_.has_probabilities:
         raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
-    from ...metrics import metric as find_metric
     from .. import evaluation
-    from ..input_warnings import warn_of_unknown
-    from ..sources import Columns, read_labels, read_test
 
     more = metric or []
-    for name in more:
-        find_metric(name)  # before rows are read, so that a wrong name fails at once
-    columns = Columns.of_model(estimator)
+    check_metrics(more)
     format_options = options_of_model(format_options, model, estimator)
-    if ks[-1] > max(KS[-1], columns.n_labels):
-        raise UsageError(f"--k: must be at most the {columns.n_labels} labels of the model, got {ks[-1]}")
-    Y_train = None
-    if propensity:
-        Y_train, columns = read_labels(propensity, format_options, columns)
-    rows = read_test(test, format_options, columns)
-    warn_of_unknown(rows, len(estimator.classes_), test)
+    rows, Y_train = read_rows(estimator, test, propensity, format_options, ks)
+    group_of = groups_in_file(groups, rows.n_rows)
     weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
     q = evaluation.inverse_propensity_of(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
-    group_of = groups_in_file(groups, rows.n_rows)
     ranking = evaluation.rank(estimator, rows.X, ks[-1], console.quiet, weight)
     result = evaluation.evaluate(estimator, rows, ranking, ks, weight, q, more, group_of)
     thresholded, scores = evaluation.evaluate_thresholds(estimator, rows, ranking if weight is None else None)
     result |= thresholded
-    metrics = [name for name in ("P", "nDCG", "R", "PSP", *more) if f"{name}@1" in result]
-    console.answer(table({m: {f"@{j}": result[f"{m}@{j}"] for j in ks} for m in metrics}, [f"@{j}" for j in ks]))
-    for line in evaluation.report(result):
-        console.show(line)
-    if "reliability" in result:
-        console.show(evaluation.reliability_table(result))
+    show(result, ks, more, console)
     if per_label and scores is not None:
         evaluation.write_per_label(per_label, estimator, names_in(rows, estimator), scores)
     console.show(f"{rows.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
@@ -114,6 +102,44 @@ def run(
         "versions": versions(),
     }
     write_json(json, result)
+
+
+def check_metrics(names: list[str]) -> None:
+    """Raise `DataError` for the name of no metric, before rows are read."""
+    from ...metrics import metric
+
+    for name in names:
+        metric(name)
+
+
+def read_rows(
+    model: XMLClassifier | XMLEnsemble, test: str, propensity: str | None, options: FormatOptions, ks: list[int]
+) -> tuple[Dataset, CSR | None]:
+    """Read the test rows, and the labels that give the propensities, where a file has them."""
+    from ..input_warnings import warn_of_unknown
+    from ..sources import Columns, read_labels, read_test
+
+    columns = Columns.of_model(model)
+    if ks[-1] > max(KS[-1], columns.n_labels):
+        raise UsageError(f"--k: must be at most the {columns.n_labels} labels of the model, got {ks[-1]}")
+    Y_train = None
+    if propensity:
+        Y_train, columns = read_labels(propensity, options, columns)
+    rows = read_test(test, options, columns)
+    warn_of_unknown(rows, len(model.classes_), test)
+    return rows, Y_train
+
+
+def show(result: dict[str, Any], ks: list[int], more: list[str], console: Console) -> None:
+    """Print the metrics at each k, then those of the whole ranking."""
+    from ..evaluation import reliability_table, report
+
+    metrics = [name for name in ("P", "nDCG", "R", "PSP", *more) if f"{name}@1" in result]
+    console.answer(table({m: {f"@{k}": result[f"{m}@{k}"] for k in ks} for m in metrics}, [f"@{k}" for k in ks]))
+    for line in report(result):
+        console.show(line)
+    if "reliability" in result:
+        console.show(reliability_table(result))
 
 
 def check_numbers(ks: list[int], A: float, B: float) -> None:

@@ -61,18 +61,8 @@ def run(
     console: Console,
 ) -> None:
     """Load, rank, write."""
-    if k < 1:
-        raise UsageError(f"--k: must be at least 1, got {k}")
-    if isinstance(threshold, float) and not 0 <= threshold <= 1:
-        raise UsageError(f"--threshold: must be a probability in [0, 1], micro or macro, got {threshold:g}")
-    if explain and output_format == "csv":
-        raise UsageError("--explain: needs --output-format text or json, got csv")
-    try:
-        format_options.check_inputs(data)
-    except DataError as error:
-        if Path(data).exists() or (" " not in data and data != Path(data).stem):
-            raise
-        raise DataError(f"{error}; for one text: echo {shlex.quote(data)} | xmlsgd predict {model} -") from error
+    check_options(k, threshold, explain, output_format)
+    check_data(data, model, format_options)
     estimator = read_model(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)
     from ...training.progress_bar import in_batches
@@ -103,3 +93,23 @@ def run(
                     stream.write(line(n_answered + row, best, best_values, why) + "\n")
             n_answered += X.n_rows
             stream.flush()
+
+
+def check_options(k: int, threshold: float | str | None, explain: bool, output_format: str) -> None:
+    """Raise `UsageError` for flags outside their ranges, or that exclude each other."""
+    if k < 1:
+        raise UsageError(f"--k: must be at least 1, got {k}")
+    if isinstance(threshold, float) and not 0 <= threshold <= 1:
+        raise UsageError(f"--threshold: must be a probability in [0, 1], micro or macro, got {threshold:g}")
+    if explain and output_format == "csv":
+        raise UsageError("--explain: needs --output-format text or json, got csv")
+
+
+def check_data(data: str, model: str, options: FormatOptions) -> None:
+    """Raise `DataError` where there are no rows; if a text was given in place of a file, say how to pass it."""
+    try:
+        options.check_inputs(data)
+    except DataError as error:
+        if Path(data).exists() or (" " not in data and data != Path(data).stem):
+            raise
+        raise DataError(f"{error}; for one text: echo {shlex.quote(data)} | xmlsgd predict {model} -") from error

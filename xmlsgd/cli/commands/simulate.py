@@ -13,6 +13,7 @@ Columns of the tables:
 from __future__ import annotations
 
 import math
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError, suggest
@@ -104,28 +105,70 @@ def run(
 ) -> None:
     """Read, time this machine, train on the simulated clock, show."""
     format_options.check_inputs(train, test)
-    if rows < 1 or points < 1:
-        raise UsageError(f"--rows and --points: must be at least 1, got {rows} and {points}")
-    if not 0 < bandwidth < math.inf:
-        raise UsageError(f"--bandwidth: must be finite and above 0, in GB per second, got {bandwidth:g}")
+    check_numbers(rows, points, bandwidth)
     if plot is not None:
         from ...training.plots import check_suffix
 
         check_suffix(plot)
     devices_of(fleet)  # refuses a wrong one before anything is read
     algorithms = algorithms_of(parameters["algorithm"], compare)
+    plan, data = make_plan_of(train, test, rows, format_options, parameters)
+    compile_kernels(parameters, data.dataset.n_labels, compact=False)
+    race = run_race(plan, data, parameters, fleet, algorithms, compare is not None, points, 1e9 * bandwidth, console)
+    text = f"{1000 * race.update_seconds:.2f} ms an update of {plan.batch_size} rows, as timed on this machine"
+    console.show(f"speed 1: {text}; seconds are simulated; --help explains the columns")
+    if plan.n_candidates:
+        console.show("P@1 is of the network alone: its candidates are trained afterwards, by one process")
+    lines = describe_comparison(race.outcomes) if compare else describe_outcome(race.outcomes[algorithms[0]])
+    for line in [*lines, *describe_prices(race.fleet)]:
+        console.answer(line)
+    write_json(json, results(parameters, race))
+    if plot is not None:
+        from ...training.plots import plot_over_time
+
+        curves = {name: [outcome.curve] for name, outcome in race.outcomes.items() if outcome.curve}
+        plot_over_time(curves, plot, title=f"{fleet}, simulated")
+
+
+def check_numbers(rows: int, points: int, bandwidth: float) -> None:
+    """Raise `UsageError` for numbers outside their ranges."""
+    if rows < 1 or points < 1:
+        raise UsageError(f"--rows and --points: must be at least 1, got {rows} and {points}")
+    if not 0 < bandwidth < math.inf:
+        raise UsageError(f"--bandwidth: must be finite and above 0, in GB per second, got {bandwidth:g}")
+
+
+@dataclass(frozen=True)
+class Race:
+    """Outcomes of algorithms by name, on the same devices.
+
+    base : this machine, the device of speed 1. update_seconds : those of one batch on it.
+    """
+
+    outcomes: dict[str, Outcome]
+    fleet: list[VirtualDevice]
+    base: VirtualDevice
+    update_seconds: float
+
+
+def run_race(
+    plan: TrainingPlan, data: TrainingData, parameters: dict[str, Any], fleet: str, algorithms: Sequence[str],
+    compares: bool, points: int, bandwidth: float, console: Console,
+) -> Race:  # fmt: skip
+    """Time this machine, then train with each algorithm on the simulated clock.
+
+    compares : whether the fastest device is to train alone as well. bandwidth : bytes per second.
+    """
     from ...estimators.inference import Measure
     from ...training.executors.calibration import measure_device
     from ...training.learner import Job
     from ...training.simulation import Experiment, fastest_alone, simulate
 
-    plan, data = make_plan_of(train, test, rows, format_options, parameters)
     assert data.held_out is not None
     job = Job(data.dataset, plan.network, plan.optimizer, parameters.get("random_state", 0), sampler=plan.sampler)
     device, rate, batch = plan.new_device(), plan.learning_rate, plan.batch_size
     measure = Measure(data.held_out, plan.network, device)
-    experiment = Experiment(job, plan.schedule, device, measure, points, 1e9 * bandwidth)
-    compile_kernels(parameters, data.dataset.n_labels, compact=False)
+    experiment = Experiment(job, plan.schedule, device, measure, points, bandwidth)
     outcomes: dict[str, Outcome] = {}
     with device.start():
         base = measure_device(job, device)
@@ -133,23 +176,10 @@ def run(
         for name in algorithms:
             console.note(f"{name} ...")
             outcomes[name] = simulate(experiment, algorithm_of(name, batch, rate, devices), devices)
-        if compare:
+        if compares:
             sequential = algorithm_of("sequential", batch, rate, devices)
             outcomes[ALONE] = fastest_alone(experiment, sequential, devices)
-    update = base.overhead + batch * (base.per_row + base.per_nnz * experiment.nnz)
-    text = f"{1000 * update:.2f} ms an update of {batch} rows, as timed on this machine"
-    console.show(f"speed 1: {text}; seconds are simulated; --help explains the columns")
-    if plan.n_candidates:
-        console.show("P@1 is of the network alone: its candidates are trained afterwards, by one process")
-    lines = describe_comparison(outcomes) if compare else describe_outcome(outcomes[algorithms[0]])
-    for line in [*lines, *describe_prices(devices)]:
-        console.answer(line)
-    write_json(json, results(parameters, base, devices, outcomes))
-    if plot is not None:
-        from ...training.plots import plot_over_time
-
-        curves = {name: [outcome.curve] for name, outcome in outcomes.items() if outcome.curve}
-        plot_over_time(curves, plot, title=f"{fleet}, simulated")
+    return Race(outcomes, devices, base, base.overhead + batch * (base.per_row + base.per_nnz * experiment.nnz))
 
 
 def make_plan_of(
@@ -159,7 +189,7 @@ def make_plan_of(
     from ...data.synthetic import split_rows
     from ...estimators import XMLClassifier
     from ...estimators.parameters import checked_parameters
-    from ...estimators.plan import make_plan
+    from ...estimators.planning import make_plan
     from ...estimators.training_data import read_training_data
     from ..sources import first_labels, read_training
 
@@ -219,18 +249,14 @@ def devices_of(
     return parse_fleet(fleet, base or VirtualDevice())
 
 
-def results(
-    parameters: dict[str, Any], base: VirtualDevice, fleet: list[VirtualDevice], outcomes: Mapping[str, Outcome]
-) -> dict[str, Any]:
+def results(parameters: dict[str, Any], race: Race) -> dict[str, Any]:
     """Return all results for JSON."""
-    from dataclasses import asdict
-
     return {
-        "fleet": [asdict(device) for device in fleet],
-        "speed_one": asdict(base),
+        "fleet": [asdict(device) for device in race.fleet],
+        "speed_one": asdict(race.base),
         "runs": {
-            name: {**summarize(outcome, outcomes), **{part: getattr(outcome, part) for part in PARTS}}
-            for name, outcome in outcomes.items()
+            name: {**summarize(outcome, race.outcomes), **{part: getattr(outcome, part) for part in PARTS}}
+            for name, outcome in race.outcomes.items()
         },
         "parameters": parameters,
         "versions": versions(),

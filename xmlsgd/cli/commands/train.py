@@ -108,45 +108,36 @@ def run(
     json: str | None,
     console: Console,
 ) -> None:
-    """Read, train, measure, save."""
+    """Read, then train, measure and save, or only plan."""
     inputs = (train, test, groups, label_texts, feature_names, format_options.vocabulary, format_options.stop_words)
-    if out is None:
-        if not dry_run:
+    finished = None
+    if not dry_run:
+        if out is None:
             raise UsageError("the following arguments are required: --out; see xmlsgd train --help")
-        out = ""
-    elif not dry_run:
-        remedy = ", xmlsgd learn adds rows to it" if n_estimators == 1 else ""
         check_folder(out, *inputs)
-        made = None if overwrite or checkpoint is None else model_folder.finished_call(out)
-        if not made:
-            check_new(out, "--out", overwrite, remedy)
+        finished = None if overwrite or checkpoint is None else model_folder.finished_call(out)
+        if not finished:
+            check_no_model(out, overwrite, n_estimators)
     format_options.check_inputs(train, test)
-    saved_state = None if dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
-    from ..input_warnings import warn_of_training_rows
-    from ..sources import read_training
-
+    saved_state = None if out is None or dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     started = time.perf_counter()
     model, trackers = new_model(parameters, n_estimators), [new_tracker(text) for text in track or ()]
-    rows = read_training(train, test, format_options, label_texts, feature_names)
-    rows = replace(rows, groups=groups_in_file(groups, rows.train.n_rows))
+    rows = read_rows(train, test, groups, format_options, label_texts, feature_names)
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
-    warn_of_training_rows(rows, train, test, format_options)
-    if dry_run:
-        template = template_of(model).set_params(vectorizer=rows.vectorizer)
-        plan = template.plan(rows.train.X, rows.train.Y, groups=rows.groups, **rows.texts)
-        console.answer(str(plan))
-        write_json(json, plan.to_dict())
+    if out is None or dry_run:
+        show_plan(model, rows, json, console)
         return
-    settings = [parameters, n_estimators, compact, rows.texts, rows.groups]
-    call = model_folder.call_of(settings, rows) if saved_state else ""
-    if saved_state and made:
-        if made["sha256"] != call:
-            check_new(out, "--out", overwrite, remedy)
-        model_folder.clean_up(out, made, saved_state)
-        console.show(f"model: {out}; this call has made it before, nothing was trained")
-        write_json(json, model_folder.report_in(out))
-        return
+    call = ""
+    if saved_state:
+        call = model_folder.call_of([parameters, n_estimators, compact, rows.texts, rows.groups], rows)
+    if finished and saved_state:
+        if finished["sha256"] == call:
+            model_folder.clean_up(out, finished, saved_state)
+            console.show(f"model: {out}; this call has made it before, nothing was trained")
+            write_json(json, model_folder.report_in(out))
+            return
+        check_no_model(out, overwrite, n_estimators)
     result = train_and_save(
         model, rows, out, Path(train).name, console, n_estimators, compact, saved_state, call, trackers
     )
@@ -156,6 +147,32 @@ def run(
     console.show(f"model: {out}")
     console.show(f"learning curve{of_whom(model, rows)}: {result['learning_curve'] or result['not_drawn']}")
     write_json(json, result)
+
+
+def check_no_model(out: str, overwrite: bool, n_estimators: int) -> None:
+    """Raise `UsageError` where the folder has content that may not be overwritten."""
+    check_new(out, "--out", overwrite, ", xmlsgd learn adds rows to it" if n_estimators == 1 else "")
+
+
+def read_rows(
+    train: str, test: str | None, groups: str | None, options: FormatOptions, label_texts: str | None,
+    feature_names: str | None,
+) -> Rows:  # fmt: skip
+    """Read rows and their groups; warn of rows that are probably not what was meant."""
+    from ..input_warnings import warn_of_training_rows
+    from ..sources import read_training
+
+    rows = read_training(train, test, options, label_texts, feature_names)
+    warn_of_training_rows(rows, train, test, options)
+    return replace(rows, groups=groups_in_file(groups, rows.train.n_rows))
+
+
+def show_plan(model: XMLClassifier | XMLEnsemble, rows: Rows, json: str | None, console: Console) -> None:
+    """Print the training plan."""
+    template = template_of(model).set_params(vectorizer=rows.vectorizer)
+    plan = template.plan(rows.train.X, rows.train.Y, groups=rows.groups, **rows.texts)
+    console.answer(str(plan))
+    write_json(json, plan.to_dict())
 
 
 def outcome(model: XMLClassifier | XMLEnsemble, rows: Rows, result: dict[str, Any]) -> list[str]:
@@ -262,14 +279,18 @@ def train_and_save(
         ) from first
     if stop is not None:
         several = f"with {len(classifiers_of(model))} of {n_estimators} classifiers, " if n_estimators > 1 else ""
-        told = [f"{several}after {whole_epochs(len(history.records))}"]
-        if saved:
-            told.append(f"the model as it was then is in {folder}")
-        if checkpoint:
-            resumes = f"resumes from {checkpoint.path}" if checkpoint.exists else "starts anew"
-            told.append(f"the same command {resumes}")
-        raise ended(stop, "; ".join(told)) from stop
+        when = f"{several}after {whole_epochs(len(history.records))}"
+        raise ended(stop, when + what_is_left(folder if saved else None, checkpoint)) from stop
     return result
+
+
+def what_is_left(folder: str | None, checkpoint: Checkpoint | None) -> str:
+    """Return where the model of a run that was ended is, if it was saved, and what the same command would do."""
+    saved = "" if folder is None else f"; the model as it was then is in {folder}"
+    if not checkpoint:
+        return saved
+    resumes = f"resumes from {checkpoint.path}" if checkpoint.exists else "starts anew"
+    return f"{saved}; the same command {resumes}"
 
 
 def is_resumed_by_machine(stop: BaseException | None, checkpoint: Checkpoint) -> bool:

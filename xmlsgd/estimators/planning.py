@@ -1,0 +1,302 @@
+"""Make the training plan: decide each thing that the parameters leave open, by the data, and say why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..algorithms.base import Algorithm
+from ..data.cores import usable_threads
+from ..data.held_out import HELD_OUT_THOROUGH, HeldOutSize
+from ..errors import DataError
+from ..nn.network import Network
+from ..nn.optimizers import Optimizer
+from ..nn.samplers import ALL_LABELS, Sampler, find_sampler
+from ..nn.schedules import Schedule
+from . import defaults
+from .fitted import FittedModel
+from .held_out import held_out_size
+from .parameters import Parameters, optimizer_of
+from .placement import Worker, flops, make_device, parse_devices, precision_of, thread_count, workers_of
+from .plan import Decision, TrainingPlan
+from .training_data import TrainingData
+
+GIVEN = "as given"
+
+
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """What a plan is made from, and the decisions so far.
+
+    earlier : the model that training goes on from. adds_rows : whether it keeps the rows that it knows.
+    """
+
+    given: Parameters
+    data: TrainingData
+    earlier: FittedModel | None
+    adds_rows: bool
+    made: list[Decision] = field(default_factory=list)
+
+    def decide(self, name: str, value: Any, reason: str) -> Any:
+        """Record a decision; return its value."""
+        self.made.append(Decision(name, value if isinstance(value, str | int | float) else str(value), reason))
+        return value
+
+    @property
+    def own_algorithm(self) -> Algorithm | None:
+        """The algorithm, where it is given as an object, which has its own batch size and learning rate."""
+        return self.given.algorithm if isinstance(self.given.algorithm, Algorithm) else None
+
+
+def make_plan(
+    given: Parameters, data: TrainingData, earlier: FittedModel | None = None, adds_rows: bool = False
+) -> TrainingPlan:
+    """Decide how to train on `data`; nothing is trained.
+
+    earlier : the model that training goes on from. adds_rows : whether it keeps the rows that it knows and learns these
+    as well, as in `partial_fit`, where its network may grow.
+    """
+    planner = _Planner(given, data, earlier, adds_rows)
+    optimizer = optimizer_of(given)
+    network, n_candidates = _plan_model(planner)
+    batch_size, learning_rate, epochs = _plan_steps(planner, optimizer, n_candidates)
+    stacking, held_out = _plan_held_out(planner, network.loss, n_candidates)
+    sampler = _plan_sampler(planner, n_candidates)
+    workers, n_threads = _plan_workers(planner, network, batch_size)
+    concurrent = _plan_concurrency(planner, n_candidates, len(workers), n_threads)
+    rounding = _rounding(given, data.dataset.n_labels, network.loss, optimizer, workers)
+    threshold = planner.decide("gradient_rounding", *rounding)
+    precision = _plan_precision(planner, workers)
+    alone = "one worker" if len(workers) == 1 else "until the speeds of the workers are measured"
+    planner.decide("algorithm", given.algorithm, _why(given.algorithm, alone))
+    plan = TrainingPlan(
+        network=replace(network, gradient_rounding=threshold),
+        optimizer=optimizer,
+        schedule=Schedule(epochs, given.learning_rate, given.warm_up),
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        sampler=sampler,
+        n_candidates=n_candidates,
+        concurrent_candidates=concurrent,
+        stacking=stacking,
+        held_out=held_out,
+        algorithm=given.algorithm,
+        workers=workers,
+        n_threads=n_threads,
+        precision=precision,
+        average_weights=float(given.average_weights),
+        early_stopping=bool(given.early_stopping),
+        n_epochs_no_change=int(given.n_epochs_no_change),
+        tol=float(given.tol),
+        verbose=bool(given.verbose),
+        decisions=tuple(planner.made),
+    )
+    plan.equal_algorithm  # checks an algorithm that is given  # noqa: B018
+    return plan
+
+
+def _plan_model(planner: _Planner) -> tuple[Network, int]:
+    """Decide what is trained: the network, and candidate labels per row (0 for the network alone)."""
+    given, data, earlier = planner.given, planner.data, planner.earlier
+    before = None if earlier is None else earlier.network
+    loss = _loss(given, data, before)
+    n_candidates, why = (
+        (0, "partial_fit keeps those of the model") if planner.adds_rows else _candidates(given, data, loss)
+    )
+    network = _network(given, data, loss, before)
+    default, by_labels = ("goes on", "goes on") if earlier else ("the default", f"labels are {data.form}")
+    planner.decide("hidden_layer_sizes", network.hidden, _why(given.hidden_layer_sizes, default))
+    planner.decide("loss", loss, _why(given.loss, by_labels))
+    planner.decide("candidates", n_candidates, why)
+    return network, n_candidates
+
+
+def _plan_steps(planner: _Planner, optimizer: Optimizer, n_candidates: int) -> tuple[int, float, int]:
+    """Decide the batch size, the learning rate and the number of epochs."""
+    given, own, n_rows = planner.given, planner.own_algorithm, planner.data.dataset.n_rows
+    planner.decide("optimizer", given.optimizer, GIVEN)
+    batch_size = planner.decide("batch_size", *_batch_size(given, n_rows, own, n_candidates > 0))
+    is_short = n_candidates > 0 and given.max_epochs == "auto"
+    is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.of_fit
+    rate = planner.decide("learning_rate_init", *_learning_rate(given, optimizer, own, batch_size, is_short, is_low))
+    found = defaults.auto_epochs(n_rows, batch_size, n_candidates > 0)
+    epochs = found if given.max_epochs == "auto" else int(given.max_epochs)
+    steps = math.ceil(n_rows / batch_size)
+    return batch_size, rate, planner.decide("max_epochs", epochs, _why(given.max_epochs, f"{steps} steps an epoch"))
+
+
+def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[str, HeldOutSize]:
+    """Decide how candidates are stacked, and how many rows are held out for that, calibration and thresholds."""
+    given, data = planner.given, planner.data
+    n_weighted = data.n_rows if data.weight is None else np.count_nonzero(data.weight[: data.n_rows])
+    stacking = given.stacking if n_candidates else "quick"
+    if not planner.adds_rows and given.stacking == "thorough":
+        _check_thorough(n_candidates, n_weighted)
+    if n_candidates:
+        planner.decide("stacking", stacking, GIVEN)
+    held_out = held_out_size(loss, data.form, n_candidates, stacking)
+    learners = "stacking, thresholds" if n_candidates else "calibration, thresholds"
+    n_held_out = 0 if planner.adds_rows else held_out.of(n_weighted)
+    planner.decide("held_out_rows", n_held_out, f"of {n_weighted}, for {learners}")
+    planner.decide("groups", *_groups(data))
+    if data.n_label_rows:
+        used = ", where held-out rows agree, candidates" if n_candidates else ""
+        planner.decide("label_rows", data.n_label_rows, f"labels whose text has known words; for the network{used}")
+    return stacking, held_out
+
+
+def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
+    """Decide which labels a batch trains: all, or its own and some negatives."""
+    given, n_labels = planner.given, planner.data.dataset.n_labels
+    keeps_candidates = planner.adds_rows and planner.earlier is not None and planner.earlier.candidates is not None
+    n_negatives, why = _negatives(given, n_candidates > 0 or keeps_candidates, n_labels)
+    kind = "all" if n_negatives is None else "uniform" if given.sampler == "auto" else given.sampler
+    planner.decide("sampler", kind, _why(given.sampler, "uniform where negatives are drawn"))
+    planner.decide("negatives", n_labels if n_negatives is None else n_negatives, why)
+    return ALL_LABELS if n_negatives is None else find_sampler(kind).of(n_negatives)
+
+
+def _plan_workers(planner: _Planner, network: Network, batch_size: int) -> tuple[tuple[Worker, ...], int]:
+    """Decide who trains, on how many threads."""
+    given = planner.given
+    work = math.inf
+    if len(parse_devices(given.devices)) == 1:
+        work = 3 * flops(
+            network, planner.data.dataset.X, batch_size
+        )  # backward takes two products for each forward one
+    n_threads = thread_count(given.n_jobs, work)
+    why = GIVEN if given.n_jobs is not None else "as many threads as a step can feed"
+    planner.decide("n_jobs", n_threads, why)
+    planner.decide("devices", given.devices, GIVEN)
+    return tuple(workers_of(given.devices, n_threads)), n_threads
+
+
+def _plan_concurrency(planner: _Planner, n_candidates: int, n_workers: int, n_threads: int) -> bool:
+    """Decide whether candidates are learned while the network is trained."""
+    if not n_candidates:
+        return False
+    several = n_workers > 1
+    concurrent = not several and _uses_all_cores(planner.given.n_jobs, n_threads)
+    beside = "while the network is trained, on as many threads"
+    after = "several workers train the network" if several else "n_jobs leaves cores free"
+    return planner.decide("concurrent_candidates", concurrent, beside if concurrent else after)
+
+
+def _plan_precision(planner: _Planner, workers: tuple[Worker, ...]) -> str:
+    """Decide the precision: the fastest of the processor, as given where not all workers are CPUs."""
+    precision = planner.given.precision
+    if all(worker.kind == "cpu" for worker in workers):
+        precision = precision_of(make_device("cpu", 1, precision))
+    return planner.decide("precision", precision, _why(planner.given.precision, "the fastest of this processor"))
+
+
+def _why(given: Any, reason: str) -> str:
+    """Return why a parameter has its value: `reason` where it was "auto"."""
+    return reason if isinstance(given, str) and given == "auto" else GIVEN
+
+
+def _groups(data: TrainingData) -> tuple[int, str]:
+    """Return how many groups of rows there are, and what is assumed of new rows."""
+    if data.groups is None:
+        return 0, "none given: rows are assumed independent, and new ones like these"
+    return len(np.unique(data.groups)), "held out as a whole: new rows are assumed to be of new groups"
+
+
+def _loss(given: Parameters, data: TrainingData, earlier: Network | None) -> str:
+    """Return the loss by name; one that goes on stays."""
+    if earlier is None:
+        return given.loss if given.loss != "auto" else "softmax" if data.form == "multiclass" else "bce"
+    if given.loss not in ("auto", earlier.loss):
+        raise DataError(f"loss: must stay {earlier.loss!r} when learning goes on, got {given.loss!r}")
+    return earlier.loss
+
+
+def _network(given: Parameters, data: TrainingData, loss: str, earlier: Network | None) -> Network:
+    """Return the network for the rows; one that goes on keeps its hidden layers and its scale."""
+    wanted, dataset = given.hidden_layer_sizes, data.dataset
+    if isinstance(wanted, str):
+        wanted = earlier.hidden if earlier else defaults.HIDDEN
+    hidden = tuple(int(size) for size in wanted)
+    drops: dict[str, Any] = {"input_dropout": float(given.input_dropout), "hidden_dropout": float(given.hidden_dropout)}
+    if earlier is None:
+        scale = defaults.input_scale(dataset.X)
+        return Network(dataset.n_features, dataset.n_labels, hidden, loss, **drops, input_scale=scale)
+    if earlier.hidden != hidden:
+        raise DataError(f"hidden_layer_sizes: must stay {earlier.hidden} when learning goes on, got {hidden}")
+    return replace(earlier, n_features=dataset.n_features, n_labels=dataset.n_labels, **drops)
+
+
+def _learning_rate(
+    given: Parameters, optimizer: Optimizer, own: Algorithm | None, batch_size: int, is_short: bool, is_low: bool
+) -> tuple[float, str]:
+    if own is not None:
+        return own.learning_rate, "the algorithm's"
+    if given.learning_rate_init == "auto":
+        return defaults.auto_rate(optimizer, batch_size, is_short, is_low)
+    return float(given.learning_rate_init), GIVEN
+
+
+def _batch_size(given: Parameters, n_rows: int, own: Algorithm | None, listed: bool) -> tuple[int, str]:
+    if own is not None:
+        return min(own.batch, n_rows), "the algorithm's"
+    if given.batch_size == "auto":
+        return defaults.auto_batch_size(n_rows, listed), f"{n_rows} rows"
+    return min(int(given.batch_size), n_rows), GIVEN
+
+
+def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, str]:
+    """Return the candidate labels per row, 0 for the network alone."""
+    Y = data.rows.Y
+    if given.candidates == "auto":
+        found = defaults.auto_candidates(Y, loss, data.form)
+        share = defaults.dense_share(data.rows.X) if found else 0.0
+        if share > defaults.DENSE:
+            return 0, f"{share:.0%} of X lies in dense features"
+        return found, f"{Y.n_rows} rows, {Y.n_cols} labels, {Y.nnz} true pairs"
+    if given.candidates and data.form == "multiclass":
+        raise DataError(f"candidates: must be 0 for one class a row, got {given.candidates}; it is for sets of labels")
+    return min(int(given.candidates), Y.n_cols), GIVEN
+
+
+def _check_thorough(n_candidates: int, n_rows: int) -> None:
+    """Raise `DataError` where there are no candidates to stack, or too few rows of a weight above 0."""
+    if not n_candidates:
+        raise DataError("stacking: 'thorough' needs candidates, got none here; pass candidates=64 or 'quick'")
+    if not HELD_OUT_THOROUGH.of(n_rows):
+        least = round(HELD_OUT_THOROUGH.least / HELD_OUT_THOROUGH.share)
+        raise DataError(f"stacking: 'thorough' needs {least} rows of a weight above 0, got {n_rows}; pass 'quick'")
+
+
+def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[int | None, str]:
+    """Return how many labels are drawn for a batch besides its own, None for all."""
+    wanted, why = given.negatives, GIVEN
+    if given.sampler == "all":
+        return None, "sampler='all'"
+    if wanted == "auto" and given.sampler != "auto":
+        wanted, why = defaults.NEGATIVES, f"sampler={given.sampler!r}"
+    elif wanted == "auto" and has_candidates:
+        wanted, why = defaults.CANDIDATE_NEGATIVES, "beside candidates"
+    if isinstance(wanted, str):
+        return None, _why(wanted, "without candidates")
+    return (None, "no more labels than these") if wanted >= n_labels else (int(wanted), why)
+
+
+def _uses_all_cores(n_jobs: int | None, n_threads: int) -> bool:
+    """Return whether no core is to be left free; there must be several."""
+    return usable_threads() > 1 and (n_jobs is None or n_threads >= usable_threads())
+
+
+def _rounding(
+    given: Parameters, n_labels: int, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]
+) -> tuple[float, str]:
+    """Return the threshold of gradients."""
+    if given.gradient_rounding == "auto":
+        found = defaults.auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
+        return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels"
+    gpu = next((worker.name for worker in workers if worker.kind == "cuda"), None)
+    if given.gradient_rounding and gpu:
+        raise DataError(f"gradient_rounding: must be 'auto' or 0 on a GPU, got {given.gradient_rounding} and {gpu!r}")
+    return float(given.gradient_rounding), GIVEN
