@@ -36,10 +36,10 @@ class Remote:
         assert report is not None
         return report
 
-    def fetch(self) -> None:
+    def fetch(self, state: bool) -> None:
         """Do nothing: the process writes to the mapped table."""
 
-    def invalidate(self) -> None:
+    def invalidate(self, state: bool) -> None:
         """Do nothing: the process reads the mapped table."""
 
 

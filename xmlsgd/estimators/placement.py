@@ -131,12 +131,12 @@ def usable_precision(name: str, precision: str) -> str:
 def executor_of(workers: list[Worker], device: Device, precision: str) -> Executor:
     """Return the executor: in this process on `device` for one worker, one process a worker for several.
 
-    Workers that are all on GPUs are threads of this process, each with a stream of its own: a process would need
-    memory for a context of CUDA, and two processes take turns on a GPU.
+    Workers on GPUs alone, of which some share one, are threads of this process, each with a stream of its own: a
+    process would need memory for a context of CUDA, and two processes take turns on a GPU.
     """
     if len(workers) == 1:
         return Serial([device])
-    if all(worker.kind == "cuda" for worker in workers):
+    if all(worker.kind == "cuda" for worker in workers) and len({worker.name for worker in workers}) < len(workers):
         return Threads([make_device(worker.name, worker.n_threads, precision) for worker in workers])
     # Of the device's module alone: a worker that imported this one would load scikit-learn.
     makers = [partial(get_device(worker.name), worker.n_threads, precision) for worker in workers]

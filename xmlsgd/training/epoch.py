@@ -56,7 +56,7 @@ class Epoch:
             if not self._waits_for_checkpoint():
                 self._hand_out()
             members: Collection[int] = ()
-            if executor.busy:
+            if executor.busy or executor.unreachable:
                 algorithm.overlap(executor, executor.busy)
                 event = executor.wait(algorithm.deadline(self.now))
                 self.now = executor.now()
@@ -164,7 +164,7 @@ class Epoch:
         trial = self.algorithm.trial
         self.algorithm.merge(self.executor, members)
         if trial is None:
-            self._commit(members)
+            self._commit([w for w in members if w not in self.executor.unreachable])
         elif self.algorithm.trial != trial:
             self.executor.put_back()
             for w in list(self.router.leases):

@@ -87,58 +87,81 @@ class RowOrder:
         return self._rows[step.start : step.stop]
 
 
+class DeviceCopy:
+    """The copy of a vector `host` in the memory of a device, the vector itself where that is the host's.
+
+    kept : whether it stays there from step to step.
+    """
+
+    def __init__(self, device: Device, host: np.ndarray, kept: bool) -> None:
+        self._device, self._host, self.kept = device, host, kept
+        self.placed = device.to_device(host)
+        self._host_is_newer, self._device_is_newer = False, False
+
+    def invalidate(self) -> None:
+        """Note that the host has written the vector, whatever the copy is."""
+        self._host_is_newer, self._device_is_newer = True, False
+
+    def up_to_date(self) -> Any:
+        """Return the copy, up to date, for the caller to change."""
+        if self._host_is_newer or not self.kept:
+            self._device.copy_to_device(self.placed, self._host)
+        self._host_is_newer, self._device_is_newer = False, True
+        return self.placed
+
+    def fetch(self) -> None:
+        """Copy it back to the host if it has been changed since."""
+        if self._device_is_newer:
+            self._device.to_host(self.placed, self._host)
+        self._device_is_newer = False
+
+
 class Learner:
     """Runs the steps of a job on the model `flat`, float32 (n_params,), and an optimizer state.
 
     `touched`, uint8 (F + L,), marks each feature and each label of the trained batches; None to leave that out. A GPU
     trains copies in its memory. They are made before each step and written back after it, or, if `lazy`, only when
-    `invalidate` and `fetch` ask for it.
+    `invalidate` and `fetch` ask for it; not the model, if it is `pulled` from a center before each step.
     """
 
     pending_losses = False  # whether the losses of a GPU are read later than its steps
 
     def __init__(
         self, job: Job, device: Device, flat: np.ndarray, state: np.ndarray | None = None,
-        touched: np.ndarray | None = None, lazy: bool = False,
+        touched: np.ndarray | None = None, lazy: bool = False, pulled: bool = False,
     ) -> None:  # fmt: skip
         layout = state_layout(job.network.layout, job.optimizer)
         self.job, self.device, self.flat, self.touched = job, device, flat, touched
         self.state = zeros(layout.size) if state is None else state
-        self._lazy, self._host_is_newer, self._device_is_newer = lazy, False, False
-        self._copies = [(device.to_device(host), host) for host in (flat, self.state)]
+        self._model = DeviceCopy(device, flat, lazy and not pulled)
+        self._state = DeviceCopy(device, self.state, lazy)
         none = device.to_device(np.zeros((1, 1), np.float32))
-        self.layers = job.network.layers(self._copies[0][0], layout.views(self._copies[1][0]), none)
+        self.layers = job.network.layers(self._model.placed, layout.views(self._state.placed), none)
         self.sampler = job.sampler.begin(job.dataset.Y, job.seed)
         self._order = RowOrder(job.dataset.n_rows, job.seed)
 
     @classmethod
     def of(cls, job: Job, device: Device, table: Table, arrays: WorkerArrays, lazy: bool = False) -> Learner:
-        """Return the learner of a worker that trains these arrays of `table`.
-
-        One that steps on a copy of the center is never lazy: its copy is pulled anew for every step.
-        """
+        """Return the learner of a worker that trains these arrays of `table`."""
         touched = None if arrays.marks is None else table.touched[arrays.marks]
-        lazy = lazy and arrays.base is None
-        return cls(job, device, table.params[arrays.params], table.states[arrays.state], touched, lazy)
+        model, state = table.params[arrays.params], table.states[arrays.state]
+        return cls(job, device, model, state, touched, lazy, arrays.base is not None)
 
-    def invalidate(self) -> None:
-        """Note that model and state were written on the host: copy them to the device before the next step."""
-        self._host_is_newer = True
+    def invalidate(self, state: bool = True) -> None:
+        """Note that the host wrote the model, and the `state`: copy them before they are used, whatever is there."""
+        self._model.invalidate()
+        if state:
+            self._state.invalidate()
 
-    def fetch(self) -> None:
-        """Copy model and state back to the host if the device has trained them since."""
-        if self._device_is_newer:
-            for copy, host in self._copies:
-                self.device.to_host(copy, host)
-        self._device_is_newer = False
+    def fetch(self, state: bool = True) -> None:
+        """Copy the model back to the host, and the `state`, if the device has trained them since."""
+        self._model.fetch()
+        if state:
+            self._state.fetch()
 
     def device_params(self) -> Any:
         """Return the up-to-date model in the device's memory, which the caller may change."""
-        if self._host_is_newer or not self._lazy:
-            for copy, host in self._copies:
-                self.device.copy_to_device(copy, host)
-        self._host_is_newer, self._device_is_newer = False, True
-        return self._copies[0][0]
+        return self._model.up_to_date()
 
     def warm_up(self) -> None:
         """Compile all kernels that the job needs before the clock starts."""
@@ -162,7 +185,8 @@ class Learner:
     def _step(self, step: Step) -> Report:
         started, indptr = time.perf_counter(), self.job.dataset.X.indptr
         loss: Any = 0.0  # in the device's memory
-        self.device_params()
+        self._model.up_to_date()
+        self._state.up_to_date()
         rows = self._order.rows(step)
         size = step.batch or len(rows)
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged run shows in the loss
@@ -172,8 +196,9 @@ class Learner:
         nnz = int((indptr[rows + 1] - indptr[rows]).sum())
         pending = self.pending_losses and self.device.memory is not None
         found = PendingLoss(self.device.read_later(loss)) if pending else float(loss)
-        if not self._lazy:
-            self.fetch()
+        for copy in (self._model, self._state):
+            if not copy.kept:
+                copy.fetch()
         return Report(step.worker, len(rows), nnz, found, time.perf_counter() - started, step.updates)
 
     def _update(self, rows: np.ndarray, update: Update, seed: int) -> float:

@@ -52,6 +52,23 @@ class Step:
         return -(-self.rows // self.batch) if self.batch else 1
 
 
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Copy the model that a device has trained to the table, and the optimizer `state`; answered by `COPIED`."""
+
+    state: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidate:
+    """The coordinator has written the model in the table, and the optimizer `state`."""
+
+    state: bool
+
+
+COPIED = "copied"
+
+
 class PendingLoss:
     """A loss that a GPU has yet to compute: `float` waits for it."""
 

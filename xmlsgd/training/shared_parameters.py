@@ -122,4 +122,4 @@ class Table:
     @classmethod
     def open(cls, path: Path, shape: Shape) -> Table:
         """Map a table that another process made."""
-        return cls.over(np.memmap(path, np.float32, "r+", shape=(shape.floats,)), shape)
+        return cls.over(np.memmap(path, np.float32, "r+", shape=(shape.floats,)).view(np.ndarray), shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,7 @@ def test_the_gpu_has_an_optimizer_state_of_its_own(executor, job):
         executor.wait()
         executor.push(w, 1.0)
     assert executor.updates_seen == [1, 1]
+    executor.learned()  # a GPU keeps its own until then
     cpu, gpu = executor.table.states
     assert cpu.any()
     assert gpu.any()
@@ -131,3 +134,28 @@ def test_hogbatch_trains_every_row_once_and_moves_bytes_for_the_gpu_alone(kind):
     dense = executor.table.params.shape[1] - n_rows
     assert spans
     assert executor.transfer_bytes == 4 * (3 + 4) * (len(spans) * dense + sum(spans))
+
+
+def test_a_step_of_a_gpu_is_not_lost_where_the_center_is_read_meanwhile(job):
+    class Slow(ReferenceApart):
+        def input_step(self, *given):
+            stepping.set()
+            assert read.wait(60)
+            super().input_step(*given)
+
+    stepping, read = Event(), Event()
+    executor = Threads([Slow(), ReferenceApart()])
+    executor.start(job, Sharing.DELTA)
+    executor.submit(step(1, 4, 8))  # as long as the output layer is zero, no input layer learns
+    executor.wait()
+    executor.push(1, 1.0)
+    before = executor.center.copy()
+    executor.submit(step(0, 0, 4))
+    assert stepping.wait(60)
+    executor.fetch_center()
+    read.set()
+    executor.wait()
+    executor.push(0, 1.0)
+    Learner(job, Reference(), before).step(step(0, 0, 4))
+    np.testing.assert_allclose(executor.center, before, rtol=0, atol=1e-6)
+    executor.close()

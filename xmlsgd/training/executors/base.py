@@ -43,6 +43,8 @@ class Executor(ABC):
         Workers that have a step.
     departures : list of Left
         Workers that left the run so far.
+    unreachable : set of int
+        Workers that were lost with their replicas before these were merged; `wait` has yet to tell that they left.
     sharing, arrays : list of Sharing, list of WorkerArrays
         How each worker meets the shared model, and the arrays of the table that it trains.
     updates_seen : list of int
@@ -74,6 +76,7 @@ class Executor(ABC):
         self.workers = list(range(self.n_workers))
         self.busy: set[int] = set()
         self.departures: list[Left] = []
+        self.unreachable: set[int] = set()
         self._errors: dict[int, BaseException] = {}  # worker -> what it raised, since the last report of any worker
         self.merges, self.merge_seconds, self.merge_bytes = 0, 0.0, 0
         self.transfer_seconds, self.transfer_bytes = 0.0, 0
@@ -181,6 +184,7 @@ class Executor(ABC):
         if isinstance(event, Left):
             self.workers.remove(w)
             self.busy.discard(w)
+            self.unreachable.discard(w)
             self.departures.append(event)
             if self._deltas:
                 self._deltas.drop(w)
@@ -239,10 +243,10 @@ class Executor(ABC):
         """Apply a rule to the center and the replicas of `members` (`Merger.run`)."""
         begun = self.now()
         if not self.merger.on_device:
-            self._fetch(members)
+            self._fetch(members, state=False)
         floats = self.merger.run(rule, members, fade_merges, equal)
         if not self.merger.on_device:
-            self._invalidate(members)
+            self._invalidate(members, state=False)
         n_bytes = 4 * 2 * (1 + len(members)) * floats
         self.merges += 1
         self.merge_bytes += n_bytes
@@ -271,7 +275,6 @@ class Executor(ABC):
 
     def put_back(self) -> None:
         """Restore center, replicas and states to what `set_aside` saved; no worker may be busy."""
-        self._fetch()
         self.merger.put_back()
         self._invalidate()
         self.updates_seen = list(self._saved_updates)
@@ -290,7 +293,7 @@ class Executor(ABC):
 
     def norm(self, worker: int) -> float:
         """Return the Euclidean norm of a replica, over the number of its parameters, padding included."""
-        self._fetch([worker])
+        self._fetch([worker], state=False)
         replica = self.table.params[1 + worker]
         return float(np.sqrt(np.dot(replica, replica))) / len(replica)
 
@@ -311,18 +314,21 @@ class Executor(ABC):
         """Copy the center from the device to the table if it is newer there."""
         if self._replicas:
             self.merger.fetch_center()
-        else:
-            self._fetch()
+        else:  # those that pull it have a copy, and may be in the middle of a step
+            self._fetch([w for w in self.workers if self.arrays[w].base is None], state=False)
 
-    def _fetch(self, workers: Iterable[int] | None = None) -> None:
-        """Copy what idle workers (default: all) have trained in a device's memory to the table."""
-        for learner in self._learners_of(workers):
-            learner.fetch()
+    def _fetch(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
+        """Copy the models that idle workers (default: all) have trained in a device's memory to the table.
 
-    def _invalidate(self, workers: Iterable[int] | None = None) -> None:
-        """Tell workers (default: all) that their arrays of the table have been written."""
+        state : whether their optimizer states, which no merge needs, are copied as well.
+        """
         for learner in self._learners_of(workers):
-            learner.invalidate()
+            learner.fetch(state)
+
+    def _invalidate(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
+        """Tell workers (default: all) that their models in the table have been written, and their states."""
+        for learner in self._learners_of(workers):
+            learner.invalidate(state)
 
     def _learners_of(self, workers: Iterable[int] | None) -> list[Learner]:
         """Return the learners of workers, by default those that are alive, as far as they are in this process."""
@@ -341,7 +347,6 @@ class Executor(ABC):
         """Give the center, and the first optimizer state if it has its own, to a worker that joins."""
         if self.sharing[worker] is Sharing.IN_PLACE:
             return
-        self._fetch([worker])
         if self._replicas:
             self.merger.copy_center(worker)
         self._invalidate([worker])

@@ -7,11 +7,10 @@ may be in the model already, so that its rows count at least once.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from multiprocessing.connection import wait
 
@@ -20,7 +19,7 @@ import numpy as np
 from ...devices.base import Device
 from ...errors import WorkerDied
 from ..learner import Job
-from ..messages import Event, Joined, Left, Sharing, Step
+from ..messages import Event, Fetch, Invalidate, Joined, Left, Sharing, Step
 from ..shared_parameters import Shape, Table, WorkerArrays
 from .base import Executor
 from .liveness import Liveness
@@ -181,8 +180,7 @@ class Processes(Executor):
                 starting.add(w)
 
     def _begin(self, step: Step) -> None:
-        with contextlib.suppress(OSError):  # if the worker is dead, `_next` will see the end of its pipe
-            self.pool.processes[step.worker].pipe.send(step)
+        self.pool.processes[step.worker].send(step)
         self._liveness.works(step.worker, step.rows)
 
     def _next(self, until: float | None) -> Event | None:
@@ -242,6 +240,28 @@ class Processes(Executor):
         if w not in self.workers:
             return None
         return self._departure(w, reason)
+
+    def _fetch(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
+        """Let processes of GPUs copy to the table, all at the same time; note who is lost before it has.
+
+        The replica in the table of one that is lost stays what its worker began from: that has done nothing then.
+        """
+        asked = self._on_gpus(workers)
+        for process in asked:
+            process.send(Fetch(state))
+        for process in asked:
+            if not process.copied(self._liveness.timeout):
+                self.unreachable.add(process.worker)
+
+    def _invalidate(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
+        """Tell processes of GPUs that the table has been written."""
+        for process in self._on_gpus(workers):
+            process.send(Invalidate(state))
+
+    def _on_gpus(self, workers: Iterable[int] | None) -> list[WorkerProcess]:
+        """Return the processes of workers, by default of all, that have a memory of their own and can be reached."""
+        found = (w for w in (self.workers if workers is None else workers) if not self._shares_memory[w])
+        return [self.pool.processes[w] for w in found if w in self.pool.processes and w not in self.unreachable]
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return copies of model and optimizer state, in the arrays of `Job.start` if there are any, and its updates.

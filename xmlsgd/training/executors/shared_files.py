@@ -109,7 +109,7 @@ class ArrayFile:
             return np.empty(self.shape, self.dtype)
         if not os.path.exists(self.path) or _identity(self.path) != self.identity:
             raise DataError(f"{self.path}: must not change during training, but was removed or replaced")
-        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape).view(np.ndarray)
 
 
 def _identity(path: str | Path) -> tuple[int, int, int]:

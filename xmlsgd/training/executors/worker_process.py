@@ -29,12 +29,15 @@ from ...data.files.compiled import LOGGER
 from ...devices.base import Device
 from ...errors import DataError, WorkerDied, in_one_line
 from ..learner import Learner
-from ..messages import Report
+from ..messages import COPIED, Fetch, Invalidate, Report, Step
 from ..shared_parameters import Shape, Table, WorkerArrays
 from .shared_files import MappedJob, remove_abandoned
 
 PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main; main(int(sys.argv[1]))"
 PACKAGE_ROOT = str(Path(__file__).parents[3])
+# What glibc comes to by itself in a process that has freed an array of 32 MB. Before, temporary arrays of a step are
+# mapped anew each time: 1.2 ms of the host for a step of a GPU in place of 0.7 (docs/decisions/gpu.md).
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
 GRACE = 10.0  # seconds to finish a step and exit before a worker is killed
 PARENT_CHECK = 2.0  # seconds between a worker's checks that its coordinator is alive
 CLOSING = 5.0  # seconds within which a killed process ends after the system has closed its pipe
@@ -62,6 +65,7 @@ class WorkerProcess:
 
     def __init__(self, assignment: Assignment) -> None:
         self.worker = assignment.worker
+        self._error: WorkerDied | None = None
         try:
             message = ForkingPickler.dumps(assignment)
         except (PicklingError, AttributeError, TypeError) as error:
@@ -80,11 +84,11 @@ class WorkerProcess:
             raise OSError(errno.ENOENT, "sys.executable names no Python")
         self.pipe, theirs = (_above_streams(end) for end in Pipe())
         threads = str(assignment.n_threads)
-        environment = os.environ | {
-            "NUMBA_NUM_THREADS": threads,
-            "OMP_NUM_THREADS": threads,
-            "OPENBLAS_NUM_THREADS": "1",
-        }
+        environment = (
+            MALLOC
+            | os.environ
+            | {"NUMBA_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1"}
+        )
         paths = [path for path in sys.path if isinstance(path, str)]
         if PACKAGE_ROOT not in paths:  # found by an import hook, such as that of an editable install
             paths.append(PACKAGE_ROOT)
@@ -103,10 +107,35 @@ class WorkerProcess:
         Raises `WorkerDied` with the error in one line and its traceback if the worker raised one, `EOFError` or
         `OSError` if the process is gone.
         """
+        if self._error is not None:
+            raise self._error
         message = self.pipe.recv()
         if isinstance(message, WorkerDied):
             raise message
         return message
+
+    def send(self, message: Step | Fetch | Invalidate) -> None:
+        """Send a message; if the worker is dead, its coordinator will see the end of its pipe."""
+        with suppress(OSError):
+            self.pipe.send(message)
+
+    def copied(self, seconds: float) -> bool:
+        """Wait for the answer to `Fetch`; kill a process that gives none in time. Return whether it has come.
+
+        A report that comes before it is dropped: only a run that ends asks a worker that has a step.
+        """
+        try:
+            while self.pipe.poll(seconds):
+                message = self.pipe.recv()
+                if message == COPIED:
+                    return True
+                if isinstance(message, WorkerDied):
+                    self._error = message  # for `receive`
+                    return False
+        except (EOFError, OSError):
+            return False
+        self.kill()
+        return False
 
     @property
     def dead(self) -> bool:
@@ -178,14 +207,19 @@ def _serve(pipe: Connection, folders: list[Path]) -> None:
     if assignment.worker > 0:  # all workers compile the same kernels; one reports that
         logging.getLogger(LOGGER).addHandler(logging.NullHandler())
     device = assignment.make_device()
-    learner = Learner.of(
-        assignment.job.open(), device, Table.open(assignment.table, assignment.shape), assignment.arrays
-    )
+    table = Table.open(assignment.table, assignment.shape)
+    learner = Learner.of(assignment.job.open(), device, table, assignment.arrays, lazy=True)
     with device.start():
         learner.warm_up()
         pipe.send(None)
-        while (step := pipe.recv()) is not None:
-            pipe.send(learner.step(step))
+        while (message := pipe.recv()) is not None:
+            if isinstance(message, Step):
+                pipe.send(learner.step(message))
+            elif isinstance(message, Fetch):
+                learner.fetch(message.state)
+                pipe.send(COPIED)
+            else:
+                learner.invalidate(message.state)
 
 
 def _end_with_parent(parent: int, folders: list[Path]) -> None:
