@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from shared import light, toy
 from shared.omnivore_runs import BATCH, N_ROWS, NETWORK, RATE, Recorded, Updates, cpu, go, simulated
 from xmlsgd.algorithms.omnivore import ComputeGroups, Omnivore, explicit_momentum, most_groups
 from xmlsgd.algorithms.sequential import Sequential
@@ -236,3 +237,12 @@ def test_a_group_whose_last_worker_leaves_is_gone():
 def test_numbers_outside_their_ranges_are_refused_at_once(numbers, message):
     with pytest.raises(DataError, match=message):
         Omnivore(**numbers)
+
+
+def test_a_batch_of_fewer_rows_than_members_goes_to_the_others_if_those_with_rows_leave():
+    data = toy.dataset(5)
+    fleet = [VirtualDevice(1e-3, 1e-3, absent=((1e-3, np.inf),) if w < 2 else ()) for w in range(4)]
+    job, algorithm = Job(data, toy.counting(data), SGD()), Omnivore(2, 0.1, groups=1, momentum=0.0)
+    run = train(job, algorithm, Simulated(light.Marking(), fleet), Schedule(2))
+    assert run.records[-1]["rows"] == 10
+    assert (toy.marks(run.params, data) > 0).all()

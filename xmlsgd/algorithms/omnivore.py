@@ -328,12 +328,14 @@ class ComputeGroups:
         self.open_batch(j)
 
     def remove(self, w: int) -> None:
-        """Remove a worker, and its group if it was the last of it."""
+        """Remove a worker, and its group if it was the last of it; split the batch anew if nobody else has a share."""
         j = next(j for j, group in self.members.items() if w in group)
         self.members[j].remove(w)
         del self.given[w], self.done[w], self.share[w]
         if not self.members[j]:
             del self.members[j]
+        elif not any(self.share[other] for other in self.members[j]):
+            self.open_batch(j)
 
     def free_number(self) -> int:
         """Return the smallest number that no group has."""
