@@ -80,7 +80,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         X : matrix, CSR or texts
             Rows (n, F) as in `fit`.
         threshold : {"micro", "macro"} or float, optional
-            The least probability of a label: that of the largest micro F1 on held-out rows, those of macro F1, one for
+            The least probability of a label: that learned on held-out rows for micro F1, those for macro F1, one for
             each label (`thresholds_`), or a number. By default "micro" where scores stand for probabilities; with one
             class a row, softmax and squared hinge they do not, and none is accepted.
 
