@@ -12,7 +12,7 @@ from shared.processes import wait_for
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.serialization import to_arrays
 from xmlsgd.data.csr import Dataset
-from xmlsgd.estimators import candidate_training, plan
+from xmlsgd.estimators import candidate_training, planning
 from xmlsgd.training.callbacks import Callback
 
 
@@ -23,7 +23,7 @@ def rows() -> Dataset:
 
 @pytest.fixture
 def concurrent(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plan, "_uses_all_cores", lambda n_jobs, n_threads: True)
+    monkeypatch.setattr(planning, "_uses_all_cores", lambda n_jobs, n_threads: True)
 
 
 def new_model(**given) -> XMLClassifier:
@@ -44,7 +44,7 @@ class Interrupting(Callback):
 def test_a_model_is_the_same_whether_candidates_are_learned_beside_the_network_or_after(rows, monkeypatch):
     fitted = []
     for beside in (False, True):
-        monkeypatch.setattr(plan, "_uses_all_cores", lambda n_jobs, n_threads, beside=beside: beside)
+        monkeypatch.setattr(planning, "_uses_all_cores", lambda n_jobs, n_threads, beside=beside: beside)
         model = new_model()
         assert model.plan(rows.X, rows.Y).concurrent_candidates is beside
         fitted.append(model.fit(rows.X, rows.Y).fitted_)
@@ -91,7 +91,7 @@ def test_an_error_of_candidates_is_raised_when_the_network_is_trained(rows, conc
 def test_the_plan_lets_candidates_use_no_core_that_n_jobs_leaves_free(
     rows, monkeypatch, n_jobs, n_threads, devices, expected
 ):
-    monkeypatch.setattr(plan, "usable_threads", lambda: 4)
-    monkeypatch.setattr(plan, "thread_count", lambda n_jobs, flops: n_threads)
+    monkeypatch.setattr(planning, "usable_threads", lambda: 4)
+    monkeypatch.setattr(planning, "thread_count", lambda n_jobs, flops: n_threads)
     model = new_model(devices=devices).set_params(n_jobs=n_jobs)
     assert model.plan(rows.X, rows.Y).concurrent_candidates is expected
