@@ -218,7 +218,7 @@ def test_ctrl_c_before_anything_is_learned_leaves_nothing(tmp_path, monkeypatch,
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("xmlsgd.estimators.planning.make_device", interrupted)
+    monkeypatch.setattr("xmlsgd.estimators.planning.precision_of_cpu", interrupted)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
     assert capsys.readouterr().err == "xmlsgd: interrupted\n"
     assert list(tmp_path.iterdir()) == []

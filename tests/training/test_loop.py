@@ -277,6 +277,17 @@ def test_a_run_that_diverges_at_once_keeps_the_model_it_began_with(dataset):
     np.testing.assert_array_equal(run.params, spy.began[2])
 
 
+def test_a_run_of_one_epoch_from_a_model_that_nobody_changes_copies_it_nowhere(dataset, monkeypatch):
+    first = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(1))
+    start = Start(first.params.copy(), first.state.copy(), first.steps, epochs=1, origin=first.params)
+    kept = []
+    monkeypatch.setattr(LastGoodModel, "keep", lambda self, flat: kept.append(flat))
+    run = train(Job(dataset, NETWORK, start=start), Sequential(BATCH, 0.01), Serial([Faulty(at=2)]), Schedule(1))
+    assert run.diverged
+    np.testing.assert_array_equal(run.params, first.params)
+    assert kept == []
+
+
 @pytest.mark.parametrize("loss", ["squared_hinge", "bce", "softmax"])
 def test_a_far_too_large_rate_is_noticed_as_divergence(dataset, loss):
     network, device = Network(12, 9, (8,), loss), CPU(1)

@@ -21,6 +21,18 @@ def test_a_snapshot_gives_back_what_it_kept():
     assert np.array_equal(flat, 2 * np.arange(10))
 
 
+def test_a_model_that_is_referred_to_is_given_back_until_another_is_kept():
+    snapshot, origin, flat = LastGoodModel(), np.arange(10, dtype=np.float32), np.full(10, np.nan, np.float32)
+    snapshot.refer(origin)
+    snapshot.restore(flat)
+    assert np.array_equal(flat, origin)
+    snapshot.keep(2 * origin)
+    snapshot.restore(flat)
+    snapshot.close()
+    assert np.array_equal(flat, 2 * origin)
+    assert np.array_equal(origin, np.arange(10))
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
 def test_a_snapshot_names_the_folder_of_the_disk_that_is_full(monkeypatch):
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: open("/dev/full", "w+b"))  # noqa: SIM115

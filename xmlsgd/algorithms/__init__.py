@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import fields
+from functools import cache
 
 from ..data.validation import check_choice
 from ..errors import DataError, shorten
@@ -18,9 +19,10 @@ from .options import AUTO, read_options
 MOST_ROWS = 1 << 30  # of a batch: sizes that may not exceed it are looked at when it is known
 
 
-def algorithm_names() -> list[str]:
-    """Return the names of the algorithms found in this folder."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if _defined_in(m.name))
+@cache
+def algorithm_names() -> tuple[str, ...]:
+    """Return the names of the algorithms found in this folder, in order."""
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if _defined_in(m.name)))
 
 
 def algorithm_class(name: str) -> type[Algorithm]:

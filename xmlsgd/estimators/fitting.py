@@ -223,7 +223,8 @@ def grown(
     """
     old = earlier.network
     if old.layout == network.layout:
-        start = Start(zeros(network.layout.size), empty_state(network, optimizer))
+        flat, origin = zeros(network.layout.size), earlier.float_params
+        start = Start(flat, empty_state(network, optimizer), origin=origin)
     else:
         mixed = np.random.SeedSequence((earlier.seed, old.n_features, network.n_features)).generate_state(1)
         start = first_parameters(network, optimizer, Y, int(mixed[0]), weight)

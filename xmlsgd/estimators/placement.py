@@ -111,6 +111,12 @@ def precision_of(device: Any) -> str:
 
 
 @cache
+def precision_of_cpu(precision: str) -> str:
+    """Return the precision of this processor's matrix products where `precision` was asked for."""
+    return precision_of(make_device("cpu", 1, precision))
+
+
+@cache
 def usable_precision(name: str, precision: str) -> str:
     """Return the precision with which device `name` predicts by a model that was trained in `precision`.
 

@@ -20,7 +20,7 @@ from . import defaults
 from .fitted import FittedModel
 from .held_out import held_out_size
 from .parameters import Parameters, optimizer_of
-from .placement import Worker, flops, make_device, parse_devices, precision_of, thread_count, workers_of
+from .placement import Worker, flops, parse_devices, precision_of_cpu, thread_count, workers_of
 from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
 
@@ -189,7 +189,7 @@ def _plan_precision(planner: _Planner, workers: tuple[Worker, ...]) -> str:
     """Decide the precision: the fastest of the processor, as given where not all workers are CPUs."""
     precision = planner.given.precision
     if all(worker.kind == "cpu" for worker in workers):
-        precision = precision_of(make_device("cpu", 1, precision))
+        precision = precision_of_cpu(precision)
     return planner.decide("precision", precision, _why(planner.given.precision, "the fastest of this processor"))
 
 

@@ -125,7 +125,10 @@ class Loop:
         """Keep the model to step back to, of a trial with all that goes with it."""
         if self.algorithm.trial is not None:
             self.executor.set_aside()
-        self.last_good.keep(self.executor.center)
+        if self.job.start is not None and self.job.start.origin is not None:
+            self.last_good.refer(self.job.start.origin)
+        else:
+            self.last_good.keep(self.executor.center)
 
     def epoch(self) -> bool:
         """Train on all rows once, or on what is left of them; return False where the run diverges."""

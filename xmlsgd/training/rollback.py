@@ -14,6 +14,8 @@ from ..data.files.temporary import disk_errors_named
 class LastGoodModel:
     """One model kept in a temporary file, not in memory: the last good one, or the best.
 
+    A model that is in memory anyway, and does not change, is not written (`refer`).
+
     `OSError` that names the folder where no such file can be made or filled.
     """
 
@@ -24,6 +26,11 @@ class LastGoodModel:
         except OSError as error:
             reason = f"a temporary file cannot be made ({error.strerror}); TMPDIR names another folder"
             raise OSError(error.errno, reason, folder) from error
+        self._unwritten: np.ndarray | None = None
+
+    def refer(self, flat: np.ndarray) -> None:
+        """Keep `flat` itself, which nobody changes."""
+        self._unwritten = flat
 
     def keep(self, flat: np.ndarray) -> None:
         """Save a copy of `flat`."""
@@ -31,9 +38,13 @@ class LastGoodModel:
         with disk_errors_named(Path(tempfile.gettempdir())):
             self._file.write(np.ascontiguousarray(flat).data)  # says which error it met, unlike `tofile`
             self._file.flush()
+        self._unwritten = None
 
     def restore(self, flat: np.ndarray) -> None:
-        """Read the saved copy back into `flat`, float32 and contiguous."""
+        """Read what was kept back into `flat`, float32 and contiguous."""
+        if self._unwritten is not None:
+            np.copyto(flat, self._unwritten)
+            return
         self._file.seek(0)
         n_bytes = self._file.readinto(flat.data.cast("B"))
         assert n_bytes == flat.nbytes

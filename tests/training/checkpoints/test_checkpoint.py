@@ -87,6 +87,19 @@ def test_a_run_on_an_earlier_model_goes_on_in_its_arrays(dataset, at):
     assert [record["first_epoch"] for record in run.records] == [EPOCHS] * 3
 
 
+def test_a_resumed_run_that_diverges_keeps_the_saved_model_not_the_one_before(dataset, at):
+    first = go(job_of(dataset))
+
+    def job():
+        params = first.params.copy()
+        return job_of(dataset, start=Start(params, first.state.copy(), first.steps, EPOCHS, origin=first.params))
+
+    assert go(job(), at, STEPS + 2) is None
+    run = go(job(), at, device=diverging(1))
+    assert run.diverged
+    assert not np.array_equal(run.params, first.params)
+
+
 def test_the_clock_goes_on_and_stands_still_while_checkpoints_are_written(dataset, at, monkeypatch):
     seconds = itertools.count()
     executor = Serial([Reference()])
