@@ -23,7 +23,7 @@ TABLES = (
     (ARTWORKS, "hogbatch", "--rows 47175 --epochs 3 --batch 32 --rates 1 3 10"),
     (TENTH, "hogbatch", "--rows 12000 --epochs 4 --batch 32 --rates 3 10 30"),
     (ARTWORKS, "crossbow", "--rows 6000 --epochs 4 --batch 64 --rates 1 3"),
-    (TENTH, "crossbow", "--rows 12000 --epochs 4 --batch 64 --rates 3 10"),
+    (TENTH, "crossbow", "--rows 12000 --epochs 1 --batch 64 --rates 10"),
     (DELICIOUS, "omnivore", "--rows 12000 --epochs 4 --batch 64 --rates 1 3"),
     (ARTWORKS, "omnivore", "--rows 6000 --epochs 4 --batch 64 --rates 1 3"),
     (TENTH, "omnivore", "--rows 4000 --test-rows 500 --epochs 2 --batch 64 --rates 3 10"),
