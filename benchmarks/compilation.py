@@ -13,11 +13,11 @@ from .launch import THREAD_VARIABLES
 
 
 def first_run_seconds(threads: int) -> float:
-    """Return the seconds of `xmlsgd warmup`, start of the interpreter included."""
+    """Return the seconds of `xmlsgd compile`, start of the interpreter included."""
     root = Path(__file__).resolve().parent.parent
     with tempfile.TemporaryDirectory() as cache:
         variables = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads)) | {"NUMBA_CACHE_DIR": cache}
         start = time.perf_counter()
-        command = [sys.executable, "-m", "xmlsgd", "warmup", "--n-jobs", str(threads)]
+        command = [sys.executable, "-m", "xmlsgd", "compile", "--n-jobs", str(threads)]
         subprocess.run(command, cwd=root, env=variables, check=True, capture_output=True)
         return time.perf_counter() - start

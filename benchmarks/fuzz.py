@@ -41,7 +41,7 @@ SEEDS = {
 def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
     """Return what parses bytes, by name; `folder` takes the files of parsers that read some."""
     from xmlsgd.data.files.manifest import MODEL
-    from xmlsgd.data.files.model_files import _map_array, read_model
+    from xmlsgd.data.files.model_files import _map_array, read_folder
     from xmlsgd.data.parser.parse import Options, parse
     from xmlsgd.data.text import read_label_names, read_raw_text
     from xmlsgd.errors import DataError, ModelFileError
@@ -73,7 +73,7 @@ def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
         "libsvm": libsvm,
         "texts": of_file(lambda file: read_raw_text(file, labelled=True)),
         "names": of_file(lambda file: read_label_names(file, 2)),
-        "model": of_file(lambda file: read_model(folder), folder / "MANIFEST.json"),
+        "model": of_file(lambda file: read_folder(folder), folder / "MANIFEST.json"),
         "array": of_file(_map_array),
         "request": refusing(not_json, request),
     }

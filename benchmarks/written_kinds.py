@@ -22,7 +22,7 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.cli import main
 from xmlsgd.cli.exit_codes import BAD_INPUT
 from xmlsgd.data.csr import Dataset
-from xmlsgd.data.files.model_files import read_model, write_model
+from xmlsgd.data.files.model_files import read_folder, write_folder
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.data.synthetic import make_xmc
 from xmlsgd.data.vectorizer import TextVectorizer
@@ -89,12 +89,12 @@ def identify_rows(path: Path) -> Any:
 def write_arrays(path: Path, version: int) -> None:
     """Write the folder of a model."""
     arrays = {"params": np.arange(version, version + 9, dtype=np.float32)}
-    write_model(path, {"version": version}, arrays)
+    write_folder(path, {"version": version}, arrays)
 
 
 def identify_arrays(path: Path) -> Any:
     """Return all that a model's folder holds."""
-    files = read_model(path)
+    files = read_folder(path)
     return files.description, {name: array.tolist() for name, array in files.arrays.items()}
 
 
@@ -145,7 +145,7 @@ def other_checkpoints() -> tuple[Any, ...]:
     """Return what a run leaves that could not write its last checkpoint: none, or the first one."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kept")
-        with patch.object(writer, "write_model", wraps=write_model, side_effect=(DEFAULT, OSError("full"))):
+        with patch.object(writer, "write_folder", wraps=write_folder, side_effect=(DEFAULT, OSError("full"))):
             write_checkpoint(path, 1)
         return None, identify_checkpoint(path)
 

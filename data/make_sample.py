@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xmlsgd.data.python_functions import select_labels, split, vectorized
-from xmlsgd.data.python_sources import parse, source_files
+from xmlsgd.data.python_sources import parse_functions, source_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ def write_sample(folder: str | Path) -> None:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     files = [(name, path) for name, path in source_files(()) if name.split("/")[1] in SAMPLE_MODULES]
-    short = [f._replace(text=" ".join(f.text.split()[:SAMPLE_WORDS])) for f in parse(files)]
+    short = [f._replace(text=" ".join(f.text.split()[:SAMPLE_WORDS])) for f in parse_functions(files)]
     raw_train, raw_test = select_labels(*split(short, SAMPLE_TEST_SHARE), SAMPLE_MIN_COUNT)
     train, test, vectorizer = vectorized(raw_train, raw_test)
     for name, raw, dataset in (("train", raw_train, train), ("test", raw_test, test)):

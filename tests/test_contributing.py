@@ -254,7 +254,7 @@ def test_a_file_format_is_one_file(add_part, data, tmp_path):
         import scipy.sparse as sp
 
         from ..csr import CSR, Dataset
-        from .base import Format, Rows
+        from .base import Format, FileRows
 
 
         class Pairs(Format):
@@ -281,7 +281,7 @@ def test_a_file_format_is_one_file(add_part, data, tmp_path):
                         X[int(row), int(column)] = float(value[0])
                     else:
                         Y[int(row), int(column)] = 1
-                return Rows(Dataset(*(CSR.from_scipy(sp.csr_array(each)) for each in (X, Y))), path)
+                return FileRows(Dataset(*(CSR.from_scipy(sp.csr_array(each)) for each in (X, Y))), path)
 
             def write(self, path, train, test, single):
                 """Write the train part."""

@@ -74,7 +74,7 @@ class Stepper:
         flat = np.resize(some, self.network.layout.size)
         states = state_layout(self.network.layout, self.rule)
         with device.start():
-            device.warm_up([find_loss(loss)], deep=False, dropout=False, rounding=False)
+            device.load_kernels([find_loss(loss)], deep=False, dropout=False, rounding=False)
             self.layers = self.network.layers(
                 device.to_device(flat), states.views(device.to_device(np.zeros(states.size, np.float32))),
                 device.to_device(np.zeros((1, 1), np.float32)),

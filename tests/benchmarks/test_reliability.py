@@ -13,7 +13,7 @@ from benchmarks import reliability
 from benchmarks.written_kinds import KINDS, Kind, write_arrays
 from shared.paths import ROOT
 from shared.processes import HANG
-from xmlsgd.data.files.model_files import read_model
+from xmlsgd.data.files.model_files import read_folder
 
 
 @pytest.mark.slow
@@ -31,7 +31,7 @@ def test_no_damage_is_accepted_and_no_fault_leaves_half_a_folder(tmp_path):
 
 def test_a_reader_that_compares_no_checksums_is_found_out(tmp_path):
     def unverified(path):
-        files = read_model(path, verify=False)
+        files = read_folder(path, verify=False)
         return files.description, {name: array.tolist() for name, array in files.arrays.items()}
 
     kind = Kind(write_arrays, unverified)

@@ -101,7 +101,7 @@ MEANT = {
         "straggler_timeout",
     ),
     "device": (("train", ROWS, "--out", "y", "--devices", "cude:0"), "cuda"),
-    "precision": (("warmup", "--precision", "bf16"), "bfloat16"),
+    "precision": (("compile", "--precision", "bf16"), "bfloat16"),
     "word for a number": (("train", ROWS, "--out", "y", "--lr", "atuo"), "auto"),
     "data set": (("train", "eurlex4k", "--out", "y"), "Eurlex-4K"),
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from shared.paths import ROOT
-from xmlsgd.cli.exit_codes import describe, run_guarded
+from xmlsgd.cli.exit_codes import exit_code_and_text, run_guarded
 from xmlsgd.errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
 
 NO_THREAD, NO_SEGMENT = "can't start new thread", "x.so: failed to map segment from shared object"
@@ -48,7 +48,7 @@ FAILURE = "Traceback (most recent call last):\n  File ...\nMemoryError: no room\
     ],
 )
 def test_bad_input_is_2_and_a_failed_run_is_1(error, code, text):
-    assert describe(error) == (code, text)
+    assert exit_code_and_text(error) == (code, text)
 
 
 def failing(error):

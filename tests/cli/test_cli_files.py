@@ -12,7 +12,7 @@ import pytest
 from shared.command_line import GOOD_ROWS, TINY, complaint
 from xmlsgd.cli.format_options import FormatOptions
 from xmlsgd.cli.output_files import check_file, check_folder
-from xmlsgd.cli.results import plain, table, text_file
+from xmlsgd.cli.results import as_json, table, text_file
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_device_may_be_read_and_written():
 
 def test_json_holds_plain_numbers_and_null_for_none():
     value = {"a": np.float32(0.5), "b": (np.int64(3), float("nan")), "c": Path("x"), 1: True}
-    assert plain(value) == {"a": 0.5, "b": [3, None], "c": "x", "1": True}
+    assert as_json(value) == {"a": 0.5, "b": [3, None], "c": "x", "1": True}
 
 
 def test_tables_align_and_mark_what_is_missing():

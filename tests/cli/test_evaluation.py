@@ -9,7 +9,7 @@ import pytest
 
 from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, run
 from shared.planted import N_LABELS, planted, small
-from xmlsgd.cli.evaluation import evaluate, evaluate_thresholds, rank
+from xmlsgd.cli.evaluation import evaluate, evaluate_thresholds, rank_rows
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.estimators import XMLClassifier
 from xmlsgd.metrics import expected_calibration_error, label_scores
@@ -48,7 +48,7 @@ def rankings(monkeypatch):
 
 
 def test_labels_without_training_rows_do_not_widen_the_timed_ranking(model, labelled, rankings):
-    result = evaluate(model, labelled, rank(model, labelled.X, quiet=True))
+    result = evaluate(model, labelled, rank_rows(model, labelled.X, quiet=True))
     (X, k), (unseen, wide) = rankings
     assert (X.n_rows, k) == (200, 5)
     assert (unseen.n_rows, wide) == (result["zero_shot_labels"], 10)
@@ -57,13 +57,13 @@ def test_labels_without_training_rows_do_not_widen_the_timed_ranking(model, labe
 
 def test_no_copy_of_the_rows_is_made(model, labelled, rankings, monkeypatch):
     monkeypatch.setattr("xmlsgd.cli.evaluation.BATCH", 64)
-    rank(model, labelled.X, quiet=True)
+    rank_rows(model, labelled.X, quiet=True)
     assert [X.n_rows for X, _ in rankings] == [64, 64, 64, 8]
     assert all(np.shares_memory(X.data, labelled.X.data) for X, _ in rankings)
 
 
 def test_f1_at_thresholds_is_that_of_predictions_and_ranks_no_row_again_that_is_known(model, labelled, rankings):
-    ranking = rank(model, labelled.X, N_LABELS, quiet=True)
+    ranking = rank_rows(model, labelled.X, N_LABELS, quiet=True)
     expected = [label_scores(labelled.Y, model.predict(labelled.X, name)) for name in ("micro", "macro")]
     rankings.clear()
     for known, n_asked in ((ranking, 0), (None, 1)):
@@ -76,7 +76,7 @@ def test_f1_at_thresholds_is_that_of_predictions_and_ranks_no_row_again_that_is_
 
 def test_calibration_is_that_of_the_five_best_labels(model, labelled):
     labels, chances = model.predict_topk(labelled.X, 5, proba=True)
-    result = evaluate(model, labelled, rank(model, labelled.X, N_LABELS, quiet=True), ks=(1, 3, 5, N_LABELS))
+    result = evaluate(model, labelled, rank_rows(model, labelled.X, N_LABELS, quiet=True), ks=(1, 3, 5, N_LABELS))
     assert result["ECE@5"] == pytest.approx(100 * expected_calibration_error(labelled.Y, labels, chances))
 
 

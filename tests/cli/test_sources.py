@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xmlsgd.cli.format_options import FormatOptions
-from xmlsgd.cli.sources import Columns, read_labels, read_more, read_test, read_training
+from xmlsgd.cli.sources import Columns, read_more, read_test, read_training, read_training_labels
 from xmlsgd.data.text import RawText
 
 TRAIN = RawText(["read a file", "read the file", "close the file", "close it"], [("open",), ("open",), ("close",), ()])
@@ -33,5 +33,5 @@ def test_the_built_in_set_is_read_in_the_columns_of_a_model():
     more, _ = read_more("python-functions", FormatOptions(), columns)
     assert (more.X.shape, more.label_names) == ((4, 4), ["open", "other", "close"])
     assert read_test("python-functions", FormatOptions(), columns).label_names == ["open", "other", "close", "new"]
-    Y, known = read_labels("python-functions", FormatOptions(), columns)
+    Y, known = read_training_labels("python-functions", FormatOptions(), columns)
     assert (Y.shape, known.names) == ((4, 3), ["open", "other", "close"])

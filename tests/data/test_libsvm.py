@@ -16,7 +16,7 @@ import pytest
 from shared.libsvm_grammar import FLOAT32_MIN, PLAIN, PLAIN_ROWS, as_float32, assert_same, reference, rows_of
 from shared.paths import ROOT
 from xmlsgd.data.csr import CSR, Dataset
-from xmlsgd.data.formats.libsvm import read_features, read_libsvm
+from xmlsgd.data.formats.libsvm import read_libsvm, read_libsvm_features
 from xmlsgd.data.parser import blocks as parser
 from xmlsgd.data.parser.blocks import LibsvmBlocks
 
@@ -188,7 +188,7 @@ def test_blocks_of_a_large_file_are_parsed_within_the_memory_of_a_few(tmp_path):
 def test_files_of_features_alone_are_read_as_one_matrix(tmp_path):
     path = tmp_path / "trn_X_Xf.txt"
     path.write_bytes(b"3 5\n0:1 4:2\n\n3:0.5\n")
-    X = read_features(path)
+    X = read_libsvm_features(path)
     np.testing.assert_array_equal(X.to_scipy().toarray(), [[1, 0, 0, 0, 2], [0] * 5, [0, 0, 0, 0.5, 0]])
 
 

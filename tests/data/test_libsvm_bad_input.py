@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from xmlsgd.data.formats.libsvm import read_features, read_libsvm
+from xmlsgd.data.formats.libsvm import read_libsvm, read_libsvm_features
 from xmlsgd.data.parser import blocks as parser
 from xmlsgd.errors import TO_UTF8, DataError
 
@@ -269,7 +269,7 @@ def test_a_malformed_file_of_features_alone_gives_one_line(tmp_path, data, messa
     path = tmp_path / "trn_X_Xf.txt"
     path.write_bytes(data)
     with pytest.raises(DataError) as caught:
-        read_features(path)
+        read_libsvm_features(path)
     assert str(caught.value) == f"{path}{message}"
 
 

@@ -337,7 +337,7 @@ TOY = """
 import numpy as np
 import scipy.sparse as sp
 from ..csr import CSR, Dataset
-from .base import Format, Rows
+from .base import Format, FileRows
 
 class Toy(Format):
     files = "train.toy and test.toy"
@@ -350,7 +350,7 @@ class Toy(Format):
 
     def read(self, path, cache, options):
         features, labels = ([int(n) for n in line.split()] for line in path.read_text().splitlines())
-        return Rows(Dataset(*(one_hot(rows) for rows in (features, labels))), path, (False, False))
+        return FileRows(Dataset(*(one_hot(rows) for rows in (features, labels))), path, (False, False))
 
     def write(self, path, train, test, single):
         path.write_text(" ".join(map(str, train.X.indices)) + "\\n" + " ".join(map(str, train.Y.indices)))

@@ -12,7 +12,7 @@ import pytest
 from shared.paths import DATA, ROOT
 from xmlsgd.data import python_functions
 from xmlsgd.data.python_functions import load_python_functions, python_functions_texts, select_labels, split, vectorized
-from xmlsgd.data.python_sources import Function, functions_of, parse, source_files
+from xmlsgd.data.python_sources import Function, functions_of, parse_functions, source_files
 from xmlsgd.data.text import RawText, read_raw_text
 from xmlsgd.errors import DataError
 
@@ -68,7 +68,7 @@ def test_parse_skips_what_it_cannot_read_and_what_it_has_seen(tmp_path):
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     files = [(f"p/{name}", tmp_path / name) for name in [*contents, "missing.py"]]
-    assert parse(files) == [
+    assert parse_functions(files) == [
         Function("p/a.py", "get name key", ("find",)),
         Function("p/b.py", "get name key", ("search",)),
     ]
@@ -133,13 +133,13 @@ def home(first):
 
 def test_second_call_reads_the_cache_and_gives_the_same(first, monkeypatch):
     folder, fresh = first
-    monkeypatch.setattr(python_functions, "parse", None)
+    monkeypatch.setattr(python_functions, "parse_functions", None)
     assert python_functions_texts((), data_home=folder) == fresh
 
 
 def test_damaged_cache_is_built_again(tmp_path, monkeypatch):
     functions = [Function(f"{i}.py", f"text {i}", ("call",)) for i in range(99)]
-    monkeypatch.setattr(python_functions, "parse", lambda files: functions)
+    monkeypatch.setattr(python_functions, "parse_functions", lambda files: functions)
     expected = python_functions_texts((), data_home=tmp_path)
     (cache,) = tmp_path.iterdir()
     cache.write_bytes(cache.read_bytes()[:-1])
@@ -149,7 +149,7 @@ def test_damaged_cache_is_built_again(tmp_path, monkeypatch):
 
 def test_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     functions = [Function(f"{i}.py", f"text {i}", ("call",)) for i in range(99)]
-    monkeypatch.setattr(python_functions, "parse", lambda files: functions)
+    monkeypatch.setattr(python_functions, "parse_functions", lambda files: functions)
     (tmp_path / "file").write_text("")
     train, test = python_functions_texts((), data_home=tmp_path / "file")
     assert len(train.texts) + len(test.texts) == 99

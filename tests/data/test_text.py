@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from xmlsgd.data.text import index_labels, names_of, read_raw_text
+from xmlsgd.data.text import index_labels, read_raw_text, split_names
 from xmlsgd.data.vectorizer import TOKEN_PATTERN, VECTORIZER_FILE, TextVectorizer
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.estimators import XMLClassifier
@@ -66,7 +66,7 @@ def test_tab_form_gives_label_names_and_text(write):
     ],
 )
 def test_quotes_around_a_name_keep_its_separators(field, separator, names):
-    assert names_of(field, separator) == names
+    assert split_names(field, separator) == names
 
 
 @pytest.mark.parametrize(

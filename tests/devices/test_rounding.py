@@ -202,4 +202,4 @@ def test_rounded_gradients_are_refused_on_a_gpu(monkeypatch):
     with pytest.raises(DataError, match=r"gradient_rounding: must be 'auto' or 0 on a GPU, got 0\.2 and 'cuda:0'"):
         XMLClassifier(devices="cuda:0,cpu", gradient_rounding=0.2, **small).fit(data.X, data.Y)
     with pytest.raises(DataError, match="gradient_rounding: must be 0 on a GPU"):
-        get_device("cuda:0")(1).warm_up([find_loss("bce")], rounding=True)
+        get_device("cuda:0")(1).load_kernels([find_loss("bce")], rounding=True)

@@ -108,7 +108,7 @@ class Early(Marking):
     def __init__(self, folder, names):
         self.folder, self.names = folder, names
 
-    def warm_up(self, *given):
+    def load_kernels(self, *given):
         die_once(self.folder, self.names)
 
 

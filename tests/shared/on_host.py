@@ -24,7 +24,8 @@ class OnHost:
     """A device whose operations take and change arrays of the process: they travel there and back."""
 
     def __init__(self, device):
-        self.device, self.bfloat16, self.start, self.warm_up = device, device.bfloat16, device.start, device.warm_up
+        self.device, self.bfloat16 = device, device.bfloat16
+        self.start, self.load_kernels = device.start, device.load_kernels
 
     def _there(self, *arrays):
         return [self.device.to_device(np.ascontiguousarray(array)) for array in arrays]

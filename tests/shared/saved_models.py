@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
-from xmlsgd.data.files.model_files import read_model, write_model
+from xmlsgd.data.files.model_files import read_folder, write_folder
 
 
 def some_rows(seed=0):
@@ -31,9 +31,9 @@ def same_answers(first, second, X):
 
 def rewrite(folder, change=None, arrays=None):
     """Write the model anew with a changed description and arrays, and with right checksums."""
-    description, old, *_ = read_model(folder)
+    description, old, *_ = read_folder(folder)
     old = {name: np.array(array) for name, array in old.items()}
-    write_model(folder, {**description, **(change or {})}, {**old, **(arrays or {})})
+    write_folder(folder, {**description, **(change or {})}, {**old, **(arrays or {})})
 
 
 def edit_manifest(folder, edit):

@@ -16,7 +16,7 @@ from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.cli import main
-from xmlsgd.cli.commands.simulate import COLUMNS, algorithm_of
+from xmlsgd.cli.commands.simulate import COLUMNS, algorithm_on
 from xmlsgd.cli.results import aligned, significant, table
 from xmlsgd.data.synthetic import make_xmc, split_rows
 from xmlsgd.devices.reference import Reference
@@ -171,7 +171,7 @@ def test_columns_of_a_comparison_never_meet_whatever_their_numbers(scale):
 def test_the_automatic_choice_is_told_whether_all_devices_write_one_memory():
     apart, near = VirtualDevice(0.0, 1e-3), VirtualDevice(0.0, 1e-3, in_place=True)
     for fleet, kind in (([apart] * 2, LocalSGD), ([apart, near], LocalSGD), ([near] * 2, Hogwild)):
-        algorithm = algorithm_of("auto", 10, 0.1, fleet)
+        algorithm = algorithm_on("auto", 10, 0.1, fleet)
         assert type(algorithm) is kind
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .model import CandidateModel
 
 
-def extended(
+def with_more_rows(
     model: CandidateModel, X: CSR, Y: CSR, weight: np.ndarray | None, n_label_rows: int, device: CPU
 ) -> CandidateModel:
     """Return a model that has also learned these rows, which may have more features and labels.

@@ -18,7 +18,7 @@ from .output_files import check_files
 
 COMMANDS = (
     "demo", "train", "tune", "learn", "evaluate", "report", "predict", "serve", "convert", "export", "simulate",
-    "warmup", "info",
+    "compile", "info",
 )  # fmt: skip
 ALIASES = {"evaluate": ["test"]}
 

@@ -44,7 +44,7 @@ class Ranking(NamedTuple):
     seconds: float
 
 
-def rank(
+def rank_rows(
     model: XMLClassifier | XMLEnsemble, X: CSR, k: int = 5, quiet: bool = False, label_weight: np.ndarray | None = None
 ) -> Ranking:
     """Return the k best labels of each row, timed."""
@@ -182,7 +182,7 @@ def evaluate_thresholds(
     return result, scores[1]
 
 
-def inverse_propensity_of(
+def inverse_propensity_if_known(
     model: XMLClassifier | XMLEnsemble, n_labels: int, Y_train: CSR | None = None, A: float = 0.55, B: float = 1.5
 ) -> np.ndarray | None:
     """Return q_l of each label by the labels `Y_train`, by default those the model was trained on.

@@ -75,7 +75,7 @@ def run_guarded(run: Callable[[], None], traceback: bool = False) -> int:
                 import traceback as tracebacks
 
                 tracebacks.print_exc()
-            code, text = describe(error)
+            code, text = exit_code_and_text(error)
             say(text)
             if isinstance(error, OSError) and error.filename == str(STANDARD_OUTPUT):
                 _discard_output()
@@ -83,7 +83,7 @@ def run_guarded(run: Callable[[], None], traceback: bool = False) -> int:
     return DONE
 
 
-def describe(error: Exception) -> tuple[int, str]:
+def exit_code_and_text(error: Exception) -> tuple[int, str]:
     """Return the exit code and the text of an error."""
     if isinstance(error, DataError | MissingPackage | ModelFileError | UsageError):
         return BAD_INPUT, str(error)

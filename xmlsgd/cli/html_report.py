@@ -31,8 +31,8 @@ def page(title: str, parts: Iterable[tuple[str, str]]) -> str:
     return f'<!doctype html>\n<html lang="en">\n{content}\n</html>\n'
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table; floats have two digits."""
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return an HTML table; floats have two digits."""
 
     def line(cells: Iterable[Any], tag: str) -> str:
         shown = (f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in cells)
@@ -80,7 +80,7 @@ def precision_and_recall(hits: np.ndarray, probabilities: np.ndarray, n_true: in
     line = f'<polyline points="{curve}" fill="none" stroke="#36c" stroke-width="2"/>'
     heads = ["threshold", "labels a row", "precision", "recall", "F1"]
     diagram = _diagram("precision by recall", "recall", "precision", [line, *circles])
-    return f"{diagram}\n{table(heads, rows)}"
+    return f"{diagram}\n{html_table(heads, rows)}"
 
 
 def _diagram(name: str, x: str, y: str, shapes: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from ..data.csr import Dataset
 from ..data.text import QUOTED
 from ..errors import shorten
 from .format_options import FormatOptions, first_lines
-from .sources import Rows
+from .sources import InputRows
 
 QUOTES, SEPARATORS = "\"'", ";|"
 SPACED_COMMA = re.compile(r", +(?=\S)")
@@ -22,7 +22,9 @@ MOST_UNKNOWN = 0.3  # of the labels of test rows
 ONCE, FEW_ROWS = 1.2, 20  # with fewer rows per label, or fewer rows, nothing can be said
 
 
-def warn_of_training_rows(rows: Rows, train: str, test: str | None, options: FormatOptions, n_known: int = 0) -> None:
+def warn_of_training_rows(
+    rows: InputRows, train: str, test: str | None, options: FormatOptions, n_known: int = 0
+) -> None:
     """Warn of what is suspicious in the rows of a training run, or in those added to a model of `n_known` labels."""
     warn_of_rare_labels(rows.train, train, rows.vectorizer is not None, n_known)
     if rows.vectorizer is None and not n_known:  # a few rows more need not have the first feature and label

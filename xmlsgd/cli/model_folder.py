@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.files.atomic import atomic_folder, parents_created
-from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT, VOCABULARY
+from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT
 from ..data.files.temporary import temporary_folder_beside
-from .exit_codes import TrainingStopped, describe
-from .models import template_of
+from .exit_codes import TrainingStopped, exit_code_and_text
+from .models import save_names, template_of
 from .output_files import check_folder, innermost_folder
-from .results import plain, write_json
+from .results import as_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..estimators import XMLClassifier, XMLEnsemble
     from ..training.checkpoints import Checkpoint
     from ..training.history import EpochRecord, History
-    from .sources import Rows
+    from .sources import InputRows
 
 CALL = "call"  # in the report: the call of `train --checkpoint` that has made a model
 COMPACT = 4  # a parameter of a compact model takes one byte instead of four
@@ -113,7 +113,7 @@ def save(
         except Exception:  # noqa: BLE001  the first error counts
             shutil.rmtree(spare, ignore_errors=True)
             raise error from None
-        text = f"{describe(error)[1]}; the model is in {spare / Path(out).name} instead"
+        text = f"{exit_code_and_text(error)[1]}; the model is in {spare / Path(out).name} instead"
         raise TrainingStopped(text) from error
 
 
@@ -124,15 +124,12 @@ def _write(
     """Write the folder as a whole."""
     with atomic_folder(out) as folder:
         model.save(folder, compact=compact)
-        lines = [json.dumps(plain(record)) + "\n" for record in model.history_]
+        lines = [json.dumps(as_json(record)) + "\n" for record in model.history_]
         (folder / HISTORY).write_text("".join(lines))
         result["not_drawn"] = draw_curve(folder, model.history_, title)
         result["learning_curve"] = None if result["not_drawn"] else f"{out}/{CURVE}"
         write_json(str(folder / REPORT), result)
-        if names_of_uris is not None:
-            from ..data.vocabulary import write_vocabulary
-
-            write_vocabulary(names_of_uris, folder / VOCABULARY)
+        save_names(folder, names_of_uris)
         check_folder(out)  # another process may have taken the name meanwhile
 
 
@@ -170,7 +167,7 @@ def speed(ends: list[EpochRecord], seconds_after: float = 0.0) -> dict[str, Any]
     return {"train_seconds": seconds + seconds_after, "rows_per_second": rows / max(seconds + seconds_after, 1e-9)}
 
 
-def call_of(settings: Any, rows: Rows) -> str:
+def call_of(settings: Any, rows: InputRows) -> str:
     """Return a checksum of all that decides what a call trains: its settings, rows, labels and their names.
 
     A supervisor repeats a call where the process was killed when the model was in place, but the checkpoint and the
@@ -180,7 +177,7 @@ def call_of(settings: Any, rows: Rows) -> str:
 
     parts = [part for part in (rows.train, rows.test) if part is not None]
     data = [(part.X.shape, part.Y.shape, checksum_of_rows(part), list(part.label_names or ())) for part in parts]
-    return hashlib.sha256(json.dumps(plain([settings, data]), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(as_json([settings, data]), sort_keys=True).encode()).hexdigest()
 
 
 def report_of_call(call: str, checkpoint: Checkpoint) -> dict[str, Any]:

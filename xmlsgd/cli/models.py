@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 
 
-def read_model(folder: str, data: str, command: str, parameters: dict[str, Any]) -> XMLClassifier | XMLEnsemble:
+def read_predictor(folder: str, data: str, command: str, parameters: dict[str, Any]) -> XMLClassifier | XMLEnsemble:
     """Return the model in a folder with `parameters` set; `data` is the argument that follows it in the command."""
     restore(Path(folder))
     if not MODEL.exists_at(Path(folder)):
         if MODEL.exists_at(Path(data)):
             right = f"xmlsgd {command} {data} {folder}"
             raise UsageError(f"{folder}: is not a saved model, but {data} is; the model comes first: {right}")
-        from ..data.files.model_files import read_model as read_model_files
+        from ..data.files.model_files import read_folder
 
-        read_model_files(folder)  # says what is wrong before seconds are spent on imports
+        read_folder(folder)  # says what is wrong before seconds are spent on imports
     from ..estimators import load_model
 
     given = {"n_jobs": None, **parameters}
@@ -59,6 +59,14 @@ def saved_names(folder: str) -> dict[str, str] | None:
 
     path = Path(folder, VOCABULARY)
     return read_vocabulary(path) if path.is_file() else None
+
+
+def save_names(folder: Path, names_of_uris: Mapping[str, str] | None) -> None:
+    """Write what `saved_names` returns into a folder; nothing for None."""
+    from ..data.vocabulary import write_vocabulary
+
+    if names_of_uris is not None:
+        write_vocabulary(names_of_uris, folder / VOCABULARY)
 
 
 def options_of_model(options: FormatOptions, folder: str, model: XMLClassifier | XMLEnsemble) -> FormatOptions:

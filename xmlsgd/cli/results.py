@@ -41,16 +41,16 @@ def write_json(path: str | None, result: Mapping[str, Any]) -> None:
     """Write a result if a file is asked for; numbers that are not finite become null."""
     if path is not None:
         with text_file(path) as stream:
-            json.dump(plain(result), stream, indent=1, allow_nan=False)
+            json.dump(as_json(result), stream, indent=1, allow_nan=False)
             stream.write("\n")
 
 
-def plain(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Return a value in the types of JSON."""
     if isinstance(value, dict):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {str(key): as_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
+        return [as_json(inner) for inner in value]
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and value - value != 0:

@@ -46,7 +46,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Rows:
+class InputRows:
     """Training rows, their test rows if there are any, and the vectorizer that turns texts into such rows.
 
     groups : of the training rows, one each, if there are any. texts : the arguments of `fit` for label texts.
@@ -92,7 +92,7 @@ def read_training(
     options: FormatOptions,
     label_texts: str | None = None,
     feature_names: str | None = None,
-) -> Rows:
+) -> InputRows:
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
         lines = _label_texts(path, options, label_texts)
@@ -133,7 +133,7 @@ def read_more(
     return dataset, {name: text for name, text in new if text is not None}
 
 
-def read_source(path: str, options: FormatOptions, vectorizer_of: str | None = None) -> Rows:
+def read_source(path: str, options: FormatOptions, vectorizer_of: str | None = None) -> InputRows:
     """Return the rows of any source.
 
     Raw text becomes rows by the words of the model or store `vectorizer_of`, by default by its own words.
@@ -155,7 +155,7 @@ def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
         return _test_rows(file, options, columns)
 
 
-def read_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:
+def read_training_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:
     """Return the labels of training rows in the given columns, and these with new labels added behind them.
 
     The rows may have other features.
@@ -179,7 +179,7 @@ def read_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CS
     return Y, replace(columns, n_labels=Y.n_cols, names=names if columns.names is not None else None)
 
 
-def read_features(path: str, options: FormatOptions, columns: Columns, head: bytes = b"") -> CSR:
+def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: bytes = b"") -> CSR:
     """Return rows to predict labels for; they need no labels. head : see `on_disk`."""
     with on_disk(path, head) as file:
         if not options.is_text(file, labelled=False):
@@ -201,16 +201,18 @@ def _texts(path: str, options: FormatOptions, part: int) -> RawText | None:
     return python_functions_texts()[part]
 
 
-def _training_rows(path: str, options: FormatOptions, columns: Columns | None, label_texts: LabelTexts = ()) -> Rows:
+def _training_rows(
+    path: str, options: FormatOptions, columns: Columns | None, label_texts: LabelTexts = ()
+) -> InputRows:
     """Return the rows of a source and its own test part; a vectorizer is fitted where `columns` has none."""
     raw = _texts(path, options, TRAIN)
     if raw is not None:
         names, vectorizer = (columns.names, columns.vectorizer) if columns else (None, None)
         vectorizer = vectorizer or _words_of(raw.texts, path, options, label_texts)
-        rows = Rows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
+        rows = InputRows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
         return replace(rows, test=_test_rows(path, options, rows.columns)) if _is_built_in(path) else rows
     options.refuse_options_of_texts(f"{path}, which holds rows of numbers")
-    rows = Rows(*_load(path, options), _vectorizer_of_store(path))
+    rows = InputRows(*_load(path, options), _vectorizer_of_store(path))
     if columns is not None:
         check_words(rows.vectorizer, columns, path)
     return rows

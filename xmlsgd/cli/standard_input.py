@@ -11,7 +11,7 @@ from ..data.files.reading import BLOCK_BYTES, MAGIC, MAX_LINE_BYTES
 from ..data.text import decode_line, split_labels
 from .format_options import FormatOptions
 from .messages import STDIN
-from .sources import Columns, read_features
+from .sources import Columns, read_unlabelled
 
 HEAD_BYTES = 1 << 16  # by which documents are told from rows of numbers, if no line ends before
 NAME = "stdin"  # in errors
@@ -34,7 +34,7 @@ def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Itera
             labelled = options.have_labels(lines)
             yield from map(columns.vectorizer.transform, _documents(head, stream, labelled))
             return
-    yield read_features(path, options, columns, head)
+    yield read_unlabelled(path, options, columns, head)
 
 
 def _documents(head: bytes, stream: BinaryIO, labelled: bool) -> Iterator[list[str]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import DataError, nor_others, shorten
 from .document_options import DocumentOptions
-from .text import RawText, lines_of_file, names_of, read_raw_text
+from .text import RawText, lines_of_file, read_raw_text, split_names
 from .vocabulary import URI
 
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -86,7 +86,7 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
             if len(row) != len(header):
                 got = f"got {len(row)}; quote fields with commas"
                 raise DataError(f"{path}:{reader.line_num}: must have {len(header)} fields, as the header, {got}")
-            yield row[text], names_of(row[label], options.label_separator) if labelled else ()
+            yield row[text], split_names(row[label], options.label_separator) if labelled else ()
     except csv.Error as error:
         raise DataError(f"{path}:{reader.line_num}: must be CSV, got {error}") from error
     finally:

@@ -17,7 +17,7 @@ from .files.manifest import MODEL
 from .files.reading import checked_path
 from .files.temporary import restore
 from .formats import all_formats, find_parts, format_of
-from .formats.base import LABEL_NAMES, PARTS, Rows
+from .formats.base import LABEL_NAMES, PARTS, FileRows
 from .formats.libsvm import SUFFIXES
 from .text import check_distinct, read_raw_text
 
@@ -101,7 +101,7 @@ def is_data_file(path: Path) -> bool:
     return path.is_file() and (path.name in LABEL_FILES or any(kind.recognizes(path) for kind in all_formats()))
 
 
-def _read(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict[str, Any]) -> Rows:
+def _read(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict[str, Any]) -> FileRows:
     """Return the rows of a file, pair or store."""
     restore(path)
     if not path.exists():
@@ -112,7 +112,7 @@ def _read(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict
     return kind.read(path, cache, options)
 
 
-def _agreed(parts: list[Rows], names_file: Path | None) -> list[Rows]:
+def _agreed(parts: list[FileRows], names_file: Path | None) -> list[FileRows]:
     """Return all parts with the same features, labels and label names; raise `DataError` where they contradict."""
     n_features = _agreed_size([part.dataset.n_features for part in parts], parts, 0, "features")
     n_labels = _agreed_size([part.dataset.n_labels for part in parts], parts, 1, "labels")
@@ -128,7 +128,7 @@ def _agreed(parts: list[Rows], names_file: Path | None) -> list[Rows]:
     return [replace(part, dataset=_shaped(part.dataset, n_features, n_labels, known)) for part in parts]
 
 
-def _agreed_size(sizes: list[int], parts: list[Rows], axis: int, what: str) -> int:
+def _agreed_size(sizes: list[int], parts: list[FileRows], axis: int, what: str) -> int:
     """Return the number of features or labels that all parts can have."""
     declaring = [i for i, part in enumerate(parts) if part.declared[axis]]
     if not declaring:

@@ -19,7 +19,7 @@ from pathlib import Path
 from ..errors import DataError
 from .csr import Dataset
 from .files.atomic import atomic_file, parents_created
-from .python_sources import Function, parse, source_files
+from .python_sources import Function, parse_functions, source_files
 from .text import RawText, index_labels
 from .vectorizer import TextVectorizer
 
@@ -72,7 +72,7 @@ def python_functions_texts(
         saved = json.loads(cache.read_text(encoding="utf-8"))
         train, test = (RawText(texts, list(map(tuple, labels))) for texts, labels in saved)
     except (OSError, ValueError, TypeError):  # not there, or damaged
-        train, test = split(parse(files))
+        train, test = split(parse_functions(files))
         with contextlib.suppress(OSError), parents_created(cache), atomic_file(cache) as stream:
             stream.write(json.dumps([[part.texts, part.labels] for part in (train, test)]).encode())
     return select_labels(train, test, min_count)

@@ -43,7 +43,7 @@ def source_files(packages: Sequence[str]) -> Iterator[tuple[str, Path]]:
             yield from _files_below(Path(folder), package, SKIPPED_FOLDERS - {"test", "tests"})
 
 
-def parse(files: Sequence[tuple[str, Path]]) -> list[Function]:
+def parse_functions(files: Sequence[tuple[str, Path]]) -> list[Function]:
     """Return the distinct functions of the files; a file that cannot be read or parsed is skipped."""
     found: dict[tuple[str, tuple[str, ...]], Function] = {}
     collecting = gc.isenabled()

@@ -54,7 +54,7 @@ def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = 
         labels = []
         for i, line in enumerate(texts):
             head, texts[i] = split_labels(line, f"{path}:{i + 1}")
-            labels.append(names_of(head, separator))
+            labels.append(split_names(head, separator))
             if "\r" in head and (broken := [name for name in labels[-1] if "\r" in name]):
                 raise DataError(f"{path}:{i + 1}: label must be without line ends, got {shorten(broken[0])}")
     if not texts:
@@ -149,7 +149,7 @@ def decode_line(line: bytes, where: str) -> str:
     return text.rstrip("\r\n")
 
 
-def names_of(field: str, separator: str) -> tuple[str, ...]:
+def split_names(field: str, separator: str) -> tuple[str, ...]:
     """Return the distinct label names of `a,"b, c",d`, in order; as in CSV, quotes around a name are no part of it."""
     parts = field.split(separator)
     if '"' in field and '"' not in separator:

@@ -111,7 +111,7 @@ class Device(ABC):
         """Return the context in which one Python thread at a time calls the operations."""
 
     @abstractmethod
-    def warm_up(
+    def load_kernels(
         self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
         dropout: bool = True, rounding: bool = False,
     ) -> None:  # fmt: skip

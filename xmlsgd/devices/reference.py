@@ -25,7 +25,7 @@ class Reference(Device):
         """Return a context that changes nothing."""
         return nullcontext()
 
-    def warm_up(
+    def load_kernels(
         self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
         dropout: bool = True, rounding: bool = False,
     ) -> None:  # fmt: skip

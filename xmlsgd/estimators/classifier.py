@@ -20,7 +20,7 @@ from . import memory, saving
 from .fitted import learned
 from .fitting import as_checkpoint, check_callbacks, draw_seed, train_model, train_more
 from .inference import Scorer
-from .names import column_names
+from .names import names_of_columns
 from .parameters import checked_parameters
 from .plan import TrainingPlan
 from .planning import make_plan
@@ -246,7 +246,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         checkpoint, fitted = as_checkpoint(checkpoint), getattr(self, "fitted_", None)
         earlier = fitted if self.warm_start else None
         seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
-        names = column_names(label_names) if earlier is None else earlier.classes
+        names = names_of_columns(label_names) if earlier is None else earlier.classes
         texts = {"label_texts": label_texts, "feature_names": feature_names}
         data = read_training_data(given, X, y, names, earlier, sample_weight, eval_set, seed, True, groups, **texts)
         plan = make_plan(given, data, earlier)

@@ -16,7 +16,7 @@ from ..data.csr import CSR, check_entries, check_pointers
 from ..data.frames import as_list, as_table, column_names, only_column
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
-from .names import MappedNames, is_missing, plain
+from .names import MappedNames, is_missing, label_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class FeatureSpace:
         if len(listed) != self.n_features:
             text = f"feature_names: must have a word for each of {self.n_features} features"
             raise DataError(f"{text}, got {len(listed)}")
-        return replace(self, words=plain(listed, "feature_names"))
+        return replace(self, words=label_array(listed, "feature_names"))
 
 
 def learn_features(

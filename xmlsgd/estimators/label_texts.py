@@ -13,7 +13,7 @@ from ..data.frames import as_list
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
 from .inputs import FeatureSpace, refusals
-from .names import Names, extended, plain, values
+from .names import Names, label_array, values, with_new_names
 from .targets import Labels
 
 
@@ -21,8 +21,8 @@ def with_new_labels(labels: Labels, texts: Any) -> Labels:
     """Return label lists with a column for each label that only `texts`, a dictionary, name: no row has it."""
     if labels.form != "lists" or not isinstance(texts, dict):
         return labels
-    named = np.sort(plain(list(texts), "label_texts"))
-    names = extended(labels.classes, named.tolist(), "label_texts")
+    named = np.sort(label_array(list(texts), "label_texts"))
+    names = with_new_names(labels.classes, named.tolist(), "label_texts")
     return Labels(replace(labels.Y, n_cols=len(names)), names, labels.form)
 
 
@@ -93,7 +93,7 @@ def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVecto
     return TextVectorizer.of_words(words, np.log((1 + X.n_rows) / (1 + frequency)) + 1)
 
 
-def as_matrix(label_rows: Dataset) -> CSR:
+def features_of_labels(label_rows: Dataset) -> CSR:
     """Return the features of each label, (L, F), as `read_label_rows` reads them."""
     return CSR.from_scipy(sp.csr_array(label_rows.Y.to_scipy().T @ label_rows.X.to_scipy()), "label_texts")
 

@@ -44,7 +44,7 @@ def as_names(names: Any, name: str) -> np.ndarray:
     if isinstance(names, str | bytes | dict) or not isinstance(names, Iterable):
         raise DataError(f"{name}: must be a list of label names, got {shorten(names)}")
     if not isinstance(names, np.ndarray) or names.dtype.kind not in "biufU":
-        return plain([label.item() if isinstance(label, np.generic) else label for label in names], name)
+        return label_array([label.item() if isinstance(label, np.generic) else label for label in names], name)
     if names.ndim != 1:
         raise DataError(f"{name}: must be a list of label names, got an array of shape {names.shape}")
     if names.dtype.kind == "f" and not np.isfinite(names).all():
@@ -54,7 +54,7 @@ def as_names(names: Any, name: str) -> np.ndarray:
     return names
 
 
-def column_names(names: Any, name: str = "label_names") -> np.ndarray | None:
+def names_of_columns(names: Any, name: str = "label_names") -> np.ndarray | None:
     """Return the names of columns, in their order, None where none are given; warn of a name that two columns have."""
     if names is None:
         return None
@@ -69,7 +69,7 @@ def column_names(names: Any, name: str = "label_names") -> np.ndarray | None:
     return named
 
 
-def extended(known: Names, found: Sequence[Any], name: str) -> Names:
+def with_new_names(known: Names, found: Sequence[Any], name: str) -> Names:
     """Return `known` and, behind them, those of `found` (Python values) that are new.
 
     Raises `DataError` where strings meet numbers: no label of the one kind is ever one of the other.
@@ -87,10 +87,10 @@ def extended(known: Names, found: Sequence[Any], name: str) -> Names:
     if isinstance(known, np.ndarray) and known.dtype.kind == "U":
         check_text(new, name)
         return np.concatenate([known, np.array(new)])
-    return plain(before + new, name)
+    return label_array(before + new, name)
 
 
-def plain(labels: list[Any], name: str) -> np.ndarray:
+def label_array(labels: list[Any], name: str) -> np.ndarray:
     """Return Python values of one type as an array: int64 or uint64, float64, bool, or strings as objects."""
     kinds = {type(label) for label in labels}
     for label in labels:

@@ -1,4 +1,4 @@
-"""Estimators as directories of JSON and plain arrays, and back; see `model_files.write_model` for the format.
+"""Estimators as directories of JSON and plain arrays, and back; see `model_files.write_folder` for the format.
 
 An ensemble is names once, and what each classifier has learned under its number.
 """
@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import __version__
 from ..data.files.atomic import read_consistently
 from ..data.files.manifest import update_verified
-from ..data.files.model_files import ModelArrays, ModelFiles, read_model, write_model
+from ..data.files.model_files import FolderContent, ModelArrays, read_folder, write_folder
 from ..data.files.reading import is_of_system
 from ..data.validation import check_choice, is_integer, is_positive_integer
 from ..data.vectorizer import TextVectorizer
@@ -66,7 +66,7 @@ def save(model: XMLClassifier | XMLEnsemble, path: str | PathLike[str], *, compa
     fitted = model.fitted_
     description, arrays = contents_of(model, compact)
     vectorizer = fitted.features.vectorizer
-    write_model(Path(path), description, arrays, vectorizer.to_files if vectorizer is not None else None)
+    write_folder(Path(path), description, arrays, vectorizer.to_files if vectorizer is not None else None)
 
 
 def load(
@@ -92,7 +92,7 @@ def load(
         For a directory that `save` did not write, or that was altered.
     """
 
-    def read(files: ModelFiles, folder: Path) -> XMLClassifier:
+    def read(files: FolderContent, folder: Path) -> XMLClassifier:
         return read_classifier(kind, files, folder)
 
     model = read_checked(path, verify, read)  # one that is saved meanwhile is read as it was or as it is
@@ -136,11 +136,11 @@ def contents_of(model: XMLClassifier | XMLEnsemble, compact: bool) -> tuple[dict
     return description, arrays | more
 
 
-def read_checked(path: str | PathLike[str], verify: bool, read: Callable[[ModelFiles, Path], Kind]) -> Kind:
+def read_checked(path: str | PathLike[str], verify: bool, read: Callable[[FolderContent, Path], Kind]) -> Kind:
     """Return what `read` makes of the files in the folder `path`, and save that they are verified if `verify`."""
 
-    def read_all(folder: Path) -> tuple[Kind, ModelFiles]:
-        files = read_model(folder, verify)
+    def read_all(folder: Path) -> tuple[Kind, FolderContent]:
+        files = read_folder(folder, verify)
         return read(files, folder), files
 
     try:
@@ -176,7 +176,7 @@ def learned_arrays(fitted: FittedModel, compact: bool) -> tuple[dict[str, Any] |
     return described, arrays | (compact_arrays(lists) if compact else lists)
 
 
-def read_classifier(kind: type[XMLClassifier], files: ModelFiles, path: Path) -> XMLClassifier:
+def read_classifier(kind: type[XMLClassifier], files: FolderContent, path: Path) -> XMLClassifier:
     """Return the model of which these are the files."""
     compact, saved = is_compact(files), arrays_of(files, path)
     model = read_parameters(kind, files.description, path)
@@ -186,17 +186,17 @@ def read_classifier(kind: type[XMLClassifier], files: ModelFiles, path: Path) ->
     return model
 
 
-def is_compact(files: ModelFiles) -> bool:
+def is_compact(files: FolderContent) -> bool:
     """Return whether the arrays of a model are small."""
     return files.description.get("compact") is True
 
 
-def arrays_of(files: ModelFiles, path: Path) -> ModelArrays:
+def arrays_of(files: FolderContent, path: Path) -> ModelArrays:
     """Return the arrays of a model; a compact one must open quickly, so numbers looked at once are not again."""
     return ModelArrays(files.arrays, path, check=not (is_compact(files) and files.verified))
 
 
-def read_shared(files: ModelFiles, saved: ModelArrays, network: Any) -> dict[str, Any]:
+def read_shared(files: FolderContent, saved: ModelArrays, network: Any) -> dict[str, Any]:
     """Return the fields of `FittedModel` that the classifiers of an ensemble share."""
     path = saved.path
     names: np.ndarray | MappedNames = MappedNames("classes", saved.arrays, path)
@@ -274,7 +274,7 @@ def load_any(
 ) -> XMLClassifier | XMLEnsemble:
     """Return the ensemble or the classifier at `path`, to predict with."""
 
-    def read(files: ModelFiles, folder: Path) -> tuple[XMLEnsemble | None, list[XMLClassifier]]:
+    def read(files: FolderContent, folder: Path) -> tuple[XMLEnsemble | None, list[XMLClassifier]]:
         if files.description.get("estimator") == ENSEMBLE:
             return _read_ensemble(ensemble, classifier, files, folder)
         return None, [read_classifier(classifier, files, folder)]
@@ -294,7 +294,7 @@ def prefix_of(number: int) -> str:
 
 
 def _read_ensemble(
-    kind: type[XMLEnsemble], member: type[XMLClassifier], files: ModelFiles, path: Path
+    kind: type[XMLEnsemble], member: type[XMLClassifier], files: FolderContent, path: Path
 ) -> tuple[XMLEnsemble, list[XMLClassifier]]:
     """Return the ensemble of which these are the files, and its classifiers."""
     described = files.description.get("members")

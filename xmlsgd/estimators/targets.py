@@ -14,11 +14,10 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..data.csr import CSR, indicator, row_of
-from ..data.frames import as_matrix, as_table, only_column
-from ..data.frames import column_names as columns_of
+from ..data.frames import as_matrix, as_table, column_names, only_column
 from ..errors import DataError, shorten
 from .inputs import check_csr, check_no_iterator, check_plain, refusals, shape_of
-from .names import Names, as_names, check_text, column_names, extended, is_missing, plain, values
+from .names import Names, as_names, check_text, is_missing, label_array, names_of_columns, values, with_new_names
 from .parameters import is_amount
 
 Form: TypeAlias = Literal["sparse", "dense", "lists", "multiclass"]
@@ -94,12 +93,13 @@ def read_labels(Y: Any, classes: Names | None = None, name: str = "Y") -> Labels
 
 def _names_in_table(Y: Any, name: str) -> np.ndarray | None:
     """Return the names of the columns of a table that are all strings, or all integers that are not their numbers."""
-    named = columns_of(Y)
+    named = column_names(Y)
     if named is None or len(named) < 2:
         return None
     named = [label.item() if isinstance(label, np.generic) else label for label in named]
     kinds = {type(label) for label in named}
-    return column_names(named, name) if kinds == {str} or (kinds == {int} and named != [*range(len(named))]) else None
+    are_names = kinds == {str} or (kinds == {int} and named != [*range(len(named))])
+    return names_of_columns(named, name) if are_names else None
 
 
 def _with_named(known: Names | None, named: np.ndarray, name: str) -> Names:
@@ -139,7 +139,7 @@ def declared(known: Names | None, classes: Any, Y: Any) -> Names | None:
         raise DataError(f"classes: must hold every label once, got {shorten(different[counts > 1].tolist()[0])} twice")
     if known is None:
         return named if ordered else different
-    names = extended(known, named.tolist(), "classes")
+    names = with_new_names(known, named.tolist(), "classes")
     missing = set(values(known)).difference(named.tolist())
     if missing:
         raise DataError(f"classes: must hold every label seen before, got none that is {shorten(missing.pop())}")
@@ -183,7 +183,7 @@ def _given_weights(class_weight: dict[Any, Any], classes: list[Any]) -> np.ndarr
 
 def _check_table(Y: Any, name: str) -> None:
     """Raise `DataError` for a table of several columns of which one holds texts or lists."""
-    named = columns_of(Y)
+    named = column_names(Y)
     if named is None or len(named) < 2 or (first := np.asarray(as_table(Y)[:1])).dtype.kind in "biuf":
         return
     for column, value in zip(named, first[0] if len(first) else (), strict=False):
@@ -343,8 +343,8 @@ def _warn_of_joined(classes: list[str], name: str) -> None:
 
 def _with_new(known: Names | None, found: Iterable[Any], name: str) -> Names:
     """Return the names known so far and, behind them, those `found` that are new, sorted."""
-    ordered = np.sort(plain(list(found), name))
-    return ordered if known is None else extended(known, ordered.tolist(), name)
+    ordered = np.sort(label_array(list(found), name))
+    return ordered if known is None else with_new_names(known, ordered.tolist(), name)
 
 
 def _columns(names: Names) -> dict[Any, int]:

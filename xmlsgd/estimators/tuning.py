@@ -22,7 +22,7 @@ from ..metrics.evaluation import metrics_by_name, takes_propensity
 from ..training.callbacks import Callback
 from ..training.history import EpochRecord
 from .classifier import XMLClassifier
-from .label_texts import as_matrix
+from .label_texts import features_of_labels
 from .parameters import Parameters, checked_parameters, random_state_of
 from .plan import TrainingPlan
 from .training_data import TrainingData, hold_out, read_training_data
@@ -195,7 +195,7 @@ def _read_rows(
     of_labels = None
     if data.n_label_rows:
         n, n_all = data.n_rows, data.dataset.n_rows
-        of_labels = as_matrix(Dataset(data.dataset.X.span(n, n_all), data.dataset.Y.span(n, n_all)))
+        of_labels = features_of_labels(Dataset(data.dataset.X.span(n, n_all), data.dataset.Y.span(n, n_all)))
         data = replace(data, dataset=data.rows, n_label_rows=0)
     if data.form == "multiclass":
         raise DataError("y: tune needs label lists or an indicator, got one class a row; use GridSearchCV for these")

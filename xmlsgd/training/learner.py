@@ -166,10 +166,10 @@ class Learner:
         """Return the up-to-date model in the device's memory, which the caller may change."""
         return self._model.up_to_date()
 
-    def warm_up(self) -> None:
+    def load_kernels(self) -> None:
         """Compile all kernels that the job needs before the clock starts."""
         network = self.job.network
-        self.device.warm_up(
+        self.device.load_kernels(
             [find_loss(network.loss)],
             [self.job.optimizer],
             len(network.hidden) > 1,

@@ -11,7 +11,7 @@ from xmlsgd import DataError
 from xmlsgd.cli.format_options import first_lines
 from xmlsgd.data.files import manifest, reading
 from xmlsgd.data.files.atomic import atomic_folder
-from xmlsgd.data.files.model_files import read_model, write_model
+from xmlsgd.data.files.model_files import read_folder, write_folder
 
 
 def raise_error(*given, **named):
@@ -21,28 +21,28 @@ def raise_error(*given, **named):
 @pytest.fixture
 def folder(tmp_path):
     """Return the folder of a model."""
-    write_model(tmp_path / "model", {"version": 1}, {})
+    write_folder(tmp_path / "model", {"version": 1}, {})
     return tmp_path / "model"
 
 
 def test_a_manifest_that_the_disk_does_not_give_is_not_called_damaged(folder, monkeypatch):
     monkeypatch.setattr(Path, "read_text", raise_error)
     with pytest.raises(OSError, match="Input/output error"):
-        read_model(folder)
+        read_folder(folder)
 
 
 def test_a_file_whose_state_the_disk_does_not_give_is_not_called_missing(folder, monkeypatch):
     monkeypatch.setattr(Path, "lstat", raise_error)
     with pytest.raises(OSError, match="Input/output error"):
-        read_model(folder)
+        read_folder(folder)
 
 
 def test_an_earlier_model_that_cannot_be_read_is_not_called_something_else(folder, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(manifest, "open_regular", raise_error)
         with pytest.raises(OSError, match="Input/output error"):
-            write_model(folder, {"version": 2}, {})
-    assert read_model(folder).description == {"version": 1}
+            write_folder(folder, {"version": 2}, {})
+    assert read_folder(folder).description == {"version": 1}
 
 
 def test_a_text_that_cannot_be_read_is_not_called_another_format(tmp_path, monkeypatch):

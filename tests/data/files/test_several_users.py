@@ -15,7 +15,7 @@ import pytest
 
 from xmlsgd.data.files.atomic import atomic_folder
 from xmlsgd.data.files.manifest import MODEL
-from xmlsgd.data.files.model_files import read_model, write_model
+from xmlsgd.data.files.model_files import read_folder, write_folder
 from xmlsgd.data.files.temporary import create_locked, sole_use, temporary_folder_beside
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.data.synthetic import make_xmc
@@ -77,7 +77,7 @@ def leave_half(path):
     """Leave what a writer leaves that is killed while it replaces a folder: what it set aside, and half of the new."""
     folder, _ = create_locked(lambda: path.with_name(LEFT), path)
     for name in ("old", path.name):
-        write_model(folder / name, {"of": name}, {"params": np.ones(3)})
+        write_folder(folder / name, {"of": name}, {"params": np.ones(3)})
 
 
 def use(path):
@@ -90,8 +90,8 @@ def use(path):
         assert alone
     with pytest.raises(OSError, match="nothing yet"), atomic_folder(path):
         raise OSError("nothing yet")
-    write_model(path, {"of": "other"}, {"params": np.zeros(3)})
-    assert read_model(path).description == {"of": "other"}
+    write_folder(path, {"of": "other"}, {"params": np.zeros(3)})
+    assert read_folder(path).description == {"of": "other"}
     shutil.rmtree(path)
     write_store(make_xmc(3, 3, 3, nnz_per_row=1, labels_per_row=1), path)
     assert open_store(path).n_rows == 3
@@ -119,12 +119,12 @@ def test_its_own_user_cleans_up_beside_what_another_wrote(shared):
 
 def test_one_user_reads_the_model_of_another_while_that_one_replaces_it(shared):
     path = shared / "model"
-    act_as(ONE, lambda: write_model(path, {"of": "one"}, {"params": np.ones(3)}))
+    act_as(ONE, lambda: write_folder(path, {"of": "one"}, {"params": np.ones(3)}))
     act_as(ONE, lambda: leave_half(path), killed=True)
     before = owned_by(shared, ONE)
 
     def read():
-        assert read_model(path).description == {"of": "one"}
+        assert read_folder(path).description == {"of": "one"}
 
     act_as(OTHER, read)
     assert owned_by(shared, ONE) == before

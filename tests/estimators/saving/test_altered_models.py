@@ -12,7 +12,7 @@ import pytest
 
 from shared.saved_models import edit_manifest, rewrite, small, some_rows
 from xmlsgd import DataError, ModelFileError, XMLClassifier
-from xmlsgd.data.files.model_files import read_model
+from xmlsgd.data.files.model_files import read_folder
 from xmlsgd.data.files.reading import sha256_of
 
 
@@ -95,7 +95,7 @@ def test_a_description_that_does_not_fit_is_refused(saved, change, message):
     ],
 )
 def test_a_network_that_does_not_fit_is_refused(saved, change, message):
-    rewrite(saved, {"network": {**read_model(saved)[0]["network"], **change}})
+    rewrite(saved, {"network": {**read_folder(saved)[0]["network"], **change}})
     with pytest.raises(ModelFileError, match=message):
         XMLClassifier.load(saved)
 
@@ -117,7 +117,7 @@ def test_an_array_that_does_not_fit_is_refused(saved, arrays, message):
 
 
 def test_parameters_that_are_not_finite_are_refused(saved):
-    params = np.array(read_model(saved)[1]["params"])
+    params = np.array(read_folder(saved)[1]["params"])
     params[5] = np.nan
     rewrite(saved, arrays={"params": params})
     with pytest.raises(ModelFileError, match="params must be finite"):

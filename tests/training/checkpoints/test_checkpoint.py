@@ -15,7 +15,7 @@ from shared import light
 from shared.cut_runs import BATCH, EPOCHS, N_ROWS, SCHEDULE, STEPS, Killed, assert_same, diverging, go, job_of
 from shared.failing import Failing
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.data.files.model_files import write_model
+from xmlsgd.data.files.model_files import write_folder
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.samplers.uniform import UniformNegatives
@@ -111,13 +111,13 @@ def test_the_clock_goes_on_and_stands_still_while_checkpoints_are_written(datase
         written.append(position.seconds)
 
     def write_slowly(*given, **more):
-        write_model(*given, **more)
+        write_folder(*given, **more)
         for _ in range(1000):
             next(seconds)
 
     write_one = writer.CheckpointWriter.write
     monkeypatch.setattr(writer.CheckpointWriter, "write", write)
-    monkeypatch.setattr(writer, "write_model", write_slowly)
+    monkeypatch.setattr(writer, "write_folder", write_slowly)
     with pytest.raises(Killed):
         train(job_of(dataset), Sequential(BATCH, 0.05), executor, SCHEDULE, [Failing(Killed(), STEPS + 3)], at)
     assert written == sorted(written)

@@ -24,7 +24,7 @@ from shared.cut_runs import (
 )
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.files.manifest import CHECKPOINT
-from xmlsgd.data.files.model_files import read_model, write_model
+from xmlsgd.data.files.model_files import read_folder, write_folder
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.samplers.uniform import UniformNegatives
@@ -117,9 +117,9 @@ def test_a_damaged_checkpoint_is_refused_and_says_what_to_do(dataset, at, name):
 )
 def test_contents_that_fit_no_run_are_refused(dataset, at, change):
     go(job_of(dataset), at, STEPS)
-    files = read_model(at.folder, kind=CHECKPOINT)
+    files = read_folder(at.folder, kind=CHECKPOINT)
     arrays = {name: np.array(array) for name, array in files.arrays.items()}
-    write_model(at.folder, {**files.description, **change}, arrays, kind=CHECKPOINT)
+    write_folder(at.folder, {**files.description, **change}, arrays, kind=CHECKPOINT)
     with pytest.raises(
         ModelFileError, match=r"kept: (\w+ must be|must hold a position of) .*, got .*; remove .* to start over"
     ):
@@ -142,9 +142,9 @@ def test_a_checkpoint_that_cannot_be_written_costs_nothing_but_itself(dataset, a
         tries.append(given)
         if len(tries) == 3:
             raise OSError(28, "No space left on device", str(at.folder))
-        return write_model(*given, **more)
+        return write_folder(*given, **more)
 
-    monkeypatch.setattr(writer, "write_model", full)
+    monkeypatch.setattr(writer, "write_folder", full)
     with caplog.at_level(logging.WARNING, "xmlsgd"):
         run = go(job_of(dataset), at)
     assert_same(run, whole)
@@ -284,9 +284,9 @@ def test_a_callback_with_a_state_that_cannot_be_written_is_named(dataset, at, st
 )
 def test_a_state_that_does_not_fit_a_callback_is_refused(dataset, at, mean):
     go(job_of(dataset), at, EPOCHS * STEPS, [WeightAverage(0.9)])
-    files = read_model(at.folder, kind=CHECKPOINT)
+    files = read_folder(at.folder, kind=CHECKPOINT)
     arrays = {name: np.array(array) for name, array in files.arrays.items()} | {"WeightAverage-mean": mean}
-    write_model(at.folder, files.description, arrays, kind=CHECKPOINT)
+    write_folder(at.folder, files.description, arrays, kind=CHECKPOINT)
     with pytest.raises(ModelFileError, match="WeightAverage cannot resume from it, got"):
         go(job_of(dataset), at, callbacks=[WeightAverage(0.9)])
 

@@ -124,7 +124,7 @@ class Timed:
         self.job, self.device, self.flat = job, device, flat
         self.calls = 0
 
-    def warm_up(self):
+    def load_kernels(self):
         """Nothing to compile."""
 
     def step(self, step):

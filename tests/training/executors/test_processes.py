@@ -289,7 +289,7 @@ def test_the_state_that_is_kept_is_that_of_the_steps_it_has_seen(job):
 
 @pytest.mark.parametrize("made", [Processes([broken] * 2), Threads([Reference()])])
 def test_a_run_that_cannot_start_leaves_neither_processes_nor_files(job, monkeypatch, made):
-    monkeypatch.setattr(Learner, "warm_up", broken)
+    monkeypatch.setattr(Learner, "load_kernels", broken)
     with pytest.raises(RuntimeError, match="out of order"):
         train(job, Synchronous(2, 0.1), made, Schedule(5))
     if isinstance(made, Processes):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...data.text import RawText
     from ...estimators import XMLClassifier, XMLEnsemble
     from ..messages import Console
-    from ..sources import Rows
+    from ..sources import InputRows
 
 OUT = "xmlsgd-demo"
 FLAGS = (
@@ -39,12 +39,12 @@ def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None,
     check_folder(out)
     check_new(out, "--out", overwrite or out == OUT)
     from ...data.python_functions import python_functions_texts, vectorized
-    from ..sources import Rows
+    from ..sources import InputRows
 
     started = time.perf_counter()
     console.show("Data: reading the functions of this Python and its packages ...")
     texts = python_functions_texts()
-    rows = Rows(*vectorized(*texts))
+    rows = InputRows(*vectorized(*texts))
     assert rows.test is not None
     console.show(f"      train: {size_text(rows.train)}")
     console.show(f"      test:  {size_text(rows.test)}")
@@ -61,7 +61,7 @@ def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None,
     write_json(json, result)
 
 
-def baseline(rows: Rows) -> dict[str, float]:
+def baseline(rows: InputRows) -> dict[str, float]:
     """Return the metrics of predicting the most frequent labels for every row."""
     import numpy as np
 
@@ -73,7 +73,7 @@ def baseline(rows: Rows) -> dict[str, float]:
     return evaluate_ranking(rows.test.Y, np.tile(top, (rows.test.n_rows, 1)), rows.train.Y)
 
 
-def examples(model: XMLClassifier | XMLEnsemble, rows: Rows, texts: RawText) -> list[str]:
+def examples(model: XMLClassifier | XMLEnsemble, rows: InputRows, texts: RawText) -> list[str]:
     """Return two lines for each of some test rows spread over the set: its words, and the best labels."""
     import numpy as np
 

@@ -22,7 +22,7 @@ from ..models import (
     names_in,
     options_of_model,
     parameters_of,
-    read_model,
+    read_predictor,
 )
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
@@ -74,7 +74,7 @@ def run(
     ks = sorted({*KS, *(k or ())})
     check_numbers(ks, propensity_a, propensity_b)
     format_options.check_inputs(test, propensity)
-    estimator = read_model(model, test, "evaluate", parameters)
+    estimator = read_predictor(model, test, "evaluate", parameters)
     if per_label and not estimator.fitted_.has_probabilities:
         raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
     from .. import evaluation
@@ -82,11 +82,11 @@ def run(
     more = metric or []
     check_metrics(more)
     format_options = options_of_model(format_options, model, estimator)
-    rows, Y_train = read_rows(estimator, test, propensity, format_options, ks)
+    rows, Y_train = read_test_rows(estimator, test, propensity, format_options, ks)
     group_of = groups_in_file(groups, rows.n_rows)
     weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
-    q = evaluation.inverse_propensity_of(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
-    ranking = evaluation.rank(estimator, rows.X, ks[-1], console.quiet, weight)
+    q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
+    ranking = evaluation.rank_rows(estimator, rows.X, ks[-1], console.quiet, weight)
     result = evaluation.evaluate(estimator, rows, ranking, ks, weight, q, more, group_of)
     thresholded, scores = evaluation.evaluate_thresholds(estimator, rows, ranking if weight is None else None)
     result |= thresholded
@@ -112,19 +112,19 @@ def check_metrics(names: list[str]) -> None:
         metric(name)
 
 
-def read_rows(
+def read_test_rows(
     model: XMLClassifier | XMLEnsemble, test: str, propensity: str | None, options: FormatOptions, ks: list[int]
 ) -> tuple[Dataset, CSR | None]:
     """Read the test rows, and the labels that give the propensities, where a file has them."""
     from ..input_warnings import warn_of_unknown
-    from ..sources import Columns, read_labels, read_test
+    from ..sources import Columns, read_test, read_training_labels
 
     columns = Columns.of_model(model)
     if ks[-1] > max(KS[-1], columns.n_labels):
         raise UsageError(f"--k: must be at most the {columns.n_labels} labels of the model, got {ks[-1]}")
     Y_train = None
     if propensity:
-        Y_train, columns = read_labels(propensity, options, columns)
+        Y_train, columns = read_training_labels(propensity, options, columns)
     rows = read_test(test, options, columns)
     warn_of_unknown(rows, len(model.classes_), test)
     return rows, Y_train

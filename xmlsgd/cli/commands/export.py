@@ -14,7 +14,7 @@ from typing import Any
 from ..exit_codes import UsageError
 from ..flags import DIR, FILE, OVERWRITE, Flag, positional
 from ..messages import Console
-from ..models import read_model
+from ..models import read_predictor
 from ..output_files import check_new
 
 FLAGS = (
@@ -36,7 +36,7 @@ def run(model: str, onnx: str | None, safetensors: str | None, overwrite: bool, 
     for flag, path in files.items():
         if path is not None:
             check_new(path, flag, overwrite)
-    estimator: Any = read_model(model, model, "export", {})
+    estimator: Any = read_predictor(model, model, "export", {})
     from ...estimators.export import export_onnx, export_safetensors
 
     for write, path in ((export_onnx, onnx), (export_safetensors, safetensors)):

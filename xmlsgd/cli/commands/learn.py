@@ -59,14 +59,14 @@ def run(
         check_new(out, "--out", overwrite)
     format_options.check_inputs(data, test)
     from ..input_warnings import warn_of_training_rows
-    from ..sources import Columns, Rows, in_columns, names_of_rows, read_more, read_test
+    from ..sources import Columns, InputRows, in_columns, names_of_rows, read_more, read_test
 
     estimator = read_learner(model, parameters)
     columns = Columns.of_model(estimator)
     format_options = options_of_model(format_options, model, estimator)
     train, texts = read_more(data, format_options, columns, label_texts)
     held_out = None if test is None else read_test(test, format_options, columns)
-    rows = Rows(train, held_out, columns.vectorizer, names_of_uris=format_options.names_of_uris)
+    rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=format_options.names_of_uris)
     warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
     known, results = len(estimator.classes_), {}
     if held_out is not None:

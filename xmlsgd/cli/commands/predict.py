@@ -21,7 +21,7 @@ from ..exit_codes import UsageError
 from ..flags import DIR, FILE, FLOAT, FORMAT_FLAGS, INT, PATH, PROPENSITY_POWER, Flag, name_among, or_word, positional
 from ..format_options import FormatOptions
 from ..messages import STDIN, STDOUT, Console
-from ..models import label_weight_of, read_excluded, read_model, saved_names
+from ..models import label_weight_of, read_excluded, read_predictor, saved_names
 from ..parameters import parameter_flags
 from ..results import FORMATS, csv_header, line_format, text_file
 
@@ -63,7 +63,7 @@ def run(
     """Load, rank, write."""
     check_options(k, threshold, explain, output_format)
     check_data(data, model, format_options)
-    estimator = read_model(model, data, "predict", parameters)
+    estimator = read_predictor(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)
     from ...training.progress_bar import in_batches
     from ..sources import Columns

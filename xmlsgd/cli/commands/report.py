@@ -10,7 +10,7 @@ from typing import Any
 from ..flags import DIR, FILE, FORMAT_FLAGS, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
-from ..models import names_in, options_of_model, read_model
+from ..models import names_in, options_of_model, read_predictor
 from ..parameters import parameter_flags
 from ..results import size_text, text_file
 
@@ -35,7 +35,7 @@ def run(
 ) -> None:
     """Load, rank, measure, write."""
     format_options.check_inputs(test)
-    estimator = read_model(model, test, "report", parameters)
+    estimator = read_predictor(model, test, "report", parameters)
     import numpy as np
 
     from .. import evaluation, html_report
@@ -47,8 +47,8 @@ def run(
     rows = read_test(test, format_options, columns)
     warn_of_unknown(rows, len(estimator.classes_), test)
     names = names_in(rows, estimator)
-    ranking = evaluation.rank(estimator, rows.X, KS[-1], console.quiet)
-    q = evaluation.inverse_propensity_of(estimator, rows.Y.n_cols)
+    ranking = evaluation.rank_rows(estimator, rows.X, KS[-1], console.quiet)
+    q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols)
     result = evaluation.evaluate(estimator, rows, ranking, KS, None, q)
     result |= evaluation.evaluate_thresholds(estimator, rows, ranking)[0]
     labels, hits = ranking.labels, rows.Y.has(ranking.labels)
@@ -58,14 +58,14 @@ def run(
     notes = "".join(f"\n<p>{line}</p>" for line in (METRICS, *evaluation.report(result)))
     parts = [
         ("Test rows", f"<p>{size_text(rows)}</p>"),
-        ("Metrics, in percent", html_report.table(["", *(f"@{k}" for k in KS)], metrics) + notes),
+        ("Metrics, in percent", html_report.html_table(["", *(f"@{k}" for k in KS)], metrics) + notes),
     ]
     counts = estimator.label_counts_
     if counts is not None:
         counts = np.concatenate([counts, np.zeros(rows.Y.n_cols - len(counts), np.int64)])
         heads = ["training rows", "labels", "true", "in the top 5", "precision", "recall"]
         found = html_report.by_frequency(rows.Y, labels, hits, counts)
-        parts.append(("The five best labels by label frequency", html_report.table(heads, found)))
+        parts.append(("The five best labels by label frequency", html_report.html_table(heads, found)))
     if ranking.probabilities is not None:
         listed = np.where(labels >= 0, ranking.probabilities, -np.inf)
         curve = html_report.precision_and_recall(hits, listed, rows.Y.nnz, result["threshold"])
@@ -74,7 +74,7 @@ def run(
         parts.append(("Calibration", html_report.reliability_diagram(result["reliability"])))
     missed = html_report.most_missed(rows.Y, labels, hits, counts, names)
     heads = ["label", "training rows", "test rows", "not in the top 5"]
-    parts.append(("Labels with the most missed rows", html_report.table(heads, missed)))
+    parts.append(("Labels with the most missed rows", html_report.html_table(heads, missed)))
     probabilities = ranking.probabilities
     if probabilities is None:
         probabilities = estimator.predict_topk(rows.X, 1)[1]

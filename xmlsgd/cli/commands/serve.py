@@ -22,7 +22,7 @@ from ...errors import optional_module
 from ..exit_codes import UsageError
 from ..flags import DIR, INT, NAME, PATH, Flag, positional
 from ..messages import Console
-from ..models import read_learner, read_model, saved_names
+from ..models import read_learner, read_predictor, save_names, saved_names
 from ..parameters import parameter_flags
 
 if TYPE_CHECKING:
@@ -52,13 +52,11 @@ def run(
     if save and token is None:
         raise UsageError(f"--save: needs a token, in {TOKEN} or --token-file, without which nothing is learned")
     from ...data.files.atomic import atomic_folder
-    from ...data.files.manifest import VOCABULARY
-    from ...data.vocabulary import write_vocabulary
     from ...serving.app import new_app
     from ...serving.connections import Connection, most_connections
     from ...serving.service import Service
 
-    served = read_model(model, model, "serve", parameters) if token is None else read_learner(model, parameters)
+    served = read_predictor(model, model, "serve", parameters) if token is None else read_learner(model, parameters)
     if getattr(served, "vectorizer_", None) is None:
         raise UsageError(f"{model}: must be trained on text, got a model of rows of numbers")
     name = Path(model).resolve().name
@@ -67,8 +65,7 @@ def run(
     def write(learned: XMLClassifier) -> None:
         with atomic_folder(model) as folder:
             learned.save(folder)
-            if names_of_uris is not None:
-                write_vocabulary(names_of_uris, folder / VOCABULARY)
+            save_names(folder, names_of_uris)
 
     app = new_app(Service(served, name, token, write if save else None, names_of_uris))
     listening = bound(host, port)

@@ -175,9 +175,9 @@ def run_race(
         devices = devices_of(fleet, base, experiment.rows, experiment.nnz, batch)
         for name in algorithms:
             console.note(f"{name} ...")
-            outcomes[name] = simulate(experiment, algorithm_of(name, batch, rate, devices), devices)
+            outcomes[name] = simulate(experiment, algorithm_on(name, batch, rate, devices), devices)
         if compares:
-            sequential = algorithm_of("sequential", batch, rate, devices)
+            sequential = algorithm_on("sequential", batch, rate, devices)
             outcomes[ALONE] = fastest_alone(experiment, sequential, devices)
     return Race(outcomes, devices, base, base.overhead + batch * (base.per_row + base.per_nnz * experiment.nnz))
 
@@ -227,7 +227,7 @@ def algorithms_of(algorithm: str, compare: str | None) -> list[str]:
     return names
 
 
-def algorithm_of(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevice]) -> Algorithm:
+def algorithm_on(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevice]) -> Algorithm:
     """Return the algorithm of a name; "auto" is told how many devices there are, and whether all write one memory."""
     from ...algorithms import get_algorithm
 

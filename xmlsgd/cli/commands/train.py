@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import MissingPackage, suggest
 from ...training.runs import WorkersLost, whole_epochs
 from .. import model_folder
-from ..exit_codes import TrainingStopped, UsageError, describe
+from ..exit_codes import TrainingStopped, UsageError, exit_code_and_text
 from ..flags import (
     DIR,
     FORMAT_FLAGS,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ...training.history import EpochRecord
     from ..format_options import FormatOptions
     from ..messages import Console
-    from ..sources import Rows
+    from ..sources import InputRows
 
 FLAGS = (
     positional("train", PATH, "TRAIN", "rows to learn from"),
@@ -122,7 +122,7 @@ def run(
     saved_state = None if out is None or dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     started = time.perf_counter()
     model, trackers = new_model(parameters, n_estimators), [new_tracker(text) for text in track or ()]
-    rows = read_rows(train, test, groups, format_options, label_texts, feature_names)
+    rows = read_training_rows(train, test, groups, format_options, label_texts, feature_names)
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     if out is None or dry_run:
@@ -154,10 +154,10 @@ def check_no_model(out: str, overwrite: bool, n_estimators: int) -> None:
     check_new(out, "--out", overwrite, ", xmlsgd learn adds rows to it" if n_estimators == 1 else "")
 
 
-def read_rows(
+def read_training_rows(
     train: str, test: str | None, groups: str | None, options: FormatOptions, label_texts: str | None,
     feature_names: str | None,
-) -> Rows:  # fmt: skip
+) -> InputRows:  # fmt: skip
     """Read rows and their groups; warn of rows that are probably not what was meant."""
     from ..input_warnings import warn_of_training_rows
     from ..sources import read_training
@@ -167,7 +167,7 @@ def read_rows(
     return replace(rows, groups=groups_in_file(groups, rows.train.n_rows))
 
 
-def show_plan(model: XMLClassifier | XMLEnsemble, rows: Rows, json: str | None, console: Console) -> None:
+def show_plan(model: XMLClassifier | XMLEnsemble, rows: InputRows, json: str | None, console: Console) -> None:
     """Print the training plan."""
     template = template_of(model).set_params(vectorizer=rows.vectorizer)
     plan = template.plan(rows.train.X, rows.train.Y, groups=rows.groups, **rows.texts)
@@ -175,7 +175,7 @@ def show_plan(model: XMLClassifier | XMLEnsemble, rows: Rows, json: str | None, 
     write_json(json, plan.to_dict())
 
 
-def outcome(model: XMLClassifier | XMLEnsemble, rows: Rows, result: dict[str, Any]) -> list[str]:
+def outcome(model: XMLClassifier | XMLEnsemble, rows: InputRows, result: dict[str, Any]) -> list[str]:
     """Return what a run has measured and cost, for a person."""
     from ...training.worker_log import advice, choice
     from ..evaluation import report
@@ -190,7 +190,7 @@ def outcome(model: XMLClassifier | XMLEnsemble, rows: Rows, result: dict[str, An
     return [*lines, *choice(classifiers[-1].history_), *advice(result["workers"])]
 
 
-def of_whom(model: XMLClassifier | XMLEnsemble, rows: Rows) -> str:
+def of_whom(model: XMLClassifier | XMLEnsemble, rows: InputRows) -> str:
     """Return of which part of the model the learning curve is, where the table is of more."""
     classifiers = classifiers_of(model)
     if len(classifiers) > 1:
@@ -230,7 +230,7 @@ def new_tracker(text: str) -> Callback:
 
 def train_and_save(
     model: XMLClassifier | XMLEnsemble,
-    rows: Rows,
+    rows: InputRows,
     out: str,
     title: str,
     console: Console,
@@ -305,7 +305,7 @@ def ended(stop: KeyboardInterrupt | Exception, where: str) -> SignalInterrupt | 
         return SignalInterrupt(f"{in_words(number)} {where}", number)
     cause = stop.__cause__ if isinstance(stop, WorkersLost) else stop  # its advice, to save the model, is followed
     assert isinstance(cause, Exception)
-    return TrainingStopped(f"stopped {where}: {describe(cause)[1]}")
+    return TrainingStopped(f"stopped {where}: {exit_code_and_text(cause)[1]}")
 
 
 def measures(
@@ -314,15 +314,15 @@ def measures(
     """Return the metrics of test rows, none without them, and by default F1 at the learned thresholds, too."""
     if test is None:
         return {}
-    from ..evaluation import evaluate, evaluate_thresholds, inverse_propensity_of, rank
+    from ..evaluation import evaluate, evaluate_thresholds, inverse_propensity_if_known, rank_rows
 
-    ranking = rank(model, test.X, quiet=console.quiet)
-    result = evaluate(model, test, ranking, inv_propensity=inverse_propensity_of(model, test.Y.n_cols))
+    ranking = rank_rows(model, test.X, quiet=console.quiet)
+    result = evaluate(model, test, ranking, inv_propensity=inverse_propensity_if_known(model, test.Y.n_cols))
     return result | (evaluate_thresholds(model, test, ranking)[0] if with_thresholds else {})
 
 
 def fit(
-    model: XMLClassifier | XMLEnsemble, rows: Rows, callbacks: Sequence[Callback], checkpoint: Checkpoint | None,
+    model: XMLClassifier | XMLEnsemble, rows: InputRows, callbacks: Sequence[Callback], checkpoint: Checkpoint | None,
     console: Console,
 ) -> None:  # fmt: skip
     """Train with a progress bar, measuring P@k on the test rows after every epoch."""
@@ -351,7 +351,7 @@ def fit(
             bar.close()
 
 
-def about_run(model: XMLClassifier | XMLEnsemble, rows: Rows, records: list[EpochRecord]) -> dict[str, Any]:
+def about_run(model: XMLClassifier | XMLEnsemble, rows: InputRows, records: list[EpochRecord]) -> dict[str, Any]:
     """Return the settings and the cost of a run, by the records of its own epochs."""
     from ...training.history import runs_of
     from ...training.worker_log import summary

@@ -23,7 +23,7 @@ from .reading import is_of_system
 BLOCK = 1 << 22  # numbers looked at together, so that what this takes stays small beside an array
 
 
-def write_model(
+def write_folder(
     path: str | Path,
     description: dict[str, Any],
     arrays: dict[str, np.ndarray],
@@ -61,7 +61,7 @@ def check_replaceable(path: Path, kind: FolderKind) -> None:
         raise ModelFileError(f"{path}: {reason}")
 
 
-class ModelFiles(NamedTuple):
+class FolderContent(NamedTuple):
     """The content of a model's folder: its description, and its arrays as read-only memory maps.
 
     states : sizes and times of change of the files. verified : whether these are as they were when all were verified.
@@ -73,7 +73,7 @@ class ModelFiles(NamedTuple):
     verified: bool
 
 
-def read_model(path: str | Path, verify: bool = True, kind: FolderKind = MODEL) -> ModelFiles:
+def read_folder(path: str | Path, verify: bool = True, kind: FolderKind = MODEL) -> FolderContent:
     """Read a model's folder.
 
     Raises `ModelFileError` where a file is missing, has another size or checksum, or is no plain array. Checksums are
@@ -84,7 +84,7 @@ def read_model(path: str | Path, verify: bool = True, kind: FolderKind = MODEL) 
     if verify:
         compare_checksums(path, files)
     arrays = {Path(name).stem: _map_array(path / name) for name in files.sha256 if name.endswith(".npy")}
-    return ModelFiles(read_part(path / kind.description, kind), arrays, files.states, files.verified == files.states)
+    return FolderContent(read_part(path / kind.description, kind), arrays, files.states, files.verified == files.states)
 
 
 def _write_array(file: Path, array: np.ndarray) -> None:

@@ -26,7 +26,7 @@ LABEL_NAMES = "labels.txt"  # the name of label l on line l
 
 
 @dataclass(frozen=True)
-class Rows:
+class FileRows:
     """Rows, the file they came from, and whether it declared its numbers of (features, labels)."""
 
     dataset: Dataset
@@ -55,7 +55,7 @@ class Format(ABC):
         """Return what `read` takes for the "train" and the "test" part of a folder, as far as they are there."""
 
     @abstractmethod
-    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> Rows:
+    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
         """Read one set of rows; `cache` and `options` are those of `load_file`."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class PairFormat(Format):
                 raise DataError(f"{file}: X and Y must lie beside each other, got only one of them")
         return pair
 
-    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> Rows:
+    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
         """Read a pair of files; entries of Y with value zero are dropped."""
         X_path, Y_path = self.pair_of(path)
         X, Y, declared = self.read_pair(X_path, Y_path, options)
@@ -100,7 +100,7 @@ class PairFormat(Format):
             raise DataError(f"{Y_path}: must have the {X.n_rows} rows of {X_path.name}, got {Y.n_rows}")
         if not Y.data.all():
             Y = Y.where(Y.data != 0)
-        return Rows(Dataset(X, replace(Y, data=np.ones(Y.nnz, np.float32))), X_path, declared)
+        return FileRows(Dataset(X, replace(Y, data=np.ones(Y.nnz, np.float32))), X_path, declared)
 
     @abstractmethod
     def read_pair(self, X_path: Path, Y_path: Path, options: dict[str, Any]) -> tuple[CSR, CSR, tuple[bool, bool]]:

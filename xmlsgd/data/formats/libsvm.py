@@ -29,7 +29,7 @@ from ..csr import CSR, Dataset, check_entries, pointers, row_spans
 from ..files.atomic import atomic_file
 from ..files.reading import COMPRESSED_SUFFIXES, open_compressed
 from ..parser.blocks import COMMENTS, HEADER, MARK, LibsvmBlocks
-from .base import PARTS, Format, Rows, write_parts
+from .base import PARTS, FileRows, Format, write_parts
 
 SUFFIXES = ("", *COMPRESSED_SUFFIXES)
 SEEN_BYTES = 1 << 16  # in which a header is looked for: small, since packed files are unpacked for it at each load
@@ -74,7 +74,7 @@ def read_libsvm(path: str | os.PathLike[str], **options: Any) -> Dataset:
     return Dataset(X, Y)
 
 
-def read_features(path: str | os.PathLike[str], **options: Any) -> CSR:
+def read_libsvm_features(path: str | os.PathLike[str], **options: Any) -> CSR:
     """Read a file whose rows hold `index:value` alone; options and errors are those of `read_libsvm`."""
     return _concatenated(LibsvmBlocks(path, labelled=False, **options))[0]
 
@@ -164,10 +164,12 @@ class Libsvm(Format):
                 start = files[0].name.partition("train.txt")[0]
         return found
 
-    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> Rows:
+    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
         """Read a text file, or the store that was made of it before."""
         dataset = store_cache.read_cached(path, cache, options)
-        return Rows(read_libsvm(path, **options) if dataset is None else dataset, path, declared_sizes(path, options))
+        return FileRows(
+            read_libsvm(path, **options) if dataset is None else dataset, path, declared_sizes(path, options)
+        )
 
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
         """Write a file, or a folder with a file for each part and one of label names."""

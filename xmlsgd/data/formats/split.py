@@ -17,7 +17,7 @@ import numpy as np
 from ...errors import DataError
 from ..csr import CSR
 from .base import PairFormat
-from .libsvm import declared_sizes, read_features, write_rows
+from .libsvm import declared_sizes, read_libsvm_features, write_rows
 
 FILTERS = "*filter_labels*.txt"
 
@@ -41,7 +41,7 @@ class Split(PairFormat):
         }
         for filters in sorted(X_path.parent.glob(FILTERS)):
             warnings.warn(f"{filters}: not read; the labels that it excludes are ranked like others", stacklevel=5)
-        X, Y = read_features(X_path, **X_options), read_features(Y_path, **Y_options)
+        X, Y = read_libsvm_features(X_path, **X_options), read_libsvm_features(Y_path, **Y_options)
         return X, Y, (declared_sizes(X_path, X_options)[0], declared_sizes(Y_path, Y_options)[0])
 
     def write_matrix(self, matrix: CSR, path: Path) -> None:

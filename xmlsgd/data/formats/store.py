@@ -29,10 +29,10 @@ from ...errors import DataError, ModelFileError, shorten
 from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers, row_spans
 from ..files.atomic import read_consistently
 from ..files.manifest import STORE, compare_checksums, listed_files, read_part, update_verified, write_manifest
-from ..files.model_files import ModelArrays, read_model
+from ..files.model_files import ModelArrays, read_folder
 from ..parser.parse import RowBlock
 from ..text import read_label_names, write_label_names
-from .base import DESCRIPTION, LABEL_NAMES, PARTS, Format, Rows, is_store, refuse_options, replacing, write_parts
+from .base import DESCRIPTION, LABEL_NAMES, PARTS, FileRows, Format, is_store, refuse_options, replacing, write_parts
 
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
 MAX_ENTRIES = 1 << 48  # far above any disk, and small enough that sizes in bytes stay below 2^63
@@ -134,7 +134,7 @@ def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
 
 def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
     """Return the data set of a store, and the state of its files, all of which were checked now or before."""
-    files = read_model(path, verify=False, kind=STORE)
+    files = read_folder(path, verify=False, kind=STORE)
     store, saved, states = _checked_description(files.description, path), ModelArrays(files.arrays, path), files.states
     F, L, rows = store["n_features"], store["n_labels"], store["n_rows"] + 1
     lengths = (rows, store["nnz"], store["nnz"], rows, store["label_nnz"])
@@ -197,10 +197,10 @@ class Store(Format):
         """Return the stores `train` and `test`."""
         return {part: folder / part for part in PARTS if is_store(folder / part)}
 
-    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> Rows:
+    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
         """Open a store."""
         refuse_options(options, path)
-        return Rows(open_store(path), path)
+        return FileRows(open_store(path), path)
 
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
         """Write a store, or a folder with a store for each part."""

@@ -86,7 +86,7 @@ class CPU(Device):
             finally:
                 numba.set_num_threads(before)
 
-    def warm_up(
+    def load_kernels(
         self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
         dropout: bool = True, rounding: bool = False,
     ) -> None:  # fmt: skip

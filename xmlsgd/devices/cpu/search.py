@@ -67,7 +67,7 @@ def _by_sorting(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) ->
 def _by_bfloat16(
     cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, scores: np.ndarray, labels: np.ndarray
 ) -> None:  # fmt: skip
-    """Write the labels with the best logits in bfloat16, and these."""
+    """Write the labels with the best logits, found in bfloat16, and these logits."""
     batch, Hp, threads = _batch(len(A)), bf16.pad(A.shape[1]), cpu.n_threads
     padded = cpu.padded("top A", A, -(-len(A) // batch) * batch, Hp)
     pads, ready = cpu.buffer("pads", (threads, 2, Hp)), not isinstance(layer, CompactLayer)
@@ -86,7 +86,7 @@ def _by_bfloat16(
 def _by_float32(
     cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, scores: np.ndarray, labels: np.ndarray
 ) -> None:  # fmt: skip
-    """Write the labels with the best logits, and these."""
+    """Write the labels with the best logits, and these logits, both found in float32."""
     batch, H, threads = _batch(len(A)), A.shape[1], cpu.n_threads
     padded = cpu.padded("top A", A, -(-len(A) // batch) * batch, H)
     wide = cpu.buffer("wide", (threads, CHUNK if isinstance(layer, CompactLayer) else 0, H))

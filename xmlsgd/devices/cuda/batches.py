@@ -13,7 +13,7 @@ from .runtime import THREADS, WARP, Runtime, blocks_of
 RESIDENT_SHARE = 0.25  # of the free memory that a matrix may take for good
 
 
-class Batch(NamedTuple):
+class DeviceRows(NamedTuple):
     """Rows of a sparse matrix on the GPU.
 
     `spans` int64 (4 B,): first and last entry of each row in `indices` and `data`, number of its first entry in the
@@ -34,7 +34,7 @@ class BatchLoader:
         self._runtime = runtime
         self._resident: dict[int, tuple[Any, Any] | None] = {}
 
-    def batch(self, matrix: CSR, rows: np.ndarray, name: str) -> Batch:
+    def batch(self, matrix: CSR, rows: np.ndarray, name: str) -> DeviceRows:
         """Return the rows `rows` of a matrix; buffers are those of `name`."""
         begin, end = matrix.indptr[rows], matrix.indptr[rows + 1]
         counts = end - begin
@@ -42,9 +42,11 @@ class BatchLoader:
         nnz = int(counts.sum())
         resident = self.resident(matrix, len(rows))
         if resident is not None:
-            return Batch(self._runtime.upload(f"{name} spans", begin, end, begin, first), *resident, len(rows), nnz)
+            return DeviceRows(
+                self._runtime.upload(f"{name} spans", begin, end, begin, first), *resident, len(rows), nnz
+            )
         entries = np.arange(nnz) + np.repeat(begin - first, counts)
-        return Batch(
+        return DeviceRows(
             self._runtime.upload(f"{name} spans", first, first + counts, begin, first),
             self._runtime.upload(f"{name} indices", matrix.indices[entries]),
             self._runtime.upload(f"{name} data", matrix.data[entries]),
@@ -71,7 +73,7 @@ def _forget(loader: weakref.ref[BatchLoader], key: int) -> None:
         alive._resident.pop(key, None)
 
 
-def sorted_labels(run: Runtime, batch: Batch) -> Any:
+def sorted_labels(run: Runtime, batch: DeviceRows) -> Any:
     """Return label * 2^32 + batch row of every label of a batch, ascending, int64."""
     keys = run.buffer("label keys", (batch.nnz,), np.int64)
     run.launch("label_keys", blocks_of(batch.n, THREADS // WARP), batch.spans, batch.indices, batch.n, keys)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...nn.optimizers import Update
 from ..base import Layer
-from .batches import Batch, sorted_labels
+from .batches import DeviceRows, sorted_labels
 from .chunks import LabelChunks, round_up, slice_layer
 from .gemm_update import is_gemm_update, scalars_of, with_scalars
 from .runtime import THREADS, WARP, blocks_of
@@ -22,7 +22,7 @@ LABELS_PER_THREAD = 4
 class BinaryLossStep(LabelChunks):
     """The training step of an output layer with a binary loss a label."""
 
-    def step(self, A: Any, labels: Batch, scale: Any, layer: Layer, loss: int, update: Update) -> tuple[Any, Any]:
+    def step(self, A: Any, labels: DeviceRows, scale: Any, layer: Layer, loss: int, update: Update) -> tuple[Any, Any]:
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, B, H = self.runtime, A.shape[0], A.shape[1]
         hyper = run.upload("output hyper", with_scalars(update))

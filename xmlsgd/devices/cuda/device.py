@@ -20,7 +20,7 @@ from ...nn.losses import Loss
 from ...nn.optimizers import CLIP, SGD, Optimizer, Update
 from ..base import EXACT, PRECISIONS, Device, Dropout, Layer, Rounding, Targets
 from .availability import check_gpu, runtime_of
-from .batches import Batch, BatchLoader, sort_keys
+from .batches import BatchLoader, DeviceRows, sort_keys
 from .binary import ROWS_PER_PART, BinaryLossStep
 from .chunks import CHUNK_BYTES
 from .kernels import defined
@@ -83,7 +83,7 @@ class CUDA(Device):
         """Return the context in which one Python thread at a time calls the operations."""
         return self.runtime.start()
 
-    def warm_up(
+    def load_kernels(
         self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
         dropout: bool = True, rounding: bool = False,
     ) -> None:  # fmt: skip
@@ -191,7 +191,7 @@ class CUDA(Device):
         )  # fmt: skip
         self._update_biases(dZ, layer, update, hyper)
 
-    def _entries(self, batch: Batch, dropout: Dropout) -> tuple[Any, ...]:
+    def _entries(self, batch: DeviceRows, dropout: Dropout) -> tuple[Any, ...]:
         """Return key int64, row int32 and value float32 of a batch's entries that dropout keeps, sorted by key.
 
         A key is feature * 2^32 + the entry's number in the batch, by which rows and values are ordered.

@@ -17,7 +17,7 @@ import numpy as np
 from ...nn.losses import Loss
 from ...nn.optimizers import RATE, Update
 from ..base import Layer, Targets
-from .batches import Batch, sorted_labels
+from .batches import DeviceRows, sorted_labels
 from .binary import ROWS_PER_PART
 from .chunks import ALIGNMENT, LabelChunks, round_up, slice_layer
 from .gemm_update import Scalars, is_gemm_update, scalars_of, with_scalars
@@ -61,7 +61,7 @@ class SoftmaxStep(LabelChunks):
 
     unit = ALIGNMENT  # chunks begin on multiples of it
 
-    def step(self, A: Any, labels: Batch, weights: RowWeights, layer: Layer, update: Update) -> tuple[Any, Any]:
+    def step(self, A: Any, labels: DeviceRows, weights: RowWeights, layer: Layer, update: Update) -> tuple[Any, Any]:
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, (B, H), L = self.runtime, A.shape, len(layer.b)
         row_blocks, hyper = blocks_of(B, THREADS // WARP), run.upload("output hyper", with_scalars(update))

@@ -18,7 +18,7 @@ from ...devices.cpu.compiling import for_kernels
 from ...devices.cpu.kernels.candidates import DAMAGED, best_listed
 from ...devices.cpu.kernels.logits import pair_logits
 from ...devices.cpu.search import weights_of
-from .scorer import FILLED_K, Scorer, best_of_all, row_blocks, some_rows
+from .scorer import FILLED_K, Scorer, best_of_all, row_ranges, some_rows
 
 NO_ACTIVATIONS = np.empty((0, 1), np.float32)
 ROWS_A_CALL = 1 << 16  # Ctrl-C does not end a kernel: on one thread this takes about three seconds
@@ -74,7 +74,7 @@ class CandidateScorer(Scorer):
         if labels.min(initial=0) < 0 or k > self.max_k:
             check_sound(labels[:, 0] != DAMAGED)
             few = np.flatnonzero((labels[:, k - 1] < 0) | (k > self.max_k))
-            for rows in row_blocks(len(few), 32 * k):
+            for rows in row_ranges(len(few), 32 * k):
                 rows = few[rows]
                 labels[rows], scores[rows] = self._filled_up(X.take(rows), labels[rows], scores[rows])
         return labels, scores

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.csr import CSR
-from .scorer import FILLED_K, Ranker, Scorer, best_of_all, row_blocks
+from .scorer import FILLED_K, Ranker, Scorer, best_of_all, row_ranges
 
 Ranked = tuple[NDArray[np.int32], NDArray[np.float64]]  # labels and probabilities (rows, k)
 
@@ -47,7 +47,7 @@ class MeanScorer:
         wide = min(max(WIDTH * k, min_k), max_k if k <= max_k else self.scorers[0].network.n_labels)
         found = [scorer.top_k(X, wide) for scorer in self.scorers]
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
-        for rows in row_blocks(X.n_rows, ENTRY_BYTES // 4 * sum(named.shape[1] for named, _ in found)):
+        for rows in row_ranges(X.n_rows, ENTRY_BYTES // 4 * sum(named.shape[1] for named, _ in found)):
             best, means = best_of_means([(named[rows], said[rows]) for named, said in found])
             labels[rows], scores[rows] = best[:, :k], means[:, :k]
         return labels, scores
@@ -111,7 +111,7 @@ class WeightedRanker:
         """
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
         log_weight, wide = np.log(self.weight), self._wide(k)
-        for rows in row_blocks(X.n_rows, 8 * wide):
+        for rows in row_ranges(X.n_rows, 8 * wide):
             span = slice(rows[0], rows[-1] + 1)
             likeliest, Z = self.ranker.top_k(X.span(span.start, span.stop), wide, columns)
             gain = (Z if self.log_odds is None else -np.logaddexp(0, -self.log_odds(Z))) + log_weight[likeliest]
@@ -142,7 +142,7 @@ def labels_above(
     rows, k = np.arange(n_rows), min(FIRST_K, n_labels) if first is None else first[0].shape[1]
     while len(rows):
         asked_again = []
-        for block in row_blocks(len(rows), 8 * k):
+        for block in row_ranges(len(rows), 8 * k):
             part = rows[block]
             labels, probabilities = ask(part, k) if first is None else (first[0][part], first[1][part])
             more = (labels[:, -1] >= 0) & (probabilities[:, -1] >= least) & (k < n_labels)

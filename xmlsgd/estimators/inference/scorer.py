@@ -129,7 +129,7 @@ class Scorer:
             if columns is not None:
                 columns = np.unique(columns).astype(np.int32)
                 output = device.take(output, columns)
-            for rows in row_blocks(X.n_rows, max(network.hidden)):
+            for rows in row_ranges(X.n_rows, max(network.hidden)):
                 A = network.hidden_activations(device, layers, X, rows)
                 labels[rows], scores[rows] = device.top_k(A, output, k)
         if columns is not None:
@@ -142,7 +142,7 @@ class Scorer:
         network, device, layers = self.network, self.device, self.layers()
         product = product_with(self.output, columns)
         n_columns = network.n_labels if columns is None else len(columns)
-        for rows in row_blocks(X.n_rows, max(n_columns, *network.hidden)):
+        for rows in row_ranges(X.n_rows, max(n_columns, *network.hidden)):
             with device.start():
                 A = device.to_host(network.hidden_activations(device, layers, X, rows))
             with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` says more
@@ -157,7 +157,7 @@ class Scorer:
     def activations(self, X: CSR) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield row numbers and their last hidden activations (rows, H), a block at a time."""
         network, device, layers = self.network, self.device, self.layers()
-        for rows in row_blocks(X.n_rows, max(network.hidden)):
+        for rows in row_ranges(X.n_rows, max(network.hidden)):
             with device.start():
                 A = device.to_host(network.hidden_activations(device, layers, X, rows))
             yield rows, A
@@ -212,7 +212,7 @@ def product_with(layer: Layer | CompactLayer, columns: np.ndarray | None) -> Cal
     return product_of_all
 
 
-def row_blocks(n_rows: int, width: int) -> list[np.ndarray]:
+def row_ranges(n_rows: int, width: int) -> list[np.ndarray]:
     """Return the row numbers of blocks of which `width` floats a row take at most 64 MB."""
     size = max(ROW_BLOCK_BYTES // (4 * width), 1)
     return [np.arange(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]

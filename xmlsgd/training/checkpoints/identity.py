@@ -13,7 +13,7 @@ from ...data.csr import Dataset
 from ...nn.schedules import Schedule
 from ..callbacks import Callback
 from ..learner import Job
-from .reader import names_of
+from .reader import callback_names
 
 DATA, MODEL = "data", "initial model"
 NONE = "none"
@@ -50,7 +50,7 @@ def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequ
     for name, part in parts.items():
         found |= {name: type(part).__name__} | _as_text(name, vars(part))
     found.pop("network.gradient_rounding", None)  # depends on the device, and does not change the mean of gradients
-    for name, callback in zip(names_of(callbacks), callbacks, strict=True):
+    for name, callback in zip(callback_names(callbacks), callbacks, strict=True):
         found |= _as_text(name, callback.settings())
     found |= _as_text("", {"batch": algorithm.batch, "learning_rate": algorithm.learning_rate, "seed": job.seed})
     found[DATA] = checksum_of_rows(job.dataset, job.sample_weight)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...data.files.atomic import read_consistently
 from ...data.files.manifest import CHECKPOINT, MAX_JSON_BYTES, read_object
-from ...data.files.model_files import ModelArrays, check_replaceable, read_model
+from ...data.files.model_files import ModelArrays, check_replaceable, read_folder
 from ...data.validation import is_number
 from ...errors import ModelFileError, shorten
 from ...nn.network import state_layout
@@ -35,8 +35,8 @@ class SavedRun:
     """The contents of a checkpoint.
 
     run : the identity of the run (`identity`). seed : of the run. steps : updates that the optimizer state has seen.
-    records : of the finished epochs. callbacks : their states by name (`names_of`). arrays : "params" and "state",
-    float32, and those of callbacks.
+    records : of the finished epochs. callbacks : their states by name (`callback_names`). arrays : "params" and
+    "state", float32, and those of callbacks.
     """
 
     run: dict[str, str]
@@ -73,7 +73,7 @@ class SavedRun:
 
     def resume(self, callbacks: Sequence[Callback]) -> None:
         """Resume callbacks that have been started."""
-        for name, callback in zip(names_of(callbacks), callbacks, strict=True):
+        for name, callback in zip(callback_names(callbacks), callbacks, strict=True):
             arrays = self.arrays.part(f"{name}-").arrays
             try:
                 if not all(array.dtype.kind in REAL and np.isfinite(array).all() for array in arrays.values()):
@@ -106,7 +106,7 @@ def read_checkpoint(checkpoint: Checkpoint, verify: bool = True) -> SavedRun | N
         if not CHECKPOINT.exists_at(folder):
             return None
         try:
-            files = read_model(folder, verify, CHECKPOINT)
+            files = read_folder(folder, verify, CHECKPOINT)
             return SavedRun.of(files.description, ModelArrays(files.arrays, folder))
         except ModelFileError as error:
             raise ModelFileError(f"{error}{ADVICE}") from error
@@ -126,7 +126,7 @@ def read_identity(folder: Path) -> Any:
         return None
 
 
-def names_of(callbacks: Sequence[Callback]) -> list[str]:
+def callback_names(callbacks: Sequence[Callback]) -> list[str]:
     """Return a name for each callback: that of its class, numbered from the second one on."""
     classes = [type(callback).__name__ for callback in callbacks]
     return [name + (f"{n}" if (n := classes[:i].count(name)) else "") for i, name in enumerate(classes)]

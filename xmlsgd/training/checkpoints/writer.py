@@ -14,12 +14,12 @@ import numpy as np
 from ...data.files.atomic import check_not_within, parents_created
 from ...data.files.compiled import LOGGER
 from ...data.files.manifest import CHECKPOINT
-from ...data.files.model_files import write_model
+from ...data.files.model_files import write_folder
 from ...data.files.temporary import sole_use, temporary_folder_beside
 from ...errors import DataError, ModelFileError
 from ...nn.parameters import is_finite
 from .identity import differences, identity
-from .reader import REAL, SavedRun, names_of, read_checkpoint, read_identity
+from .reader import REAL, SavedRun, callback_names, read_checkpoint, read_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -145,7 +145,7 @@ class CheckpointWriter:
         if not is_finite(state):
             raise ModelFileError(f"{self.checkpoint.path}: the optimizer state is not finite")
         arrays, callbacks = {"params": params, "state": state}, {}
-        for name, callback in zip(names_of(self._callbacks), self._callbacks, strict=True):
+        for name, callback in zip(callback_names(self._callbacks), self._callbacks, strict=True):
             values = callback.state()
             callbacks[name] = _json_values(name, values)
             arrays |= {f"{name}-{key}": value for key, value in values.items() if isinstance(value, np.ndarray)}
@@ -155,7 +155,7 @@ class CheckpointWriter:
         }  # fmt: skip
         if read_identity(self.checkpoint.folder) not in (None, self._run):
             raise ModelFileError(f"{self.checkpoint.path}: another run has written a checkpoint there in the meantime")
-        write_model(self.checkpoint.folder, description, arrays, kind=CHECKPOINT)
+        write_folder(self.checkpoint.folder, description, arrays, kind=CHECKPOINT)
 
 
 def _continues(job: Job, saved: SavedRun) -> bool:

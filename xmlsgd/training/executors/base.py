@@ -129,7 +129,7 @@ class Executor(ABC):
         if self._replicas and None not in memories and len(memories) == 1:
             self.merger = DeviceMerger(self.table, self.merger.layout, self.learners)
         for learner in self.learners:
-            learner.warm_up()
+            learner.load_kernels()
 
     @property
     def center(self) -> np.ndarray:

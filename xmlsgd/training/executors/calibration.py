@@ -27,7 +27,7 @@ def measure_device(job: Job, device: Device, lazy: bool = False) -> VirtualDevic
     flat = zeros(job.network.layout.size)
     job.network.initialize(flat, job.dataset.Y, job.seed)
     learner = Learner(job, device, flat, lazy=lazy)
-    learner.warm_up()
+    learner.load_kernels()
     sizes = sorted({min(size, job.dataset.n_rows) for size in SIZES})
     timed = [[learner.step(Step(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:] for size in sizes]
     reports = [min(repeats, key=lambda report: report.seconds) for repeats in timed]

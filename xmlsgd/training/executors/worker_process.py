@@ -210,7 +210,7 @@ def _serve(pipe: Connection, folders: list[Path]) -> None:
     table = Table.open(assignment.table, assignment.shape)
     learner = Learner.of(assignment.job.open(), device, table, assignment.arrays, lazy=True)
     with device.start():
-        learner.warm_up()
+        learner.load_kernels()
         pipe.send(None)
         while (message := pipe.recv()) is not None:
             if isinstance(message, Step):

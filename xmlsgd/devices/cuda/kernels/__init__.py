@@ -20,7 +20,7 @@ _TYPES = {
 }  # fmt: skip
 
 
-class Parameter:
+class KernelParameter:
     """A kernel's parameter: a number, or a pointer to elements, of a dtype.
 
     `convert` returns an argument as the kernel reads it; `TypeError` for an array of another dtype. It does not check
@@ -39,10 +39,10 @@ class Parameter:
         return array
 
 
-def kernel_parameters(source: str, operand: np.dtype) -> dict[str, list[Parameter]]:
+def kernel_parameters(source: str, operand: np.dtype) -> dict[str, list[KernelParameter]]:
     """Return the parameters of every kernel of a source by name."""
     return {
-        name: [Parameter(" ".join(one.split()), operand) for one in parameters.split(",")]
+        name: [KernelParameter(" ".join(one.split()), operand) for one in parameters.split(",")]
         for name, parameters in _KERNEL.findall(source)
     }
 

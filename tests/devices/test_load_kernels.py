@@ -1,4 +1,4 @@
-"""After warming up nothing compiles, and nothing was compiled that the settings do not need."""
+"""After loading kernels nothing compiles, and nothing was compiled that the settings do not need."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def compiled_signatures():
     }
 
 
-def test_nothing_compiles_after_warming_up(cpu):
+def test_nothing_compiles_after_loading_kernels(cpu):
     """Every loss, optimizer, depth and dropout; drawn labels; memory maps, whose arrays are read-only; prediction."""
     for rounding in (False, True):
-        cpu.warm_up(
+        cpu.load_kernels(
             [find_loss(name) for name in loss_names()],
             [find_optimizer(name)() for name in optimizer_names()],
             rounding=rounding,
@@ -68,7 +68,7 @@ def test_warming_up_compiles_only_what_the_settings_need():
         "steps = output_layer.output_step_float32, sparsified_layer.sparsified_step\n"
         "others = input_layer.drop, output_layer.rows_update, output_layer.log_sums, input_layer.input_update\n"
         "for rounding in (False, True):\n"
-        "    CPU(1, 'float32').warm_up([find_loss('bce')], deep=False, dropout=False, rounding=rounding)\n"
+        "    CPU(1, 'float32').load_kernels([find_loss('bce')], deep=False, dropout=False, rounding=rounding)\n"
         "    print(*[len(kernel.alone.signatures) for kernel in (*steps, *others)])\n"
     )
     result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)

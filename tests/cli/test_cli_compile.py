@@ -1,4 +1,4 @@
-"""The command warmup: what it compiles."""
+"""The command `compile`: what it compiles."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_kernels_of_compact_models_are_compiled_only_where_one_will_be_saved(mon
 
 
 @pytest.mark.slow
-def test_nothing_is_compiled_after_warmup_for_one_thread_or_two(capsys):
-    run("warmup", "--threads", "2")
+def test_nothing_is_compiled_after_the_command_for_one_thread_or_two(capsys):
+    run("compile", "--threads", "2")
     assert capsys.readouterr().out.startswith("kernels are compiled (")
     done = subprocess.run(
         [sys.executable, "-c", LEARN_AND_ANSWER], cwd=ROOT, capture_output=True, text=True, check=False

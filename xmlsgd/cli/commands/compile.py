@@ -10,7 +10,7 @@ from ..messages import Console
 from ..parameters import parameter_flags
 
 FLAGS = parameter_flags("precision", "n_jobs")
-EXAMPLES = "  xmlsgd warmup"
+EXAMPLES = "  xmlsgd compile"
 
 
 def run(parameters: dict[str, Any], console: Console) -> None:
@@ -28,5 +28,5 @@ def run(parameters: dict[str, Any], console: Console) -> None:
         compile_kernels({**parameters, "n_jobs": n_threads})
         device = make_device("cpu", n_threads, parameters.get("precision", "auto"))
         for rounding in (False, True):
-            device.warm_up(losses, optimizers, rounding=rounding)
+            device.load_kernels(losses, optimizers, rounding=rounding)
     console.show(f"kernels are compiled ({time.perf_counter() - started:.1f} s)")
