@@ -271,14 +271,6 @@ BUGS = (
         "for w in order[:0]:",
         ("tests/algorithms/test_omnivore_split.py",),
     ),
-    Bug(
-        "training",
-        "averaged weights count the last model fully",
-        "xmlsgd/training/averaging.py",
-        "mean += (center - mean) / np.float32(self.samples)",
-        "mean[:] = center",
-        ("tests/training/test_history.py", "tests/training/test_loop.py"),
-    ),
     # Checkpoints and files
     Bug(
         "checkpoints",

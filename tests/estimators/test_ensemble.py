@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from shared.failing import Failing
 from shared.planted import N_LABELS, planted, small
+from shared.running_mean import RunningMean
 from shared.saved_models import rewrite, same_answers
 from shared.sklearn_rules import EXPECTED_TO_FAIL
 from xmlsgd import DataError, MemoryEstimateError, ModelFileError, XMLClassifier, XMLEnsemble, load_model
@@ -21,7 +22,6 @@ from xmlsgd.data.csr import CSR
 from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.estimators import memory
 from xmlsgd.estimators.inference.rankings import best_of_means
-from xmlsgd.training.averaging import WeightAverage
 from xmlsgd.training.callbacks import EarlyStopping
 from xmlsgd.training.history import History, runs_of
 from xmlsgd.training.rollback import LastGoodModel
@@ -89,7 +89,7 @@ def test_the_threads_of_prediction_are_those_of_the_classifier_that_it_clones(ne
 
 
 def test_a_callback_of_several_runs_forgets_the_one_before(rows, tmp_path):
-    snapshot, average = LastGoodModel(), WeightAverage(0.5)
+    snapshot, average = LastGoodModel(), RunningMean()
     early = EarlyStopping("P@1", 9, 0.0, snapshot)
     history = History(tmp_path / "history.jsonl")
     model = ensemble(2, max_epochs=3).fit(*rows, eval_set=rows, callbacks=[early, average, history])

@@ -44,7 +44,6 @@ def test_both_precisions_learn(rows, held_out, precision):
         {"hidden_layer_sizes": (48, 32)},
         {"input_dropout": 0.1, "hidden_dropout": 0.2},
         {"weight_decay": 0.01, "clip_norm": 1.0},
-        {"average_weights": 0.5},
         {"learning_rate": "cosine", "warm_up": 0.1},
         {"learning_rate": "constant", "warm_up": 0},
         {"batch_size": 7},
@@ -202,12 +201,6 @@ def test_history_holds_precision_on_the_eval_set(rows, held_out):
     last = precision_at_k(held_out[1], labels)
     assert [model.history_[-1][f"P@{k}"] for k in (1, 3, 5)] == pytest.approx([100 * last[k - 1] for k in (1, 3, 5)])
     assert model.loss_curve_ == [record["loss"] for record in model.history_]
-
-
-def test_averaged_weights_are_what_is_measured_and_kept(rows, held_out):
-    model = small(max_epochs=4, average_weights=0.5).fit(*rows, eval_set=held_out)
-    assert model.history_[-1]["averaged"] > 0
-    assert 100 * model.score(*held_out) == pytest.approx(model.history_[-1]["P@1"])
 
 
 def test_early_stopping_keeps_the_best_model(rows, held_out):

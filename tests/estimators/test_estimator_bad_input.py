@@ -96,8 +96,6 @@ def test_who_forgets_the_labels_is_told_to_pass_them(learn):
         ({"hidden_dropout": 1.0}, r"hidden_dropout: must be in \[0, 1\), got 1.0"),
         ({"input_dropout": "0.5"}, r"input_dropout: must be in \[0, 1\), got '0.5'"),
         ({"weight_decay": -1}, "weight_decay: must be 0 or above, got -1"),
-        ({"average_weights": 2}, r"average_weights: must be in \[0, 1\], got 2"),
-        ({"average_weights": 0.5, "early_stopping": True}, "average_weights: cannot be combined"),
         ({"validation_fraction": 0}, r"validation_fraction: must be in \(0, 1\), got 0"),
         ({"class_weight": "balanced"}, "class_weight: works for one class a row"),
         (

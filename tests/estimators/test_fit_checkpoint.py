@@ -37,10 +37,10 @@ class Steps(Callback):
     [
         {},
         {"early_stopping": True, "n_epochs_no_change": 2},
-        {"average_weights": 0.8, "negatives": 16},
+        {"negatives": 16},
         {"candidates": 16, "hidden_dropout": 0.3},
     ],
-    ids=["plain", "stopping", "averaged", "listed"],
+    ids=["plain", "stopping", "sampled", "listed"],
 )
 def test_a_killed_fit_goes_on_and_ends_as_one_that_was_not(rows, held_out, tmp_path, parameters):
     def made():

@@ -77,7 +77,6 @@ def test_a_plan_cannot_be_changed(rows):
         ({"negatives": 40}, "all", 40),
         ({"sampler": "all"}, "all", 40),
         ({"sampler": "uniform", "negatives": 9}, "uniform", 9),
-        ({"sampler": "lsh", "negatives": 9}, "lsh", 9),
         ({"sampler": "uniform"}, "all", 40),  # 1,024 are more than there are
     ],
 )

@@ -1,4 +1,4 @@
-"""Those who watch a run: records, measures, early stopping, averaging, the snapshot behind them."""
+"""Those who watch a run: records, measures, early stopping, the snapshot behind them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from xmlsgd.training.averaging import SAMPLES, WeightAverage
 from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation, ResumedRun
 from xmlsgd.training.history import History
 from xmlsgd.training.messages import Report
@@ -104,53 +103,6 @@ def test_early_stopping_waits_and_puts_the_best_model_back(snapshot, values, pat
     stopping = EarlyStopping("P@1", patience, tol, snapshot)
     assert watch(stopping, values) == (epochs, best)
     assert (stopping.best_epoch, stopping.best) == (best, values[best])
-
-
-def average(share, n_steps, rows=1):
-    """Run a callback over steps of `rows` rows where the model after step i (from 1) is full of i squared."""
-    center = vector(0)
-    averaging = WeightAverage(share)
-    averaging.start(n_steps * rows, 1, center)
-    for i in range(1, n_steps + 1):
-        center[:] = i * i
-        averaging.step(Report(0, rows, 1, 0.5, 0.1))
-    return averaging, center
-
-
-def test_the_mean_is_that_of_the_models_over_the_last_share_of_the_rows():
-    averaging, center = average(share=0.5, n_steps=2 * SAMPLES)
-    sampled = [i * i for i in range(SAMPLES, 2 * SAMPLES + 1)]
-    assert averaging.samples == len(sampled)
-    np.testing.assert_allclose(averaging.mean, np.mean(sampled), rtol=1e-6)
-    assert np.all(center == (2 * SAMPLES) ** 2), "the run itself must not see the mean"
-    averaging.finish(center)
-    np.testing.assert_array_equal(center, averaging.mean)
-
-
-def test_a_long_run_is_sampled_about_as_often_as_a_short_one():
-    averaging, _ = average(share=0.25, n_steps=4000, rows=3)
-    assert SAMPLES <= averaging.samples <= SAMPLES + 1
-    every = 1000 / SAMPLES
-    sampled = [np.ceil(3000 + i * every) ** 2 for i in range(averaging.samples)]
-    np.testing.assert_allclose(averaging.mean, np.mean(sampled), rtol=1e-3)
-
-
-def test_few_large_steps_are_each_sampled_once():
-    averaging, _ = average(share=0.5, n_steps=4, rows=100)
-    assert averaging.samples == 3
-    np.testing.assert_allclose(averaging.mean, np.mean([4, 9, 16]))
-
-
-def test_a_run_that_stops_before_the_share_begins_keeps_its_model():
-    averaging = WeightAverage(0.1)
-    center = vector(3)
-    averaging.start(100, 1, center)
-    averaging.step(Report(0, 50, 1, 0.5, 0.1))
-    record = {"epoch": 0}
-    assert averaging.epoch(record, center) is False
-    averaging.finish(center)
-    assert record["averaged"] == 0
-    np.testing.assert_array_equal(center, 3)
 
 
 def test_a_snapshot_brings_back_the_last_model_that_was_kept_bit_for_bit(snapshot):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from shared.running_mean import RunningMean
 from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.algorithms.hogwild import Hogwild
@@ -19,7 +20,6 @@ from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.averaging import WeightAverage
 from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job, Start, _batch_seed
@@ -239,17 +239,13 @@ def test_early_stopping_ends_the_run_and_leaves_the_best_model(dataset):
     assert np.any(run.params != spy.centers[-1])
 
 
-def test_averaged_weights_are_the_mean_of_the_models_of_the_last_share(dataset):
-    spy = Spy()
-    averaging = WeightAverage(0.5)
+def test_a_callback_may_replace_the_model_at_the_end(dataset):
+    spy, mean = Spy(), RunningMean()
     run = train(
-        Job(dataset, NETWORK), Sequential(BATCH, 0.05), Serial([Reference()]), Schedule(4), callbacks=[spy, averaging]
+        Job(dataset, NETWORK), Sequential(BATCH, 0.05), Serial([Reference()]), Schedule(4), callbacks=[spy, mean]
     )
-    done = np.cumsum([report.rows for report in spy.reports])
-    late = [model for model, rows in zip(spy.models, done, strict=True) if rows >= 2 * N_ROWS]
-    assert averaging.samples == len(late) == 13
-    np.testing.assert_allclose(run.params, np.mean(late, axis=0, dtype=np.float64), rtol=1e-5, atol=1e-6)
-    assert [record["averaged"] for record in run.records] == [0, 1, 7, 13]
+    assert mean.samples == len(spy.models)
+    np.testing.assert_allclose(run.params, np.mean(spy.models, axis=0, dtype=np.float64), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,6 @@ PARAMETERS = (
     Parameter("input_dropout", FLOAT, "share of features dropped in training", "training", "0"),
     Parameter("hidden_dropout", FLOAT, "share of hidden units dropped in training", "training", "0",
               synonyms=("--dropout",)),
-    Parameter("average_weights", FLOAT, "share of the run, at its end, over which weights are averaged", "training",
-              "0"),
     Parameter("early_stopping", None, "stop when P@1 on held-out rows stops rising; keep the best model", "training"),
     Parameter("validation_fraction", FLOAT, "share of the rows held out for early stopping", "training", "0.1"),
     Parameter("n_epochs_no_change", INT, "epochs without a rise before stopping", "training", "3",

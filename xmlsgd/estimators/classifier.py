@@ -56,10 +56,10 @@ class XMLClassifier(Predictor, BaseEstimator):
         How it falls over the run.
     batch_size : int or "auto"
         Rows a step; "auto" for 256, less on less than 16,384 rows.
-    negatives : int, "all" or "auto"; sampler : {"auto", "all", "uniform", "lsh"}
+    negatives : int, "all" or "auto"; sampler : {"auto", "all", "uniform"}
         Labels besides its own true ones that a batch trains. With 16,000 labels, 1,024 make an epoch several times as
         fast at nearly the same precision; "auto" for 256 beside candidates, 1,024 where `sampler` draws, else all.
-        "auto" draws them by "uniform"; "lsh" is SLIDE's, labels whose weights hash like the activations of a row.
+        "auto" draws them by "uniform".
     gradient_rounding : float or "auto"
         Threshold in [0, 1), times a row's weight: smaller gradients of labels a row lacks become it or 0 at random,
         which keeps their mean (stochastic gradient sparsification). Twice as fast at the same precision, not for GPUs;
@@ -80,8 +80,6 @@ class XMLClassifier(Predictor, BaseEstimator):
         See `Optimizer`; for an optimizer given by name.
     input_dropout, hidden_dropout : float
         Shares in [0, 1) left out in training.
-    average_weights : float
-        Share of the run, in [0, 1], whose models are averaged at its end; not with early_stopping.
     early_stopping : bool; validation_fraction, tol : float; n_epochs_no_change : int
         Stop when P@1 on `eval_set`, or on a `validation_fraction` of the rows, has not risen by more than `tol` (a
         fraction) for `n_epochs_no_change` epochs; the best model is kept. `partial_fit` learns all rows.
@@ -148,7 +146,6 @@ class XMLClassifier(Predictor, BaseEstimator):
     clip_norm: float = 0.0
     input_dropout: float = 0.0
     hidden_dropout: float = 0.0
-    average_weights: float = 0.0
     early_stopping: bool = False
     validation_fraction: float = 0.1
     n_epochs_no_change: int = 3

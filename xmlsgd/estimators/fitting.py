@@ -15,7 +15,6 @@ from ..errors import DataError, DivergenceError, shorten
 from ..nn.network import Network, state_layout
 from ..nn.parameters import Layout, zeros
 from ..nn.schedules import Schedule
-from ..training.averaging import WeightAverage
 from ..training.callbacks import Callback, EarlyStopping, Evaluation
 from ..training.checkpoints import Checkpoint, checksum_of_rows, read_checkpoint
 from ..training.learner import Job, Start
@@ -315,18 +314,12 @@ def _train(
 def _own_callbacks(
     plan: TrainingPlan, data: TrainingData, device: Any, snapshot: LastGoodModel, checkpoint: Checkpoint | None
 ) -> list[Callback]:
-    """Return averaging, measuring and stopping, in the order in which they change records and model."""
-    found: list[Callback] = []
-    average = WeightAverage(plan.average_weights) if plan.average_weights else None
-    if average:
-        found.append(average)
+    """Return measuring and stopping, in the order in which they change records and model."""
     if data.held_out is None:
-        return found
-    measure = Measure(data.held_out, plan.network, device)
+        return []
     # The rows that decide when a run with a checkpoint stops tell it from others.
     rows = checksum_of_rows(data.held_out) if checkpoint and plan.early_stopping else ""
-    # Averaged weights are what the run will end with, so they are what is measured.
-    found.append(Evaluation(lambda c: measure(c if average is None or average.mean is None else average.mean), rows))
+    found: list[Callback] = [Evaluation(Measure(data.held_out, plan.network, device), rows)]
     if plan.early_stopping:
         found.append(EarlyStopping("P@1", plan.n_epochs_no_change, 100 * plan.tol, snapshot))
     return found

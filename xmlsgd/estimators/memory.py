@@ -35,10 +35,9 @@ SHARE = 0.8  # of the limit that an estimate may take: the rest is for the inter
 def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None = None) -> dict[str, int]:
     """Return the bytes of a training run by part, and their sum as "total".
 
-    Data in memory maps count as zero: the system takes their pages back when it needs them. `average` is the second
-    copy of the parameters that averaging keeps, `replicas` the models and states of workers and what merging them
-    keeps, `buffers` what steps and measuring take, `candidates` what learning them takes, `earlier_model` the bytes of
-    a model that stays beside the new one until that is done.
+    Data in memory maps count as zero: the system takes their pages back when it needs them. `replicas` is the models
+    and states of workers and what merging them keeps, `buffers` what steps and measuring take, `candidates` what
+    learning them takes, `earlier_model` the bytes of a model that stays beside the new one until that is done.
     """
     network = plan.network
     labelled = [data.dataset] if data.held_out is None else [data.dataset, data.held_out]
@@ -48,7 +47,6 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
     parts = {
         "parameters": parameters,
         "optimizer_state": state,
-        "average": parameters if plan.average_weights else 0,
         "earlier_model": model_bytes(earlier) if earlier else 0,
         "data": sum(_resident(part) for rows in labelled for part in (rows.X, rows.Y)),
         "replicas": _replicas(plan),

@@ -83,7 +83,6 @@ RULES = {
     "weight_decay": AMOUNT,
     "clip_norm": AMOUNT,
     "tol": AMOUNT,
-    "average_weights": Rule("in [0, 1]", lambda value: is_amount(value) and value <= 1),
     "validation_fraction": Rule("in (0, 1)", lambda value: is_amount(value) and 0 < value < 1),
     "early_stopping": FLAG,
     "vectorizer": Rule("a TextVectorizer or None", lambda value: value is None or isinstance(value, TextVectorizer)),
@@ -108,8 +107,6 @@ def check_parameters(model: XMLClassifier) -> None:
     _check_names(model)
     if model.vectorizer is not None:
         model.vectorizer.check_options()
-    if model.early_stopping and model.average_weights:
-        raise DataError("average_weights: cannot be combined with early_stopping, which keeps the best model")
     _check_algorithm(model)
     parse_devices(model.devices)  # here or not: memory is estimated, and models are loaded, where a GPU is missing
     check_choice("precision", model.precision, PRECISIONS)

@@ -47,7 +47,6 @@ class TrainingPlan:
     workers: tuple[Worker, ...]
     n_threads: int
     precision: str
-    average_weights: float
     early_stopping: bool
     n_epochs_no_change: int
     tol: float

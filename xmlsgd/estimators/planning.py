@@ -87,7 +87,6 @@ def make_plan(
         workers=workers,
         n_threads=n_threads,
         precision=precision,
-        average_weights=float(given.average_weights),
         early_stopping=bool(given.early_stopping),
         n_epochs_no_change=int(given.n_epochs_no_change),
         tol=float(given.tol),

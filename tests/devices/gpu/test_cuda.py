@@ -15,6 +15,7 @@ from shared.fake_gpu.shim import shim_device
 from shared.layers import copy, output_batch, random_csr, whole_step
 from shared.needs import NEEDS_COMPILER, NEEDS_GPU
 from shared.on_host import OnHost
+from shared.running_mean import RunningMean
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
@@ -31,7 +32,6 @@ from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.averaging import WeightAverage
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.learner import Job
@@ -91,7 +91,7 @@ def test_the_model_stays_on_the_gpu_from_step_to_step(dataset, network, monkeypa
 
 def test_a_mean_of_weights_is_taken_of_what_the_gpu_has_trained(make, dataset, network):
     got, expected = (
-        trained(device, dataset, network, callbacks=[WeightAverage(0.5)]) for device in (make("float32"), Reference())
+        trained(device, dataset, network, callbacks=[RunningMean()]) for device in (make("float32"), Reference())
     )
     np.testing.assert_allclose(got.params, expected.params, rtol=0, atol=2e-4)
 

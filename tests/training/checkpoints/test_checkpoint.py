@@ -14,12 +14,12 @@ import pytest
 from shared import light
 from shared.cut_runs import BATCH, EPOCHS, N_ROWS, SCHEDULE, STEPS, Killed, assert_same, diverging, go, job_of
 from shared.failing import Failing
+from shared.running_mean import RunningMean
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.files.model_files import write_folder
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.samplers.uniform import UniformNegatives
-from xmlsgd.training.averaging import WeightAverage
 from xmlsgd.training.callbacks import Callback, EarlyStopping
 from xmlsgd.training.checkpoints import read_checkpoint, writer
 from xmlsgd.training.executors.serial import Serial
@@ -143,7 +143,7 @@ def test_averages_best_models_and_records_go_on(dataset, at, snapshot, tmp_path)
             return False
 
     def callbacks(name):
-        return [Model(), WeightAverage(0.6), EarlyStopping("P@1", 2, 0.0, snapshot), History(tmp_path / name)]
+        return [Model(), RunningMean(), EarlyStopping("P@1", 2, 0.0, snapshot), History(tmp_path / name)]
 
     whole = go(job_of(dataset), callbacks=callbacks("whole"))
     for steps in (STEPS + 4, 5, 2):  # the best model, of epoch 1, is one of the first process, or of the second
@@ -153,7 +153,7 @@ def test_averages_best_models_and_records_go_on(dataset, at, snapshot, tmp_path)
     files = ((tmp_path / name).read_text().splitlines() for name in ("cut", "whole"))
     cut, uncut = ([json.loads(line)["loss"] for line in file] for file in files)
     assert cut == uncut
-    assert [record["averaged"] for record in run.records] == [0, 5, 11]
+    assert [record["averaged"] for record in run.records] == [STEPS, 2 * STEPS, 3 * STEPS]
 
 
 def test_callbacks_of_one_class_are_told_apart(dataset, at):

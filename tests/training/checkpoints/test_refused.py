@@ -22,6 +22,7 @@ from shared.cut_runs import (
     job_of,
     overflowing,
 )
+from shared.running_mean import RunningMean
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.files.manifest import CHECKPOINT
 from xmlsgd.data.files.model_files import read_folder, write_folder
@@ -29,7 +30,6 @@ from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.averaging import WeightAverage
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.checkpoints import Checkpoint, read_checkpoint, writer
 from xmlsgd.training.executors.serial import Serial
@@ -69,7 +69,7 @@ def test_another_run_does_not_resume_from_it(dataset, at, change, said):
     [
         ({"schedule": Schedule(4, "cosine", 0.1)}, "max_epochs was 3, is 4"),
         ({"algorithm": Sequential(BATCH, 0.01)}, "learning_rate_init was 0.05, is 0.01"),
-        ({"callbacks": [WeightAverage(0.5)]}, "average_weights was none, is 0.5"),
+        ({"callbacks": [RunningMean()]}, "RunningMean.of was none, is 'all steps'"),
         ({"algorithm": Sequential(11, 0.05)}, "batch_size was 10, is 11"),
     ],
 )
@@ -283,12 +283,12 @@ def test_a_callback_with_a_state_that_cannot_be_written_is_named(dataset, at, st
     "mean", [np.full(SIZE, np.nan), np.ones(3), np.ones(SIZE) * 1j], ids=["nan", "short", "complex"]
 )
 def test_a_state_that_does_not_fit_a_callback_is_refused(dataset, at, mean):
-    go(job_of(dataset), at, EPOCHS * STEPS, [WeightAverage(0.9)])
+    go(job_of(dataset), at, EPOCHS * STEPS, [RunningMean()])
     files = read_folder(at.folder, kind=CHECKPOINT)
-    arrays = {name: np.array(array) for name, array in files.arrays.items()} | {"WeightAverage-mean": mean}
+    arrays = {name: np.array(array) for name, array in files.arrays.items()} | {"RunningMean-mean": mean}
     write_folder(at.folder, files.description, arrays, kind=CHECKPOINT)
-    with pytest.raises(ModelFileError, match="WeightAverage cannot resume from it, got"):
-        go(job_of(dataset), at, callbacks=[WeightAverage(0.9)])
+    with pytest.raises(ModelFileError, match="RunningMean cannot resume from it, got"):
+        go(job_of(dataset), at, callbacks=[RunningMean()])
 
 
 @pytest.mark.parametrize("how", ["missing", "a folder"])

@@ -36,7 +36,6 @@ PARAMETERS = {
     "schedule.warm_up": "warm_up",
     "batch": "batch_size",
     "learning_rate": "learning_rate_init",
-    "WeightAverage.share": "average_weights",
     "EarlyStopping.metric": "early_stopping",
     "EarlyStopping.patience": "n_epochs_no_change",
     "EarlyStopping.tol": "tol",
