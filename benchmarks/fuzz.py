@@ -40,8 +40,8 @@ SEEDS = {
 
 def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
     """Return what parses bytes, by name; `folder` takes the files of parsers that read some."""
+    from xmlsgd.data.files.folders import _map_array, read_folder
     from xmlsgd.data.files.manifest import MODEL
-    from xmlsgd.data.files.model_files import _map_array, read_folder
     from xmlsgd.data.parser.parse import Options, parse
     from xmlsgd.data.text import read_label_names, read_raw_text
     from xmlsgd.errors import DataError, ModelFileError

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 from xmlsgd.training.executors.processes import Processes
-from xmlsgd.training.merging import Rule
+from xmlsgd.training.merging import MergeRule
 from xmlsgd.training.messages import Event, Report, Step
 
 
@@ -43,7 +43,7 @@ class Timed(Processes):
             self._heard_at[event.worker] = now
         return event
 
-    def merge(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
+    def merge(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
         """Merge, after which nobody goes on at once."""
         super().merge(rule, members, fade_merges, equal)
         self._heard_at.clear()

@@ -22,7 +22,7 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.cli import main
 from xmlsgd.cli.exit_codes import BAD_INPUT
 from xmlsgd.data.csr import Dataset
-from xmlsgd.data.files.model_files import read_folder, write_folder
+from xmlsgd.data.files.folders import read_folder, write_folder
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.data.synthetic import make_xmc
 from xmlsgd.data.vectorizer import TextVectorizer

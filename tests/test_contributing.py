@@ -14,7 +14,7 @@ import pytest
 import xmlsgd.metrics
 from shared.paths import DATA
 from xmlsgd import DataError, XMLClassifier, algorithms, devices, load_file, make_xmc
-from xmlsgd.algorithms.merge_rules import MERGE_RULES
+from xmlsgd.algorithms.merge_rules import COMBINE
 from xmlsgd.cli import main
 from xmlsgd.data import formats
 from xmlsgd.data.formats.libsvm import write_libsvm
@@ -237,7 +237,7 @@ def test_an_algorithm_with_its_merge_rule_is_one_file(add_part, data, tmp_path, 
 
 def test_a_schedule_and_a_merge_rule_are_an_entry_of_a_table_each(monkeypatch, data, tmp_path):
     monkeypatch.setitem(SCHEDULES, "halves", lambda done: 0.5)
-    monkeypatch.setitem(MERGE_RULES, "median", lambda params, _: np.median(list(params.replicas.values()), axis=0))
+    monkeypatch.setitem(COMBINE, "median", lambda params, _: np.median(list(params.replicas.values()), axis=0))
     check_trains(data, tmp_path, learning_rate="halves", algorithm="local_sgd/combine=median")
     with pytest.raises(DataError, match="combine must be one of mean, adasum, median, got 'meidan'; did you mean"):
         algorithms.check_algorithm("local_sgd/combine=meidan")

@@ -13,7 +13,7 @@ from benchmarks import reliability
 from benchmarks.written_kinds import KINDS, Kind, write_arrays
 from shared.paths import ROOT
 from shared.processes import HANG
-from xmlsgd.data.files.model_files import read_folder
+from xmlsgd.data.files.folders import read_folder
 
 
 @pytest.mark.slow

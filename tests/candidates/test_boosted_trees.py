@@ -20,7 +20,7 @@ from xmlsgd.candidates.fitting import CandidateRows, fit_stacked, fit_unstacked
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, fit_trees
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR, Dataset
-from xmlsgd.data.files.model_files import ModelArrays
+from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.kernels.trees import DEPTH
 from xmlsgd.errors import DataError, ModelFileError
@@ -193,10 +193,10 @@ def test_altered_trees_are_refused(model, name, change, complaint):
     described, arrays = to_arrays(model.candidates_)
     arrays[f"candidates_{name}"] = change(arrays[f"candidates_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
-        from_arrays(described, ModelArrays(arrays, Path("model")), (600, 300))
+        from_arrays(described, FolderArrays(arrays, Path("model")), (600, 300))
     for trees in (-1, None, 2.5):
         with pytest.raises(ModelFileError, match="size, stacking, calibration, rows and trees"):
-            from_arrays({**described, "trees": trees}, ModelArrays(arrays, Path("model")), (600, 300))
+            from_arrays({**described, "trees": trees}, FolderArrays(arrays, Path("model")), (600, 300))
 
 
 def test_partial_fit_keeps_the_trees_and_counts_the_rows_of_labels(many, model, tmp_path):

@@ -13,7 +13,7 @@ from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR
-from xmlsgd.data.files.model_files import ModelArrays
+from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.devices.cpu.kernel_cache import kernels
 from xmlsgd.devices.cpu.kernels.candidates import keep_highest
@@ -122,7 +122,7 @@ def test_altered_arrays_of_a_candidate_model_are_refused(model, name, change, co
     described, arrays = to_arrays(model.candidates_)
     arrays[f"candidates_{name}"] = change(arrays[f"candidates_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
-        from_arrays(described, ModelArrays(arrays, Path("model")), (1500, 1100))
+        from_arrays(described, FolderArrays(arrays, Path("model")), (1500, 1100))
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_altered_arrays_of_a_candidate_model_are_refused(model, name, change, co
 def test_altered_stacking_weights_are_refused(model, weights):
     described, arrays = to_arrays(model.candidates_)
     with pytest.raises(ModelFileError, match="size, stacking, calibration, rows and trees"):
-        from_arrays({**described, "stacking": weights}, ModelArrays(arrays, Path("model")), (1500, 1100))
+        from_arrays({**described, "stacking": weights}, FolderArrays(arrays, Path("model")), (1500, 1100))
 
 
 def test_more_candidates_than_labels_are_refused(model):
     described, arrays = to_arrays(model.candidates_)
     with pytest.raises(ModelFileError, match="the size at most 1100, got"):
-        from_arrays({**described, "size": 1101}, ModelArrays(arrays, Path("model")), (1500, 1100))
+        from_arrays({**described, "size": 1101}, FolderArrays(arrays, Path("model")), (1500, 1100))
 
 
 def test_the_same_seed_gives_the_same_bits(many, model):

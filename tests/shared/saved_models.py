@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
-from xmlsgd.data.files.model_files import read_folder, write_folder
+from xmlsgd.data.files.folders import read_folder, write_folder
 
 
 def some_rows(seed=0):

@@ -7,7 +7,7 @@ import pytest
 
 from shared import toy
 from xmlsgd.algorithms.center_rounds import pull_together
-from xmlsgd.algorithms.merge_rules import MERGE_RULES
+from xmlsgd.algorithms.merge_rules import COMBINE
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer
 from xmlsgd.nn.network import Network
 from xmlsgd.training import merging
@@ -35,7 +35,7 @@ def train(comm, w, rng):
 
 def averaging(outer, combine="mean"):
     def rule(params):
-        outer.apply(params, MERGE_RULES[combine](params, dict.fromkeys(params.replicas, 1 / len(params.replicas))))
+        outer.apply(params, COMBINE[combine](params, dict.fromkeys(params.replicas, 1 / len(params.replicas))))
         params.broadcast()
 
     return rule, outer.fade_merges, True

@@ -24,7 +24,7 @@ from ..training.merging import Comm, ParameterSlice
 from ..training.rounds import Rounds, Work, even_part
 from .base import Algorithm
 from .elastic import BATCHES
-from .merge_rules import MERGE_RULES, WEIGHTS
+from .merge_rules import COMBINE, WEIGHTS
 from .outer import HeavyBall, block_momentum
 
 
@@ -63,7 +63,7 @@ class AdaptiveSGD(Rounds, Algorithm):
         check_choice("size_rule", self.size_rule, SIZE_RULES)
         check_choice("out_of_range", self.out_of_range, ("clamp", "skip"))
         check_choice("weights", self.weights, WEIGHTS)
-        check_choice("combine", self.combine, MERGE_RULES)
+        check_choice("combine", self.combine, COMBINE)
         if self.low is not None and self.low > self.batch:
             raise DataError(f"low must be at most the batch, {self.batch}, got {self.low}")
 
@@ -115,7 +115,7 @@ class AdaptiveSGD(Rounds, Algorithm):
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""
         # The momentum of all workers, also where a merge leaves some out.
-        alpha, outer, combine = self.merge_weights(comm, work), self.outer_of(len(self.size)), MERGE_RULES[self.combine]
+        alpha, outer, combine = self.merge_weights(comm, work), self.outer_of(len(self.size)), COMBINE[self.combine]
 
         def rule(params: ParameterSlice) -> None:
             outer.apply(params, combine(params, alpha))

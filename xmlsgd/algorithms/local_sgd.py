@@ -15,7 +15,7 @@ from ..training.merging import Comm, ParameterSlice
 from ..training.rounds import Rounds, Work
 from ..training.throughput import moving_average
 from .base import Algorithm
-from .merge_rules import MERGE_RULES, WEIGHTS
+from .merge_rules import COMBINE, WEIGHTS
 from .outer import MOST, Nesterov, Outer, block_momentum
 
 ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions/workers.md)
@@ -46,7 +46,7 @@ class LocalSGD(Rounds, Algorithm):
         super().__post_init__()
         check_instance("outer", self.outer, Outer, "Nesterov()")
         check_choice("weights", self.weights, WEIGHTS)
-        check_choice("combine", self.combine, MERGE_RULES)
+        check_choice("combine", self.combine, COMBINE)
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> LocalSGD:
@@ -82,7 +82,7 @@ class LocalSGD(Rounds, Algorithm):
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
         begun, outer = comm.now(), self.outer_of(len(self.size))  # of all workers, also if some are left out
-        weights, combine = WEIGHTS[self.weights](work), MERGE_RULES[self.combine]
+        weights, combine = WEIGHTS[self.weights](work), COMBINE[self.combine]
 
         def rule(params: ParameterSlice) -> None:
             outer.apply(params, combine(params, weights))

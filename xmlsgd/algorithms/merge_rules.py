@@ -1,8 +1,9 @@
-"""Merge rules: how replicas become one array, for `weights=` and `combine=` of the algorithms that merge in rounds.
+"""Parts of merge rules, for the options `weights=` and `combine=` of the algorithms that merge in rounds.
 
-`WEIGHTS` gives each worker a weight by its share of the work. `MERGE_RULES` makes one model of the replicas and their
-weights. AdaSum is for rows that few replicas have trained, as those of rare labels, whose progress a plain mean divides
-by the number of workers. A function that is added to a table can be chosen by its name.
+`WEIGHTS` has what gives each worker a weight by its share of the work, `COMBINE` what makes one array of the replicas
+and their weights; the algorithm's merge rule then writes the center. AdaSum is for rows that few replicas have trained,
+as those of rare labels, whose progress a plain mean divides by the number of workers. A function that is added to a
+table can be chosen by its name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ..training.merging import ParameterSlice, Rule
+from ..training.merging import MergeRule, ParameterSlice
 from ..training.rounds import Work
 
 
@@ -78,7 +79,7 @@ def _adasum_pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a
 
 
-def move_to_mean(weights: Mapping[int, float]) -> Rule:
+def move_to_mean(weights: Mapping[int, float]) -> MergeRule:
     """Return the merge rule that makes the weighted mean the common model."""
 
     def rule(params: ParameterSlice) -> None:
@@ -88,6 +89,6 @@ def move_to_mean(weights: Mapping[int, float]) -> Rule:
 
 
 Weights = Callable[[Mapping[int, Work]], dict[int, float]]
-MergeRule = Callable[[ParameterSlice, Mapping[int, float]], np.ndarray]
+Combine = Callable[[ParameterSlice, Mapping[int, float]], np.ndarray]
 WEIGHTS: dict[str, Weights] = {"equal": equal, "updates": by_updates, "batch": by_size, "rows": by_rows}
-MERGE_RULES: dict[str, MergeRule] = {rule.__name__: rule for rule in (mean, adasum)}
+COMBINE: dict[str, Combine] = {combine.__name__: combine for combine in (mean, adasum)}

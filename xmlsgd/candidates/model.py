@@ -62,7 +62,7 @@ class CandidateModel:
         return labels, (logits(X, labels), with_more(votes), margins, cooccurrence)
 
     def kernel_arguments(self) -> tuple[Any, ...]:
-        """Return what was learned, and constants, in the order of the arguments of `best_listed`."""
+        """Return what was learned, and constants, in the order of the arguments of `best_candidates`."""
         trees = self.stacking.trees or NO_TREES
         arrays = self.scale, *self.knn.arrays, *self.cooccurrence.arrays, *self.linear.tables, self.linear.bias
         limits = MIN_VOTE, MIN_COOCCURRENCE

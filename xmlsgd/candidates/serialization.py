@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..data.csr import CSR, check_entries, check_pointers
-from ..data.files.model_files import ModelArrays
+from ..data.files.folders import FolderArrays
 from ..data.validation import FLOAT32_MAX
 from ..devices.cpu.kernels.trees import INNER
 from ..errors import DataError, ModelFileError, shorten
@@ -48,7 +48,7 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
     return described, {PREFIX + name: array for name, array in arrays.items()}
 
 
-def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int], compact: bool = False) -> CandidateModel:
+def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], compact: bool = False) -> CandidateModel:
     """Return the model that `to_arrays` described, for (F, L) features and labels.
 
     compact : the arrays are those of `compact_arrays`; kernels will check pointers and indices, and `saved.check` says
@@ -86,7 +86,7 @@ def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int], comp
     return CandidateModel(scale, knn, cooccurrence, linear, stacking, size)
 
 
-class _CandidateArrays(ModelArrays):
+class _CandidateArrays(FolderArrays):
     """The arrays of a candidate model."""
 
     def matrix(self, name: str, shape: tuple[int, int], kind: type, data: str | None) -> CSR:

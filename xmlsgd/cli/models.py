@@ -32,7 +32,7 @@ def read_predictor(folder: str, data: str, command: str, parameters: dict[str, A
         if MODEL.exists_at(Path(data)):
             right = f"xmlsgd {command} {data} {folder}"
             raise UsageError(f"{folder}: is not a saved model, but {data} is; the model comes first: {right}")
-        from ..data.files.model_files import read_folder
+        from ..data.files.folders import read_folder
 
         read_folder(folder)  # says what is wrong before seconds are spent on imports
     from ..estimators import load_model

@@ -1,4 +1,4 @@
-"""Estimators as directories of JSON and plain arrays, and back; see `model_files.write_folder` for the format.
+"""Estimators as directories of JSON and plain arrays, and back; see `folders.write_folder` for the format.
 
 An ensemble is names once, and what each classifier has learned under its number.
 """
@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
 from ..data.files.atomic import read_consistently
+from ..data.files.folders import FolderArrays, FolderContent, read_folder, write_folder
 from ..data.files.manifest import update_verified
-from ..data.files.model_files import FolderContent, ModelArrays, read_folder, write_folder
 from ..data.files.reading import is_of_system
 from ..data.validation import check_choice, is_integer, is_positive_integer
 from ..data.vectorizer import TextVectorizer
@@ -191,12 +191,12 @@ def is_compact(files: FolderContent) -> bool:
     return files.description.get("compact") is True
 
 
-def arrays_of(files: FolderContent, path: Path) -> ModelArrays:
+def arrays_of(files: FolderContent, path: Path) -> FolderArrays:
     """Return the arrays of a model; a compact one must open quickly, so numbers looked at once are not again."""
-    return ModelArrays(files.arrays, path, check=not (is_compact(files) and files.verified))
+    return FolderArrays(files.arrays, path, check=not (is_compact(files) and files.verified))
 
 
-def read_shared(files: FolderContent, saved: ModelArrays, network: Any) -> dict[str, Any]:
+def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict[str, Any]:
     """Return the fields of `FittedModel` that the classifiers of an ensemble share."""
     path = saved.path
     names: np.ndarray | MappedNames = MappedNames("classes", saved.arrays, path)
@@ -228,7 +228,7 @@ def read_shared(files: FolderContent, saved: ModelArrays, network: Any) -> dict[
     }
 
 
-def read_learned(facts: dict[str, Any], saved: ModelArrays, described: Any, compact: bool) -> FittedModel:
+def read_learned(facts: dict[str, Any], saved: FolderArrays, described: Any, compact: bool) -> FittedModel:
     """Return the model of these fields, with parameters and candidates, which stay mapped."""
     network, params, candidates = facts["network"], None, None
     if compact:

@@ -55,13 +55,13 @@ class ParameterSlice:
             replica[:] = self.center
 
 
-Rule = Callable[[ParameterSlice], None]
+MergeRule = Callable[[ParameterSlice], None]
 
 
 class Comm(Protocol):
     """What an algorithm may do with replicas when it merges; an executor is one."""
 
-    def merge(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
+    def merge(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
         """Apply `rule` to every slice of the center and of the replicas of `members` (`Merger.run`)."""
 
     def save_center(self, name: str, worker: int | None = None) -> None:
@@ -99,7 +99,7 @@ class Merger:
         self._lock = Lock()  # slices are merged by several threads, the first of which makes a state
         self.merges = 0
 
-    def run(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> int:
+    def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector.
 
         fade_merges : merges for which the rule goes on to move a row that nobody touches. equal : whether the rule
@@ -184,7 +184,7 @@ class Merger:
                 for at in range(0, n, step):
                     yield name, slice(at, min(at + step, n))
 
-    def _apply(self, rule: Rule, members: list[int], name: str, rows: slice | np.ndarray) -> None:
+    def _apply(self, rule: MergeRule, members: list[int], name: str, rows: slice | np.ndarray) -> None:
         """Apply the rule to one slice; rows in an array are gathered and written back."""
         taken: list[tuple[np.ndarray, np.ndarray]] = []
         states: dict[tuple[str, int | None], np.ndarray] = {}

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from .merging import Comm, ParameterSlice, Rule
+from .merging import Comm, MergeRule, ParameterSlice
 from .messages import Report
 from .throughput import Throughput
 
@@ -130,7 +130,7 @@ class Rounds(ABC):
         self.behind -= set(members)
         self.newcomers -= set(members)
 
-    def average(self, comm: Comm, work: Mapping[int, Work], rule: Rule, fade_merges: int = 0) -> None:
+    def average(self, comm: Comm, work: Mapping[int, Work], rule: MergeRule, fade_merges: int = 0) -> None:
         """Let `rule` move the common model by the replicas of the workers in `work`, and let all begin there."""
         behind = self.behind.intersection(work)
 

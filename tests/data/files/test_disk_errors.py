@@ -11,7 +11,7 @@ from xmlsgd import DataError
 from xmlsgd.cli.format_options import first_lines
 from xmlsgd.data.files import manifest, reading
 from xmlsgd.data.files.atomic import atomic_folder
-from xmlsgd.data.files.model_files import read_folder, write_folder
+from xmlsgd.data.files.folders import read_folder, write_folder
 
 
 def raise_error(*given, **named):

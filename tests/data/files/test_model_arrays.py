@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xmlsgd import ModelFileError
-from xmlsgd.data.files.model_files import ModelArrays
+from xmlsgd.data.files.folders import FolderArrays
 
 NAMED = {"x_scales": np.array([1, np.nan, 2], np.float32), "x_keys": np.zeros((3, 2), np.int32)}
 
@@ -24,15 +24,15 @@ NAMED = {"x_scales": np.array([1, np.nan, 2], np.float32), "x_keys": np.zeros((3
 )
 def test_an_array_of_another_type_or_shape_is_refused_by_what_it_must_be(name, kind, shape, complaint):
     with pytest.raises(ModelFileError, match="^model: " + complaint):
-        ModelArrays(NAMED, Path("model"), prefix="x_").array(name, kind, *shape)
+        FolderArrays(NAMED, Path("model"), prefix="x_").array(name, kind, *shape)
 
 
 def test_an_array_is_given_as_it_is_where_any_length_will_do():
-    assert ModelArrays(NAMED, Path("model")).array("x_keys", np.int32, None, 2) is NAMED["x_keys"]
+    assert FolderArrays(NAMED, Path("model")).array("x_keys", np.int32, None, 2) is NAMED["x_keys"]
 
 
 def test_numbers_are_looked_at_where_that_is_asked_for(monkeypatch):
-    monkeypatch.setattr("xmlsgd.data.files.model_files.BLOCK", 1)
-    assert ModelArrays(NAMED, Path("model"), check=False).finite("x_scales", 3) is NAMED["x_scales"]
+    monkeypatch.setattr("xmlsgd.data.files.folders.BLOCK", 1)
+    assert FolderArrays(NAMED, Path("model"), check=False).finite("x_scales", 3) is NAMED["x_scales"]
     with pytest.raises(ModelFileError, match=r"^model: x_scales must be finite$"):
-        ModelArrays(NAMED, Path("model")).finite("x_scales", 3)
+        FolderArrays(NAMED, Path("model")).finite("x_scales", 3)

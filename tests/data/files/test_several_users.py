@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from xmlsgd.data.files.atomic import atomic_folder
+from xmlsgd.data.files.folders import read_folder, write_folder
 from xmlsgd.data.files.manifest import MODEL
-from xmlsgd.data.files.model_files import read_folder, write_folder
 from xmlsgd.data.files.temporary import create_locked, sole_use, temporary_folder_beside
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.data.synthetic import make_xmc

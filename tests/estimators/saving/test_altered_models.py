@@ -12,7 +12,7 @@ import pytest
 
 from shared.saved_models import edit_manifest, rewrite, small, some_rows
 from xmlsgd import DataError, ModelFileError, XMLClassifier
-from xmlsgd.data.files.model_files import read_folder
+from xmlsgd.data.files.folders import read_folder
 from xmlsgd.data.files.reading import sha256_of
 
 

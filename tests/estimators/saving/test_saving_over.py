@@ -10,7 +10,7 @@ import pytest
 
 from shared.saved_models import same_answers, small
 from xmlsgd import ModelFileError, XMLClassifier
-from xmlsgd.data.files import atomic, manifest, model_files
+from xmlsgd.data.files import atomic, folders, manifest
 
 
 def test_saving_replaces_an_earlier_model(rows, saved):
@@ -77,7 +77,7 @@ def failing(monkeypatch, owner, name, at):
 @pytest.mark.parametrize(
     ("owner", "name", "at"),
     [
-        *[(model_files, "_write_array", at) for at in (1, 2, 3)],
+        *[(folders, "_write_array", at) for at in (1, 2, 3)],
         *[(manifest, "sha256_of", at) for at in (1, 2, 3)],
         *[(os, "fsync", at) for at in (1, 2, 3)],
         (atomic, "_put_in_place", 1),

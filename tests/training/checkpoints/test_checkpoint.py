@@ -16,7 +16,7 @@ from shared.cut_runs import BATCH, EPOCHS, N_ROWS, SCHEDULE, STEPS, Killed, asse
 from shared.failing import Failing
 from shared.running_mean import RunningMean
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.data.files.model_files import write_folder
+from xmlsgd.data.files.folders import write_folder
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.samplers.uniform import UniformNegatives

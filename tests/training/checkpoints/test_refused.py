@@ -24,8 +24,8 @@ from shared.cut_runs import (
 )
 from shared.running_mean import RunningMean
 from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.data.files.folders import read_folder, write_folder
 from xmlsgd.data.files.manifest import CHECKPOINT
-from xmlsgd.data.files.model_files import read_folder, write_folder
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.samplers.uniform import UniformNegatives

@@ -28,8 +28,8 @@ import numpy as np
 from ...errors import DataError, ModelFileError, shorten
 from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers, row_spans
 from ..files.atomic import read_consistently
+from ..files.folders import FolderArrays, read_folder
 from ..files.manifest import STORE, compare_checksums, listed_files, read_part, update_verified, write_manifest
-from ..files.model_files import ModelArrays, read_folder
 from ..parser.parse import RowBlock
 from ..text import read_label_names, write_label_names
 from .base import DESCRIPTION, LABEL_NAMES, PARTS, FileRows, Format, is_store, refuse_options, replacing, write_parts
@@ -135,7 +135,7 @@ def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
 def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
     """Return the data set of a store, and the state of its files, all of which were checked now or before."""
     files = read_folder(path, verify=False, kind=STORE)
-    store, saved, states = _checked_description(files.description, path), ModelArrays(files.arrays, path), files.states
+    store, saved, states = _checked_description(files.description, path), FolderArrays(files.arrays, path), files.states
     F, L, rows = store["n_features"], store["n_labels"], store["n_rows"] + 1
     lengths = (rows, store["nnz"], store["nnz"], rows, store["label_nnz"])
     X_indptr, X_indices, X_data, Y_indptr, Y_indices = (  # Numba knows the plain class faster

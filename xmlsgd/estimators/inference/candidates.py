@@ -15,7 +15,7 @@ from ...candidates.model import n_kept, n_voted
 from ...data.csr import CSR
 from ...devices.cpu import CPU
 from ...devices.cpu.compiling import for_kernels
-from ...devices.cpu.kernels.candidates import DAMAGED, best_listed
+from ...devices.cpu.kernels.candidates import DAMAGED, best_candidates
 from ...devices.cpu.kernels.logits import pair_logits
 from ...devices.cpu.search import weights_of
 from .scorer import FILLED_K, Scorer, best_of_all, row_ranges, some_rows
@@ -40,7 +40,7 @@ class CandidateScorer(Scorer):
 
     @cached_property
     def _learned(self) -> tuple[Any, ...]:
-        """The arrays and numbers of `best_listed` that are of the model."""
+        """The arrays and numbers of `best_candidates` that are of the model."""
         first = weights_of(self.host_layers[0])
         if not self._in_one_call:
             first = tuple(part[:0] for part in first)
@@ -67,7 +67,7 @@ class CandidateScorer(Scorer):
         with self.cpu.start():
             for part, A, span in self._parts(X):
                 self.cpu.call(
-                    best_listed, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
+                    best_candidates, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
                     *self.candidates.knn.scratch(self.cpu), self.cpu.n_threads, n_kept(self.candidates.size, k),
                     labels[span], scores[span],
                 )  # fmt: skip
@@ -81,7 +81,7 @@ class CandidateScorer(Scorer):
 
     @property
     def _in_one_call(self) -> bool:
-        """Return whether `best_listed` takes the activations as well: a row by itself then needs no other kernel."""
+        """Return whether `best_candidates` takes the activations as well: one row then needs no other kernel."""
         return self.device is self.cpu and len(self.network.hidden) == 1
 
     def _parts(self, X: CSR) -> Iterator[tuple[CSR, np.ndarray, slice]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...data.files.model_files import ModelArrays
+from ...data.files.folders import FolderArrays
 from ...devices.base import Layer
 from ...devices.compact import CompactLayer, compacted, widened
 from ...nn.parameters import Layout, zeros
@@ -32,7 +32,7 @@ class CompactParams:
     path: Path
 
     @classmethod
-    def of(cls, layout: Layout, saved: ModelArrays, candidates: dict[str, Any] | None) -> CompactParams:
+    def of(cls, layout: Layout, saved: FolderArrays, candidates: dict[str, Any] | None) -> CompactParams:
         """Return the parameters that were saved; raise `ModelFileError` for what `compact_params` cannot have made."""
         for name, shape in layout.shapes.items():
             if len(shape) == 1:

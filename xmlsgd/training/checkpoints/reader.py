@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...data.files.atomic import read_consistently
+from ...data.files.folders import FolderArrays, check_replaceable, read_folder
 from ...data.files.manifest import CHECKPOINT, MAX_JSON_BYTES, read_object
-from ...data.files.model_files import ModelArrays, check_replaceable, read_folder
 from ...data.validation import is_number
 from ...errors import ModelFileError, shorten
 from ...nn.network import state_layout
@@ -45,10 +45,10 @@ class SavedRun:
     steps: int
     records: list[EpochRecord]
     callbacks: dict[str, dict[str, Any]]
-    arrays: ModelArrays
+    arrays: FolderArrays
 
     @classmethod
-    def of(cls, description: dict[str, Any], arrays: ModelArrays) -> SavedRun:
+    def of(cls, description: dict[str, Any], arrays: FolderArrays) -> SavedRun:
         """Return the contents, given those of the files."""
         for name, kind in TYPES.items():
             if type(description.get(name)) is not kind:
@@ -107,7 +107,7 @@ def read_checkpoint(checkpoint: Checkpoint, verify: bool = True) -> SavedRun | N
             return None
         try:
             files = read_folder(folder, verify, CHECKPOINT)
-            return SavedRun.of(files.description, ModelArrays(files.arrays, folder))
+            return SavedRun.of(files.description, FolderArrays(files.arrays, folder))
         except ModelFileError as error:
             raise ModelFileError(f"{error}{ADVICE}") from error
 

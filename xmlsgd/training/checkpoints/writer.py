@@ -13,8 +13,8 @@ import numpy as np
 
 from ...data.files.atomic import check_not_within, parents_created
 from ...data.files.compiled import LOGGER
+from ...data.files.folders import write_folder
 from ...data.files.manifest import CHECKPOINT
-from ...data.files.model_files import write_folder
 from ...data.files.temporary import sole_use, temporary_folder_beside
 from ...errors import DataError, ModelFileError
 from ...nn.parameters import is_finite

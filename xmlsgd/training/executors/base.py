@@ -12,7 +12,7 @@ import numpy as np
 
 from ...nn.network import state_layout
 from ..learner import Job, Learner, RowOrder
-from ..merging import Merger, Rule
+from ..merging import Merger, MergeRule
 from ..messages import Event, Left, Report, Sharing, Step
 from ..shared_parameters import Shape, Table, WorkerArrays, table_shape, worker_arrays
 from .device_merging import DeviceMerger
@@ -239,7 +239,7 @@ class Executor(ABC):
         if self._deltas is not None and self.arrays[worker].base is not None:
             self._count_transfer(worker, self._deltas.push(worker, weight), begun)
 
-    def merge(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
+    def merge(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
         """Apply a rule to the center and the replicas of `members` (`Merger.run`)."""
         begun = self.now()
         if not self.merger.on_device:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...nn.parameters import Layout
 from ..learner import Learner
-from ..merging import Merger, Rule
+from ..merging import Merger, MergeRule
 from ..shared_parameters import Table
 
 SLICE = 1 << 24  # floats, 64 MB: few launches for a large model, and small temporary arrays of rules
@@ -30,7 +30,7 @@ class DeviceMerger(Merger):
         self._device: Any = learners[0].device.beside()  # type: ignore[attr-defined]
         self._center, self._center_is_newer = self._device.to_device(table.params[0]), False
 
-    def run(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> int:
+    def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector."""
         self._replicas = {w: self._learners[w].device_params() for w in members}
         with self._device.start():

@@ -48,7 +48,7 @@ def unit_rows(indptr, indices, data, scale, out):
 
 @njit(nogil=True, fastmath=FAST)
 def score_cheaply(labels, logits, votes, cooccurrences, stacking, least_vote, least_cooccurrence, out):
-    """Write the scores of labels int32 (M,) without margins and trees into `out` (M,); see `best_listed`."""
+    """Write the scores of labels int32 (M,) without margins and trees into `out` (M,); see `best_candidates`."""
     for j in range(labels.size):
         out[j] = (
             stacking[0] * log_probability(logits[j])
@@ -77,7 +77,7 @@ def keep_highest(labels, found, scores, places, kept_labels, kept):
 
 
 @kernel(fastmath=FAST)
-def best_listed(
+def best_candidates(
     indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row, postings_value, unit,
     label_ptr, label_index, weight, share_ptr, share_label, share_value, share_scale, starts, keys, weights, factors,
     bias, stacking, frequency, feature, threshold, value, least_vote, least_cooccurrence, n_voted, n_more, n_neighbors,

@@ -1,6 +1,6 @@
-"""Saved models and checkpoints, with their manifest.
+"""Folders of arrays with a manifest: saved models, checkpoints, stores.
 
-Each is a directory of a small JSON file and plain arrays; nothing in it is code and nothing is unpickled.
+Each holds a small JSON file and plain arrays; nothing in it is code and nothing is unpickled.
 It is written beside its final name and renamed, so that a crash or a full disk never leaves half of one under it.
 """
 
@@ -110,7 +110,7 @@ def _map_array(file: Path) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class ModelArrays:
+class FolderArrays:
     """The arrays of the folder `path` by name; `prefix` is put before names, `shown` also in messages.
 
     check : whether numbers are looked at, as `finite` does, which reads all of them.
@@ -122,7 +122,7 @@ class ModelArrays:
     prefix: str = ""
     shown: str = ""
 
-    def part(self, prefix: str) -> ModelArrays:
+    def part(self, prefix: str) -> FolderArrays:
         """Return the arrays whose names begin with `prefix`, by the rest of their names."""
         size = len(prefix)
         of_part = {name[size:]: array for name, array in self.arrays.items() if name.startswith(prefix)}
