@@ -37,9 +37,11 @@ def add_part(tmp_path, monkeypatch):
         full = f"{package.__name__}.{name}"
         added.append(full)
         importlib.invalidate_caches()
+        algorithms.algorithm_names.cache_clear()
 
     added: list[str] = []
     yield add
+    algorithms.algorithm_names.cache_clear()
     for full in added:
         sys.modules.pop(full, None)
 
