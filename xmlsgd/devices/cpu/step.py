@@ -63,7 +63,7 @@ def output_step(
         else:
             part = cpu.buffer("dA_part", (n, Bp, Hp))
             cpu.run(output_layer.output_step_float32, *head, *scratch, padded, part)
-    return float(losses.sum()), dA.sum(axis=0)[:B, :H]
+    return float(losses.sum()), np.ascontiguousarray(dA.sum(axis=0)[:B, :H])  # kernels are compiled for this layout
 
 
 def _operands(cpu: CPU, padded: np.ndarray, chunk: int) -> tuple[np.ndarray | None, ...]:
