@@ -24,7 +24,7 @@ from xmlsgd.candidates.stacking import LogisticStacking, meta_features
 from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.data.csr import CSR, Dataset
-from xmlsgd.data.held_out import held_out_rows
+from xmlsgd.data.held_out import held_out_folds
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import (
     CANDIDATE_EPOCHS,
@@ -109,7 +109,7 @@ def ablation(prepared: Path, plan: Plan) -> None:
 
 def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, float, np.ndarray]]:
     """Yield what was put together, its seconds of training, and its best K labels of the test rows."""
-    clock, held_out = Clock(), held_out_rows(rows.n_rows, seed=0)
+    clock, held_out = Clock(), held_out_folds(rows.n_rows, seed=0)[0]
     rate, _ = auto_rate(Adam(), auto_batch_size(rows.n_rows, True), is_short=True)
     weight = np.ones(rows.n_rows, np.float32)
     weight[held_out] = 0

@@ -107,7 +107,7 @@ def pairs_of(known: np.ndarray, truth: np.ndarray) -> tuple[HeldOutPairs, np.nda
 def test_trees_are_kept_where_they_tell_rows_better_that_they_did_not_learn_from():
     pairs, log_odds = pairs_of(*examples(6000))
     with DEVICE.start():
-        trees, scores = fit_trees(pairs, log_odds, pairs.frequency, DEVICE)
+        trees, (scores,) = fit_trees([pairs], [log_odds], pairs.frequency, DEVICE)
         assert trees is not None
         seen = trees.corrected(log_odds, pairs.labels, *pairs.scores, DEVICE)
     losses = [log_loss(pairs.truth.ravel(), expit(each.ravel())) for each in (seen, scores, log_odds)]
@@ -119,7 +119,7 @@ def test_trees_of_noise_are_dropped():
     truth = np.random.default_rng(2).random(6000) < expit(known[:, 2] - 1)
     pairs, log_odds = pairs_of(known, truth)
     with DEVICE.start():
-        trees, scores = fit_trees(pairs, log_odds, pairs.frequency, DEVICE)
+        trees, (scores,) = fit_trees([pairs], [log_odds], pairs.frequency, DEVICE)
     assert trees is None
     assert scores is log_odds
 
@@ -233,13 +233,13 @@ def test_thorough_stacking_needs_candidates_and_a_known_name(many):
             XMLClassifier(stacking=wrong).fit(X, Y)
 
 
-def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from(many):
-    X, Y = many[0].X, many[0].Y
+def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from():
+    rows = make_xmc(12_000, 600, 300, nnz_per_row=8, labels_per_row=3, random_state=0)
     thorough, quick = (
-        XMLClassifier(**{**SETTINGS, "stacking": stacking}).estimate_memory(X, Y)["candidates"]
+        XMLClassifier(**{**SETTINGS, "stacking": stacking}).estimate_memory(rows.X, rows.Y)["candidates"]
         for stacking in ("thorough", "quick")
     )
-    assert thorough - quick == 150 * (1000 - 400) * 32  # rows held out for the one and for the other
+    assert thorough - quick == 150 * (1200 - 400) * 32  # rows held out for the one and for the other
 
 
 def test_trees_that_have_nothing_to_ask_say_how_often_labels_are_right():
@@ -259,7 +259,8 @@ def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
         return np.zeros(labels.shape, np.float32)
 
     rows = CandidateRows(Dataset(data.X, Y), ones(200), held_out, 4)
-    model, _ = fit_stacked(fit_unstacked(rows, DEVICE), logits, DEVICE)
+    found = fit_unstacked(rows, DEVICE)
+    model, _ = fit_stacked(found, [found.pairs(logits)], DEVICE)
     assert model.stacking.trees is None
 
 

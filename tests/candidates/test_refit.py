@@ -12,7 +12,7 @@ from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.fitting import CandidateRows, fit_unstacked
 from xmlsgd.candidates.linear import LinearClassifiers
 from xmlsgd.data.csr import Dataset
-from xmlsgd.estimators import candidate_training
+from xmlsgd.estimators import candidate_training, planning
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,7 @@ def test_classifiers_learn_the_held_out_rows_where_these_are_many(rows, monkeypa
         asked.append(rows)
         return fit(rows, cpu)
 
+    monkeypatch.setattr(planning, "SMALL_ROWS", 0)  # no folds
     monkeypatch.setattr(candidate_training, "REFIT_SHARE", share)
     monkeypatch.setattr(candidate_training, "fit_unstacked", noted)
     XMLClassifier(**SETTINGS, candidates=16, max_epochs=1).fit(rows.X, rows.Y)

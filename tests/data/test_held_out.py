@@ -3,15 +3,33 @@
 import numpy as np
 import pytest
 
-from xmlsgd.data.held_out import HELD_OUT_QUICK, HELD_OUT_THOROUGH, draw_rows, held_out_rows
+from xmlsgd.data.held_out import HELD_OUT_QUICK, HELD_OUT_SMALL, HELD_OUT_THOROUGH, draw_rows, held_out_folds
 
 
 def test_rows_are_held_out_if_there_are_enough():
-    held = held_out_rows(25_000, 0)
+    (held,) = held_out_folds(25_000, 0)
     assert len(held) == 500 == len(np.unique(held))
-    assert [len(held_out_rows(n, 0)) for n in (999, 1000, 3000, 4000, 20_000)] == [0, 100, 300, 400, 400]
-    assert len(held_out_rows(10**7, 0)) == 2048
-    assert not np.array_equal(held, held_out_rows(25_000, 1))
+    assert [[len(rows) for rows in held_out_folds(n, 0)] for n in (999, 1000, 20_000)] == [[], [100], [400]]
+    assert not np.array_equal(held, held_out_folds(25_000, 1)[0])
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(640) // 4])
+def test_folds_have_no_row_in_common(groups):
+    folds = held_out_folds(640, 0, HELD_OUT_SMALL, groups, 10)
+    assert [len(rows) for rows in folds] == [64] * 10
+    assert np.array_equal(np.sort(np.concatenate(folds)), np.arange(640))
+    assert all((np.diff(rows) > 0).all() for rows in folds)
+    if groups is not None:
+        assert all((np.bincount(groups[rows])[groups[rows]] == 4).all() for rows in folds)
+
+
+def test_there_are_fewer_folds_than_asked_for_where_groups_are_too_large():
+    groups = np.array([0] * 400 + [1] * 50 + [2] * 50)
+    assert [sorted(set(groups[rows])) for rows in held_out_folds(500, 0, HELD_OUT_SMALL, groups, 10)] in (
+        [[1], [2]],
+        [[2], [1]],
+    )
+    assert held_out_folds(499, 0, HELD_OUT_SMALL, None, 10) == []
 
 
 def test_more_rows_are_held_out_for_trees_than_for_a_regression():

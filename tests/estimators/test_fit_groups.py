@@ -7,7 +7,7 @@ import pytest
 
 from shared.planted import planted, small
 from xmlsgd import DataError, XMLEnsemble
-from xmlsgd.data.held_out import HELD_OUT_QUICK, held_out_rows
+from xmlsgd.data.held_out import HELD_OUT_SMALL, held_out_folds
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +20,9 @@ def grouped():
 
 def test_rows_held_out_for_stacking_are_whole_groups(grouped):
     *_, groups = grouped
-    rows = held_out_rows(1500, 0, HELD_OUT_QUICK, groups)
-    assert 100 <= len(rows) <= 150
-    assert (np.bincount(groups[rows])[groups[rows]] == 10).all()
+    for rows in held_out_folds(1500, 0, HELD_OUT_SMALL, groups, 5):
+        assert 100 <= len(rows) <= 150
+        assert (np.bincount(groups[rows])[groups[rows]] == 10).all()
 
 
 def test_copies_of_a_row_make_probabilities_overconfident_unless_they_are_a_group(grouped):

@@ -12,7 +12,7 @@ from xmlsgd import XMLClassifier, XMLEnsemble
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, label_rows_help
 from xmlsgd.candidates.knn import LABEL_ROW_VOTES
 from xmlsgd.errors import DataError
-from xmlsgd.estimators.held_out import rows_to_hold_out
+from xmlsgd.estimators.held_out import folds_to_hold_out
 from xmlsgd.estimators.parameters import checked_parameters
 from xmlsgd.estimators.training_data import read_training_data
 
@@ -97,10 +97,12 @@ def test_only_rows_that_were_given_are_held_out():
     texts, Y = library()
     given = checked_parameters(classifier())
     data = read_training_data(given, texts, Y, None, None, label_texts=NAMES)
-    size = classifier().plan(texts, Y).held_out
+    plan = classifier().plan(texts, Y)
     assert data.dataset.n_rows == N_ROWS + LABEL_ROWS
     for weight in (None, np.ones(data.dataset.n_rows, np.float32)):
-        assert rows_to_hold_out(replace(data, weight=weight), size, 0).max() < N_ROWS
+        folds = folds_to_hold_out(replace(data, weight=weight), plan.held_out, plan.n_folds, 0)
+        assert len(folds) == plan.n_folds > 1
+        assert np.concatenate(folds).max() < N_ROWS
 
 
 def test_rows_of_numbers_with_feature_names_are_learned_as_texts(taught):

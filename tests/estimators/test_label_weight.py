@@ -46,7 +46,7 @@ def test_weights_trade_precision_for_what_rare_labels_count(model, skewed):
         return evaluate_ranking(Y, model.predict_topk(X, 5, label_weight=weight)[0], skewed[1])
 
     plain, some, most = (measured(weight) for weight in (None, q**0.5, q))
-    assert plain["PSP@1"] < some["PSP@1"] < most["PSP@1"]
+    assert plain["PSP@1"] < some["PSP@1"] <= most["PSP@1"]
     assert measured(np.ones(N_LABELS)) == plain
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from .linear import LinearClassifiers
 from .model import CandidateModel, Logits, n_voted, with_more
 from .stacking import Calibration, LogisticStacking, Stacking
 from .weighting import idf_weights, unit_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 BLOCK = 1 << 16  # rows whose votes are held in memory together
 
@@ -32,6 +35,7 @@ class CandidateRows:
     size : candidate labels of a row.
     refit : whether classifiers are trained again on all rows after they have scored the held-out ones.
     grouped : whether held-out rows do not vote for each other either: the rows of their group are alike.
+    compared : whether held-out rows are also scored by classifiers without label rows of labels that other rows have.
     """
 
     dataset: Dataset
@@ -41,6 +45,7 @@ class CandidateRows:
     refit: bool = False
     grouped: bool = False
     n_label_rows: int = 0
+    compared: bool = True
 
     @property
     def learned(self) -> np.ndarray:
@@ -56,8 +61,9 @@ class CandidateRows:
         seen = np.bincount(Y.row_entries(np.flatnonzero(self.weight[:first])), minlength=Y.n_cols) > 0
         return first + np.flatnonzero(seen[Y.indices[Y.indptr[first] :]])
 
-    def without(self, label_rows: np.ndarray) -> CandidateRows:
-        """Return the rows without some of the label rows."""
+    def without_label_rows_of_seen(self) -> CandidateRows:
+        """Return the rows without label rows of labels that other rows have, too."""
+        label_rows = self.label_rows_of_seen
         kept = np.setdiff1d(np.arange(self.dataset.X.n_rows), label_rows)
         dataset = Dataset(self.dataset.X.take(kept), self.dataset.Y.take(kept))
         return replace(
@@ -82,11 +88,12 @@ class Unstacked:
     cooccurrence: np.ndarray
     margins_without: np.ndarray | None
 
-    def pairs(self, logits: Logits, frequency: np.ndarray) -> HeldOutPairs:
-        """Return the held-out rows with their candidates, by the network's logits and label frequencies."""
-        dataset, held_out = self.rows.dataset, self.rows.held_out
-        scores = logits(dataset.X.take(held_out), self.labels), self.votes, self.margins, self.cooccurrence
-        return HeldOutPairs(self.labels, scores, dataset.Y.take(held_out).has(self.labels), frequency)
+    def pairs(self, logits: Logits) -> HeldOutPairs:
+        """Return the held-out rows with their candidates, by the logits of a network that has not learned them."""
+        rows, dataset = self.rows, self.rows.dataset
+        frequency, _ = label_frequencies(dataset.Y, rows.learned, rows.weight)
+        scores = logits(dataset.X.take(rows.held_out), self.labels), self.votes, self.margins, self.cooccurrence
+        return HeldOutPairs(self.labels, scores, dataset.Y.take(rows.held_out).has(self.labels), frequency)
 
 
 def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
@@ -105,7 +112,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
         scaled = unit_rows(X, None, device)
         asking = scaled.take(held_out)
-        if len(of_seen) and len(held_out):  # before the others, so that memory holds one of them
+        if rows.compared and len(of_seen) and len(held_out):  # before the others, so that memory holds one of them
             without = learned.copy()
             without[of_seen] = 0
             margins_without = LinearClassifiers.fit(scaled, Y, without, candidates, device).margins(
@@ -121,23 +128,34 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
     return Unstacked(rows, model, labels, with_more(asked.shares), margins, shares, margins_without)
 
 
-def fit_stacked(found: Unstacked, logits: Logits, device: CPU) -> tuple[CandidateModel, HeldOutScores | None]:
-    """Learn the stacking of a candidate model from its held-out rows; calibrates its classifiers in place.
+def with_useful_rows(found: Unstacked, logits: Logits, device: CPU) -> tuple[Unstacked, HeldOutPairs]:
+    """Return the model with its held-out pairs, fitted again without label rows that do not help.
 
-    Also return the scores of these rows by models that have not learned from them, None where there are none. Label
-    rows of labels that other rows have are left out, and all is fitted again, where linear classifiers tell the
-    candidates of the held-out rows worse apart with them.
+    These are of labels that other rows have; they do not help where linear classifiers tell the candidates of the
+    held-out rows worse apart with them.
+    """
+    pairs = found.pairs(logits)
+    if found.margins_without is None or label_rows_help(pairs, found.margins_without):
+        return found, pairs
+    rows = found.rows.without_label_rows_of_seen()
+    del found, pairs  # frees their memory
+    found = fit_unstacked(rows, device)
+    return found, found.pairs(logits)
+
+
+def fit_stacked(
+    found: Unstacked, folds: Sequence[HeldOutPairs], device: CPU
+) -> tuple[CandidateModel, HeldOutScores | None]:
+    """Learn the stacking of a candidate model from held-out pairs; calibrates its classifiers in place.
+
+    Also return the scores of these pairs, None where there are none.
     """
     rows, model = found.rows, found.model
-    if not len(rows.held_out):
+    if not folds:
         return model, None
-    train_frequency, full_frequency = label_frequencies(rows.dataset.Y, rows.learned, rows.weight)
-    pairs = found.pairs(logits, train_frequency)
-    if found.margins_without is not None and not label_rows_help(pairs, found.margins_without):
-        del found, model, pairs  # frees their memory
-        return fit_stacked(fit_unstacked(rows.without(rows.label_rows_of_seen), device), logits, device)
+    full_frequency = label_frequencies(rows.dataset.Y, rows.learned, rows.weight)[1]
     with device.start():
-        stacking, scores = fit_stacking(pairs, full_frequency, device)
+        stacking, scores = fit_stacking(folds, full_frequency, device)
     assert isinstance(model.linear, LinearClassifiers)  # not compact: it has just been fitted
     linear = model.linear.calibrate(*stacking.calibration.factors(full_frequency))
     return replace(model, linear=linear, stacking=stacking), scores

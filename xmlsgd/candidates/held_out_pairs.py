@@ -1,23 +1,26 @@
-"""Learning the stacking from held-out rows and their candidate labels."""
+"""Learning the stacking from folds of held-out rows and their candidate labels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..data.csr import CSR
 from ..devices.cpu import CPU
 from .boosted_trees import BoostedTrees
-from .stacking import Inputs, LogisticStacking, Stacking, log_loss, log_losses, meta_features
+from .stacking import Calibration, Inputs, LogisticStacking, Stacking, log_loss, log_losses, meta_features
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 BEST = 32  # candidates of a row from which trees learn: all of them give the same accuracy in twice the time
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutPairs:
-    """Held-out rows and their candidate labels: what stacking is learned from.
+    """A fold of held-out rows and their candidate labels: what stacking is learned from.
 
     labels : int32 (n, m), -1 for none. scores : the inputs of the stacking, (n, m). truth : bool (n, m), whether a
     candidate is true. frequency : float32 (L,), rows with each label without the held-out ones (`label_frequencies`).
@@ -46,6 +49,21 @@ class HeldOutPairs:
         found = self.labels >= 0
         return meta_features(*self.scores)[found], self.truth[found], self.frequency[self.labels[found]]
 
+    def best_examples(self, log_odds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the inputs of trees, truth and log odds of the candidates of each row with the highest `log_odds`."""
+        best = np.argsort(np.where(self.labels >= 0, -log_odds, np.inf), axis=1, kind="stable")[:, :BEST]
+        labels, truth, log_odds, *scores = (
+            np.take_along_axis(each, best, axis=1) for each in (self.labels, self.truth, log_odds, *self.scores)
+        )
+        found = labels >= 0
+        features = np.stack([*(each[found] for each in scores), self.frequency[labels[found]]], axis=1)
+        return features, truth[found], log_odds[found]
+
+    def calibrated(self, calibration: Calibration) -> HeldOutPairs:
+        """Return the pairs with calibrated margins."""
+        factor, shift = (each[self.labels] for each in calibration.factors(self.frequency))
+        return self.with_margins(factor * self.scores[2] + shift)
+
 
 class HeldOutScores(NamedTuple):
     """Candidate labels of the held-out rows, int32, -1 for none, and their scores, float32, both (n, m)."""
@@ -59,52 +77,64 @@ def label_rows_help(pairs: HeldOutPairs, margins_without: np.ndarray) -> bool:
     return not log_loss(*pairs.with_margins(margins_without).examples) < log_loss(*pairs.examples)
 
 
-def fit_stacking(pairs: HeldOutPairs, full_frequency: np.ndarray, device: CPU) -> tuple[Stacking, HeldOutScores]:
-    """Return the meta-learners and the scores of the pairs, out of fold where there are trees.
+def fit_stacking(
+    folds: Sequence[HeldOutPairs], full_frequency: np.ndarray, device: CPU
+) -> tuple[Stacking, HeldOutScores]:
+    """Return the meta-learners and the scores of the pairs of all folds, out of sample where there are trees.
 
     full_frequency : float32 (L,), frequencies for prediction. The device is started.
     """
-    regression, calibration = LogisticStacking.fit_calibrated(*pairs.examples)
-    factor, shift = (each[pairs.labels] for each in calibration.factors(pairs.frequency))
-    pairs = pairs.with_margins(factor * pairs.scores[2] + shift)
-    trees, scores = fit_trees(pairs, regression.scores(*pairs.scores), full_frequency, device)
-    return Stacking(regression, calibration, trees), HeldOutScores(pairs.labels, scores)
+    examples = (np.concatenate(each) for each in zip(*(fold.examples for fold in folds), strict=True))
+    regression, calibration = LogisticStacking.fit_calibrated(*examples)
+    folds = [fold.calibrated(calibration) for fold in folds]
+    log_odds = [regression.scores(*fold.scores) for fold in folds]
+    trees, scores = fit_trees(folds, log_odds, full_frequency, device)
+    labels = np.concatenate([fold.labels for fold in folds])
+    return Stacking(regression, calibration, trees), HeldOutScores(labels, np.concatenate(scores))
 
 
 def fit_trees(
-    pairs: HeldOutPairs, log_odds: np.ndarray, full_frequency: np.ndarray, device: CPU
-) -> tuple[BoostedTrees | None, np.ndarray]:
-    """Fit trees that add to `log_odds`, float32 (n, m), and return them with out-of-fold scores of two folds, (n, m).
+    folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], full_frequency: np.ndarray, device: CPU
+) -> tuple[BoostedTrees | None, Sequence[np.ndarray]]:
+    """Fit trees that add to `log_odds`, float32 (n, m) of each fold; return them with scores by trees of other rows.
 
-    Return None and `log_odds` unless the out-of-fold gain in log loss exceeds its standard error.
+    Return None and `log_odds` unless the gain in log loss, of each half of the rows by trees of the other half, exceeds
+    its standard error.
     """
-    second, scores = np.arange(len(log_odds)) % 2 == 1, log_odds.copy()
-    for fold in (second, ~second):
-        trees, other = _grow(pairs.take(fold), log_odds[fold], pairs.frequency), pairs.take(~fold)
+    scores = [odds.copy() for odds in log_odds]
+    for half in (0, 1):
+        learned = [np.arange(len(odds)) % 2 == half for odds in log_odds]
+        trees = _grow(
+            [fold.take(rows) for fold, rows in zip(folds, learned, strict=True)],
+            [odds[rows] for odds, rows in zip(log_odds, learned, strict=True)],
+            full_frequency,
+        )
         if trees is None:
             return None, log_odds
-        scores[~fold] = trees.corrected(log_odds[~fold], other.labels, *other.scores, device)
-    gain = np.where(pairs.labels >= 0, log_losses(log_odds, pairs.truth) - log_losses(scores, pairs.truth), 0)
-    of_rows = gain.sum(axis=1)
-    if not of_rows.mean() > of_rows.std() / np.sqrt(len(of_rows)):
+        for fold, rows, odds, out in zip(folds, learned, log_odds, scores, strict=True):
+            other, of_fold = fold.take(~rows), replace(trees, frequency=fold.frequency)
+            out[~rows] = of_fold.corrected(odds[~rows], other.labels, *other.scores, device)
+    gain = np.concatenate(
+        [
+            np.where(fold.labels >= 0, log_losses(odds, fold.truth) - log_losses(out, fold.truth), 0).sum(axis=1)
+            for fold, odds, out in zip(folds, log_odds, scores, strict=True)
+        ]
+    )
+    if not gain.mean() > gain.std() / np.sqrt(len(gain)):
         return None, log_odds
-    return _grow(pairs, log_odds, full_frequency), scores
+    return _grow(folds, log_odds, full_frequency), scores
 
 
-def _grow(pairs: HeldOutPairs, log_odds: np.ndarray, frequency: np.ndarray) -> BoostedTrees | None:
+def _grow(folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], frequency: np.ndarray) -> BoostedTrees | None:
     """Return trees learned from the candidates of each row with the highest log odds, None for one class.
 
     frequency : float32 (L,), of the labels in prediction.
     """
-    best = np.argsort(np.where(pairs.labels >= 0, -log_odds, np.inf), axis=1, kind="stable")[:, :BEST]
-    labels, truth, log_odds, *scores = (
-        np.take_along_axis(each, best, axis=1) for each in (pairs.labels, pairs.truth, log_odds, *pairs.scores)
-    )
-    found = labels >= 0
-    if not truth.any() or truth[found].all():
+    examples = [fold.best_examples(odds) for fold, odds in zip(folds, log_odds, strict=True)]
+    features, truth, odds = (np.concatenate(each) for each in zip(*examples, strict=True))
+    if not truth.any() or truth.all():
         return None
-    features = np.stack([*(each[found] for each in scores), pairs.frequency[labels[found]]], axis=1)
-    return BoostedTrees.fit(features, truth[found], log_odds[found], frequency)
+    return BoostedTrees.fit(features, truth, odds, frequency)
 
 
 def label_frequencies(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -5,27 +5,42 @@ from __future__ import annotations
 import threading
 import warnings
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..candidates.fitting import CandidateRows, Unstacked, fit_stacked, fit_unstacked
+from ..candidates.fitting import CandidateRows, Unstacked, fit_stacked, fit_unstacked, with_useful_rows
 from ..devices.cpu import CPU, cpu_of
 from ..devices.cpu.threads import start_layer
 from ..metrics import precision_at_k
 from .inference import Scorer
-from .inference.candidates import CandidateScorer, pair_scores
+from .inference.candidates import pair_scores
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from ..candidates import CandidateModel, HeldOutScores
+    from ..candidates import CandidateModel, HeldOutPairs, HeldOutScores
     from ..devices.base import Device
     from .plan import TrainingPlan
     from .training_data import TrainingData
 
-REFIT_SHARE = 0.04  # of the rows: where more are held out, classifiers miss them
+REFIT_SHARE = 0.04  # of the rows: where more are held out, and not in folds, classifiers miss them
 COMPARED_ROWS, WORSE = 256, 1.1  # held-out rows that show whether candidates rank worse, and by which factor
+
+
+class Fold(NamedTuple):
+    """A fold of held-out rows, and what models that have not learned them say of them.
+
+    rows : intp (n,). pairs : of these rows. best_alone : int32 (up to `COMPARED_ROWS`, k), the labels that the network
+    ranks highest for the first rows. label_rows : whether label rows of labels that other rows have help.
+    """
+
+    rows: NDArray[np.intp]
+    pairs: HeldOutPairs
+    best_alone: NDArray[np.int32]
+    label_rows: bool
 
 
 class CandidateTraining:
@@ -33,10 +48,15 @@ class CandidateTraining:
 
     If the plan says so, all that needs no network begins at once, on a thread of its own, which uses as many threads as
     the network: while those of the one wait for each other, the other's run. The model is the same to the bit.
+
+    held_out : rows that are not learned. label_rows : whether label rows of labels that other rows have are learned;
+    None until held-out rows have told.
     """
 
-    def __init__(self, plan: TrainingPlan, data: TrainingData, held_out: NDArray[np.intp]) -> None:
-        self._plan, self._data, self._held_out = plan, data, held_out
+    def __init__(
+        self, plan: TrainingPlan, data: TrainingData, held_out: NDArray[np.intp], label_rows: bool | None = None
+    ) -> None:
+        self._plan, self._data, self._held_out, self._label_rows = plan, data, held_out, label_rows
         self._stopped = threading.Event()
         self._found: Future[Unstacked] | None = None
         if plan.concurrent_candidates:
@@ -54,7 +74,7 @@ class CandidateTraining:
     def _run(self, found: Future[Unstacked]) -> None:
         try:
             found.set_result(self._fit(_StoppableCPU(self._plan.n_threads, self._stopped)))
-        except BaseException as error:  # noqa: BLE001  `finish` raises it
+        except BaseException as error:  # noqa: BLE001  `_unstacked` raises it
             found.set_exception(error)
 
     def _fit(self, cpu: CPU) -> Unstacked:
@@ -62,18 +82,37 @@ class CandidateTraining:
         weight = np.ones(data.dataset.n_rows, np.float32) if data.weight is None else data.weight
         refit = plan.stacking == "thorough" or len(self._held_out) > REFIT_SHARE * data.n_rows
         rows = CandidateRows(
-            data.dataset, weight, self._held_out, plan.n_candidates, refit, data.groups is not None, data.n_label_rows
-        )
+            data.dataset, weight, self._held_out, plan.n_candidates, refit and not plan.n_folds,
+            data.groups is not None, data.n_label_rows, compared=self._label_rows is None,
+        )  # fmt: skip
+        if data.n_label_rows and self._label_rows is False:
+            rows = rows.without_label_rows_of_seen()
         return fit_unstacked(rows, cpu)
 
-    def finish(self, device: Device, params: NDArray[np.float32]) -> tuple[CandidateModel, HeldOutScores | None]:
-        """Return the candidates beside a network with these parameters, and the scores of the held-out rows."""
-        network, data, held_out = self._plan.network, self._data, self._held_out
-        cpu, alone = cpu_of(device, self._plan.n_threads), Scorer(network, params, device)
-        found, self._found = self._found, None
-        unstacked = self._fit(cpu) if found is None else found.result()
-        model, scores = fit_stacked(unstacked, pair_scores(alone, cpu), cpu)
-        _warn_of_useless(alone, CandidateScorer(network, params, device, model, cpu), data, held_out[:COMPARED_ROWS])
+    def _unstacked(self, cpu: CPU) -> Unstacked:
+        found = self._found
+        return self._fit(cpu) if found is None else found.result()
+
+    def fold(self, device: Device, params: NDArray[np.float32]) -> Fold:
+        """Return the held-out rows, rated beside a network with these parameters, which has not learned them either."""
+        X, cpu = self._data.dataset.X.take(self._held_out), cpu_of(device, self._plan.n_threads)
+        alone = Scorer(self._plan.network, params, device)
+        found, pairs = with_useful_rows(self._unstacked(cpu), pair_scores(alone, cpu), cpu)
+        self._found = Future()
+        self._found.set_result(found)
+        compared = X.span(0, min(X.n_rows, COMPARED_ROWS))
+        best_alone, _ = alone.top_k(compared, min(5, self._plan.network.n_labels))
+        return Fold(self._held_out, pairs, best_alone, found.margins_without is not None or self._label_rows is True)
+
+    def finish(self, device: Device, folds: Sequence[Fold]) -> tuple[CandidateModel, HeldOutScores | None]:
+        """Return the candidates, stacked by folds of held-out rows, and the scores of the latter."""
+        cpu = cpu_of(device, self._plan.n_threads)
+        found = self._unstacked(cpu)
+        if folds and not folds[0].label_rows and len(found.rows.label_rows_of_seen):
+            found = fit_unstacked(found.rows.without_label_rows_of_seen(), cpu)
+        model, scores = fit_stacked(found, [fold.pairs for fold in folds], cpu)
+        if scores is not None:
+            _warn_of_useless(folds, scores, self._data)
         return model, scores
 
 
@@ -90,16 +129,18 @@ class _StoppableCPU(CPU):
         super().call(kernel, *arguments)
 
 
-def _warn_of_useless(alone: Scorer, stacked: Scorer, data: TrainingData, held_out: NDArray[np.intp]) -> None:
-    """Warn where the network alone ranks a tenth more true labels of these rows among the best five."""
-    X, Y = data.dataset.X.take(held_out), data.dataset.Y.take(held_out)
-    k = min(5, Y.n_cols)
-    if not len(held_out):
-        return
-    without, found = (precision_at_k(Y, scorer.top_k(X, k)[0], k)[-1] for scorer in (alone, stacked))
+def _warn_of_useless(folds: Sequence[Fold], scores: HeldOutScores, data: TrainingData) -> None:
+    """Warn where the network alone ranks a tenth more true labels of held-out rows among the best five."""
+    alone = np.concatenate([fold.best_alone for fold in folds])
+    first = np.concatenate([np.arange(len(fold.rows)) < len(fold.best_alone) for fold in folds])
+    Y, k = data.dataset.Y.take(np.concatenate([fold.rows for fold in folds])[first]), alone.shape[1]
+    rated = np.where(scores.labels >= 0, scores.scores, -np.inf)[first]
+    best = np.argsort(-rated, axis=1, kind="stable")[:, :k]
+    stacked = np.take_along_axis(scores.labels[first], best, axis=1)
+    without, found = (precision_at_k(Y, labels, k)[-1] for labels in (alone, stacked))
     if without > WORSE * found:
         warnings.warn(
-            f"candidates: P@{k} of {len(held_out)} held-out rows is {100 * found:.1f} % with candidates and "
+            f"candidates: P@{k} of {len(alone)} held-out rows is {100 * found:.1f} % with candidates and "
             f"{100 * without:.1f} % by the network alone; nearest rows say little here: pass candidates=0",
             stacklevel=4,
         )

@@ -66,14 +66,14 @@ class XMLClassifier(Predictor, BaseEstimator):
         "auto" for 0.1 with BCE by Adam and 1,000 labels or more; 0 for exact gradients.
     candidates : int or "auto"
         Candidate labels per row: those of its nearest training rows. Votes of these neighbors and linear classifiers
-        are stacked with the network (docs/candidates.md). 0 for the network alone; "auto" for 64 where there are 2,000
+        are stacked with the network (docs/candidates.md). 0 for the network alone; "auto" for 64 where there are 500
         rows or more, 64 times as many labels as a row has on average, and sparse features: at most three quarters of
         the squared values of X in features that half of the rows have.
     stacking : {"quick", "thorough"}
         Their scores are combined by a logistic regression and gradient-boosted trees, which learn from held-out rows:
-        "quick" from 2 % of the rows (400 to 2,048, at most a tenth); "thorough" from 10 % (at most 10,000), and then
-        trains the linear classifiers again on all rows: up to 0.4 points of P@1 more, in 1.5 to 2 times the time. It
-        needs 10,000 rows.
+        "quick" from 2 % of the rows (400 to 2,048), or, up to 10,000 rows, from folds of a tenth, of which models that
+        are not kept learn nothing; "thorough" from 10 % (at most 10,000), and then trains the linear classifiers again
+        on all rows: up to 0.4 points of P@1 more, in 1.5 to 2 times the time. It needs 10,000 rows.
     max_epochs : int or "auto"
         Passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; 4 beside candidates.
     weight_decay, clip_norm : float

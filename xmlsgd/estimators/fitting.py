@@ -23,7 +23,7 @@ from ..training.progress_bar import ProgressBar
 from ..training.rollback import LastGoodModel
 from ..training.runs import Run, add_hint, raise_with, run_of
 from .fitted import FittedModel, OptimizerState
-from .held_out import rows_to_hold_out, weight_without, with_calibration_of, with_thresholds
+from .held_out import folds_to_hold_out, weight_without, with_calibration_of, with_thresholds
 from .inference import Measure
 from .parameters import random_state_of
 from .placement import algorithm_of, executor_of, make_device, names_of_excluded, precision_of, select_workers
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..data.csr import CSR
     from ..devices.base import Device
     from ..nn.optimizers import Optimizer
-    from .candidate_training import CandidateTraining
+    from .candidate_training import CandidateTraining, Fold
     from .plan import TrainingPlan
     from .training_data import TrainingData
 
@@ -81,15 +81,17 @@ def train_model(
     earlier : the model whose parameters are the first ones, None to begin anew. keep : called with the model as far as
     it came where an error ends training. Raises `DivergenceError` where the first epoch diverges.
     """
-    network, device, held_out = plan.network, plan.new_device(), rows_to_hold_out(data, plan.held_out, seed)
-    weight = weight_without(data, held_out)
+    network, device = plan.network, plan.new_device()
+    held_out = folds_to_hold_out(data, plan.held_out, max(plan.n_folds, 1), seed)
+    left_out = held_out[0] if held_out and not plan.n_folds else np.empty(0, np.intp)
+    weight = weight_without(data, left_out)
 
     def fitted_by(run: Run) -> FittedModel:
         counts = data.rows.Y.column_counts()
         return _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=data.n_rows)
 
     learned = replace(data, weight=weight)
-    with _candidates_of(plan, data, held_out) as candidates:
+    with _candidates_of(plan, data, left_out) as candidates:
         start = first_parameters(network, plan.optimizer, data.dataset.Y, seed, weight)
         if earlier is not None:
             copy_rows(earlier.network.layout, earlier.float_params, network.layout, start.params)
@@ -103,13 +105,17 @@ def train_model(
             raise DivergenceError(divergence_advice(plan, weight, start.epochs + 1))
         fitted = fitted_by(run)
         try:
-            stacked = None
+            rated, stacked = left_out, None
             if candidates:
                 started = time.perf_counter()
-                found, stacked = candidates.finish(device, run.params)
+                folds = [candidates.fold(device, run.params)] if len(left_out) else []
+                if plan.n_folds:
+                    folds = _rate_folds(plan, data, held_out, seed, max(len(run.records), 1))
+                found, stacked = candidates.finish(device, folds)
+                rated = np.concatenate([left_out[:0], *(fold.rows for fold in folds)])
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
-            fitted = with_thresholds(fitted, data, held_out, device, stacked)
-            if earlier is None and len(held_out):
+            fitted = with_thresholds(fitted, data, rated, device, stacked)
+            if earlier is None and len(left_out):
                 _count_held_out(fitted, data, weight)
         except BaseException as error:  # noqa: BLE001  the network alone is a model, too
             keep(fitted)
@@ -120,6 +126,26 @@ def train_model(
         text = f"{divergence_advice(plan, weight, fitted.n_epochs + 1)}; the last good model is kept"
         warnings.warn(text, ConvergenceWarning, stacklevel=3)
     return fitted
+
+
+def _rate_folds(
+    plan: TrainingPlan, data: TrainingData, held_out: list[NDArray[np.intp]], seed: int, epochs: int
+) -> list[Fold]:
+    """Return what models that learn all other rows say of each fold of held-out rows; these models are not kept.
+
+    epochs : those of the model that is kept. What diverges is not asked.
+    """
+    folds: list[Fold] = []
+    plan = replace(plan, schedule=replace(plan.schedule, epochs=epochs), early_stopping=False, verbose=False)
+    for rows in held_out:
+        weight, device = weight_without(data, rows), plan.new_device()
+        with _candidates_of(plan, data, rows, folds) as candidates:
+            start = first_parameters(plan.network, plan.optimizer, data.dataset.Y, seed, weight)
+            learned = replace(data, weight=weight, held_out=None)
+            run = _train(plan, learned, device, start, seed, None, plan.schedule)
+            if candidates and not run.diverged:
+                folds.append(candidates.fold(device, run.params))
+    return folds
 
 
 def _count_held_out(fitted: FittedModel, data: TrainingData, weight: NDArray[np.float32] | None) -> None:
@@ -172,14 +198,14 @@ def train_more(
 
 
 def _candidates_of(
-    plan: TrainingPlan, data: TrainingData, held_out: NDArray[np.intp]
+    plan: TrainingPlan, data: TrainingData, held_out: NDArray[np.intp], folds: Sequence[Fold] = ()
 ) -> AbstractContextManager[CandidateTraining | None]:
-    """Return what learns the candidates of a run, if it has any."""
+    """Return what learns the candidates of a run, if it has any; `folds` have told whether label rows help."""
     if not plan.n_candidates:
         return nullcontext()
     from .candidate_training import CandidateTraining  # here, so that an estimator can be made without loading Numba
 
-    return CandidateTraining(plan, data, held_out)
+    return CandidateTraining(plan, data, held_out, folds[0].label_rows if folds else None)
 
 
 def divergence_advice(plan: TrainingPlan, weight: NDArray[np.float32] | None, epoch: int) -> str:
@@ -280,12 +306,12 @@ def _train(
     device: Device,
     start: Start,
     seed: int,
-    keep: Callable[[Run], None],
+    keep: Callable[[Run], None] | None,
     schedule: Schedule,
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | None = None,
 ) -> Run:
-    """Train from `start`, whose arrays change in place, and return the run; `keep` what an error leaves of it."""
+    """Train from `start`, whose arrays change in place, and return the run; `keep` gets what an error leaves of it."""
     job = Job(data.dataset, plan.network, plan.optimizer, seed, data.weight, start, plan.sampler)
     workers = select_workers(plan.algorithm, job, list(plan.workers), plan.precision, plan.batch_size)
     if workers[0].name != plan.workers[0].name:
@@ -301,7 +327,7 @@ def _train(
     except BaseException as error:
         if excluded := names_of_excluded(list(plan.workers), workers):
             add_hint(error, f"{excluded} was excluded; go on with it alone in devices")
-        if run := run_of(error):
+        if keep and (run := run_of(error)):
             keep(run)
             add_hint(error, "save it, or go on from it by partial_fit or by fit with warm_start=True")
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,9 +13,10 @@ from ..data.held_out import (
     HELD_OUT_NETWORK,
     HELD_OUT_NONE,
     HELD_OUT_QUICK,
+    HELD_OUT_SMALL,
     HELD_OUT_THOROUGH,
     HeldOutSize,
-    held_out_rows,
+    held_out_folds,
 )
 from .calibration import BetaCalibration
 from .fitted import FittedModel, are_probabilities
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from .targets import Form
     from .training_data import TrainingData
 
+SMALL_ROWS = 10_000  # of so few rows stacking needs more than a tenth, and the other models need all
+FOLDED_ROWS, MOST_FOLDS = 600, 10  # held out in turn: more gain little and take longer (docs/decisions/candidates.md)
 SCORED = 64  # labels of a held-out row whose scores are calibrated, of a network alone: a threshold passes fewer
 
 
@@ -39,12 +43,18 @@ def held_out_size(loss: str, form: Form, n_candidates: int, stacking: str) -> He
     return HELD_OUT_NETWORK if are_probabilities(loss, form) else HELD_OUT_NONE
 
 
-def rows_to_hold_out(data: TrainingData, size: HeldOutSize, seed: int) -> NDArray[np.intp]:
-    """Return the held-out rows, ascending, possibly none, of those of a weight above 0."""
+def small_folds(n_rows: int) -> tuple[HeldOutSize, int]:
+    """Return the size of each fold of small data, and their number: as many as hold 600 rows out."""
+    n = HELD_OUT_SMALL.of(n_rows)
+    return HELD_OUT_SMALL, min(math.ceil(FOLDED_ROWS / n), MOST_FOLDS) if n else 0
+
+
+def folds_to_hold_out(data: TrainingData, size: HeldOutSize, n_folds: int, seed: int) -> list[NDArray[np.intp]]:
+    """Return folds of held-out rows, each ascending, possibly none, of the rows of a weight above 0."""
     rows = np.arange(data.n_rows) if data.weight is None else np.flatnonzero(data.weight[: data.n_rows])
     groups = None if data.groups is None else data.groups[rows]
-    found = rows[held_out_rows(len(rows), seed, size, groups)]
-    if not len(found) and (n := size.of(len(rows))):
+    found = [rows[fold] for fold in held_out_folds(len(rows), seed, size, groups, n_folds)]
+    if not found and (n := size.of(len(rows))):
         smallest = np.unique(groups, return_counts=True)[1].min()
         text = f"groups: none could be held out: needs {size.least} to {n} rows in whole groups, the smallest has "
         warnings.warn(f"{text}{smallest}; stacking and thresholds keep their defaults", stacklevel=5)
@@ -63,7 +73,7 @@ def weight_without(data: TrainingData, held_out: NDArray[np.intp]) -> NDArray[np
 def with_thresholds(
     fitted: FittedModel, data: TrainingData, held_out: NDArray[np.intp], device: Device, stacked: HeldOutScores | None
 ) -> FittedModel:
-    """Return the model with calibrated probabilities and thresholds, learned from its scores of the held-out rows.
+    """Return the model with calibrated probabilities and thresholds, learned from scores of the held-out rows.
 
     stacked : scores of their candidates, None without them or where nothing was stacked. Stacking is calibrated by
     itself: it maximizes the likelihood of these rows.

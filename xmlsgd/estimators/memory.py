@@ -230,7 +230,7 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     listed = plan.n_candidates + N_MORE
     pairs = Y.nnz + X.n_rows * listed
     room = min(CHUNK, pairs * X.nnz // X.n_rows, every)
-    scored = PAIR_BYTES * plan.held_out.of(X.n_rows) * (n_voted(plan.n_candidates) + N_MORE)
+    scored = PAIR_BYTES * plan.held_out.of(X.n_rows) * max(plan.n_folds, 1) * (n_voted(plan.n_candidates) + N_MORE)
     rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed
     of_features = 8 * min(own, every, N_LABELS * X.n_cols)
     return rows + of_features + 8 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_threads * X.n_cols + scored

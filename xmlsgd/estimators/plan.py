@@ -29,8 +29,9 @@ class TrainingPlan:
     """How a run goes; `str` of it is a table of decisions, their values and reasons.
 
     n_candidates : labels per row, 0 for the network alone. concurrent_candidates : whether they are learned while the
-    network is trained. held_out : how many rows are held out. algorithm : as given, "auto" until the speeds of several
-    workers are measured. precision : as given where not all workers are CPUs.
+    network is trained. held_out : how many rows are held out, in each fold. n_folds : of rows that models which are not
+    kept leave out, while the model learns all rows; 0: the model leaves them out. algorithm : as given, "auto" until
+    the speeds of several workers are measured. precision : as given where not all workers are CPUs.
     """
 
     network: Network
@@ -43,6 +44,7 @@ class TrainingPlan:
     concurrent_candidates: bool
     stacking: str
     held_out: HeldOutSize
+    n_folds: int
     algorithm: str | Algorithm
     workers: tuple[Worker, ...]
     n_threads: int

@@ -18,7 +18,7 @@ from ..nn.samplers import ALL_LABELS, Sampler, find_sampler
 from ..nn.schedules import Schedule
 from . import defaults
 from .fitted import FittedModel
-from .held_out import held_out_size
+from .held_out import SMALL_ROWS, held_out_size, small_folds
 from .parameters import Parameters, optimizer_of
 from .placement import Worker, flops, parse_devices, precision_of_cpu, thread_count, workers_of
 from .plan import Decision, TrainingPlan
@@ -63,7 +63,7 @@ def make_plan(
     optimizer = optimizer_of(given)
     network, n_candidates = _plan_model(planner)
     batch_size, learning_rate, epochs = _plan_steps(planner, optimizer, n_candidates)
-    stacking, held_out = _plan_held_out(planner, network.loss, n_candidates)
+    stacking, held_out, n_folds = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
     workers, n_threads = _plan_workers(planner, network, batch_size)
     concurrent = _plan_concurrency(planner, n_candidates, len(workers), n_threads)
@@ -83,6 +83,7 @@ def make_plan(
         concurrent_candidates=concurrent,
         stacking=stacking,
         held_out=held_out,
+        n_folds=n_folds,
         algorithm=given.algorithm,
         workers=workers,
         n_threads=n_threads,
@@ -127,8 +128,8 @@ def _plan_steps(planner: _Planner, optimizer: Optimizer, n_candidates: int) -> t
     return batch_size, rate, planner.decide("max_epochs", epochs, _why(given.max_epochs, f"{steps} steps an epoch"))
 
 
-def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[str, HeldOutSize]:
-    """Decide how candidates are stacked, and how many rows are held out for that, calibration and thresholds."""
+def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[str, HeldOutSize, int]:
+    """Decide the stacking, and how many rows are held out for it and for thresholds, in how many folds."""
     given, data = planner.given, planner.data
     n_weighted = data.n_rows if data.weight is None else np.count_nonzero(data.weight[: data.n_rows])
     stacking = given.stacking if n_candidates else "quick"
@@ -136,15 +137,29 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[str
         _check_thorough(n_candidates, n_weighted)
     if n_candidates:
         planner.decide("stacking", stacking, GIVEN)
-    held_out = held_out_size(loss, data.form, n_candidates, stacking)
+    held_out, n_folds = held_out_size(loss, data.form, n_candidates, stacking), 0
+    if n_candidates:
+        held_out, n_folds = _folds(planner, held_out, n_weighted)
     learners = "stacking, thresholds" if n_candidates else "calibration, thresholds"
-    n_held_out = 0 if planner.adds_rows else held_out.of(n_weighted)
+    n_held_out = 0 if planner.adds_rows else held_out.of(n_weighted) * max(n_folds, 1)
     planner.decide("held_out_rows", n_held_out, f"of {n_weighted}, for {learners}")
     planner.decide("groups", *_groups(data))
     if data.n_label_rows:
         used = ", where held-out rows agree, candidates" if n_candidates else ""
         planner.decide("label_rows", data.n_label_rows, f"labels whose text has known words; for the network{used}")
-    return stacking, held_out
+    return stacking, held_out, n_folds
+
+
+def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSize, int]:
+    """Decide how many folds of rows are held out in turn, 0 for one that the model does not learn; and their size."""
+    n_folds, why = 0, "the model does not learn the held-out rows"
+    one_worker = len(parse_devices(planner.given.devices)) == 1  # several take long to start
+    if n_rows <= SMALL_ROWS and one_worker:
+        size, n_folds = small_folds(n_rows)
+        why = f"of {n_rows} rows the model learns all"
+    elif planner.earlier is not None:
+        n_folds, why = 1, "the model has learned all rows before, one that begins anew leaves the held-out ones out"
+    return size, planner.decide("folds", n_folds, why)
 
 
 def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:

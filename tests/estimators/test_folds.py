@@ -1,0 +1,138 @@
+"""Folds of held-out rows: they are rated by models that have not learned them, and the model learns all rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shared.candidates import SETTINGS
+from xmlsgd import XMLClassifier, make_xmc
+from xmlsgd.candidates import fitting as candidate_fitting
+from xmlsgd.data.csr import Dataset
+from xmlsgd.estimators import candidate_training, fitting
+from xmlsgd.training.callbacks import Callback
+
+
+@pytest.fixture(scope="module")
+def rows() -> Dataset:
+    return make_xmc(1000, 300, 600, nnz_per_row=8, labels_per_row=2, random_state=0)
+
+
+def new_model(**given) -> XMLClassifier:
+    return XMLClassifier(**{**SETTINGS, "candidates": 16, "max_epochs": 1, **given})
+
+
+def test_each_fold_is_rated_by_a_network_and_classifiers_that_have_not_learned_it(rows, monkeypatch):
+    networks, candidates = [], []
+    train, fit = fitting._train, candidate_fitting.fit_unstacked
+
+    def noted_train(plan, data, *others, **named):
+        networks.append(data.weight)
+        return train(plan, data, *others, **named)
+
+    def noted_fit(found, cpu):
+        candidates.append(found.learned)
+        return fit(found, cpu)
+
+    monkeypatch.setattr(fitting, "_train", noted_train)
+    monkeypatch.setattr(candidate_training, "fit_unstacked", noted_fit)
+    model = new_model().fit(rows.X, rows.Y)
+    assert networks.pop(0) is None  # the model itself learns all rows
+    assert candidates.pop().all()
+    left_out = [np.flatnonzero(weight == 0) for weight in networks]
+    assert [len(fold) for fold in left_out] == [100] * 6
+    assert len(np.unique(np.concatenate(left_out))) == 600
+    for network, learned in zip(networks, candidates, strict=True):
+        np.testing.assert_array_equal(network, learned)
+    assert len(model.history_) == 1
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "given", "held_out", "folds"),
+    [
+        (500, {}, 500, 10),
+        (1000, {}, 600, 6),
+        (3000, {}, 600, 2),
+        (10_000, {}, 1000, 1),
+        (10_001, {}, 400, 0),
+        (10_001, {"stacking": "thorough"}, 1000, 0),
+        (1000, {"devices": "cpu*2"}, 100, 0),
+    ],
+)
+def test_small_data_are_held_out_in_turn(n_rows, given, held_out, folds):
+    X, Y = np.eye(n_rows, 100, dtype=np.float32), np.eye(n_rows, 100, dtype=np.int64)
+    plan = new_model(**given).plan(X, Y)
+    found = {decision.name: decision.value for decision in plan.decisions}
+    assert (found["held_out_rows"], found["folds"]) == (held_out, folds) == (found["held_out_rows"], plan.n_folds)
+
+
+def test_a_model_that_goes_on_rates_held_out_rows_by_one_that_begins_anew(monkeypatch):
+    """Its own network has learned them before."""
+    rows = make_xmc(10_500, 300, 200, nnz_per_row=4, labels_per_row=2, random_state=0)
+    model = new_model(warm_start=True).fit(rows.X, rows.Y)
+    weights, starts, train = [], [], fitting._train
+
+    def noted(plan, data, device, start, *others, **named):
+        weights.append(data.weight)
+        starts.append(start.epochs)
+        return train(plan, data, device, start, *others, **named)
+
+    monkeypatch.setattr(fitting, "_train", noted)
+    model.fit(rows.X, rows.Y)
+    assert (weights[0], starts) == (None, [1, 0])
+    assert np.count_nonzero(weights[1] == 0) == 400
+
+
+def test_an_error_in_a_fold_keeps_the_network(rows, monkeypatch):
+    model = new_model()
+    fit = candidate_fitting.fit_unstacked
+
+    def failing(found, cpu):
+        if len(found.held_out):
+            raise MemoryError("of a fold")
+        return fit(found, cpu)
+
+    monkeypatch.setattr(candidate_training, "fit_unstacked", failing)
+    with pytest.raises(MemoryError, match="of a fold"):
+        model.fit(rows.X, rows.Y)
+    assert model.fitted_.candidates is None
+    assert len(model.history_) == 1
+
+
+def test_folds_train_for_as_many_epochs_as_the_model_and_measure_nothing(rows, monkeypatch):
+    runs, train = [], fitting._train
+
+    def noted(plan, data, *others, **named):
+        run = train(plan, data, *others, **named)
+        runs.append((len(run.records), data.held_out is None))
+        return run
+
+    class Stop(Callback):
+        def epoch(self, record, center) -> bool:
+            return record["epoch"] == 1
+
+    monkeypatch.setattr(fitting, "_train", noted)
+    new_model(max_epochs=5).fit(rows.X, rows.Y, eval_set=(rows.X, rows.Y), callbacks=[Stop()])
+    assert runs == [(2, False), *[(2, True)] * 6]
+
+
+def test_a_fold_that_diverges_is_left_out(rows, monkeypatch):
+    train, n = fitting._train, 0
+
+    def diverging(*given, **named):
+        nonlocal n
+        run, n = train(*given, **named), n + 1
+        return replace(run, diverged=n == 2)
+
+    monkeypatch.setattr(fitting, "_train", diverging)
+    rated = []
+
+    def noted(fitted, data, rows, *_):
+        rated.append(rows)
+        return fitted
+
+    monkeypatch.setattr(fitting, "with_thresholds", noted)
+    assert new_model().fit(rows.X, rows.Y).candidates_ is not None
+    assert len(rated[0]) == 500
