@@ -56,10 +56,10 @@ class XMLClassifier(Predictor, BaseEstimator):
         How it falls over the run.
     batch_size : int or "auto"
         Rows a step; "auto" for 256, less on less than 16,384 rows.
-    negatives : int, "all" or "auto"; sampler : {"auto", "all", "uniform"}
+    negatives : int, "all" or "auto"; sampler : {"auto", "all", "uniform", "lsh"}
         Labels besides its own true ones that a batch trains. With 16,000 labels, 1,024 make an epoch several times as
         fast at nearly the same precision; "auto" for 256 beside candidates, 1,024 where `sampler` draws, else all.
-        "auto" draws them by "uniform".
+        "auto" draws them by "uniform"; "lsh" is SLIDE's, labels whose weights hash like the activations of a row.
     gradient_rounding : float or "auto"
         Threshold in [0, 1), times a row's weight: smaller gradients of labels a row lacks become it or 0 at random,
         which keeps their mean (stochastic gradient sparsification). Twice as fast at the same precision, not for GPUs;
