@@ -197,3 +197,27 @@ def test_label_texts_that_do_not_fit_are_refused(label_texts, feature_names, mes
     X = sp.csr_array(np.ones((N_ROWS, len(WORDS)), np.float32))
     with pytest.raises(DataError, match=message):
         classifier().fit(X, Y, label_texts=label_texts, feature_names=feature_names)
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_an_explanation_tells_the_text_of_a_label_from_rows(taught, tmp_path, compact):
+    taught.save(tmp_path / "model", compact=compact)
+    for model in (taught, XMLClassifier.load(tmp_path / "model")):
+        ((found,),) = model.explain([NAMES[-1]], labels=[N_LABELS - 1])
+        assert [each.row for each in found.neighbors] == [None]  # it has no other row
+        assert "text of the label" in str(found)
+        assert found.to_dict()["neighbors"][0]["row"] is None
+        ((found,),) = model.explain([NAMES[0]], labels=[0])
+        rows = [each.row for each in found.neighbors]
+        assert None in rows
+        assert all(row is None or 0 <= row < N_ROWS for row in rows)
+
+
+def test_rows_that_are_added_behind_label_rows_are_numbered_after_the_rows(taught, tmp_path):
+    taught.save(tmp_path / "model")
+    model = XMLClassifier.load(tmp_path / "model")
+    model.partial_fit(["word0 other1", "word0 other2"], [[0], [0]], label_texts=NAMES)
+    ((found,),) = model.explain(["word0 other2"], labels=[0])
+    assert found.neighbors[0].row == N_ROWS + 1
+    assert len(model.candidates_.label_rows) >= LABEL_ROWS
+    assert model.candidates_.label_rows.max() < model.candidates_.knn.Y.n_rows

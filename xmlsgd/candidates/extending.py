@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +10,8 @@ from ..data.csr import CSR
 from ..devices.cpu import CPU
 from .knn import row_votes
 from .linear import LinearClassifiers
+from .model import CandidateModel
 from .weighting import idf, unit_rows
-
-if TYPE_CHECKING:
-    from .model import CandidateModel
 
 
 def with_more_rows(
@@ -45,4 +42,5 @@ def with_more_rows(
         )
     trees = model.stacking.trees and replace(model.stacking.trees, frequency=frequencies[1])
     stacking = model.stacking._replace(trees=trees)
-    return replace(model, scale=scale, knn=knn, cooccurrence=cooccurrence, linear=linear, stacking=stacking)
+    label_rows = np.append(model.label_rows, np.arange(knn.Y.n_rows - n_label_rows, knn.Y.n_rows, dtype=np.int64))
+    return CandidateModel(scale, knn, cooccurrence, linear, stacking, model.size, label_rows)

@@ -124,7 +124,8 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
             del linear  # frees its memory before the new classifiers need as much
             linear = LinearClassifiers.fit(scaled, Y, weight, candidates, device)
     nothing = Stacking(LogisticStacking(), Calibration(), None)
-    model = CandidateModel(scale, replace(knn, weight=votes), cooccurrence, linear, nothing, rows.size)
+    label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
+    model = CandidateModel(scale, replace(knn, weight=votes), cooccurrence, linear, nothing, rows.size, label_rows)
     return Unstacked(rows, model, labels, with_more(asked.shares), margins, shares, margins_without)
 
 

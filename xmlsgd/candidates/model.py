@@ -34,7 +34,7 @@ class CandidateModel:
     """k-NN index, co-occurrence, linear classifiers and stacking.
 
     scale : float32 (F,), the weight of each feature for the neighbors. size : candidates of a training row from its
-    neighbors, M; co-occurrence adds `N_MORE`.
+    neighbors, M; co-occurrence adds `N_MORE`. label_rows : int64, ascending, the rows of the index that are label rows.
     """
 
     scale: np.ndarray
@@ -43,6 +43,7 @@ class CandidateModel:
     linear: LinearClassifiers | CompactLinearClassifiers
     stacking: Stacking
     size: int
+    label_rows: np.ndarray
 
     def score(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, np.ndarray]:
         """Return the candidate labels of each row and their scores, int32 and float32 (n, m), unordered, padded by -1.

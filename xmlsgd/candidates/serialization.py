@@ -26,7 +26,7 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
     assert isinstance(model.linear, LinearClassifiers)  # a compact model is saved from the arrays that it was read from
     knn, cooccurrence, trees = model.knn, model.cooccurrence, model.stacking.trees
     arrays = {
-        "scale": model.scale, "weight": knn.weight, "bias": model.linear.bias,
+        "scale": model.scale, "weight": knn.weight, "bias": model.linear.bias, "label_rows": model.label_rows,
         "postings_data": knn.postings.data, "linear_data": model.linear.weights.data,
         "cooccurrence_data": cooccurrence.shares.data, "cooccurrence_totals": cooccurrence.totals,
     }  # fmt: skip
@@ -82,8 +82,10 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
             raise ModelFileError(f"{saved.path}: {PREFIX}{name} must be at least 0, got {least.min()}")
     knn, cooccurrence = KNNIndex(postings, labels, weight), Cooccurrence(shares, totals)
     stacking = Stacking(regression, calibration, found.trees(n_trees, n_labels))
-    scale = found.finite("scale", n_features)
-    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size)
+    scale, label_rows = found.finite("scale", n_features), found.array("label_rows", np.int64, None)
+    if (np.diff(label_rows, prepend=-1, append=n_rows) < 1).any():
+        raise ModelFileError(f"{saved.path}: {PREFIX}label_rows must ascend, below {n_rows}")
+    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, label_rows)
 
 
 class _CandidateArrays(FolderArrays):

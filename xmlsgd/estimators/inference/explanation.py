@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...candidates import CandidateModel
-from ...candidates.knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex
+from ...candidates.knn import MAX_POSTINGS, N_NEIGHBORS
 from ...candidates.model import NON_CANDIDATE_MARGIN
 from ...candidates.stacking import meta_features
 from ...candidates.weighting import unit_rows
@@ -49,9 +49,12 @@ class FeaturePart(NamedTuple):
 
 
 class Neighbor(NamedTuple):
-    """A training row that votes for the label, its cosine similarity, and its share of all votes."""
+    """A training row that votes for the label, its cosine similarity, and its share of all votes.
 
-    row: int
+    row : its number among all rows that were learned; None for the text of the label (`label_texts`).
+    """
+
+    row: int | None
     similarity: float
     share: float
 
@@ -76,7 +79,8 @@ class Explanation:
     bias : float
         The part of the margin, or of the logit, that depends on no feature.
     neighbors : tuple of Neighbor
-        Training rows that voted for the label, nearest first; their shares sum to the label's share of the votes.
+        Training rows that voted for the label, nearest first; their shares sum to the label's share of the votes. The
+        text of the label votes, too, if it was learned.
     cooccurrence : tuple of FeaturePart
         Features that propose the label; they sum to its co-occurrence. Largest first.
     is_candidate : bool
@@ -139,7 +143,10 @@ class Explanation:
 
     def __str__(self) -> str:
         words = [f"{part.feature} {part.contribution:+.3g}" for part in self.features]
-        rows = [f"row {each.row} {each.share:.3g}" for each in self.neighbors]
+        rows = [
+            f"{'text of the label' if each.row is None else f'row {each.row}'} {each.share:.3g}"
+            for each in self.neighbors
+        ]
         parts = [f"{part.feature} {part.contribution:.3g}" for part in self.cooccurrence]
         details = {NEIGHBORS: rows, LINEAR: words, COOCCURRENCE: parts}
         if len(self.terms) == 1:
@@ -215,8 +222,7 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
     with device.start():
         scaled, unit = unit_rows(X, model.scale, device), unit_rows(X, None, device)
         margins = _margin_parts(model, unit, labels, device)
-        neighbors = _neighbors(model.knn, scaled, device)
-    voters = [set(model.knn.Y.row(each.row)[0].tolist()) for each in neighbors]
+        neighbors = _neighbors(model, scaled, device)
     proposers = _proposers(model, scaled, labels)
     explanations = []
     for j, label in enumerate(labels.tolist()):
@@ -225,7 +231,7 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
             explanations.append(replace(whole, bias=float(NON_CANDIDATE_MARGIN), is_candidate=False))
             continue
         # A label that co-occurrence alone proposed counts as one without votes.
-        voted = [each for each, names in zip(neighbors, voters, strict=True) if label in names and inputs[j, 1] > 0]
+        voted = [each for each, names in neighbors if label in names and inputs[j, 1] > 0]
         explanations.append(
             replace(
                 whole, features=_parts(unit.indices, margins[:, j]), bias=float(model.linear.bias[label]),
@@ -275,9 +281,9 @@ def _margin_parts(model: CandidateModel, unit: CSR, labels: np.ndarray, device: 
     return margins - model.linear.bias[labels]
 
 
-def _neighbors(knn: KNNIndex, scaled: CSR, device: Any) -> list[Neighbor]:
-    """Return the training rows that vote, nearest first; the device is started."""
-    n_rows = knn.Y.n_rows
+def _neighbors(model: CandidateModel, scaled: CSR, device: Any) -> list[tuple[Neighbor, list[int]]]:
+    """Return the training rows that vote, nearest first, and their labels; the device is started."""
+    knn, n_rows = model.knn, model.knn.Y.n_rows
     numbers = np.arange(n_rows).astype(knn.Y.indices.dtype)  # of a type that the kernel is compiled for
     itself = CSR(np.arange(n_rows + 1), numbers, np.broadcast_to(np.float32(1), n_rows), n_rows)
     (rows,), (shares,) = replace(knn, Y=itself).votes(scaled, N_NEIGHBORS, device)
@@ -294,8 +300,11 @@ def _neighbors(knn: KNNIndex, scaled: CSR, device: Any) -> list[Neighbor]:
     listed = knn.postings.indices[entries]
     hit = np.isin(listed, rows)
     np.add.at(cosines, np.searchsorted(rows, listed[hit]), products[hit])
-    found = zip(rows.tolist(), cosines.tolist(), shares.tolist(), strict=True)
-    return sorted((Neighbor(*each) for each in found), key=lambda each: -each.similarity)
+    numbered = rows - np.searchsorted(model.label_rows, rows)
+    named = np.where(np.isin(rows, model.label_rows), None, numbered)
+    labels = [knn.Y.row(row)[0].tolist() for row in rows.tolist()]
+    found = map(Neighbor, named.tolist(), cosines.tolist(), shares.tolist())
+    return sorted(zip(found, labels, strict=True), key=lambda each: -each[0].similarity)
 
 
 def _proposers(model: CandidateModel, scaled: CSR, labels: np.ndarray) -> list[tuple[FeaturePart, ...]]:
