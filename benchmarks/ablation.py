@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.cooccurrence import Cooccurrence
 from xmlsgd.candidates.fitting import training_candidates
-from xmlsgd.candidates.held_out_pairs import label_frequencies
+from xmlsgd.candidates.held_out_pairs import frequency_of_learned
 from xmlsgd.candidates.knn import KNNIndex
 from xmlsgd.candidates.linear import LinearClassifiers
 from xmlsgd.candidates.model import n_voted, with_more
@@ -146,7 +146,8 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
             }
             yield " + ".join(chosen), clock.total(needed), tested.best(chosen, stacking)
     with clock.part("stacking"):
-        before, after = label_frequencies(rows.Y, weight, np.ones_like(weight))
+        before = frequency_of_learned(rows.Y, weight, np.ones_like(weight))
+        after = rows.Y.column_counts().astype(np.float32)
         stacking, calibration = LogisticStacking.fit_calibrated(
             learned.values[known], truth, before[learned.labels[known]]
         )  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
 from .cooccurrence import Cooccurrence
-from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, label_frequencies, label_rows_help
+from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, frequency_of_learned, label_rows_help
 from .knn import KNNIndex, row_votes
 from .linear import LinearClassifiers
 from .model import CandidateModel, Logits, n_voted, with_more
@@ -91,7 +91,7 @@ class Unstacked:
     def pairs(self, logits: Logits) -> HeldOutPairs:
         """Return the held-out rows with their candidates, by the logits of a network that has not learned them."""
         rows, dataset = self.rows, self.rows.dataset
-        frequency, _ = label_frequencies(dataset.Y, rows.learned, rows.weight)
+        frequency = frequency_of_learned(dataset.Y, rows.learned, rows.weight)
         scores = logits(dataset.X.take(rows.held_out), self.labels), self.votes, self.margins, self.cooccurrence
         return HeldOutPairs(self.labels, scores, dataset.Y.take(rows.held_out).has(self.labels), frequency)
 
@@ -138,9 +138,7 @@ def with_useful_rows(found: Unstacked, logits: Logits, device: CPU) -> tuple[Uns
     pairs = found.pairs(logits)
     if found.margins_without is None or label_rows_help(pairs, found.margins_without):
         return found, pairs
-    rows = found.rows.without_label_rows_of_seen()
-    del found, pairs  # frees their memory
-    found = fit_unstacked(rows, device)
+    found = fit_unstacked(found.rows.without_label_rows_of_seen(), device)
     return found, found.pairs(logits)
 
 
@@ -151,10 +149,10 @@ def fit_stacked(
 
     Also return the scores of these pairs, None where there are none.
     """
-    rows, model = found.rows, found.model
+    model = found.model
     if not folds:
         return model, None
-    full_frequency = label_frequencies(rows.dataset.Y, rows.learned, rows.weight)[1]
+    full_frequency = model.knn.frequency(model.knn.Y.n_cols)
     with device.start():
         stacking, scores = fit_stacking(folds, full_frequency, device)
     assert isinstance(model.linear, LinearClassifiers)  # not compact: it has just been fitted

@@ -23,7 +23,7 @@ class HeldOutPairs:
     """A fold of held-out rows and their candidate labels: what stacking is learned from.
 
     labels : int32 (n, m), -1 for none. scores : the inputs of the stacking, (n, m). truth : bool (n, m), whether a
-    candidate is true. frequency : float32 (L,), rows with each label without the held-out ones (`label_frequencies`).
+    candidate is true. frequency : float32 (L,), of each label without the held-out rows (`frequency_of_learned`).
     """
 
     labels: np.ndarray
@@ -137,15 +137,12 @@ def _grow(folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], frequen
     return BoostedTrees.fit(features, truth, odds, frequency)
 
 
-def label_frequencies(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of rows with each label, float32 (L,): for training the stacking, and for prediction.
+def frequency_of_learned(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the number of learned rows with each label, float32 (L,), scaled up to all rows.
 
     learned, weight : sample weights without and with the held-out rows. Stacking is trained with frequencies that leave
-    out the held-out rows, scaled up, because counting a row's own label would leak the answer.
+    out the held-out rows, because counting a row's own label would leak the answer.
     """
-    train_frequency, full_frequency = (
-        np.bincount(Y.row_entries(np.flatnonzero(each)), minlength=Y.n_cols).astype(np.float32)
-        for each in (learned, weight)
-    )
-    train_frequency *= np.float32(np.count_nonzero(weight) / np.count_nonzero(learned))
-    return train_frequency, full_frequency
+    frequency = np.bincount(Y.row_entries(np.flatnonzero(learned)), minlength=Y.n_cols).astype(np.float32)
+    frequency *= np.float32(np.count_nonzero(weight) / np.count_nonzero(learned))
+    return frequency
