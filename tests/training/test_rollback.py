@@ -26,6 +26,7 @@ def test_a_model_that_is_referred_to_is_given_back_until_another_is_kept():
     snapshot.refer(origin)
     snapshot.restore(flat)
     assert np.array_equal(flat, origin)
+    assert np.array_equal(snapshot.copy(), origin)
     snapshot.keep(2 * origin)
     snapshot.restore(flat)
     snapshot.close()

@@ -50,7 +50,9 @@ class LastGoodModel:
         assert n_bytes == flat.nbytes
 
     def copy(self) -> np.ndarray:
-        """Return the saved copy, float32."""
+        """Return a copy of what was kept, float32."""
+        if self._unwritten is not None:
+            return self._unwritten.copy()
         self._file.seek(0)
         return np.frombuffer(self._file.read(), np.float32)
 
