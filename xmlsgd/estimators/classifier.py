@@ -122,7 +122,8 @@ class XMLClassifier(Predictor, BaseEstimator):
     label_counts_, n_samples_seen_ : ndarray of int64 (L,), int
         Rows of the last `fit`, and of each `partial_fit` behind it, that had each label, and how many there were.
     candidates_, candidates_seconds_ : CandidateModel or None, float
-        The k-NN index, linear classifiers and stacking, and what learning them took.
+        The k-NN index, linear classifiers and stacking, and what learning them took after the network, with the models
+        of folds, which are not kept.
     device_, precision_ : str
         The device that predicts, the first of those that trained, and the precision of its products, "float32" or
         "bfloat16", both saved with the model. (A processor without bfloat16 predicts in float32.)
@@ -338,9 +339,10 @@ class XMLClassifier(Predictor, BaseEstimator):
         Returns
         -------
         dict
-            Bytes by part, and their sum as "total": parameters, optimizer_state, average, earlier_model (a fitted one),
-            data (without memory maps), replicas and workers (processes, and what they merge), names (of the labels),
-            buffers, candidates. What a GPU takes stands by its name, "cuda:0", and is not in the sum.
+            Bytes by part, and their sum as "total": parameters, optimizer_state, earlier_model (a fitted one), folds
+            (a second network, which leaves held-out rows out), data (without memory maps), replicas and workers
+            (processes, and what they merge), names (of the labels), buffers, candidates. What a GPU takes stands by its
+            name, "cuda:0", and is not in the sum.
         """
         plan, data = self._plan(X, y, eval_set)
         return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **memory.on_gpus(plan, data)}

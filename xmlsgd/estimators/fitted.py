@@ -58,7 +58,7 @@ class FittedModel:
     device, precision : on which the model predicts, and the precision of its products, "float32" or "bfloat16".
     seed : of the training run. history : its epoch records; n_epochs : of this run and those before it.
     candidates : the k-NN index, linear classifiers and stacking; None for the network alone.
-    candidates_seconds : what learning them took after the network.
+    candidates_seconds : what learning them took after the network, with models of folds.
     calibration : turns scores into log odds; as they are with candidates, whose stacking is calibrated.
     thresholds : of probabilities, for `predict`; None where no rows were held out.
     label_counts : int64 (L,), training rows of each label, of n_samples_seen in all; None where a file lacks them.

@@ -176,11 +176,9 @@ def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
 def _plan_workers(planner: _Planner, network: Network, batch_size: int) -> tuple[tuple[Worker, ...], int]:
     """Decide who trains, on how many threads."""
     given = planner.given
-    work = math.inf
-    if len(parse_devices(given.devices)) == 1:
-        work = 3 * flops(
-            network, planner.data.dataset.X, batch_size
-        )  # backward takes two products for each forward one
+    several = len(parse_devices(given.devices)) > 1
+    # Backward takes two products for each forward one.
+    work = math.inf if several else 3 * flops(network, planner.data.dataset.X, batch_size)
     n_threads = thread_count(given.n_jobs, work)
     why = GIVEN if given.n_jobs is not None else "as many threads as a step can feed"
     planner.decide("n_jobs", n_threads, why)
