@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from shared.candidates import DEVICE, ones, with_trees
 from xmlsgd import XMLClassifier, make_xmc
+from xmlsgd.candidates import held_out_pairs
 from xmlsgd.candidates.boosted_trees import N_META_FEATURES, BoostedTrees, complete_trees
 from xmlsgd.candidates.fitting import CandidateRows, fit_stacked, fit_unstacked
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, fit_trees
@@ -271,3 +272,43 @@ def test_stacking_without_a_false_candidate_has_no_trees_and_passes_all():
     model = XMLClassifier((4,), **settings).fit(X, Y)
     assert model.candidates_.stacking.trees is None
     assert model.predict(X, threshold="micro").all()
+
+
+@pytest.mark.parametrize("n_folds", [1, 3])
+def test_trees_are_judged_by_rows_of_other_groups(monkeypatch, n_folds):
+    """Rows of a group are alike: trees that have learned one know the others."""
+    rng = np.random.default_rng(0)
+    groups = np.sort(rng.integers(7, size=60 * n_folds)).reshape(n_folds, 60) + 7 * np.arange(n_folds)[:, None]
+    for fold in groups:
+        rng.shuffle(fold)
+    shape = (60, 4)
+    folds = [
+        HeldOutPairs(
+            np.tile(np.arange(4, dtype=np.int32), (60, 1)),
+            tuple(rng.random(shape, np.float32) for _ in range(4)),
+            rng.random(shape) < 0.3, np.ones(4, np.float32), of_rows,
+        )
+        for of_rows in groups
+    ]  # fmt: skip
+    learned = []
+
+    def noted(folds, log_odds, frequency):
+        learned.append(np.concatenate([fold.groups for fold in folds]))
+        return grow(folds, log_odds, frequency)
+
+    grow = held_out_pairs._grow
+    monkeypatch.setattr(held_out_pairs, "_grow", noted)
+    with DEVICE.start():
+        fit_trees(folds, [np.zeros(shape, np.float32) for _ in folds], np.ones(4, np.float32), DEVICE)
+    assert not set(learned[0]) & set(learned[1])
+    assert set(learned[0]) | set(learned[1]) == set(groups.ravel())
+
+
+def test_one_group_alone_learns_no_trees():
+    rng = np.random.default_rng(0)
+    labels, scores = np.tile(np.arange(4, dtype=np.int32), (60, 1)), np.zeros((60, 4), np.float32)
+    pairs = HeldOutPairs(
+        labels, (scores,) * 4, rng.random((60, 4)) < 0.3, np.ones(4, np.float32), np.zeros(60, np.int64)
+    )
+    with DEVICE.start():
+        assert fit_trees([pairs], [scores], np.ones(4, np.float32), DEVICE)[0] is None

@@ -34,7 +34,8 @@ class CandidateRows:
     held_out : intp, rows that classifiers do not learn: the stacking learns from them.
     size : candidate labels of a row.
     refit : whether classifiers are trained again on all rows after they have scored the held-out ones.
-    grouped : whether held-out rows do not vote for each other either: the rows of their group are alike.
+    groups : int64, of the rows but label rows; held-out rows do not vote for each other, as those of a group are alike.
+        None where rows are independent.
     compared : whether held-out rows are also scored by classifiers without label rows of labels that other rows have.
     """
 
@@ -43,7 +44,7 @@ class CandidateRows:
     held_out: np.ndarray
     size: int
     refit: bool = False
-    grouped: bool = False
+    groups: np.ndarray | None = None
     n_label_rows: int = 0
     compared: bool = True
 
@@ -93,7 +94,9 @@ class Unstacked:
         rows, dataset = self.rows, self.rows.dataset
         frequency = frequency_of_learned(dataset.Y, rows.learned, rows.weight)
         scores = logits(dataset.X.take(rows.held_out), self.labels), self.votes, self.margins, self.cooccurrence
-        return HeldOutPairs(self.labels, scores, dataset.Y.take(rows.held_out).has(self.labels), frequency)
+        truth = dataset.Y.take(rows.held_out).has(self.labels)
+        groups = None if rows.groups is None else rows.groups[rows.held_out]
+        return HeldOutPairs(self.labels, scores, truth, frequency, groups)
 
 
 def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
@@ -104,7 +107,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
     with device.start():
         scaled = unit_rows(X, scale, device)
         votes = row_votes(weight, rows.n_label_rows)
-        knn = KNNIndex.build(scaled, Y, votes * (learned > 0) if rows.grouped else votes)
+        knn = KNNIndex.build(scaled, Y, votes * (learned > 0) if rows.groups is not None else votes)
         cooccurrence = Cooccurrence.count(X, Y, learned, device)
         candidates, asked = training_candidates(knn, scaled, held_out, rows.size, device)
         candidates, _ = cooccurrence.candidates(scaled, candidates, device)

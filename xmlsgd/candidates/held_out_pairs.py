@@ -24,19 +24,21 @@ class HeldOutPairs:
 
     labels : int32 (n, m), -1 for none. scores : the inputs of the stacking, (n, m). truth : bool (n, m), whether a
     candidate is true. frequency : float32 (L,), of each label without the held-out rows (`frequency_of_learned`).
+    groups : int64 (n,), of the rows; None where they are independent.
     """
 
     labels: np.ndarray
     scores: Inputs
     truth: np.ndarray
     frequency: np.ndarray
+    groups: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> HeldOutPairs:
         """Return the pairs of some of the rows."""
         logits, votes, margins, cooccurrence = (each[rows] for each in self.scores)
-        return replace(
-            self, labels=self.labels[rows], scores=(logits, votes, margins, cooccurrence), truth=self.truth[rows]
-        )
+        groups = None if self.groups is None else self.groups[rows]
+        scores = logits, votes, margins, cooccurrence
+        return replace(self, labels=self.labels[rows], scores=scores, truth=self.truth[rows], groups=groups)
 
     def with_margins(self, margins: np.ndarray) -> HeldOutPairs:
         """Return the pairs with other margins, float32 (n, m)."""
@@ -102,8 +104,9 @@ def fit_trees(
     its standard error.
     """
     scores = [odds.copy() for odds in log_odds]
+    halves = _halves(folds)
     for half in (0, 1):
-        learned = [np.arange(len(odds)) % 2 == half for odds in log_odds]
+        learned = [each == half for each in halves]
         trees = _grow(
             [fold.take(rows) for fold, rows in zip(folds, learned, strict=True)],
             [odds[rows] for odds, rows in zip(log_odds, learned, strict=True)],
@@ -123,6 +126,14 @@ def fit_trees(
     if not gain.mean() > gain.std() / np.sqrt(len(gain)):
         return None, log_odds
     return _grow(folds, log_odds, full_frequency), scores
+
+
+def _halves(folds: Sequence[HeldOutPairs]) -> list[np.ndarray]:
+    """Return the half, 0 or 1, of each row of each fold: every other row, or all rows of every other group."""
+    if folds[0].groups is None:
+        return [np.arange(len(fold.labels)) % 2 for fold in folds]
+    _, numbers = np.unique(np.concatenate([fold.groups for fold in folds]), return_inverse=True)
+    return np.split(numbers % 2, np.cumsum([len(fold.labels) for fold in folds])[:-1])
 
 
 def _grow(folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], frequency: np.ndarray) -> BoostedTrees | None:
