@@ -221,3 +221,19 @@ def test_rows_that_are_added_behind_label_rows_are_numbered_after_the_rows(taugh
     assert found.neighbors[0].row == N_ROWS + 1
     assert len(model.candidates_.label_rows) >= LABEL_ROWS
     assert model.candidates_.label_rows.max() < model.candidates_.knn.Y.n_rows
+
+
+def test_the_text_of_a_label_is_one_neighbor_however_often_it_was_learned(taught, tmp_path):
+    """An ensemble's mean would add the similarities of two."""
+    taught.save(tmp_path / "model")
+    model = XMLClassifier.load(tmp_path / "model")
+    model.partial_fit(["word0 other1"], [[0]], label_texts=NAMES)
+    ensemble = XMLEnsemble(n_estimators=2)
+    ensemble.take([model, model], model.fitted_.features)
+    for each in (model, ensemble):
+        ((found,),) = each.explain([NAMES[-1]], labels=[N_LABELS - 1])
+        (text,) = found.neighbors
+        assert text.row is None
+        assert text.similarity == pytest.approx(1, abs=1e-5)
+        votes = next(term for term in found.terms if term.name == "neighbors")
+        assert np.log(text.share) == pytest.approx(votes.value, abs=1e-4)

@@ -235,7 +235,7 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
         explanations.append(
             replace(
                 whole, features=_parts(unit.indices, margins[:, j]), bias=float(model.linear.bias[label]),
-                neighbors=tuple(voted), cooccurrence=proposers[j],
+                neighbors=_with_one_text(voted), cooccurrence=proposers[j],
             )
         )  # fmt: skip
     return explanations
@@ -305,6 +305,15 @@ def _neighbors(model: CandidateModel, scaled: CSR, device: Any) -> list[tuple[Ne
     labels = [knn.Y.row(row)[0].tolist() for row in rows.tolist()]
     found = map(Neighbor, named.tolist(), cosines.tolist(), shares.tolist())
     return sorted(zip(found, labels, strict=True), key=lambda each: -each[0].similarity)
+
+
+def _with_one_text(neighbors: list[Neighbor]) -> tuple[Neighbor, ...]:
+    """Return the neighbors with one of all texts of the label: it has several if `partial_fit` was given it again."""
+    found: dict[int | None, Neighbor] = {}  # nearest first
+    for each in neighbors:
+        first = found.get(each.row)
+        found[each.row] = each if first is None else first._replace(share=first.share + each.share)
+    return tuple(found.values())
 
 
 def _proposers(model: CandidateModel, scaled: CSR, labels: np.ndarray) -> list[tuple[FeaturePart, ...]]:
