@@ -50,6 +50,13 @@ def test_the_plan_names_what_is_assumed_of_new_rows(grouped):
     assert reasons[1]["groups"] == (150, "held out as a whole: new rows are assumed to be of new groups")
 
 
+def test_the_plan_says_that_whole_groups_may_be_fewer_rows_and_folds(grouped):
+    X, Y, groups = grouped
+    for given, told in ((None, False), (groups, True)):
+        reasons = {d.name: d.reason for d in small(candidates=20).plan(X, Y, groups=given).decisions}
+        assert ["at most" in reasons[name] for name in ("held_out_rows", "folds")] == [told, told]
+
+
 def test_groups_too_large_to_hold_out_are_warned_of(grouped):
     X, Y, _ = grouped
     text = "groups: none could be held out: needs 100 to 150 rows in whole groups, the smallest has 300;"

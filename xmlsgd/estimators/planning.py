@@ -142,7 +142,7 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[str
         held_out, n_folds = _folds(planner, held_out, n_weighted)
     learners = "stacking, thresholds" if n_candidates else "calibration, thresholds"
     n_held_out = 0 if planner.adds_rows else held_out.of(n_weighted) * max(n_folds, 1)
-    planner.decide("held_out_rows", n_held_out, f"of {n_weighted}, for {learners}")
+    planner.decide("held_out_rows", n_held_out, f"of {n_weighted}, for {learners}{_in_groups(data)}")
     planner.decide("groups", *_groups(data))
     if data.n_label_rows:
         used = ", where held-out rows agree, candidates" if n_candidates else ""
@@ -159,7 +159,7 @@ def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSi
         why = f"of {n_rows} rows the model learns all"
     elif planner.earlier is not None:
         n_folds, why = 1, "the model has learned all rows before, one that begins anew leaves the held-out ones out"
-    return size, planner.decide("folds", n_folds, why)
+    return size, planner.decide("folds", n_folds, why + _in_groups(planner.data))
 
 
 def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
@@ -215,6 +215,11 @@ def _groups(data: TrainingData) -> tuple[int, str]:
     if data.groups is None:
         return 0, "none given: rows are assumed independent, and new ones like these"
     return len(np.unique(data.groups)), "held out as a whole: new rows are assumed to be of new groups"
+
+
+def _in_groups(data: TrainingData) -> str:
+    """Return that a number of held-out rows, or of folds, is the largest possible where whole groups are held out."""
+    return "" if data.groups is None else "; at most, as groups are held out whole"
 
 
 def _loss(given: Parameters, data: TrainingData, earlier: Network | None) -> str:
