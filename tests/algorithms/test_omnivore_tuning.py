@@ -21,7 +21,6 @@ from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
-from xmlsgd.training.runs import Interrupted
 
 
 class Stay(Callback):
@@ -154,7 +153,7 @@ def test_an_interrupt_in_a_trial_leaves_the_model_that_was_set_aside(dataset):
                 raise KeyboardInterrupt
 
     algorithm = Stopped(8, 1.0, tune=True, slice_seconds=0.02)
-    with pytest.raises(Interrupted) as interrupt:
+    with pytest.raises(KeyboardInterrupt) as interrupt:
         go(dataset, algorithm, simulated())
     np.testing.assert_array_equal(interrupt.value.run.params, algorithm.begun[0][1])
 
@@ -179,7 +178,7 @@ def test_a_checkpoint_in_a_trial_is_written_at_once_of_the_model_that_was_set_as
     job, schedule, spy = Job(dataset, NETWORK, SGD()), Schedule(3, "constant", 0), Stay()
     settings = {"batch": 8, "learning_rate": 1.0, "tune": True, "slice_seconds": 0.004, "long_seconds": 1e-6}
     algorithm, executor = Stopped(**settings), simulated()
-    with executor.device.start(), pytest.raises(Interrupted):
+    with executor.device.start(), pytest.raises(KeyboardInterrupt):
         train(job, algorithm, executor, schedule, [spy], at)
     assert algorithm.asked == 1
     saved = read_checkpoint(at)

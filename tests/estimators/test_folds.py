@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from shared.candidates import SETTINGS
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import fitting as candidate_fitting
-from xmlsgd.data.csr import Dataset
-from xmlsgd.estimators import candidate_training, fitting
-from xmlsgd.training.callbacks import Callback
+from xmlsgd.data.csr import Dataset, stacked
+from xmlsgd.estimators import candidate_training, fitting, planning
+from xmlsgd.training.callbacks import Callback, Evaluation
+from xmlsgd.training.learner import Learner
+from xmlsgd.training.runs import run_of
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +119,78 @@ def test_folds_train_for_as_many_epochs_as_the_model_and_measure_nothing(rows, m
     monkeypatch.setattr(fitting, "_train", noted)
     new_model(max_epochs=5).fit(rows.X, rows.Y, eval_set=(rows.X, rows.Y), callbacks=[Stop()])
     assert runs == [(2, False), *[(2, True)] * 6]
+
+
+def test_folds_train_with_the_learning_rates_of_the_epochs_that_early_stopping_keeps(rows, monkeypatch):
+    runs, train, step = [], fitting._train, Learner.step
+
+    def noted_train(*given, **named):
+        runs.append([])
+        return train(*given, **named)
+
+    def noted_step(self, task, *others):
+        runs[-1].append((task.epoch, task.learning_rate))
+        return step(self, task, *others)
+
+    class SecondIsBest(Evaluation):
+        def epoch(self, record, center) -> bool:
+            record["P@1"] = float(record["epoch"] == 1)
+            return False
+
+    monkeypatch.setattr(fitting, "_train", noted_train)
+    monkeypatch.setattr(fitting, "Evaluation", SecondIsBest)
+    monkeypatch.setattr(Learner, "step", noted_step)
+    model = new_model(max_epochs=9, early_stopping=True, n_epochs_no_change=2)
+    model.fit(rows.X, rows.Y, eval_set=(rows.X, rows.Y))
+    whole, *of_folds = runs
+    assert whole[-1][0] == 3
+    assert of_folds == [[each for each in whole if each[0] <= 1]] * 6
+
+
+def test_folds_train_for_all_epochs_of_a_model_that_goes_on(rows, monkeypatch):
+    model = new_model(max_epochs=2, warm_start=True).fit(rows.X, rows.Y).fit(rows.X, rows.Y)
+    model.partial_fit(rows.X.span(0, 10), rows.Y.span(0, 10))
+    lengths, train = [], fitting._train
+
+    def noted(*given, **named):
+        run = train(*given, **named)
+        lengths.append(len(run.records))
+        return run
+
+    monkeypatch.setattr(fitting, "_train", noted)
+    X, Y = (stacked(each, each.span(0, 10)) for each in (rows.X, rows.Y))
+    model.fit(X, Y)
+    assert lengths == [2, *[6] * 6]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have no notes")
+def test_an_error_in_a_fold_tells_the_epochs_of_the_model_alone(rows, monkeypatch):
+    train, n = fitting._train, 0
+
+    class Failing(Callback):
+        def step(self, report) -> None:
+            if n == 2:
+                raise MemoryError("of a fold")
+
+    def noted(plan, data, device, start, seed, keep, schedule, callbacks=(), checkpoint=None):
+        nonlocal n
+        n += 1
+        return train(plan, data, device, start, seed, keep, schedule, [*callbacks, Failing()], checkpoint)
+
+    monkeypatch.setattr(fitting, "_train", noted)
+    with pytest.raises(MemoryError) as raised:
+        new_model(max_epochs=3).fit(rows.X, rows.Y)
+    (told,) = raised.value.__notes__
+    assert "is kept, 3 whole epochs of this run" in told
+    assert len(run_of(raised.value).records) == 3
+
+
+def test_the_memory_estimate_counts_the_candidates_of_a_fold_beside_those_of_the_model(rows, monkeypatch):
+    for concurrent in (False, True):
+        monkeypatch.setattr(planning, "_uses_all_cores", lambda n_jobs, n_threads, found=concurrent: found)
+        parts = new_model().estimate_memory(rows.X, rows.Y)
+        candidates = parts["candidates"] if concurrent else 0
+        assert parts["folds"] == parts["parameters"] + parts["optimizer_state"] + candidates
 
 
 def test_a_fold_that_diverges_is_left_out(rows, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -143,12 +144,11 @@ def killing(monkeypatch):
 @pytest.mark.slow
 def test_a_fit_whose_workers_are_all_killed_keeps_what_was_learned_and_can_go_on(data, killing):
     model = XMLClassifier((16,), devices="cpu*2", max_epochs=30, batch_size=16, random_state=0, warm_start=True)
-    with pytest.raises(
-        WorkerDied,
-        match=r"^no worker is left: .*; what was learned until then is kept, 2 whole epochs of this run; save it, "
-        r"or go on from it by partial_fit or by fit with warm_start=True$",
-    ):
+    with pytest.raises(WorkerDied, match="no worker is left: ") as died:
         model.fit(data.X, data.Y, callbacks=[killing])
+    if sys.version_info >= (3, 11):
+        (told,) = died.value.__notes__
+        assert told.startswith("what was learned until then is kept, 2 whole epochs of this run; save it, or go on ")
     assert model.n_epochs_ == 2
     assert np.isfinite(model.params_).all()
     assert model.predict_topk(data.X, k=2)[0].shape == (400, 2)

@@ -100,7 +100,8 @@ class XMLClassifier(Predictor, BaseEstimator):
     warm_start : bool
         Begin `fit` with the parameters of the last one: more epochs over the same rows, and others if there are any;
         fewer rows are refused (`partial_fit` learns from new ones). Pass earlier rows first and in their order, so that
-        few that were learned are held out. The earlier model stays until `fit` is done.
+        few that were learned are held out. The earlier model stays until `fit` is done. Models of folds begin anew, for
+        all epochs so far.
     random_state : int, RandomState or None
         Seed of weights, row order and dropout.
     verbose : int
@@ -340,7 +341,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         -------
         dict
             Bytes by part, and their sum as "total": parameters, optimizer_state, earlier_model (a fitted one), folds
-            (a second network, which leaves held-out rows out), data (without memory maps), replicas and workers
+            (a second model, which leaves held-out rows out), data (without memory maps), replicas and workers
             (processes, and what they merge), names (of the labels), buffers, candidates. What a GPU takes stands by its
             name, "cuda:0", and is not in the sum.
         """

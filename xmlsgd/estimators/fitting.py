@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..errors import DataError, DivergenceError, shorten
+from ..errors import DataError, DivergenceError, shorten, warn
 from ..nn.network import Network, state_layout
 from ..nn.parameters import Layout, zeros
 from ..nn.schedules import Schedule
@@ -21,7 +20,7 @@ from ..training.learner import Job, Start
 from ..training.loop import train
 from ..training.progress_bar import ProgressBar
 from ..training.rollback import LastGoodModel
-from ..training.runs import Run, add_hint, raise_with, run_of
+from ..training.runs import Run, add_hint, attach_run, run_of, whole_epochs
 from .fitted import FittedModel, OptimizerState
 from .held_out import folds_to_hold_out, weight_without, with_calibration_of, with_thresholds
 from .inference import Measure
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from ..data.csr import CSR
     from ..devices.base import Device
     from ..nn.optimizers import Optimizer
+    from ..training.history import EpochRecord
     from .candidate_training import CandidateTraining, Fold
     from .plan import TrainingPlan
     from .training_data import TrainingData
@@ -110,42 +110,68 @@ def train_model(
                 started = time.perf_counter()
                 folds = [candidates.fold(device, run.params)] if len(left_out) else []
                 if plan.n_folds:
-                    folds = _rate_folds(plan, data, held_out, seed, max(len(run.records), 1))
+                    folds = _rate_folds(plan, data, held_out, seed, earlier, run)
                 found, stacked = candidates.finish(device, folds)
                 rated = np.concatenate([left_out[:0], *(fold.rows for fold in folds)])
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
             fitted = with_thresholds(fitted, data, rated, device, stacked)
             if earlier is None and len(left_out):
                 _count_held_out(fitted, data, weight)
-        except BaseException as error:  # noqa: BLE001  the network alone is a model, too
+        except BaseException as error:  # the network alone is a model, too
             keep(fitted)
-            raise_with(error, run)
+            attach_run(error, run)
+            _hint_at_kept(error, run)
+            raise
     if checkpoint:
         checkpoint.done()
     if run.diverged:
         text = f"{divergence_advice(plan, weight, fitted.n_epochs + 1)}; the last good model is kept"
-        warnings.warn(text, ConvergenceWarning, stacklevel=3)
+        warn(text, ConvergenceWarning)
     return fitted
 
 
+class _StopAfter(Callback):
+    """Stop after a number of epochs, whatever the schedule says."""
+
+    def __init__(self, n_epochs: int) -> None:
+        self.left = n_epochs
+
+    def epoch(self, record: EpochRecord, center: NDArray[np.float32]) -> bool:
+        """Count the epoch."""
+        self.left -= 1
+        return self.left <= 0
+
+
 def _rate_folds(
-    plan: TrainingPlan, data: TrainingData, held_out: list[NDArray[np.intp]], seed: int, epochs: int
-) -> list[Fold]:
+    plan: TrainingPlan, data: TrainingData, held_out: list[NDArray[np.intp]], seed: int,
+    earlier: FittedModel | None, run: Run,
+) -> list[Fold]:  # fmt: skip
     """Return what models that learn all other rows say of each fold of held-out rows; these models are not kept.
 
-    epochs : those of the model that is kept. What diverges is not asked.
+    They begin anew, and learn for as long as the model that is kept: as often as `earlier` has passed over the rows,
+    and the epochs of `run`, where the schedule may not have come to its end. What diverges is not asked.
     """
+    rows_before = {record.get("first_epoch"): record.get("rows", 0) for record in earlier.history} if earlier else {}
+    n_before = round(sum(rows_before.values()) / data.dataset.n_rows)
+    schedule = replace(plan.schedule, epochs=n_before + plan.schedule.epochs)
+    plan = replace(plan, schedule=schedule, early_stopping=False, verbose=False)
     folds: list[Fold] = []
-    plan = replace(plan, schedule=replace(plan.schedule, epochs=epochs), early_stopping=False, verbose=False)
     for rows in held_out:
-        weight, device = weight_without(data, rows), plan.new_device()
-        with _candidates_of(plan, data, rows, folds) as candidates:
-            start = first_parameters(plan.network, plan.optimizer, data.dataset.Y, seed, weight)
-            learned = replace(data, weight=weight, held_out=None)
-            run = _train(plan, learned, device, start, seed, None, plan.schedule)
-            if candidates and not run.diverged:
-                folds.append(candidates.fold(device, run.params))
+        fold = _rate_fold(plan, data, rows, seed, n_before + len(run.records) - run.n_undone, folds)
+        folds += [fold] if fold else []
     return folds
+
+
+def _rate_fold(
+    plan: TrainingPlan, data: TrainingData, rows: NDArray[np.intp], seed: int, n_epochs: int, folds: Sequence[Fold]
+) -> Fold | None:
+    """Return what a model that learns all other rows says of these; its memory is free again when the next begins."""
+    weight, device = weight_without(data, rows), plan.new_device()
+    with _candidates_of(plan, data, rows, folds) as candidates:
+        start = first_parameters(plan.network, plan.optimizer, data.dataset.Y, seed, weight)
+        learned = replace(data, weight=weight, held_out=None)
+        run = _train(plan, learned, device, start, seed, None, plan.schedule, [_StopAfter(n_epochs)])
+        return candidates.fold(device, run.params) if candidates and not run.diverged else None
 
 
 def _count_held_out(fitted: FittedModel, data: TrainingData, weight: NDArray[np.float32] | None) -> None:
@@ -323,18 +349,26 @@ def _train(
         watching = _own_callbacks(plan, data, device, snapshot, checkpoint)
         watching += [*([progress] if progress else []), *callbacks]
         with device.start():
-            return train(job, algorithm, executor, schedule, watching, checkpoint)
+            trained = train(job, algorithm, executor, schedule, watching, checkpoint)
+        trained.n_undone = sum(each.waited for each in watching if isinstance(each, EarlyStopping))
+        return trained
     except BaseException as error:
         if excluded := names_of_excluded(list(plan.workers), workers):
             add_hint(error, f"{excluded} was excluded; go on with it alone in devices")
         if keep and (run := run_of(error)):
             keep(run)
-            add_hint(error, "save it, or go on from it by partial_fit or by fit with warm_start=True")
+            _hint_at_kept(error, run)
         raise
     finally:
         snapshot.close()
         if progress:
             progress.close()
+
+
+def _hint_at_kept(error: BaseException, run: Run) -> None:
+    """Add to an error that ended training what is kept, and what can be done with it."""
+    kept = f"what was learned until then is kept, {whole_epochs(len(run.records))} of this run"
+    add_hint(error, f"{kept}; save it, or go on from it by partial_fit or by fit with warm_start=True")
 
 
 def _own_callbacks(

@@ -22,7 +22,7 @@ from .learner import Job
 from .progress import TrainingProgress
 from .rollback import LastGoodModel
 from .router import Router
-from .runs import Run, raise_with
+from .runs import Run, attach_run
 from .worker_log import WorkerLog
 
 
@@ -84,9 +84,9 @@ def train(
                         return loop.before()
             return loop.finish()
         except BaseException as error:
-            if not (loop.has_learned or isinstance(error, KeyboardInterrupt)):
-                raise
-            raise_with(error, loop.so_far())
+            if loop.has_learned or isinstance(error, KeyboardInterrupt):
+                attach_run(error, loop.so_far())
+            raise
 
 
 class Loop:

@@ -30,7 +30,6 @@ from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
-from xmlsgd.training.runs import Interrupted
 
 
 def test_workers_may_change(dataset, at):
@@ -153,9 +152,9 @@ def test_a_run_that_is_to_end_writes_a_checkpoint_first(dataset, at, algorithm, 
                 self.asked = self.rows
 
     stopping, executor = Stopping(), Serial([Reference() for _ in range(n_workers)])
-    with pytest.raises(Interrupted) as ended:
+    with pytest.raises(KeyboardInterrupt) as ended:
         train(job_of(dataset), algorithm(BATCH, 0.05), executor, SCHEDULE, [stopping], seldom)
-    assert ended.value.__cause__ is stop
+    assert ended.value is stop
     saved = read_checkpoint(at)
     assert N_ROWS < stopping.asked <= saved.position.rows <= stopping.asked + (n_workers - 1) * stopping.longest
     np.testing.assert_array_equal(saved.arrays.arrays["params"], ended.value.run.params)

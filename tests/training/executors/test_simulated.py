@@ -26,7 +26,7 @@ from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job, Start
 from xmlsgd.training.loop import train
-from xmlsgd.training.runs import WorkersLost
+from xmlsgd.training.runs import run_of
 
 N_ROWS, BATCH = 240, 5
 DATA = toy.learnable_data(N_ROWS)
@@ -169,7 +169,7 @@ def test_what_was_learned_until_nobody_was_left_is_kept_and_goes_on(name):
             merged.append(self.center.copy())
 
     executor = Merging(toy.Reference(), fleet)
-    with pytest.raises(WorkersLost) as lost:
+    with pytest.raises(WorkerDied) as lost:
         train(Job(DATA, toy.FITTING, Adam()), made(name), executor, Schedule(20))
     run = lost.value.run
     assert 0 < len(run.records) < 20
@@ -209,7 +209,7 @@ def test_a_run_that_has_learned_nothing_has_nothing_to_keep():
     fleet = [VirtualDevice(0, 1e-3, absent=((1e-3, np.inf),))]
     with pytest.raises(WorkerDied, match="no worker is left") as death:
         trained("hogwild", fleet)
-    assert not isinstance(death.value, WorkersLost)
+    assert run_of(death.value) is None
 
 
 def test_a_model_that_is_not_finite_when_nobody_is_left_is_that_of_the_last_whole_epoch():
@@ -221,7 +221,7 @@ def test_a_model_that_is_not_finite_when_nobody_is_left_is_that_of_the_last_whol
 
     executor = Simulated(Faulty(), [VirtualDevice(0, 1e-3, absent=((0.3, np.inf),))])
     data = toy.dataset(N_ROWS)
-    with pytest.raises(WorkersLost) as lost:
+    with pytest.raises(WorkerDied) as lost:
         train(Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1), executor, Schedule(3))
     np.testing.assert_array_equal(toy.marks(lost.value.run.params, data), 1)
     assert lost.value.run.diverged

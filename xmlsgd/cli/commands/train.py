@@ -22,7 +22,7 @@ from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
 from ...errors import MissingPackage, suggest
-from ...training.runs import WorkersLost, whole_epochs
+from ...training.runs import whole_epochs
 from .. import model_folder
 from ..exit_codes import TrainingStopped, UsageError, exit_code_and_text
 from ..flags import (
@@ -303,9 +303,7 @@ def ended(stop: KeyboardInterrupt | Exception, where: str) -> SignalInterrupt | 
     if isinstance(stop, KeyboardInterrupt):
         number = signal_number(stop)
         return SignalInterrupt(f"{in_words(number)} {where}", number)
-    cause = stop.__cause__ if isinstance(stop, WorkersLost) else stop  # its advice, to save the model, is followed
-    assert isinstance(cause, Exception)
-    return TrainingStopped(f"stopped {where}: {exit_code_and_text(cause)[1]}")
+    return TrainingStopped(f"stopped {where}: {exit_code_and_text(stop)[1]}")
 
 
 def measures(
