@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from xmlsgd import XMLClassifier, XMLEnsemble
 from xmlsgd.errors import shorten
 
 
@@ -27,3 +28,11 @@ def test_numbers_of_numpy_are_quoted_as_those_of_python(got, text):
 
 def test_a_long_value_is_cut():
     assert shorten("x" * 100, 10) == "'xxxxxx..."
+
+
+@pytest.mark.parametrize("model", [XMLClassifier(max_epochs=1), XMLEnsemble(XMLClassifier(max_epochs=1), 2)], ids=str)
+def test_a_warning_points_at_the_line_that_calls_the_package(model):
+    X, groups = np.eye(1000, 100, dtype=np.float32), np.arange(1000) // 500
+    with pytest.warns(UserWarning, match="groups: none could be held out") as warned:
+        model.fit(X, X.astype(np.int64), groups=groups)
+    assert {each.filename for each in warned} == {__file__}

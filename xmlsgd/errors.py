@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
@@ -73,6 +75,14 @@ def optional_module(name: str, extra: str) -> Any:
 def missing_package(name: str, extra: str) -> MissingPackage:
     """Return the error of a package that the `extra` of this name installs."""
     return MissingPackage(f'{name} is missing: pip install "xmlsgd[{extra}]"', name=name)
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line outside the package that has called it, however many calls lie between."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(f"{__package__}."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 def in_one_line(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..data.validation import at_least, below_one
+from ..errors import warn
 from ..training.merging import ParameterSlice
 from ..training.rounds import Rounds
 
@@ -29,10 +29,9 @@ class CenterRounds(Rounds):
         super().start(workers, n_rows)
         self.merges, rows = 0, self.sync_every * self.batch * len(workers)
         if self.sync_every > 1 and rows > n_rows:
-            warnings.warn(
+            warn(
                 f"sync_every = {self.sync_every} takes {rows} rows, more than an epoch of {n_rows}: rounds end with "
-                "the epoch",
-                stacklevel=2,
+                "the epoch"
             )
 
     @property

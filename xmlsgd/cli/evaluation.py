@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..data.csr import CSR, Dataset
-from ..errors import DataError
+from ..errors import DataError, warn
 from ..estimators import XMLClassifier, XMLEnsemble
 from ..estimators.inference.rankings import labels_above
 from ..metrics import (
@@ -194,5 +193,5 @@ def inverse_propensity_if_known(
     try:
         return model.inverse_propensity(A, B, n_labels)
     except DataError as error:
-        warnings.warn(f"PSP is left out: {error}; or pass --propensity to evaluate", stacklevel=2)
+        warn(f"PSP is left out: {error}; or pass --propensity to evaluate")
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 from ..data.cores import usable_cores
 from ..data.csr import Dataset
 from ..data.text import QUOTED
-from ..errors import shorten
+from ..errors import shorten, warn
 from .format_options import FormatOptions, first_lines
 from .sources import InputRows
 
@@ -47,7 +46,7 @@ def warn_of_rare_labels(dataset: Dataset, path: str, is_text: bool, n_known: int
     if dataset.n_rows >= FEW_ROWS and len(indices) < ONCE * n_labels and not is_known:
         text = f"{path}: {n_labels:,} labels in {dataset.n_rows:,} rows, hardly one of them twice"
         hint = "; are they labels? They stand before the tab, and the text behind it" if is_text else ""
-        warnings.warn(f"{text}, so there is little to learn{hint}", stacklevel=2)
+        warn(f"{text}, so there is little to learn{hint}")
 
 
 def warn_of_names(names: Sequence[str], path: str) -> None:
@@ -56,11 +55,11 @@ def warn_of_names(names: Sequence[str], path: str) -> None:
     if cut is not None:
         text = f"{path}: the label {shorten(cut)} begins with a quote and does not end with it"
         hint = 'quotes go around a whole name, as in "Woolf, Virginia",novel'
-        warnings.warn(f"{text}; {hint}", stacklevel=2)
+        warn(f"{text}; {hint}")
     for mark in SEPARATORS:
         if 2 * sum(mark in name for name in names) > len(names):
             text = f"{path}: most of {len(names):,} labels contain {mark!r}"
-            warnings.warn(f"{text}; if it separates labels: --label-separator '{mark}'", stacklevel=2)
+            warn(f"{text}; if it separates labels: --label-separator '{mark}'")
 
 
 def warn_of_commas(path: str) -> None:
@@ -69,7 +68,7 @@ def warn_of_commas(path: str) -> None:
     spaced = next((each for each in labels if SPACED_COMMA.search(re.sub(QUOTED, "", each))), None)
     if spaced is not None:
         text = f"{path}: every comma ends a label, also in {shorten(spaced)}"
-        warnings.warn(f"{text}; quote names with commas, or pass another --label-separator", stacklevel=2)
+        warn(f"{text}; quote names with commas, or pass another --label-separator")
 
 
 def warn_of_base(dataset: Dataset, path: str) -> None:
@@ -77,7 +76,7 @@ def warn_of_base(dataset: Dataset, path: str) -> None:
     X, Y = dataset.X, dataset.Y
     if dataset.n_rows >= FEW_ROWS and X.nnz and Y.nnz and min(X.indices.min(), Y.indices.min()) > 0:
         text = f"{path}: neither feature 0 nor label 0 occurs"
-        warnings.warn(f"{text}; if they count from one: --one-based --one-based-labels", stacklevel=2)
+        warn(f"{text}; if they count from one: --one-based --one-based-labels")
 
 
 def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
@@ -85,10 +84,10 @@ def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
     share = float(np.mean(dataset.Y.indices >= n_known)) if dataset.Y.nnz else 0.0
     if share == 1:
         text = f"{path}: the model knows none of its labels, so that all measures will be 0"
-        warnings.warn(f"{text}; are these its test rows, with labels first?", stacklevel=2)
+        warn(f"{text}; are these its test rows, with labels first?")
     elif share > MOST_UNKNOWN:
         text = f"{path}: the model does not know {100 * share:.0f} % of its labels"
-        warnings.warn(f"{text}; are they separated as in training (--label-separator)?", stacklevel=2)
+        warn(f"{text}; are they separated as in training (--label-separator)?")
 
 
 def warn_of_workers(devices: Sequence[str]) -> None:
@@ -96,4 +95,4 @@ def warn_of_workers(devices: Sequence[str]) -> None:
     n_workers, n_cores = sum(name == "cpu" for name in devices), usable_cores()
     if n_workers > max(n_cores, 1):
         text = f"--devices: {n_workers} workers on the CPU, but this machine has {n_cores} usable cores"
-        warnings.warn(f"{text}; pass at most cpu*{n_cores}", stacklevel=2)
+        warn(f"{text}; pass at most cpu*{n_cores}")

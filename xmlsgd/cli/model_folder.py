@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import tempfile
-import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..data.files.atomic import atomic_folder, parents_created
 from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT
 from ..data.files.temporary import temporary_folder_beside
+from ..errors import warn
 from .exit_codes import TrainingStopped, exit_code_and_text
 from .models import save_names, template_of
 from .output_files import check_folder, innermost_folder
@@ -58,7 +58,7 @@ def checkpoint_of(out: str, minutes: float | None, n_estimators: int) -> Checkpo
     if minutes is None:
         if Checkpoint(path).exists:
             text = f"{path}: found a checkpoint of an interrupted run"
-            warnings.warn(f"{text}; pass --checkpoint to resume", stacklevel=2)
+            warn(f"{text}; pass --checkpoint to resume")
         return None
     checkpoint = Checkpoint(path, minutes, keep=True)
     if n_estimators > 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..data.files.manifest import MODEL, VOCABULARY
 from ..data.files.temporary import restore
-from ..errors import nor_others, shorten
+from ..errors import nor_others, shorten, warn
 from .exit_codes import UsageError
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def read_excluded(
     if unknown:
         number, name = unknown[0]
         text = f"{path}:{number}: the model has no label {shorten(name)}"
-        warnings.warn(f"{text}{nor_others(len(unknown) - 1)}; unknown labels exclude nothing", stacklevel=2)
+        warn(f"{text}{nor_others(len(unknown) - 1)}; unknown labels exclude nothing")
     return np.array([columns[name] for name in names if name in columns], dtype=np.int64)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from ..data.formats.base import is_store
 from ..data.text import RawText, index_labels, read_label_texts, read_raw_text
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
 from ..data.vocabulary import label_of, name_of
-from ..errors import DataError, shorten
+from ..errors import DataError, shorten, warn
 from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
 from .format_options import FormatOptions, first_lines
@@ -262,7 +261,7 @@ def check_words(vectorizer: TextVectorizer | None, columns: Columns, path: str) 
     if vectorizer is None:
         what = f"{path}: rows of numbers, but the model was trained on text, and feature j is its word j"
         remedy = "pass texts (--format raw where they look like numbers), or rows by xmlsgd convert --vectorizer MODEL"
-        warnings.warn(f"{what}; {remedy}", stacklevel=2)
+        warn(f"{what}; {remedy}")
     elif vectorizer.words != columns.vectorizer.words:
         raise DataError(f"{path}: must have the words of the model, got others; convert it with --vectorizer MODEL")
 

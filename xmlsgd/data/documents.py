@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, nor_others, shorten
+from ..errors import DataError, nor_others, shorten, warn
 from .document_options import DocumentOptions
 from .text import RawText, lines_of_file, read_raw_text, split_names
 from .vocabulary import URI
@@ -152,4 +151,4 @@ def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterato
         uri, number = next(iter(unnamed.items()))
         vocabulary = options.vocabulary or "of the model"
         text = f"{path}:{number}: the vocabulary {vocabulary} has no label for <{uri}>"
-        warnings.warn(f"{text}{nor_others(len(unnamed) - 1)}; the URI stands for it", stacklevel=2)
+        warn(f"{text}{nor_others(len(unnamed) - 1)}; the URI stands for it")

@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import os
 import sys
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, shorten, suggest
+from ..errors import DataError, shorten, suggest, warn
 from .archive import extract
 from .csr import Dataset
 from .fetch import DownloadError, DownloadInterrupted
@@ -222,4 +221,4 @@ def warn_of_other_shape(dataset: PublicDataset, train: Dataset, test: Dataset) -
     expected = (dataset.n_train, dataset.n_test, dataset.n_features, dataset.n_labels)
     if got != expected:
         what = "(train rows, test rows, features, labels)"
-        warnings.warn(f"{dataset.name}: {what} must be {expected}, got {got}", stacklevel=3)
+        warn(f"{dataset.name}: {what} must be {expected}, got {got}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, ModelFileError, shorten
+from ..errors import DataError, ModelFileError, shorten, warn
 from .csr import CSR
 from .files.manifest import read_object
 from .frames import as_list
@@ -171,7 +170,7 @@ class TextVectorizer:
         """
         self.check_options()
         if self.max_df == 1 and is_integer(self.max_df):
-            warnings.warn("max_df=1 leaves out words of two texts and more; 1.0 leaves out none", stacklevel=2)
+            warn("max_df=1 leaves out words of two texts and more; 1.0 leaves out none")
         limits = {name: getattr(self, name) for name in ("min_df", "max_df", "max_features")}
         tfidf, texts = self._new_tfidf(**limits), list(_checked_texts(texts))
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +11,7 @@ import numpy as np
 from ..candidates.fitting import CandidateRows, Unstacked, fit_stacked, fit_unstacked, with_useful_rows
 from ..devices.cpu import CPU, cpu_of
 from ..devices.cpu.threads import start_layer
+from ..errors import warn
 from ..metrics import precision_at_k
 from .inference import Scorer
 from .inference.candidates import pair_scores
@@ -83,7 +83,7 @@ class CandidateTraining:
         refit = plan.stacking == "thorough" or len(self._held_out) > REFIT_SHARE * data.n_rows
         rows = CandidateRows(
             data.dataset, weight, self._held_out, plan.n_candidates, refit and not plan.n_folds,
-            data.groups is not None, data.n_label_rows, compared=self._label_rows is None,
+            data.groups, data.n_label_rows, compared=self._label_rows is None,
         )  # fmt: skip
         if data.n_label_rows and self._label_rows is False:
             rows = rows.without_label_rows_of_seen()
@@ -139,8 +139,7 @@ def _warn_of_useless(folds: Sequence[Fold], scores: HeldOutScores, data: Trainin
     stacked = np.take_along_axis(scores.labels[first], best, axis=1)
     without, found = (precision_at_k(Y, labels, k)[-1] for labels in (alone, stacked))
     if without > WORSE * found:
-        warnings.warn(
+        warn(
             f"candidates: P@{k} of {len(alone)} held-out rows is {100 * found:.1f} % with candidates and "
-            f"{100 * without:.1f} % by the network alone; nearest rows say little here: pass candidates=0",
-            stacklevel=4,
+            f"{100 * without:.1f} % by the network alone; nearest rows say little here: pass candidates=0"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from os import PathLike
 
 import numpy as np
@@ -11,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
 from ..data.files.atomic import atomic_file
-from ..errors import DataError, optional_module
+from ..errors import DataError, optional_module, warn
 from .classifier import XMLClassifier
 from .ensemble import XMLEnsemble
 from .inference.compact import CompactParams
@@ -86,10 +85,9 @@ def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
     with atomic_file(path) as stream:
         stream.write(whole.SerializeToString())
     if fitted.candidates is not None:
-        warnings.warn(
+        warn(
             f"{path}: holds the network alone; scores of this model also need neighbors, co-occurrence, linear "
-            "classifiers and stacking, which ONNX does not hold",
-            stacklevel=2,
+            "classifiers and stacking, which ONNX does not hold"
         )
 
 

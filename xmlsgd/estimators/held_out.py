@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from ..data.held_out import (
     HeldOutSize,
     held_out_folds,
 )
+from ..errors import warn
 from .calibration import BetaCalibration
 from .fitted import FittedModel, are_probabilities
 from .inference import Scorer
@@ -57,7 +57,7 @@ def folds_to_hold_out(data: TrainingData, size: HeldOutSize, n_folds: int, seed:
     if not found and (n := size.of(len(rows))):
         smallest = np.unique(groups, return_counts=True)[1].min()
         text = f"groups: none could be held out: needs {size.least} to {n} rows in whole groups, the smallest has "
-        warnings.warn(f"{text}{smallest}; stacking and thresholds keep their defaults", stacklevel=5)
+        warn(f"{text}{smallest}; stacking and thresholds keep their defaults")
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..data.frames import as_list
-from ..errors import DataError, ModelFileError, shorten
+from ..errors import DataError, ModelFileError, shorten, warn
 
 # A range stands for columns named by their numbers: it takes no memory, whatever width a matrix claims.
 Names: TypeAlias = np.ndarray | range
@@ -65,7 +64,7 @@ def names_of_columns(names: Any, name: str = "label_names") -> np.ndarray | None
     if len(different) < len(named):
         first = shorten(different[counts > 1].tolist()[0])
         text = f"{name}: {first} names {counts[counts > 1][0]} columns, which answers do not tell apart"
-        warnings.warn(text, UserWarning, stacklevel=3)
+        warn(text)
     return named
 
 

@@ -10,7 +10,6 @@ import itertools
 import logging
 import math
 import re
-import warnings
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from ..data.csr import CSR
 from ..data.files.compiled import LOGGER
 from ..devices import device_names, get_device
 from ..devices.base import Device
-from ..errors import DataError, shorten, suggest
+from ..errors import DataError, shorten, suggest, warn
 from ..nn.network import Network
 from ..training.executors.base import Executor
 from ..training.executors.calibration import measure_device
@@ -170,7 +169,7 @@ def select_workers(
     if len(kept) < len(workers):
         excluded = names_of_excluded(workers, kept)
         text = f"devices: the others train faster without {excluded}, which is excluded"
-        warnings.warn(text, UserWarning, stacklevel=4)
+        warn(text)
     return kept
 
 

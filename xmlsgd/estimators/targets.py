@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Real
@@ -15,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..data.csr import CSR, indicator, row_of
 from ..data.frames import as_matrix, as_table, column_names, only_column
-from ..errors import DataError, shorten
+from ..errors import DataError, shorten, warn
 from .inputs import check_csr, check_no_iterator, check_plain, refusals, shape_of
 from .names import Names, as_names, check_text, is_missing, label_array, names_of_columns, values, with_new_names
 from .parameters import is_amount
@@ -337,7 +336,7 @@ def _warn_of_joined(classes: list[str], name: str) -> None:
         if len(elsewhere) > SHARE_JOINED * len(joined):
             found = f"{shorten(elsewhere[0])} is one class, though its parts occur in others"
             remedy = f"for several labels a row, pass [text.split({separator!r}) for text in y]"
-            warnings.warn(f"{name}: {found}; {remedy}", UserWarning, stacklevel=2)
+            warn(f"{name}: {found}; {remedy}")
             return
 
 

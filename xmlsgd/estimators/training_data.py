@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from ..data.csr import VALIDATION, Dataset
 from ..data.held_out import draw_rows
 from ..data.validation import read_groups
-from ..errors import DataError, shorten
+from ..errors import DataError, shorten, warn
 from .fitted import FittedModel
 from .inputs import FeatureSpace, check_weight, grow_features, learn_features, read_features, read_weight
 from .label_texts import read_label_rows, with_label_rows, with_new_labels
@@ -95,7 +94,7 @@ def read_training_data(
         data = _with_validation(data, given.validation_fraction, seed)
         if earlier is not None and anew and data.n_rows != earlier.n_samples_seen:  # else these were held out before
             text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
-            warnings.warn(f"{text}; pass eval_set=(X, y) of other rows", UserWarning, stacklevel=3)
+            warn(f"{text}; pass eval_set=(X, y) of other rows")
     if label_texts is None:
         return data
     label_rows = read_label_rows(label_texts, feature_names, labels.classes, rows, features)

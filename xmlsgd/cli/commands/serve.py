@@ -14,11 +14,10 @@ import gc
 import ipaddress
 import os
 import socket
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import optional_module
+from ...errors import optional_module, warn
 from ..exit_codes import UsageError
 from ..flags import DIR, INT, NAME, PATH, Flag, positional
 from ..messages import Console
@@ -76,7 +75,7 @@ def run(
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
     console.show(f"serving {name} at {address}")
     if not is_loopback(host):
-        warnings.warn(f"--host {host}: others can reach it, without TLS; put a proxy before it", stacklevel=2)
+        warn(f"--host {host}: others can reach it, without TLS; put a proxy before it")
     config = uvicorn.Config(  # a line for each malformed request could fill a disk
         app, log_level="error", access_log=False, lifespan="off", http=Connection, ws="none",
         limit_concurrency=most_connections(), timeout_graceful_shutdown=GRACE_SECONDS,

@@ -8,13 +8,12 @@ holds the label names, where they are known.
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ...errors import DataError
+from ...errors import DataError, warn
 from ..csr import CSR
 from .base import PairFormat
 from .libsvm import declared_sizes, read_libsvm_features, write_rows
@@ -40,7 +39,7 @@ class Split(PairFormat):
             **{name: options[name] for name in ("header", "n_threads") if name in options},
         }
         for filters in sorted(X_path.parent.glob(FILTERS)):
-            warnings.warn(f"{filters}: not read; the labels that it excludes are ranked like others", stacklevel=5)
+            warn(f"{filters}: not read; the labels that it excludes are ranked like others")
         X, Y = read_libsvm_features(X_path, **X_options), read_libsvm_features(Y_path, **Y_options)
         return X, Y, (declared_sizes(X_path, X_options)[0], declared_sizes(Y_path, Y_options)[0])
 

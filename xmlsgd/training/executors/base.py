@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...errors import warn
 from ...nn.network import state_layout
 from ..learner import Job, Learner, RowOrder
 from ..merging import Merger, MergeRule
@@ -213,7 +213,7 @@ class Executor(ABC):
 
     def _departure(self, w: int, reason: str) -> Left:
         """Warn that worker `w` is lost; return the event."""
-        warnings.warn(f"worker {w} is lost: {reason}; what it had not merged is trained again", stacklevel=3)
+        warn(f"worker {w} is lost: {reason}; what it had not merged is trained again")
         return Left(w, reason)
 
     def _start_clock(self) -> None:

@@ -11,7 +11,6 @@ import errno
 import os
 import tempfile
 import uuid
-import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 
 from ...data.csr import CSR, Dataset
 from ...data.files.temporary import create_locked, disk_errors_named, lock_folder, remove_locked
-from ...errors import DataError
+from ...errors import DataError, warn
 from ..learner import Job
 
 MEMORY = Path("/dev/shm")
@@ -45,10 +44,9 @@ class RunFolder:
                 str(root),
             )
         if root != MEMORY and MEMORY.is_dir():
-            warnings.warn(
+            warn(
                 f"{n_bytes / 1e6:,.1f} MB, and {SPARE >> 20} for other programs, do not fit into {MEMORY}; the shared "
-                f"model is in {root}, on a disk",
-                stacklevel=4,
+                f"model is in {root}, on a disk"
             )
         self.path, self._lock = create_locked(lambda: root / f"{prefix}{uuid.uuid4().hex[:8]}", root)
 
