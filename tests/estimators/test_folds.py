@@ -12,7 +12,7 @@ from shared.candidates import SETTINGS
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import fitting as candidate_fitting
 from xmlsgd.data.csr import Dataset, stacked
-from xmlsgd.estimators import candidate_training, fitting, planning
+from xmlsgd.estimators import candidate_training, fitting, held_out, planning
 from xmlsgd.training.callbacks import Callback, Evaluation
 from xmlsgd.training.learner import Learner
 from xmlsgd.training.runs import run_of
@@ -122,6 +122,7 @@ def test_folds_train_for_as_many_epochs_as_the_model_and_measure_nothing(rows, m
 
 
 def test_folds_train_with_the_learning_rates_of_the_epochs_that_early_stopping_keeps(rows, monkeypatch):
+    monkeypatch.setattr(held_out, "FOLDED_ROWS", 200)
     runs, train, step = [], fitting._train, Learner.step
 
     def noted_train(*given, **named):
@@ -144,10 +145,11 @@ def test_folds_train_with_the_learning_rates_of_the_epochs_that_early_stopping_k
     model.fit(rows.X, rows.Y, eval_set=(rows.X, rows.Y))
     whole, *of_folds = runs
     assert whole[-1][0] == 3
-    assert of_folds == [[each for each in whole if each[0] <= 1]] * 6
+    assert of_folds == [[each for each in whole if each[0] <= 1]] * 2
 
 
 def test_folds_train_for_all_epochs_of_a_model_that_goes_on(rows, monkeypatch):
+    monkeypatch.setattr(held_out, "FOLDED_ROWS", 200)
     model = new_model(max_epochs=2, warm_start=True).fit(rows.X, rows.Y).fit(rows.X, rows.Y)
     model.partial_fit(rows.X.span(0, 10), rows.Y.span(0, 10))
     lengths, train = [], fitting._train
@@ -160,7 +162,7 @@ def test_folds_train_for_all_epochs_of_a_model_that_goes_on(rows, monkeypatch):
     monkeypatch.setattr(fitting, "_train", noted)
     X, Y = (stacked(each, each.span(0, 10)) for each in (rows.X, rows.Y))
     model.fit(X, Y)
-    assert lengths == [2, *[6] * 6]
+    assert lengths == [2, 6, 6]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have no notes")
