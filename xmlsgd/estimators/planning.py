@@ -159,7 +159,7 @@ def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSi
         why = f"of {n_rows} rows the model learns all"
     elif planner.earlier is not None:
         n_folds, why = 1, "the model has learned all rows before, one that begins anew leaves the held-out ones out"
-    return size, planner.decide("folds", n_folds, why + _in_groups(planner.data))
+    return size, planner.decide("folds", n_folds, why + _in_groups(planner.data) if n_folds else why)
 
 
 def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
