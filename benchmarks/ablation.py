@@ -178,7 +178,7 @@ def paths(
         plain = unit_rows(X, None, device)
         cooccurrence = Cooccurrence.count(plain, Y, weight, device)
     with clock.part("lists"), device.start():
-        lists, asked = training_candidates(neighbors, scaled, held_out, size, device)
+        lists, asked, shares = training_candidates(neighbors, scaled, held_out, size, device)
         lists, _ = cooccurrence.candidates(plain, lists, device)
     with clock.part("linear"), device.start():
         linear = LinearClassifiers.fit(plain, Y, weight, lists, device)
@@ -192,7 +192,7 @@ def paths(
 
     with device.start():
         named, votes = neighbors.votes(unit_rows(X_test, scale, device), n_voted(size), device)
-    return evidence(X.take(held_out), asked.labels, asked.shares), evidence(X_test, named, votes)
+    return evidence(X.take(held_out), asked, shares), evidence(X_test, named, votes)
 
 
 def table(name: str, found: dict[str, dict[str, Any]]) -> Table:

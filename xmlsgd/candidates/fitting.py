@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -109,9 +109,9 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         votes = row_votes(weight, rows.n_label_rows)
         knn = KNNIndex.build(scaled, Y, votes * (learned > 0) if rows.groups is not None else votes)
         cooccurrence = Cooccurrence.count(X, Y, learned, device)
-        candidates, asked = training_candidates(knn, scaled, held_out, rows.size, device)
+        candidates, asked, shares = training_candidates(knn, scaled, held_out, rows.size, device)
         candidates, _ = cooccurrence.candidates(scaled, candidates, device)
-        labels, shares = cooccurrence.candidates(scaled.take(held_out), asked.labels, device)
+        labels, proposed = cooccurrence.candidates(scaled.take(held_out), asked, device)
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
         scaled = unit_rows(X, None, device)
         asking = scaled.take(held_out)
@@ -129,7 +129,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
     nothing = Stacking(LogisticStacking(), Calibration(), None)
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
     model = CandidateModel(scale, replace(knn, weight=votes), cooccurrence, linear, nothing, rows.size, label_rows)
-    return Unstacked(rows, model, labels, with_more(asked.shares), margins, shares, margins_without)
+    return Unstacked(rows, model, labels, with_more(shares), margins, proposed, margins_without)
 
 
 def with_useful_rows(found: Unstacked, logits: Logits, device: CPU) -> tuple[Unstacked, HeldOutPairs]:
@@ -163,19 +163,13 @@ def fit_stacked(
     return replace(model, linear=linear, stacking=stacking), scores
 
 
-class HeldOutVotes(NamedTuple):
-    """Candidate labels of the held-out rows, int32, and their shares of the votes, float32 (n, m)."""
-
-    labels: np.ndarray
-    shares: np.ndarray
-
-
 def training_candidates(
     knn: KNNIndex, rows: CSR, held_out: np.ndarray, size: int, device: CPU
-) -> tuple[np.ndarray, HeldOutVotes]:
-    """Return the candidate labels of every training row, int32 (n, size), and those that are scored of held-out rows.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the candidate labels of every training row, int32 (n, size), and those of held-out rows that are scored.
 
-    No row votes for itself. rows : of norm 1, in the order of the index. The device is started.
+    These are int32 (h, m), with their shares of the votes, float32 (h, m). No row votes for itself.
+    rows : of norm 1, in the order of the index. The device is started.
     """
     candidates, shares = np.empty((rows.n_rows, size), np.int32), np.empty((len(held_out), size), np.float32)
     for first in range(0, rows.n_rows, BLOCK):
@@ -185,4 +179,4 @@ def training_candidates(
         shares[held] = found[held_out[held] - first]
     most = np.argsort(-shares, axis=1)[:, : n_voted(size)]
     labels, shares = (np.take_along_axis(each, most, axis=1) for each in (candidates[held_out], shares))
-    return candidates, HeldOutVotes(labels, shares)
+    return candidates, labels, shares

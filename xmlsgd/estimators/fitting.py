@@ -29,7 +29,6 @@ from .placement import algorithm_of, executor_of, make_device, names_of_excluded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
     from sklearn.base import BaseEstimator
@@ -91,7 +90,7 @@ def train_model(
         return _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=data.n_rows)
 
     learned = replace(data, weight=weight)
-    with _candidates_of(plan, data, left_out) as candidates:
+    with _learn_candidates(plan, data, left_out) if plan.n_candidates else nullcontext() as candidates:
         start = first_parameters(network, plan.optimizer, data.dataset.Y, seed, weight)
         if earlier is not None:
             copy_rows(earlier.network.layout, earlier.float_params, network.layout, start.params)
@@ -167,11 +166,18 @@ def _rate_fold(
 ) -> Fold | None:
     """Return what a model that learns all other rows says of these; its memory is free again when the next begins."""
     weight, device = weight_without(data, rows), plan.new_device()
-    with _candidates_of(plan, data, rows, folds) as candidates:
+    with _learn_candidates(plan, data, rows, folds[0].label_rows if folds else None) as candidates:
         start = first_parameters(plan.network, plan.optimizer, data.dataset.Y, seed, weight)
         learned = replace(data, weight=weight, held_out=None)
         run = _train(plan, learned, device, start, seed, None, plan.schedule, [_StopAfter(n_epochs)])
-        return candidates.fold(device, run.params) if candidates and not run.diverged else None
+        return None if run.diverged else candidates.fold(device, run.params)
+
+
+def _learn_candidates(*given: Any) -> CandidateTraining:
+    """Return `CandidateTraining`, from a module that loads Numba: an estimator is made without."""
+    from .candidate_training import CandidateTraining
+
+    return CandidateTraining(*given)
 
 
 def _count_held_out(fitted: FittedModel, data: TrainingData, weight: NDArray[np.float32] | None) -> None:
@@ -221,17 +227,6 @@ def train_more(
     if run.diverged:
         raise DivergenceError(divergence_advice(plan, data.weight, start.epochs + 1))
     return fitted_by(run)
-
-
-def _candidates_of(
-    plan: TrainingPlan, data: TrainingData, held_out: NDArray[np.intp], folds: Sequence[Fold] = ()
-) -> AbstractContextManager[CandidateTraining | None]:
-    """Return what learns the candidates of a run, if it has any; `folds` have told whether label rows help."""
-    if not plan.n_candidates:
-        return nullcontext()
-    from .candidate_training import CandidateTraining  # here, so that an estimator can be made without loading Numba
-
-    return CandidateTraining(plan, data, held_out, folds[0].label_rows if folds else None)
 
 
 def divergence_advice(plan: TrainingPlan, weight: NDArray[np.float32] | None, epoch: int) -> str:
