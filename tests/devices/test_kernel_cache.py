@@ -36,6 +36,15 @@ def test_kernels_of_other_sources_are_dropped_and_foreign_files_are_not_touched(
     assert sorted(file.name for file in folder.iterdir()) == sorted([ours, *foreign])
 
 
+def test_files_are_looked_at_once_in_a_process_whatever_devices_it_makes(monkeypatch):
+    looked: list[int] = []
+    monkeypatch.setattr(kernel_cache, "cache_folders", lambda: looked.append(1) or set())
+    kernel_cache.refresh_once.cache_clear()
+    for _ in range(3):
+        devices.cpu.CPU()
+    assert len(looked) == 1
+
+
 def test_the_kernels_of_all_modules_are_known():
     names = [found.name for found in pkgutil.walk_packages(devices.__path__, f"{devices.__name__}.")]
     modules = [importlib.import_module(name) for name in names]

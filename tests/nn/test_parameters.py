@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xmlsgd.nn.parameters import ALIGNMENT, Layout, zeros
+from xmlsgd.nn.parameters import ALIGNMENT, Layout, is_finite, zeros
 
 SHAPES = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=2).map(tuple), min_size=1, max_size=6)
 
@@ -51,3 +51,15 @@ def test_zeros_start_on_a_cache_line(size):
     assert made.shape == (size,)
     assert not made.any()
     assert made.ctypes.data % 64 == 0 or size == 0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_parameter_that_is_not_finite_is_found(value):
+    flat = np.ones(1000, np.float32)
+    assert is_finite(flat)
+    flat[700] = value
+    assert not is_finite(flat)
+
+
+def test_parameters_whose_sum_float32_cannot_hold_are_finite():
+    assert is_finite(np.full(1000, 3e38, np.float32))

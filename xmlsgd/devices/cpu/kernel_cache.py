@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import pkgutil
 from pathlib import Path
@@ -34,3 +35,9 @@ def refresh() -> None:
                 ours = file.name.partition(".")[0] in MODULES
                 if ours and not (STAMP in file.name or PARTS_STAMP in file.name):
                     file.unlink(missing_ok=True)
+
+
+@functools.cache
+def refresh_once() -> None:
+    """Do so before the first device of this process; to look at all files takes milliseconds."""
+    refresh()
