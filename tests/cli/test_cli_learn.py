@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from shared.command_line import QUICK, ROWS, TEST_ROWS, TEXT, run
+from shared.command_line import QUICK, ROWS, TEST_ROWS, TEXT, complaint, run
 from xmlsgd.cli import main
 from xmlsgd.estimators import XMLClassifier
 
@@ -61,6 +62,20 @@ def test_text_is_refused_by_a_model_of_numbers(tmp_path, capsys):
     (tmp_path / "new.txt").write_text(NEW)
     assert main(["learn", str(tmp_path / "m"), str(tmp_path / "new.txt")]) == 2
     assert "the model was trained on rows of numbers and has no words, got text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report", "learn"])
+def test_names_of_labels_are_refused_by_a_model_of_numbered_labels(tmp_path, capsys, command):
+    texts, Y = ["read a file", "write a file"] * 5, [[1, 0], [0, 1]] * 5
+    model = XMLClassifier((4,), max_epochs=1, candidates=0, random_state=0).fit(texts, np.array(Y))
+    model.save(tmp_path / "model")
+    (tmp_path / "names.txt").write_text("reading\tread\n")
+    (tmp_path / "numbers.txt").write_text("0\tread\n1\twrite\n")
+    code, message = complaint(capsys, tmp_path, command, "{place}/model", "{place}/names.txt")
+    assert code == 2
+    assert message.startswith("names.txt: must have labels from 0 to 1, since the model was trained on numbered ones")
+    run("evaluate", tmp_path / "model", tmp_path / "numbers.txt", "--json", tmp_path / "result.json")
+    assert json.loads((tmp_path / "result.json").read_text())["data"]["test"]["labels"] == 2
 
 
 def test_labels_and_words_of_test_rows_are_matched_with_those_that_are_learned(tmp_path, words):

@@ -38,7 +38,7 @@ def test_kernels_of_other_sources_are_dropped_and_foreign_files_are_not_touched(
 
 def test_files_are_looked_at_once_in_a_process_whatever_devices_it_makes(monkeypatch):
     looked: list[int] = []
-    monkeypatch.setattr(kernel_cache, "cache_folders", lambda: looked.append(1) or set())
+    monkeypatch.setattr(kernel_cache, "refresh", lambda: looked.append(1))
     kernel_cache.refresh_once.cache_clear()
     for _ in range(3):
         devices.cpu.CPU()

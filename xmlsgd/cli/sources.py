@@ -206,7 +206,7 @@ def _training_rows(
     """Return the rows of a source and its own test part; a vectorizer is fitted where `columns` has none."""
     raw = _texts(path, options, TRAIN)
     if raw is not None:
-        names, vectorizer = (columns.names, columns.vectorizer) if columns else (None, None)
+        names, vectorizer = (_names_of(columns, raw, path), columns.vectorizer) if columns else (None, None)
         vectorizer = vectorizer or _words_of(raw.texts, path, options, label_texts)
         rows = InputRows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
         return replace(rows, test=_test_rows(path, options, rows.columns)) if _is_built_in(path) else rows
@@ -229,7 +229,7 @@ def _test_rows(path: str, options: FormatOptions, columns: Columns, labels_requi
     """Return the rows of a file or a named set, as `read_test` says."""
     raw = _texts(path, options, TEST)
     if raw is not None:
-        return _rows_of_texts(path, raw, columns.vectorizer, columns.names)
+        return _rows_of_texts(path, raw, columns.vectorizer, _names_of(columns, raw, path))
     first, second = _load(path, options, labels_required)
     check_words(_vectorizer_of_store(path), columns, path)
     return in_columns(second or first, columns, path)
@@ -307,6 +307,20 @@ def _rows_of_texts(path: str, raw: RawText, vectorizer: TextVectorizer | None, n
     if names is None and not columns:
         raise DataError(f"{path}: must have at least one label, got none in {len(raw.texts)} documents")
     return Dataset(vectorizer.transform(raw.texts), Y, columns)
+
+
+def _names_of(columns: Columns, raw: RawText, path: str) -> Sequence[str] | None:
+    """Return the names by which labels of documents are found, numbers for a model that knows no names."""
+    if columns.vectorizer is None or columns.names is not None or not columns.n_labels:
+        return columns.names
+    numbers = [str(label) for label in range(columns.n_labels)]
+    unknown = sorted({name for names in raw.labels or () for name in names}.difference(numbers))
+    if unknown:
+        raise DataError(
+            f"{path}: must have labels from 0 to {columns.n_labels - 1}, since the model was trained on numbered ones, "
+            f"got {shorten(unknown[0])}; train it on label lists, or a table whose columns name the labels"
+        )
+    return numbers
 
 
 def _is_built_in(path: str) -> bool:

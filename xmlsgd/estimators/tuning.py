@@ -87,6 +87,59 @@ class Deadline(Callback):
         return False
 
 
+class SearchSpace:
+    """Which parameters of a model a search may change, and to what.
+
+    plan : that of all rows. rows, label_texts : what trials learn. fixed : parameters that stay as they are, as do
+    those whose value is not the default.
+    """
+
+    def __init__(
+        self, model: XMLClassifier, plan: TrainingPlan, rows: Dataset, label_texts: Any, fixed: Collection[str] = ()
+    ) -> None:
+        given, defaults = model.get_params(), XMLClassifier().get_params().items()
+        self._free = {name: value for name, value in defaults if name not in fixed and given[name] == value}
+        self._rows, self._label_texts = rows, label_texts
+        # Candidates as of all rows, where fewer would be too few.
+        self.base = clone(model).set_params(candidates=plan.n_candidates)
+        self.defaults = {
+            "candidates": plan.n_candidates, "stacking": "quick", "hidden_layer_sizes": plan.network.hidden[0],
+            "hidden_dropout": 0, "max_epochs": 1, "learning_rate_init": 1,
+        }  # fmt: skip
+
+    def parameters(self, trial: Any) -> dict[str, Any]:
+        """Return the parameters of a trial of Optuna, the same ones in each trial.
+
+        Epochs and learning rate are drawn as factors of what the plan decides. With the values of `defaults`, the
+        parameters are those of the model.
+        """
+        free, rows = self._free, self._rows
+        found: dict[str, Any] = {}
+        n_candidates = self.base.candidates
+        sizes = [size for size in (0, 32, 64, 128) if size <= rows.n_labels]
+        if "candidates" in free and n_candidates:
+            n_candidates = found["candidates"] = trial.suggest_categorical("candidates", sizes)
+        if "stacking" in free and self.base.candidates and HELD_OUT_THOROUGH.of(rows.n_rows):
+            stacking = trial.suggest_categorical("stacking", ["quick", "thorough"])
+            found["stacking"] = stacking if n_candidates else "quick"
+        if "hidden_layer_sizes" in free:
+            found["hidden_layer_sizes"] = (trial.suggest_categorical("hidden_layer_sizes", [64, 128, 256, 512]),)
+        if "hidden_dropout" in free:
+            found["hidden_dropout"] = trial.suggest_int("hidden_dropout", 0, 6) / 10
+        plan = clone(self.base).set_params(**found).plan(rows.X, rows.Y, label_texts=self._label_texts)
+        if "max_epochs" in free:
+            factor = trial.suggest_float("max_epochs", 0.5, 4, log=True)
+            found["max_epochs"] = max(round(plan.schedule.epochs * factor), 1)
+        if "learning_rate_init" in free:
+            rate = plan.learning_rate * trial.suggest_float("learning_rate_init", 0.25, 4, log=True)
+            found["learning_rate_init"] = float(f"{rate:.2g}")
+        return found
+
+    def changed(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return those of the parameters that differ from the defaults."""
+        return {name: value for name, value in parameters.items() if value != self._free[name]}
+
+
 def tune(
     X: Any,
     y: Any,
@@ -148,21 +201,20 @@ def tune(
     texts = {"label_texts": label_texts, "feature_names": feature_names}
     data, split, of_labels = _read_rows(model, X, y, groups, seed, texts)
     base = clone(model).set_params(vectorizer=None, random_state=seed)
-    default = base.plan(data.dataset.X, data.dataset.Y, groups=data.groups, label_texts=of_labels)
-    base.set_params(candidates=default.n_candidates)  # as of all rows, where fewer would be too few
-    given, defaults = model.get_params(), XMLClassifier().get_params().items()
-    free = {name: value for name, value in defaults if name not in fixed and given[name] == value}
+    plan = base.plan(data.dataset.X, data.dataset.Y, groups=data.groups, label_texts=of_labels)
+    space = SearchSpace(base, plan, split.dataset, of_labels, fixed)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    study.enqueue_trial(_space_defaults(default))
+    study.enqueue_trial(space.defaults)
     states = optuna.trial.TrialState
     trials: list[Trial] = []
     end = now() + seconds
     while not trials or (len(trials) != n_trials and now() + fmean(trial.seconds for trial in trials) <= end):
         asked, begun = study.ask(), now()
-        suggested = _suggested(asked, free, base, split.dataset)  # for the first trial as well: the study is told of it
-        changed = suggested if trials else {}
+        suggested = space.parameters(asked)  # for the first trial as well: the study is told of it
+        changed = space.changed(suggested) if trials else {}
         try:
-            value = _measured(clone(base).set_params(**changed), split, of_labels, measure, end if trials else math.inf)
+            tried = clone(space.base).set_params(**changed)
+            value = _measured(tried, split, of_labels, measure, end if trials else math.inf)
         except TimeUp:
             break
         except (DivergenceError, MemoryEstimateError):
@@ -212,37 +264,6 @@ def _measured(model: XMLClassifier, split: TrainingData, of_labels: CSR | None, 
     rows = split.dataset
     model.fit(rows.X, rows.Y, groups=split.groups, label_texts=of_labels, callbacks=[Deadline(end)])
     return measure(model, split.held_out)
-
-
-def _space_defaults(plan: TrainingPlan) -> dict[str, Any]:
-    """Return the point of the search space that stands for the default."""
-    units = plan.network.hidden[0]
-    return {"candidates": plan.n_candidates, "hidden": units, "epochs": 1, "rate": 1, "dropout": 0, "stacking": "quick"}
-
-
-def _suggested(trial: Any, free: dict[str, Any], base: XMLClassifier, rows: Dataset) -> dict[str, Any]:
-    """Return the parameters of a trial; epochs and learning rate are factors of what the plan decides.
-
-    free : parameters that may be searched, with their defaults.
-    """
-    found: dict[str, Any] = {}
-    n_candidates = base.candidates
-    sizes = [size for size in (0, 32, 64, 128) if size <= rows.n_labels]
-    if "candidates" in free and n_candidates:
-        n_candidates = found["candidates"] = trial.suggest_categorical("candidates", sizes)
-    if "stacking" in free and n_candidates and HELD_OUT_THOROUGH.of(rows.n_rows):
-        found["stacking"] = trial.suggest_categorical("stacking", ["quick", "thorough"])
-    if "hidden_layer_sizes" in free:
-        found["hidden_layer_sizes"] = (trial.suggest_categorical("hidden", [64, 128, 256, 512]),)
-    if "hidden_dropout" in free:
-        found["hidden_dropout"] = trial.suggest_int("dropout", 0, 6) / 10
-    plan = clone(base).set_params(**found).plan(rows.X, rows.Y)
-    if "max_epochs" in free:
-        found["max_epochs"] = max(round(plan.schedule.epochs * trial.suggest_float("epochs", 0.5, 4, log=True)), 1)
-    if "learning_rate_init" in free:
-        rate = plan.learning_rate * trial.suggest_float("rate", 0.25, 4, log=True)
-        found["learning_rate_init"] = float(f"{rate:.2g}")
-    return {name: value for name, value in found.items() if value != free[name]}
 
 
 def _measure_of(name: str) -> Measure:
