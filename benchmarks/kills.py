@@ -153,6 +153,9 @@ def with_kills(algorithm: Algorithm, kills: Kills, counting: bool) -> Algorithm:
             kills.maybe(min(members))
             super().merge(Marks(comm) if counting else comm, members)
 
+        def overlap(self, comm: Comm, busy: Collection[int]) -> None:
+            super().overlap(Marks(comm) if counting else comm, busy)
+
         def end_epoch(self, comm: Comm) -> None:
             super().end_epoch(Marks(comm) if counting else comm)
 

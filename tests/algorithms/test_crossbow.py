@@ -255,6 +255,18 @@ def test_who_leaves_and_comes_back_pulls_from_the_center():
     assert comm.values() == [6, 2, 4, 6]
 
 
+@pytest.mark.parametrize("sync_every", [1, 4])
+def test_what_a_learner_was_corrected_by_is_in_the_average_when_it_dies(sync_every):
+    """Its rows count as trained then: the learner that is left alone must not replace the average without them."""
+    algorithm, comm = started(2, center_momentum=0.0, sync_every=sync_every), toy.Replicas(0, 0, 0)
+    comm.table.touched[:] = 1
+    comm.table.params[1:] += np.float32([[8], [2]])
+    algorithm.merge(comm, [0])
+    algorithm.left(0)
+    algorithm.merge(comm, [1])
+    assert comm.values()[::2] == [6, 6]
+
+
 def test_learners_are_merged_in_every_epoch_and_a_round_longer_than_one_is_warned_of():
     algorithm = EASGD(10, 0.1, sync_every=4)
     toy.run(algorithm, toy.fleet(1, 1), epochs=2)

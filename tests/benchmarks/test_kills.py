@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import random
 import signal
 import time
 
@@ -11,6 +13,7 @@ import pytest
 from benchmarks import kills
 from shared.processes import HANG
 from xmlsgd.algorithms import get_algorithm
+from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.training import loop as engine
 from xmlsgd.training.messages import Sharing
 from xmlsgd.training.router import Router
@@ -26,6 +29,17 @@ class Naive(Router):
 def test_there_is_an_algorithm_of_each_kind_of_sharing():
     kinds = {get_algorithm(text, 10, 0.1).sharing for text in kills.ALGORITHMS}
     assert kinds == set(Sharing)
+
+
+def test_marks_are_added_wherever_an_algorithm_may_merge():
+    """The rules of an algorithm would take marks for a model, and average them."""
+    merging = {
+        name
+        for name, method in vars(Algorithm).items()
+        if inspect.isfunction(method) and "comm" in inspect.signature(method).parameters
+    }
+    algorithm = kills.with_kills(get_algorithm("crossbow", 10, 0.1), kills.Kills(None, random.Random(0), 0), True)
+    assert {"merge", "overlap", "end_epoch"} <= merging <= vars(type(algorithm)).keys()
 
 
 @pytest.mark.slow

@@ -167,13 +167,14 @@ class Crossbow(CenterRounds, Algorithm):
         total[:] = 0
 
     def alone(self, params: ParameterSlice) -> None:
-        """Take the one learner as the average, which has no motion then."""
+        """Take the one learner as the average, with the corrections of learners that have left."""
         (replica,) = params.replicas.values()
         params.center[:] = replica
         self.restart(params)
 
     def restart(self, params: ParameterSlice) -> None:
-        """Put learners back to the average and end its motion."""
+        """Move the average by corrections that it still lacks, put learners back to it, and end its motion."""
+        params.center += params.state("sum")
         params.broadcast()
         for name in ("sum", "motion") if self.center_momentum else ("sum",):
             params.state(name)[:] = 0
