@@ -3,22 +3,27 @@
     pip install atheris
     python -m benchmarks.fuzz [PARSER ...] [--seconds 600] [--runs 10000000] [--corpus FOLDER]
 
-Each parser is run in a process of its own, as Python, whose branches atheris sees: kernels are not compiled. It may
-return or refuse an input by an error of the package. Wrong is any other error, and an input that takes over a second.
-Afterwards each input of the corpus, those that reach new branches, is parsed again: memory may be at most 20 times the
-input and 50 MB. An input that fails is written to FOLDER, and belongs into a test.
+Each parser is run in a process of its own, as Python, whose branches atheris sees: kernels are not compiled. It gets
+its input without a file, or from one in memory: a disk would take most of the time. It may return or refuse an input by
+an error of the package. Wrong is any other error, and an input that takes over a second. Afterwards each input of the
+corpus, those that reach new branches, is parsed again: memory may be at most 20 times the input and 50 MB. An input
+that fails is written to FOLDER, and belongs into a test.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import io
 import json
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import tracemalloc
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,28 +32,40 @@ from .report import RESULTS, Table, publish
 
 SLOWEST, MEMORY_FACTOR, MEMORY_MB = 1, 20, 50  # seconds of the processor; of the input; and beside it
 HANG = 60  # seconds of the clock, which run on a busy machine as well
-LONGEST = 512  # bytes of an input: Python takes 2 us for each
+LONGEST = 256  # bytes of an input: Python takes 2 us for each
 SEEDS = {
     "libsvm": (b"2 9 5\n0,3 0:1.25 4:-2e-3 8:7\n 1:0.5 # x\n", b"\xef\xbb\xbf1:1 2:1e39\n\n2,1\r\n"),
     "texts": (b'"Woolf, Virginia",novel\ta text\nb\t"c"\n', b"\xff\xfe\n"),
     "names": (b"one\ntwo\n", "\ufeffé\r\n".encode()),
+    "label texts": (b"one\ta text\ntwo\n",),
+    "vocabulary": (b"<a:b>\tone\n<a:c>\tone\tnote\n\n",),
+    "csv": (b'text,labels\n"a ""b"", c","d,""e, f"""\n',),
+    "jsonl": (b'{"text": "a", "labels": ["b", "c"]}\n\n',),
+    "annif": (b"a text\t<a:b> <a:c>\nanother\t\n",),
     "model": (b'{"format": "xmlsgd-model", "version": 1, "files": {"model.json": {"bytes": 2, "sha256": "x"}}}',),
     "array": (b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }" + b" " * 60 + b"\n",),
     "request": (b'{"texts": ["a"], "limit": 3, "threshold": 0.5, "documents": [{"text": "a", "labels": ["b"]}]}',),
+    "form": (b"text=a+b&limit=3&threshold=0.5&text=%C3%A9",),
 }
+MEMORY = Path("/dev/shm")  # where files of parsers are
 
 
 def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
     """Return what parses bytes, by name; `folder` takes the files of parsers that read some."""
+    from xmlsgd.data import documents, text, vocabulary
+    from xmlsgd.data.document_options import DocumentOptions
+    from xmlsgd.data.files import reading
     from xmlsgd.data.files.folders import _map_array, read_folder
     from xmlsgd.data.files.manifest import MODEL
     from xmlsgd.data.parser.parse import Options, parse
-    from xmlsgd.data.text import read_label_names, read_raw_text
     from xmlsgd.errors import DataError, ModelFileError
     from xmlsgd.serving import requests
 
+    files: Any = reading
     path = folder / "input"
+    path.touch()
     (folder / MODEL.description).write_text("{}")
+    options = DocumentOptions(names={"a:b": "one"})
 
     def of_file(read: Callable[[Path], Any], file: Path = path) -> Callable[[bytes], Any]:
         def run(data: bytes) -> None:
@@ -57,32 +74,54 @@ def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
 
         return refusing((DataError, ModelFileError), run)
 
+    def of_text(read: Callable[[Path], Any]) -> Callable[[bytes], Any]:
+        def run(data: bytes) -> None:
+            usual = files.open_regular
+            files.open_regular = lambda _: contextlib.nullcontext(io.BytesIO(data))
+            try:
+                read(path)
+            finally:
+                files.open_regular = usual
+
+        return refusing((DataError,), run)
+
+    def of_documents(kind: str) -> Callable[[bytes], Any]:
+        return of_text(lambda file: documents.read_documents(file, kind, True, options))
+
     def libsvm(data: bytes) -> None:
-        for duplicates in ("error", "sum"):
-            parse(data + b"\n", Options(True, True, False, duplicates), None, None)
+        duplicates = ("error", "sum")[len(data) % 2]
+        parse(data + b"\n", Options(True, True, False, duplicates), None, None)
 
-    def request(data: bytes) -> None:
-        found = json.loads(data)
-        requests.limit_of(found.get("limit"))
-        requests.threshold_of(found.get("threshold"))
-        requests.texts_of(found.get("texts"))
-        requests.documents_of(found.get("documents"))
+    answered = functools.partial(refusing, (requests.RequestError,))
+    fields = {
+        "limit": answered(requests.limit_of), "threshold": answered(requests.threshold_of),
+        "text": answered(requests.text_of), "texts": answered(requests.texts_of),
+        "documents": answered(requests.documents_of),
+    }  # fmt: skip
 
-    not_json = (ValueError, RecursionError, AttributeError, requests.RequestError)
+    def request(data: bytes, read: Callable[[bytes], Any]) -> None:
+        found = read(data)
+        for name, check in fields.items():
+            check(found.get(name))
+
     return {
         "libsvm": libsvm,
-        "texts": of_file(lambda file: read_raw_text(file, labelled=True)),
-        "names": of_file(lambda file: read_label_names(file, 2)),
+        "texts": of_text(lambda file: text.read_raw_text(file, labelled=True)),
+        "names": of_text(lambda file: text.read_label_names(file, 2)),
+        "label texts": of_text(text.read_label_texts),
+        "vocabulary": of_text(vocabulary.read_vocabulary),
+        **{kind: of_documents(kind) for kind in ("csv", "jsonl", "annif")},
         "model": of_file(lambda file: read_folder(folder), folder / "MANIFEST.json"),
         "array": of_file(_map_array),
-        "request": refusing(not_json, request),
+        "request": answered(functools.partial(request, read=requests.json_of)),
+        "form": answered(functools.partial(request, read=requests.form_of)),
     }
 
 
-def refusing(errors: tuple[type[Exception], ...], run: Callable[[bytes], None]) -> Callable[[bytes], Any]:
+def refusing(errors: tuple[type[Exception], ...], run: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return what runs, and takes these errors for an answer."""
 
-    def answered(data: bytes) -> None:
+    def answered(data: Any) -> None:
         with contextlib.suppress(*errors):
             run(data)
 
@@ -112,6 +151,7 @@ def fuzz_here(name: str, folder: Path, corpus: Path, seconds: int, runs: int) ->
         # Of bytes of NumPy, which Numba widens, Python would make sums that do not fit.
         kernels.parse_block = lambda text, *others: in_python(text.tolist(), *others)
         run = parsers(folder)[name]
+    warnings.simplefilter("ignore")  # each would be printed
     options = [f"-runs={runs}", f"-max_total_time={seconds}", f"-timeout={HANG}", f"-max_len={LONGEST}"]
     options += [f"-artifact_prefix={corpus}-", "-print_final_stats=1", "-verbosity=0"]
     atheris.Setup([sys.argv[0], *options, str(corpus)], timed(run))
@@ -120,18 +160,18 @@ def fuzz_here(name: str, folder: Path, corpus: Path, seconds: int, runs: int) ->
 
 def fuzz(name: str, place: Path, seconds: int, runs: int) -> dict[str, Any]:
     """Fuzz in another process; return what was counted."""
-    corpus, folder = place / name, place / f"{name}.files"
-    for each in (corpus, folder):
-        each.mkdir(parents=True, exist_ok=True)
+    corpus = place / name.replace(" ", "-")
+    corpus.mkdir(parents=True, exist_ok=True)
     for i, seed in enumerate(SEEDS[name]):
         (corpus / f"seed{i}").write_bytes(seed)
-    command = [sys.executable, "-m", "benchmarks.fuzz", name, "--here", "--corpus", str(place)]
-    command += ["--seconds", str(seconds), "--runs", str(runs)]
-    started = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        command = [sys.executable, "-m", "benchmarks.fuzz", name, "--here", folder, "--corpus", str(corpus)]
+        command += ["--seconds", str(seconds), "--runs", str(runs)]
+        started = time.monotonic()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        took = time.monotonic() - started
+        slowest, factor = measured(parsers(Path(folder))[name], corpus)
     found = re.search(r"stat::number_of_executed_units:\s+(\d+)", done.stderr)
-    took = time.monotonic() - started
-    slowest, factor = measured(parsers(folder)[name], corpus)
     return {
         "runs": int(found[1]) if found else 0, "seconds": took, "corpus": len(list(corpus.iterdir())),
         "slowest of the corpus": slowest, "MB beyond 20 times the input": factor,
@@ -162,13 +202,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=600, help="for each parser (%(default)s)")
     parser.add_argument("--runs", type=int, default=10**7, help="of each parser at most (%(default)s)")
     parser.add_argument("--corpus", type=Path, default=Path("corpus"), help="inputs that are kept (%(default)s)")
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # in the process that is fuzzed
+    parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)  # the files of the process that is fuzzed
     given = parser.parse_args()
     if unknown := set(given.parsers) - set(SEEDS):
         parser.error(f"no parser {unknown.pop()}; there are {', '.join(SEEDS)}")
     if given.here:
         (name,) = given.parsers
-        fuzz_here(name, given.corpus / f"{name}.files", given.corpus / name, given.seconds, given.runs)
+        fuzz_here(name, given.here, given.corpus, given.seconds, given.runs)
     before = RESULTS / "fuzz.json"
     found = json.loads(before.read_text())["result"] if before.exists() else {}
     for name in given.parsers or SEEDS:

@@ -13,6 +13,7 @@ from benchmarks import fuzz
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # NumPy does not close a damaged file
+@pytest.mark.filterwarnings("ignore:.* has no label for <")
 @pytest.mark.parametrize("name", fuzz.SEEDS)
 def test_ten_thousand_drawn_inputs_are_parsed_or_refused(tmp_path, name):
     run = fuzz.timed(fuzz.parsers(tmp_path)[name])

@@ -63,8 +63,13 @@ async def read_body(request: Request, media_type: str) -> bytes:
 
 async def read_json(request: Request) -> dict[str, Any]:
     """Return the object of a JSON body."""
+    return json_of(await read_body(request, JSON))
+
+
+def json_of(body: bytes) -> dict[str, Any]:
+    """Return the JSON object that a body is."""
     try:
-        found = json.loads(await read_body(request, JSON))
+        found = json.loads(body)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise RequestError(400, f"body: must be JSON, got {' '.join(str(error).split())}") from None
     if not isinstance(found, dict):
@@ -74,7 +79,11 @@ async def read_json(request: Request) -> dict[str, Any]:
 
 async def read_form(request: Request) -> dict[str, str]:
     """Return the fields of a form, the last value of each."""
-    body = await read_body(request, FORM)
+    return form_of(await read_body(request, FORM))
+
+
+def form_of(body: bytes) -> dict[str, str]:
+    """Return the fields of the form that a body is."""
     try:
         fields = parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=16)
     except ValueError as error:
