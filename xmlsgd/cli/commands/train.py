@@ -262,7 +262,8 @@ def train_and_save(
                 raise
             stop = end
         with signals_deferred() as received:
-            result |= about_run(model, rows, history.records)
+            # Not those of the growing file, which may lack the last epoch of a run that was interrupted.
+            result |= about_run(model, rows, model.history_)
             result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
             folder = out if stop is None else model_folder.name_of_interrupted(out, checkpoint is not None)
             saved = not (checkpoint and is_resumed_by_machine(stop, checkpoint))
@@ -279,7 +280,7 @@ def train_and_save(
         ) from first
     if stop is not None:
         several = f"with {len(classifiers_of(model))} of {n_estimators} classifiers, " if n_estimators > 1 else ""
-        when = f"{several}after {whole_epochs(len(history.records))}"
+        when = f"{several}after {whole_epochs(len(model.history_))}"
         raise ended(stop, when + what_is_left(folder if saved else None, checkpoint)) from stop
     return result
 
