@@ -44,6 +44,13 @@ def test_n_grams_of_characters_are_converted_and_trained_on(place):
     assert XMLClassifier.load(place / "m").vectorizer_.words == words
 
 
+def test_a_line_of_stop_words_that_is_more_than_one_is_named(place, capsys):
+    (place / "several.txt").write_text("the\n\nand a\tb\n")
+    code = main(["train", str(place / "text.txt"), "--out", "m", "--stop-words", str(place / "several.txt")])
+    assert code == 2
+    assert capsys.readouterr().err.endswith("several.txt:3: must be one word, got 'and a\\tb'\n")
+
+
 @pytest.mark.parametrize("command", ["learn", "evaluate", "report", "predict", "simulate"])
 def test_commands_that_make_no_features_have_no_flags_of_texts(command, capsys):
     assert main([command, "--help"]) == 0

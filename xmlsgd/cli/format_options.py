@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.document_options import DocumentOptions
 from ..data.files.reading import READ_ERRORS, open_compressed, raise_of_system
-from ..errors import DataError
+from ..errors import DataError, shorten
 from .exit_codes import UsageError
 from .messages import STDIN
 
@@ -97,14 +97,13 @@ class FormatOptions(DocumentOptions):
 
     def new_vectorizer(self) -> TextVectorizer:
         """Return a vectorizer with the options of the flags, checked, not fitted."""
-        from ..data.text import lines_of_file
         from ..data.vectorizer import TextVectorizer
 
         options = {name: getattr(self, name) for name in OF_TEXTS}
         if self.stop_words is not None:
             if not Path(self.stop_words).exists():
                 raise DataError(f"--stop-words {self.stop_words}: no such file; pass a file of words, one a line")
-            options["stop_words"] = [word for line in lines_of_file(self.stop_words) if (word := line.strip())]
+            options["stop_words"] = _words_in(self.stop_words)
         vectorizer = TextVectorizer(**options)
         vectorizer.check_options()
         return vectorizer
@@ -172,6 +171,18 @@ class FormatOptions(DocumentOptions):
             want = "rows of numbers, or labels and a tab before each text, `label1,label2<TAB>text`"
             hint = SPACES if all(map(SPACES_WITHIN.search, lines)) else CSV if any(map(is_csv, lines)) else ""
             raise DataError(f"{path}: must hold {want}, got texts without labels{hint}") from error
+
+
+def _words_in(path: str) -> list[str]:
+    """Return the words of a file, one a line; blank lines are skipped."""
+    from ..data.text import lines_of_file
+
+    words = []
+    for number, line in enumerate(lines_of_file(path), 1):
+        if len(found := line.split()) > 1:
+            raise DataError(f"{path}:{number}: must be one word, got {shorten(line)}")
+        words += found
+    return words
 
 
 def first_lines(file: Path) -> list[str]:

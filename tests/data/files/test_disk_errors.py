@@ -6,8 +6,9 @@ import errno
 from pathlib import Path
 
 import pytest
+import scipy.sparse as sp
 
-from xmlsgd import DataError
+from xmlsgd import DataError, load_file
 from xmlsgd.cli.format_options import first_lines
 from xmlsgd.data.files import manifest, reading
 from xmlsgd.data.files.atomic import atomic_folder
@@ -50,6 +51,14 @@ def test_a_text_that_cannot_be_read_is_not_called_another_format(tmp_path, monke
     monkeypatch.setattr("xmlsgd.cli.format_options.open_compressed", raise_error)
     with pytest.raises(OSError, match="Input/output error"):
         first_lines(tmp_path / "texts.txt")
+
+
+def test_matrices_that_the_disk_does_not_give_are_not_called_another_format(tmp_path, monkeypatch):
+    for name in ("X.trn.npz", "Y.trn.npz"):
+        sp.save_npz(tmp_path / name, sp.eye_array(3, format="csr"))
+    monkeypatch.setattr("scipy.sparse.load_npz", raise_error)
+    with pytest.raises(OSError, match=r"Input/output error: '.*X.trn.npz'$"):
+        load_file(tmp_path / "X.trn.npz")
 
 
 def test_a_temporary_folder_is_not_used_without_the_lock_that_keeps_it(tmp_path, monkeypatch):
