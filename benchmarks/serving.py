@@ -1,8 +1,7 @@
 """Measure a server over loopback: `python -m benchmarks.serving MODEL TEXTS`, a saved model and a text a line.
 
 Clients are threads of one process on the same machine, each with a connection of its own that asks for the five best
-labels of one text after another, as clients of Annif do. `--annif URL` measures a project of a running Annif in turns
-with it, by the same requests, as in http://127.0.0.1:5000/v1/projects/NAME; `--note` says what it is.
+labels of one text after another, as clients of Annif do. `python -m benchmarks.annif` measures it beside Annif.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -84,28 +85,21 @@ def measure_in_turns(projects: dict[str, str], texts: list[str], n_requests: int
     return found
 
 
-def main() -> None:
-    """Start a server, measure, and write the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("texts", type=Path)
-    parser.add_argument("--requests", type=int, default=3000, help="of each number of clients (%(default)s)")
-    parser.add_argument("--threads", type=int, default=2, help="of the server (%(default)s)")
-    parser.add_argument("--annif", metavar="URL", help="a project of a running Annif")
-    parser.add_argument("--note", default="", help="a line below the table")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="where the table goes (benchmarks/results)")
-    given = parser.parse_args()
-    texts = given.texts.read_text(encoding="utf-8").splitlines()
-    words = "serve", str(given.model), "--port", "0", "--threads", str(given.threads)
+@contextmanager
+def running(model: Path, threads: int) -> Iterator[str]:
+    """Start a server of a model; give the address of its project."""
+    words = "serve", str(model), "--port", "0", "--threads", str(threads)
     with subprocess.Popen([sys.executable, "-m", "xmlsgd", *words], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         address = server.stdout.readline().split()[-1]
-        projects = {"xmlsgd": f"{address}/v1/projects/{given.model.resolve().name}"}
-        projects |= {"Annif": given.annif} if given.annif else {}
         try:
-            found = measure_in_turns(projects, texts, given.requests)
+            yield f"{address}/v1/projects/{model.resolve().name}"
         finally:
             server.terminate()
+
+
+def publish_servers(found: list[dict[str, Any]], note: str, threads: int, out: Path) -> None:
+    """Write the table."""
     columns = ["server", "clients", "requests/s", "ms, half of them", "ms, 99 %"]
     rows = [
         [
@@ -116,8 +110,24 @@ def main() -> None:
     ]  # fmt: skip
     load = f"The load average of the machine was {os.getloadavg()[2]:.1f} in the last 15 minutes, clients included."
     title = f"One text a request over loopback, the {LIMIT} best labels, clients on the same machine"
-    notes = [note for note in (given.note, load) if note]
-    publish("serving", Table(title, columns, rows, notes), {"servers": found, "notes": notes}, given.threads, given.out)
+    notes = [line for line in (note, load) if line]
+    publish("serving", Table(title, columns, rows, notes), {"servers": found, "notes": notes}, threads, out)
+
+
+def main() -> None:
+    """Start a server, measure, and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("texts", type=Path)
+    parser.add_argument("--requests", type=int, default=3000, help="of each number of clients (%(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="of the server (%(default)s)")
+    parser.add_argument("--note", default="", help="a line below the table")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the table goes (benchmarks/results)")
+    given = parser.parse_args()
+    texts = given.texts.read_text(encoding="utf-8").splitlines()
+    with running(given.model, given.threads) as project:
+        found = measure_in_turns({"xmlsgd": project}, texts, given.requests)
+    publish_servers(found, given.note, given.threads, given.out)
 
 
 if __name__ == "__main__":
