@@ -14,6 +14,11 @@ from xmlsgd.estimators.defaults import dense_share
 from xmlsgd.metrics import precision_at_k
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_folds() -> None:
+    """Have as many folds as users have."""
+
+
 def dense_rows(n: int, n_words: int = 0) -> tuple[sp.csr_array, sp.csr_array]:
     """Return rows around 100 centers in 32 dimensions, of 3 labels each, beside a few words that say nothing."""
     rng = np.random.default_rng(0)

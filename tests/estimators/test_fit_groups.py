@@ -10,6 +10,11 @@ from xmlsgd import DataError, XMLEnsemble
 from xmlsgd.data.held_out import HELD_OUT_SMALL, held_out_folds
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_folds() -> None:
+    """Have as many folds as users have."""
+
+
 @pytest.fixture(scope="module")
 def grouped():
     """Rows of which each is there ten times, and the group of each."""

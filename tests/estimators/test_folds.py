@@ -18,6 +18,11 @@ from xmlsgd.training.learner import Learner
 from xmlsgd.training.runs import run_of
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_folds() -> None:
+    """Have as many folds as users have."""
+
+
 @pytest.fixture(scope="module")
 def rows() -> Dataset:
     return make_xmc(1000, 300, 600, nnz_per_row=8, labels_per_row=2, random_state=0)

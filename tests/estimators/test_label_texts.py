@@ -24,6 +24,11 @@ WORDS = [f"word{i}" for i in range(2 * N_LABELS)]
 LABEL_ROWS = N_LABELS
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_folds() -> None:
+    """Have as many folds as users have."""
+
+
 def library() -> tuple[list[str], sp.csr_array]:
     """Return texts with one of the two words of their label, and an indicator; no row has the last labels."""
     random = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from xmlsgd import DataError, DivergenceError, XMLClassifier, make_xmc, tune
-from xmlsgd.estimators import held_out, tuning
+from xmlsgd.estimators import tuning
 
 ROWS = make_xmc(300, 60, 20, nnz_per_row=8, labels_per_row=2)
 MODEL = XMLClassifier(max_epochs=2, random_state=0, n_jobs=1)
@@ -49,8 +49,7 @@ def test_parameters_that_are_given_are_not_searched():
     assert [set(trial.parameters) for trial in found.trials] == [set(), {"learning_rate_init"}, {"learning_rate_init"}]
 
 
-def test_candidates_are_searched_where_the_plan_has_them(monkeypatch):
-    monkeypatch.setattr(held_out, "FOLDED_ROWS", 1)  # one fold is as good here, and quicker
+def test_candidates_are_searched_where_the_plan_has_them():
     rows = make_xmc(700, 200, 600, nnz_per_row=8, labels_per_row=2)
     model = XMLClassifier((8,), max_epochs=1, hidden_dropout=0.1, learning_rate_init=0.01, random_state=0, n_jobs=1)
     assert model.plan(rows.X, rows.Y).n_candidates == 64
