@@ -275,7 +275,10 @@ def test_bodies_that_are_too_large_too_slow_or_of_another_type_are_refused(clien
     assert (slow.status_code, slow.json()["detail"]) == (408, "body: must arrive within 0 s")
 
 
-@pytest.mark.parametrize("names", [[""], [" \t"], ["read", ""], [], "read", [1], ["a\tb"], ["a\n"]])
+@pytest.mark.parametrize(
+    "names",
+    [[""], [" \t"], ["read", ""], [], "read", [1], ["a\tb"], ["a\n"], pytest.param(["a" * 1001], id="a long name")],
+)
 def test_a_label_without_a_name_of_one_line_is_not_learned(client, served, names):
     before = served.model
     answer = client.post("/learn", json={"documents": [{"text": "a", "labels": names}]}, headers=AUTHORIZED)

@@ -20,6 +20,7 @@ MAX_LIMIT = 1000  # labels of a text
 MAX_SUGGESTIONS = 100_000  # labels of all texts of a request, and of a call of the model
 MAX_EXPLAINED = 50  # labels of an explanation, each with all words of the text
 DEFAULT_LIMIT = 10  # as in Annif
+MAX_NAME = 1000  # characters of a label to learn, which each answer that suggests it holds
 BODY_SECONDS = 10.0
 BREAKS = frozenset("\t\n\r\0")  # which names of labels must not hold
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
@@ -137,11 +138,13 @@ def documents_of(value: Any) -> tuple[list[str], list[list[str]]]:
         raise RequestError(400, f'documents: must be a list of {{"text": ..., "labels": [...]}}, got {shorten(value)}')
     labels = [each.get("labels") for each in value]
     for names in labels:
-        if (
-            not isinstance(names, list)
-            or not names
-            or not all(isinstance(name, str) and name.strip() and BREAKS.isdisjoint(name) for name in names)
-        ):
+        if not isinstance(names, list) or not names or not all(_is_name(name) for name in names):
             wanted = "must be a list of names, at least one, none empty or with tabs or line ends"
+            wanted += f", of at most {MAX_NAME} characters"
             raise RequestError(400, f"labels: {wanted}, got {shorten(names)}")
     return texts_of([text_of(each.get("text")) for each in value]), labels
+
+
+def _is_name(value: Any) -> bool:
+    """Return whether a value may be the name of a label."""
+    return isinstance(value, str) and len(value) <= MAX_NAME and bool(value.strip()) and BREAKS.isdisjoint(value)
