@@ -89,3 +89,12 @@ def test_the_best_labels_of_a_few_rows_are_those_that_they_have_among_many(preci
             found, found_scores = device.top_k(A[:n], layer, 4)
             np.testing.assert_array_equal(found, labels[:n])
             np.testing.assert_allclose(found_scores, scores[:n], rtol=1e-5, atol=1e-5)
+
+
+def test_a_label_whose_score_is_no_number_is_none_of_the_best(device):
+    A, _, layer = output_batch((35, 32, 300))
+    layer.b[7] = np.nan
+    labels, _ = device.top_k(A, layer, 5)
+    expected, _ = Reference().top_k(A, layer, 5)
+    assert not (labels == 7).any()
+    assert np.mean(labels == expected) > 0.99
