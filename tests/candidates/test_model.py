@@ -136,7 +136,7 @@ def test_altered_arrays_of_a_candidate_model_are_refused(model, name, change, co
 )
 def test_altered_stacking_weights_are_refused(model, weights):
     described, arrays = to_arrays(model.candidates_)
-    with pytest.raises(ModelFileError, match="size, stacking, calibration, rows and trees"):
+    with pytest.raises(ModelFileError, match="size, cost, stacking, calibration, rows and trees"):
         from_arrays({**described, "stacking": weights}, FolderArrays(arrays, Path("model")), (1500, 1100))
 
 
@@ -301,13 +301,10 @@ def test_a_deep_network_ranks_candidates_by_its_last_activations(many, few, tmp_
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()])
 def test_an_error_while_the_candidate_model_is_trained_keeps_the_network(few, monkeypatch, error):
-    def failing(X, Y, weight, *others):
-        if weight.all():  # not of a fold: the model's own
-            raise error
-        return fit(X, Y, weight, *others)
+    def failing(*arguments):
+        raise error
 
-    fit = LinearClassifiers.fit
-    monkeypatch.setattr(LinearClassifiers, "fit", failing)
+    monkeypatch.setattr(LinearClassifiers, "fit_rated", failing)
     model = XMLClassifier((8,), candidates=16, max_epochs=1, n_jobs=1, random_state=0)
     with pytest.raises(type(error)):
         model.fit(few.X, few.Y)

@@ -8,8 +8,8 @@ from xmlsgd.data.held_out import HELD_OUT_QUICK, HELD_OUT_SMALL, HELD_OUT_THOROU
 
 def test_rows_are_held_out_if_there_are_enough():
     (held,) = held_out_folds(25_000, 0)
-    assert len(held) == 500 == len(np.unique(held))
-    assert [[len(rows) for rows in held_out_folds(n, 0)] for n in (999, 1000, 20_000)] == [[], [100], [400]]
+    assert len(held) == 2000 == len(np.unique(held))
+    assert [[len(rows) for rows in held_out_folds(n, 0)] for n in (999, 1000, 12_000)] == [[], [100], [1200]]
     assert not np.array_equal(held, held_out_folds(25_000, 1)[0])
 
 
@@ -34,7 +34,7 @@ def test_there_are_fewer_folds_than_asked_for_where_groups_are_too_large():
 
 def test_more_rows_are_held_out_for_trees_than_for_a_regression():
     assert [HELD_OUT_THOROUGH.of(n) for n in (9_999, 10_000, 47_175, 10**6)] == [0, 1000, 4717, 10_000]
-    assert [HELD_OUT_QUICK.of(n) for n in (999, 10_000, 47_175, 10**6)] == [0, 400, 943, 2048]
+    assert [HELD_OUT_QUICK.of(n) for n in (999, 10_000, 47_175, 10**6)] == [0, 1000, 2000, 2000]
 
 
 def test_without_groups_rows_are_drawn_one_by_one():

@@ -10,9 +10,10 @@ import numpy as np
 from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
 from .cooccurrence import Cooccurrence
+from .cost import choose_cost, draw_trial
 from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, frequency_of_learned, label_rows_help
 from .knn import KNNIndex, row_votes
-from .linear import LinearClassifiers
+from .linear import UNTRAINED, LinearClassifiers, Pairs, Rated, find_pairs
 from .model import CandidateModel, Logits, n_voted, with_more
 from .stacking import Calibration, LogisticStacking, Stacking
 from .weighting import idf_weights, unit_rows
@@ -31,9 +32,9 @@ class CandidateRows:
     ----------
     dataset : the rows; the last `n_label_rows` are made of label texts, each of one label.
     weight : float32 (n,), sample weights.
-    held_out : intp, rows that classifiers do not learn: the stacking learns from them.
+    held_out : intp, rows that the stacking learns from, rated by models without them.
     size : candidate labels of a row.
-    refit : whether classifiers are trained again on all rows after they have scored the held-out ones.
+    cost : of the hinge loss of the classifiers, None to choose it by some of the rows.
     groups : int64, of the rows but label rows; held-out rows do not vote for each other, as those of a group are alike.
         None where rows are independent.
     compared : whether held-out rows are also scored by classifiers without label rows of labels that other rows have.
@@ -43,7 +44,7 @@ class CandidateRows:
     weight: np.ndarray
     held_out: np.ndarray
     size: int
-    refit: bool = False
+    cost: float | None = None
     groups: np.ndarray | None = None
     n_label_rows: int = 0
     compared: bool = True
@@ -110,26 +111,34 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         knn = KNNIndex.build(scaled, Y, votes * (learned > 0) if rows.groups is not None else votes)
         cooccurrence = Cooccurrence.count(X, Y, learned, device)
         candidates, asked, shares = training_candidates(knn, scaled, held_out, rows.size, device)
+        trial = draw_trial(weight[: X.n_rows - rows.n_label_rows], candidates)
         candidates, _ = cooccurrence.candidates(scaled, candidates, device)
         labels, proposed = cooccurrence.candidates(scaled.take(held_out), asked, device)
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
         scaled = unit_rows(X, None, device)
-        asking = scaled.take(held_out)
+        rated, pairs = Rated(held_out, labels), find_pairs(scaled, Y, weight, candidates, device)
+        cost = choose_cost(scaled, Y, weight, pairs, trial, device) if rows.cost is None else rows.cost
         if rows.compared and len(of_seen) and len(held_out):  # before the others, so that memory holds one of them
-            without = learned.copy()
+            without = weight.copy()
             without[of_seen] = 0
-            margins_without = LinearClassifiers.fit(scaled, Y, without, candidates, device).margins(
-                asking, labels, device
-            )
-        linear = LinearClassifiers.fit(scaled, Y, learned, candidates, device)
-        margins = linear.margins(asking, labels, device)
-        if rows.refit and len(held_out):
-            del linear  # frees its memory before the new classifiers need as much
-            linear = LinearClassifiers.fit(scaled, Y, weight, candidates, device)
+            others = find_pairs(scaled, Y, without, candidates, device)
+            _, margins_without = _rated_by(scaled, without, others, cost, rated, device)
+        linear, margins = _rated_by(scaled, weight, pairs, cost, rated, device)
     nothing = Stacking(LogisticStacking(), Calibration(), None)
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
     model = CandidateModel(scale, replace(knn, weight=votes), cooccurrence, linear, nothing, rows.size, label_rows)
+    rows = replace(rows, cost=cost)
     return Unstacked(rows, model, labels, with_more(shares), margins, proposed, margins_without)
+
+
+def _rated_by(
+    X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, rated: Rated, device: CPU
+) -> tuple[LinearClassifiers, np.ndarray]:
+    """Return classifiers that have learned all pairs, and what classifiers without the rated rows say of these."""
+    linear, margins = LinearClassifiers.fit_rated(X, weight, pairs, cost, rated, device)
+    if (unpaired := np.isnan(margins) & (rated.labels >= 0)).any():  # those labels have not learned these rows
+        margins = np.where(unpaired, linear.margins(X.take(rated.rows), rated.labels, device), margins)
+    return linear, np.where(rated.labels >= 0, margins, UNTRAINED)
 
 
 def with_useful_rows(found: Unstacked, logits: Logits, device: CPU) -> tuple[Unstacked, HeldOutPairs]:

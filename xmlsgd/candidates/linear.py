@@ -21,10 +21,10 @@ from .splicing import with_replaced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Cost of the squared hinge loss, as in LIBLINEAR; 0.5 and 2 differ by 0.2 P@1 (docs/decisions/candidates.md).
-C = 1.0
+COST = 1.0  # of the squared hinge loss, C of LIBLINEAR, unless rows choose another (`cost.choose_cost`)
 TOLERANCE = 0.04  # stop when the largest step of a pass is smaller
 MAX_PASSES = 10  # over the rows of a label; six lose 0.05 P@1 (docs/decisions/candidates.md)
+PASSES_WITHOUT = 6  # over the other rows once held-out ones are taken out; with two, margins are 0.1 off
 MIN_WEIGHT = 0.05  # smaller weights are dropped: half of them, without a difference in P@k
 SLOTS_PER_WEIGHT = 2  # of a hash table; 1.7 and 2.5 differ by a tenth in speed
 LABELS = 1 << 12  # calibrated together
@@ -57,22 +57,41 @@ class LinearPredictor:
 
 @dataclass(frozen=True, eq=False)
 class LinearClassifiers(LinearPredictor):
-    """Trained classifiers. weights : CSR (L, F). bias : float32 (L,)."""
+    """Trained classifiers. weights : CSR (L, F). bias : float32 (L,). cost : of the hinge loss, of all labels."""
 
     weights: CSR
     bias: np.ndarray
+    cost: float = COST
 
     @classmethod
-    def fit(cls, X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU) -> LinearClassifiers:
+    def fit(
+        cls, X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU, cost: float = COST
+    ) -> LinearClassifiers:
         """Train on rows of norm 1, their labels, and their candidate labels int32 (n, M), the hard negatives.
 
         weight : float32 (n,), sample weights; rows of weight 0 are left out. True labels are removed from `candidates`.
         """
-        nothing = CSR(np.zeros(Y.n_cols + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), X.n_cols)
-        start = cls(nothing, np.zeros(Y.n_cols, np.float32))
-        pairs = _pairs(X, Y, weight, candidates, device)
-        found = _solved(X, weight, pairs, start, np.ones((Y.n_cols, 2), np.float32), max_weights(X), device)
-        return replace(found, bias=np.where(np.diff(pairs.starts) > 0, found.bias, UNTRAINED))
+        return cls.fit_rated(X, weight, find_pairs(X, Y, weight, candidates, device), cost, NOTHING_RATED, device)[0]
+
+    @classmethod
+    def fit_rated(
+        cls, X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, rated: Rated, device: CPU,
+        labels: np.ndarray | None = None, max_passes: int | None = None,
+    ) -> tuple[LinearClassifiers, np.ndarray]:  # fmt: skip
+        """Train on pairs of all rows; also return the margins, float32 (h, m), of labels of held-out rows.
+
+        Classifiers that have unlearned these rows give them; NaN where the row is no pair of the label. The rows must
+        be few. labels : those that are trained, None for all. max_passes : over the pairs, None for `MAX_PASSES`.
+        """
+        n_labels = len(pairs.starts) - 1
+        nothing = CSR(np.zeros(n_labels + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), X.n_cols)
+        start, ease = cls(nothing, np.zeros(n_labels, np.float32), cost), np.ones((n_labels, 2), np.float32)
+        trained = np.ones(n_labels, np.bool_)
+        if labels is not None:
+            trained[:] = False
+            trained[labels] = True
+        found, margins = _solved(X, weight, pairs, start, ease, max_weights(X), device, rated, trained, max_passes)
+        return replace(found, bias=np.where(np.diff(pairs.starts) > 0, found.bias, UNTRAINED)), margins
 
     def with_rows(
         self, X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, frequency: np.ndarray,
@@ -84,7 +103,7 @@ class LinearClassifiers(LinearPredictor):
         before, which are not seen again, would resist (elastic weight consolidation). calibrations : the `Factors` of
         all labels of Y, before and after. The device is started.
         """
-        pairs, n_known = _pairs(X, Y, weight, candidates, device), len(self.bias)
+        pairs, n_known = find_pairs(X, Y, weight, candidates, device), len(self.bias)
         touched = np.flatnonzero(np.diff(pairs.starts))
         known = touched[touched < n_known]
         (factor, shift), after = calibrations
@@ -93,14 +112,14 @@ class LinearClassifiers(LinearPredictor):
         weights = self.weights.take(known)
         sizes[known], bias[known] = np.diff(weights.indptr), (self.bias[known] - shift[known]) / factor[known]
         data = weights.data / np.repeat(factor, sizes)
-        start = LinearClassifiers(CSR(pointers(sizes), weights.indices, data, X.n_cols), bias)
+        start = LinearClassifiers(CSR(pointers(sizes), weights.indices, data, X.n_cols), bias, self.cost)
         ease = 1 / np.sqrt(1 + np.outer(frequency, STIFFNESS))
-        found = _solved(X, weight, pairs, start, ease, pairs.entries[-1] + weights.nnz, device).calibrate(*after)
+        moved, _ = _solved(X, weight, pairs, start, ease, pairs.entries[-1] + weights.nnz, device)
+        found = moved.calibrate(*after)
         bias = np.concatenate([self.bias, UNTRAINED * after[0][n_known:] + after[1][n_known:]])
         bias[touched] = found.bias[touched]
-        return LinearClassifiers(
-            with_replaced(self.weights, touched, found.weights.take(touched), Y.n_cols, device), bias
-        )
+        replaced = with_replaced(self.weights, touched, found.weights.take(touched), Y.n_cols, device)
+        return LinearClassifiers(replaced, bias, self.cost)
 
     def calibrate(self, factor: np.ndarray, shift: np.ndarray) -> LinearClassifiers:
         """Return classifiers with margins factor[l] times the old ones plus shift[l]; changes the weights in place.
@@ -112,7 +131,7 @@ class LinearClassifiers(LinearPredictor):
             part = slice(first, first + LABELS)
             span = slice(weights.indptr[first], weights.indptr[min(first + LABELS, weights.n_rows)])
             weights.data[span] *= np.repeat(factor[part], np.diff(weights.indptr[first : first + LABELS + 1]))
-        return LinearClassifiers(weights, factor * self.bias + shift)
+        return LinearClassifiers(weights, factor * self.bias + shift, self.cost)
 
     @cached_property
     def tables(self) -> Tables:  # type: ignore[override]
@@ -126,7 +145,7 @@ class LinearClassifiers(LinearPredictor):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the tables, which are rebuilt from them."""
-        return {"weights": self.weights, "bias": self.bias}
+        return {"weights": self.weights, "bias": self.bias, "cost": self.cost}
 
 
 def table_starts(indptr: np.ndarray, slots_per_weight: float) -> np.ndarray:
@@ -165,29 +184,47 @@ class Pairs(NamedTuple):
     entries: np.ndarray
 
 
+class Rated(NamedTuple):
+    """Held-out rows, intp (h,), ascending, and the labels of each that are rated, int32 (h, m), -1 for none."""
+
+    rows: np.ndarray
+    labels: np.ndarray
+
+
+NOTHING_RATED = Rated(np.empty(0, np.intp), np.empty((0, 0), np.int32))
+
+
 def _solved(
-    X: CSR, weight: np.ndarray, pairs: Pairs, start: LinearClassifiers, ease: np.ndarray, limit: int, device: CPU
-) -> LinearClassifiers:
-    """Return the classifiers of the labels that have pairs, from those of `start`, with at most `limit` weights."""
+    X: CSR, weight: np.ndarray, pairs: Pairs, start: LinearClassifiers, ease: np.ndarray, limit: int, device: CPU,
+    rated: Rated = NOTHING_RATED, trained: np.ndarray | None = None, max_passes: int | None = None,
+) -> tuple[LinearClassifiers, np.ndarray]:  # fmt: skip
+    """Return the classifiers of the labels that have pairs, from those of `start`, with at most `limit` weights.
+
+    Also return the margins of the rated rows. trained : bool (L,), None for all labels.
+    """
     starts, entries, known = pairs.starts, pairs.entries, start.weights
     n_labels, bias = len(start.bias), start.bias.copy()
     counts = np.zeros(n_labels, np.int64)
+    margins = np.full(rated.labels.shape, np.nan, np.float32)
+    held_out = np.full(X.n_rows if len(rated.rows) else 0, -1, np.int32)
+    held_out[rated.rows] = np.arange(len(rated.rows))
     # Memory is taken page by page as it is written, and the unused rest is given back at the end.
     features, weights = (np.empty(min(limit, entries[-1] + known.nnz), kind) for kind in (np.int32, np.float32))
     first, n = 0, 0
     while first < n_labels:
         last = max(int(np.searchsorted(entries, entries[first] + CHUNK, side="right")) - 1, first + 1)
-        labels = np.arange(first, last)
-        sizes = np.diff(entries[first : last + 1])
+        labels, sizes = np.arange(first, last), np.diff(entries[first : last + 1])
+        order = np.argsort(-sizes, kind="stable")
+        labels = labels[order if trained is None else order[trained[first:last][order]]]
         room = np.zeros(n_labels + 1, np.int64)
         room[first + 1 : last + 1] = np.cumsum(np.minimum(sizes + np.diff(known.indptr[first : last + 1]), X.n_cols))
         found = np.empty(room[last], np.int32), np.empty(room[last], np.float32)
         n_pairs = np.diff(starts[first : last + 1])
         device.run(
-            solve, labels[np.argsort(-sizes, kind="stable")], starts, pairs.rows, X.indptr, X.indices, X.data, weight,
-            known.indptr, known.indices, known.data, ease, np.float32(C), np.float32(TOLERANCE), MAX_PASSES,
-            np.float32(MIN_WEIGHT), X.n_cols, int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads,
-            room, *found, counts, bias,
+            solve, labels, starts, pairs.rows, X.indptr, X.indices, X.data, weight, known.indptr, known.indices,
+            known.data, ease, np.float32(start.cost), np.float32(TOLERANCE), max_passes or MAX_PASSES,
+            np.float32(MIN_WEIGHT), X.n_cols, int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads, room,
+            *found, counts, bias, held_out, rated.labels, PASSES_WITHOUT, margins,
         )  # fmt: skip
         share = limit * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
         kept = _largest(found, room[first : last + 1], counts[first:last], share, device)
@@ -195,10 +232,10 @@ def _solved(
         first, n = last, n + len(kept[0])
     features.resize(n, refcheck=False)
     weights.resize(n, refcheck=False)
-    return LinearClassifiers(CSR(pointers(counts), features, weights, X.n_cols), bias)
+    return LinearClassifiers(CSR(pointers(counts), features, weights, X.n_cols), bias, start.cost), margins
 
 
-def _pairs(X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU) -> Pairs:
+def find_pairs(X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU) -> Pairs:
     """Return the rows of each label that are to be learned."""
     counts = np.zeros((2, device.n_threads, Y.n_cols), np.int64)
     device.run(count_pairs, Y.indptr, Y.indices, candidates, weight, X.indptr, device.n_threads, *counts)

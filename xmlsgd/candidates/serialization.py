@@ -40,6 +40,7 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
         arrays |= {f"trees_{name}": array.ravel() for name, array in nodes.items()} | {"frequency": trees.frequency}
     described = {
         "size": model.size,
+        "cost": model.linear.cost,
         "stacking": list(model.stacking.regression),
         "calibration": list(model.stacking.calibration),
         "rows": knn.Y.n_rows,
@@ -55,7 +56,7 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     whether values are checked here. Raises `ModelFileError` for anything that was not written by these functions.
     """
     n_features, n_labels = shape
-    size, regression, calibration, n_rows, n_trees = _numbers(described, n_labels, saved.path)
+    size, cost, regression, calibration, n_rows, n_trees = _numbers(described, n_labels, saved.path)
     found = _CandidateArrays(saved.arrays, saved.path, saved.check, PREFIX)
     kind = index_type(n_features, n_rows, n_labels) if compact else np.int32
     form = "int16" if compact else "data"
@@ -70,7 +71,7 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
         linear = CompactLinearClassifiers((starts, keys, values, scales), bias)
     else:
         weights = found.matrix("linear", (n_labels, n_features), kind, "linear_data")
-        linear = LinearClassifiers(weights, bias)
+        linear = LinearClassifiers(weights, bias, cost)
         matrices = {"postings": postings, "labels": labels, "cooccurrence": shares, "linear": weights}
         for name, matrix in matrices.items():
             _check_matrix(matrix, f"{saved.path}: {PREFIX}{name}")
@@ -125,21 +126,21 @@ def _check_matrix(matrix: CSR, name: str) -> None:
         raise ModelFileError(str(error)) from error
 
 
-def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, LogisticStacking, Calibration, int, int]:
-    """Return size, stacking weights, calibration, number of training rows and number of trees."""
+def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, float, LogisticStacking, Calibration, int, int]:
+    """Return size, cost of the hinge loss, stacking weights, calibration, numbers of training rows and of trees."""
     try:
-        names = "size", "stacking", "calibration", "rows", "trees"
-        size, stacking, calibration, n_rows, n_trees = (described[name] for name in names)
+        names = "size", "cost", "stacking", "calibration", "rows", "trees"
+        size, cost, stacking, calibration, n_rows, n_trees = (described[name] for name in names)
         counts = size, n_rows, n_trees + 1
         whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in counts)
         weights, calibrated = LogisticStacking(*stacking), Calibration(*calibration)
         whole &= len(stacking) == len(weights) and len(calibration) == len(calibrated) and size <= n_labels
-        finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in (*weights, *calibrated))
-        if whole and finite and weights.network >= 0:
-            return size, weights, calibrated, n_rows, n_trees
+        finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in (cost, *weights, *calibrated))
+        if whole and finite and weights.network >= 0 and cost > 0:
+            return size, cost, weights, calibrated, n_rows, n_trees
     except (KeyError, TypeError):
         pass
     raise ModelFileError(
-        f"{path}: candidates must have size, stacking, calibration, rows and trees, the size at most {n_labels}, "
+        f"{path}: candidates must have size, cost, stacking, calibration, rows and trees, the size at most {n_labels}, "
         f"got {shorten(described)}"
     )

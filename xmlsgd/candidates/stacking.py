@@ -120,6 +120,15 @@ def log_loss(features: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> 
     return float(log_losses(_regression(columns, truth).decision_function(columns), truth).mean())
 
 
+def calibrated_log_loss(margins: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> float:
+    """Return the mean log loss of a regression of margins float32 (n,), label frequency, and the product of both."""
+    if truth.all() or not truth.any():
+        return 0.0
+    logs = np.log1p(frequency)
+    columns = np.stack([margins, logs, logs * margins], axis=1)
+    return float(log_losses(_regression(columns, truth).decision_function(columns), truth).mean())
+
+
 def log_losses(log_odds: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the log loss of each pair, given its log odds and whether it is true, of one shape."""
     losses: np.ndarray = np.logaddexp(0, np.where(truth, -log_odds, log_odds))

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .plan import TrainingPlan
     from .training_data import TrainingData
 
-REFIT_SHARE = 0.04  # of the rows: where more are held out, and not in folds, classifiers miss them
 COMPARED_ROWS, WORSE = 256, 1.1  # held-out rows that show whether candidates rank worse, and by which factor
 
 
@@ -49,14 +48,15 @@ class CandidateTraining:
     If the plan says so, all that needs no network begins at once, on a thread of its own, which uses as many threads as
     the network: while those of the one wait for each other, the other's run. The model is the same to the bit.
 
-    held_out : rows that are not learned. label_rows : whether label rows of labels that other rows have are learned;
-    None until held-out rows have told.
+    held_out : rows that stacking learns from. label_rows : whether label rows of labels that other rows have are
+    learned; None until held-out rows have told. cost : of the linear classifiers, None to choose it.
     """
 
     def __init__(
-        self, plan: TrainingPlan, data: TrainingData, held_out: NDArray[np.intp], label_rows: bool | None = None
-    ) -> None:
-        self._plan, self._data, self._held_out, self._label_rows = plan, data, held_out, label_rows
+        self, plan: TrainingPlan, data: TrainingData, held_out: NDArray[np.intp], label_rows: bool | None = None,
+        cost: float | None = None,
+    ) -> None:  # fmt: skip
+        self._plan, self._data, self._held_out, self._label_rows, self._cost = plan, data, held_out, label_rows, cost
         self._stopped = threading.Event()
         self._found: Future[Unstacked] | None = None
         if plan.concurrent_candidates:
@@ -80,26 +80,29 @@ class CandidateTraining:
     def _fit(self, cpu: CPU) -> Unstacked:
         plan, data = self._plan, self._data
         weight = np.ones(data.dataset.n_rows, np.float32) if data.weight is None else data.weight
-        refit = plan.stacking == "thorough" or len(self._held_out) > REFIT_SHARE * data.n_rows
         rows = CandidateRows(
-            data.dataset, weight, self._held_out, plan.n_candidates, refit and not plan.n_folds,
-            data.groups, data.n_label_rows, compared=self._label_rows is None,
+            data.dataset, weight, self._held_out, plan.n_candidates, self._cost, data.groups, data.n_label_rows,
+            compared=self._label_rows is None,
         )  # fmt: skip
         if data.n_label_rows and self._label_rows is False:
             rows = rows.without_label_rows_of_seen()
         return fit_unstacked(rows, cpu)
 
     def _unstacked(self, cpu: CPU) -> Unstacked:
-        found = self._found
-        return self._fit(cpu) if found is None else found.result()
+        if self._found is None:
+            self._found = _done(self._fit(cpu))
+        return self._found.result()
+
+    def cost(self, device: Device) -> float | None:
+        """Return the cost of the linear classifiers."""
+        return self._unstacked(cpu_of(device, self._plan.n_threads)).rows.cost
 
     def fold(self, device: Device, params: NDArray[np.float32]) -> Fold:
         """Return the held-out rows, rated beside a network with these parameters, which has not learned them either."""
         X, cpu = self._data.dataset.X.take(self._held_out), cpu_of(device, self._plan.n_threads)
         alone = Scorer(self._plan.network, params, device)
         found, pairs = with_useful_rows(self._unstacked(cpu), pair_scores(alone, cpu), cpu)
-        self._found = Future()
-        self._found.set_result(found)
+        self._found = _done(found)
         compared = X.span(0, min(X.n_rows, COMPARED_ROWS))
         best_alone, _ = alone.top_k(compared, min(5, self._plan.network.n_labels))
         return Fold(self._held_out, pairs, best_alone, found.margins_without is not None or self._label_rows is True)
@@ -114,6 +117,12 @@ class CandidateTraining:
         if scores is not None:
             _warn_of_useless(folds, scores, self._data)
         return model, scores
+
+
+def _done(found: Unstacked) -> Future[Unstacked]:
+    future: Future[Unstacked] = Future()
+    future.set_result(found)
+    return future
 
 
 class _StoppableCPU(CPU):

@@ -109,7 +109,7 @@ def train_model(
                 started = time.perf_counter()
                 folds = [candidates.fold(device, run.params)] if len(left_out) else []
                 if plan.n_folds:
-                    folds = _rate_folds(plan, data, held_out, seed, earlier, run)
+                    folds = _rate_folds(plan, data, held_out, seed, earlier, run, candidates.cost(device))
                 found, stacked = candidates.finish(device, folds)
                 rated = np.concatenate([left_out[:0], *(fold.rows for fold in folds)])
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
@@ -143,12 +143,13 @@ class _StopAfter(Callback):
 
 def _rate_folds(
     plan: TrainingPlan, data: TrainingData, held_out: list[NDArray[np.intp]], seed: int,
-    earlier: FittedModel | None, run: Run,
+    earlier: FittedModel | None, run: Run, cost: float | None,
 ) -> list[Fold]:  # fmt: skip
     """Return what models that learn all other rows say of each fold of held-out rows; these models are not kept.
 
     They begin anew, and learn for as long as the model that is kept: as often as `earlier` has passed over the rows,
     and the epochs of `run`, where the schedule may not have come to its end. What diverges is not asked.
+    cost : of the linear classifiers.
     """
     rows_before = {record.get("first_epoch"): record.get("rows", 0) for record in earlier.history} if earlier else {}
     n_before = round(sum(rows_before.values()) / data.dataset.n_rows)
@@ -156,17 +157,18 @@ def _rate_folds(
     plan = replace(plan, schedule=schedule, early_stopping=False, verbose=False)
     folds: list[Fold] = []
     for rows in held_out:
-        fold = _rate_fold(plan, data, rows, seed, n_before + len(run.records) - run.n_undone, folds)
+        fold = _rate_fold(plan, data, rows, seed, n_before + len(run.records) - run.n_undone, folds, cost)
         folds += [fold] if fold else []
     return folds
 
 
 def _rate_fold(
-    plan: TrainingPlan, data: TrainingData, rows: NDArray[np.intp], seed: int, n_epochs: int, folds: Sequence[Fold]
-) -> Fold | None:
+    plan: TrainingPlan, data: TrainingData, rows: NDArray[np.intp], seed: int, n_epochs: int, folds: Sequence[Fold],
+    cost: float | None,
+) -> Fold | None:  # fmt: skip
     """Return what a model that learns all other rows says of these; its memory is free again when the next begins."""
     weight, device = weight_without(data, rows), plan.new_device()
-    with _learn_candidates(plan, data, rows, folds[0].label_rows if folds else None) as candidates:
+    with _learn_candidates(plan, data, rows, folds[0].label_rows if folds else None, cost) as candidates:
         start = first_parameters(plan.network, plan.optimizer, data.dataset.Y, seed, weight)
         learned = replace(data, weight=weight, held_out=None)
         run = _train(plan, learned, device, start, seed, None, plan.schedule, [_StopAfter(n_epochs)])

@@ -28,7 +28,7 @@ SCRATCH_ROW = 8  # the order of the rows
 WORKER_BYTES = 150_000_000  # a process with Numba and its kernels
 PAIR_BYTES = 150  # of a held-out row and a label, while stacking is learned: scores, scikit-learn's copies, gradients
 MOST_PER_ENTRY = 6  # weights of the linear classifiers for an entry of the rows; there were 0.2 to 3
-SOLVER_BYTES = 20  # of a feature, for each thread that solves
+SOLVER_BYTES = 21  # of a feature, for each thread that solves
 SHARE = 0.8  # of the limit that an estimate may take: the rest is for the interpreter, the kernels, other programs
 
 

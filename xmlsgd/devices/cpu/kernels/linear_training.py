@@ -112,22 +112,27 @@ def gather(pairs, indptr, indices, data, known, ease, place, features, row_ptr, 
 
 
 @njit(nogil=True)
-def descend(row_ptr, columns, values, diagonal, tolerance, max_passes, state, w, alpha, inverse, order):
-    """Solve one label: w (features + 1,), from zeros or from what other rows have left. Entries bear their row's sign.
-
-    diagonal (rows,) : 1 / (2 C weight) of each row. state, uint64, chooses the orders of the passes. alpha, inverse,
-    order : scratch (rows,).
-    """
+def inverse_curvatures(row_ptr, values, diagonal, inverse):
+    """Write 1 / (diagonal + squared norm) of each row into `inverse` (rows,), the length of a step of its variable."""
     for j in range(diagonal.size):
         square = diagonal[j]
         for p in range(row_ptr[j], row_ptr[j + 1]):
             square += values[p] * values[p]
-        alpha[j], inverse[j], order[j] = _ZERO, _ONE / square, j
+        inverse[j] = _ONE / square
+
+
+@njit(nogil=True)
+def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, state, order, w, alpha):
+    """Solve one label: w (features + 1,) and alpha (rows,), from what they are. Entries bear their row's sign.
+
+    diagonal (rows,) : 1 / (2 C weight) of each row. inverse : `inverse_curvatures`. order : the rows that are visited;
+    it is shuffled. state, uint64, chooses the orders of the passes.
+    """
     for _ in range(max_passes):
         largest = _ZERO
-        for s in range(diagonal.size):
+        for s in range(order.size):
             state = following(state)
-            other = s + below(state, diagonal.size - s)
+            other = s + below(state, order.size - s)
             j = order[other]
             order[s], order[other] = j, order[s]
             gradient = diagonal[j] * alpha[j] - _ONE
@@ -141,6 +146,59 @@ def descend(row_ptr, columns, values, diagonal, tolerance, max_passes, state, w,
                     w[columns[p]] += step * values[p]
         if largest <= tolerance:
             break
+
+
+@njit(nogil=True)
+def unlearn(pairs, held_out, row_ptr, columns, values, alpha, order, w, seen):
+    """Take out of w and alpha what the held-out rows among a label's `pairs` have added; return how many others remain.
+
+    These come first in `order`. Features that no remaining row with the label has get no weight and no values, as if
+    they had been left out (`gather`). held_out int32 (n,) : at least 0 for held-out rows. seen : scratch
+    (features + 1,).
+    """
+    n_learned = 0
+    seen[:] = False
+    seen[0] = True  # the bias
+    for j in range(pairs.size):
+        if held_out[pairs[j] if pairs[j] >= 0 else -1 - pairs[j]] >= 0:
+            for p in range(row_ptr[j], row_ptr[j + 1]):
+                w[columns[p]] -= alpha[j] * values[p]
+            alpha[j] = 0
+        else:
+            order[n_learned] = j
+            n_learned += 1
+            if pairs[j] >= 0:
+                for p in range(row_ptr[j], row_ptr[j + 1]):
+                    seen[columns[p]] = True
+    for c in range(seen.size):
+        if not seen[c]:
+            w[c] = 0
+    for p in range(row_ptr[pairs.size]):
+        if not seen[columns[p]]:
+            values[p] = 0
+    return n_learned
+
+
+@njit(nogil=True)
+def rate(pairs, held_out, label, row_ptr, columns, values, w, smallest, labels, margins):
+    """Write the margins of the held-out rows among a label's `pairs` where `labels` (h, m) of the row has the label.
+
+    Weights up to `smallest` in size count as 0.
+    """
+    for j in range(pairs.size):
+        row, sign = pairs[j], _ONE
+        if row < 0:
+            row, sign = -1 - row, -_ONE
+        h = held_out[row]
+        if h < 0:
+            continue
+        margin = _ZERO
+        for p in range(row_ptr[j], row_ptr[j + 1]):
+            if columns[p] == 0 or abs(w[columns[p]]) > smallest:
+                margin += w[columns[p]] * values[p]
+        for k in range(labels.shape[1]):
+            if labels[h, k] == label:
+                margins[h, k] = sign * margin
 
 
 @njit(nogil=True)
@@ -167,7 +225,7 @@ def sort_features(features, weights, spare_features, spare_weights, counts, n_fe
 def solve(
     labels, starts, pairs, indptr, indices, data, weight, known_ptr, known_features, known_weights, ease, C, tolerance,
     max_passes, smallest, n_features, most_rows, most_entries, n_threads, out_ptr, out_features, out_weights, counts,
-    bias,
+    bias, held_out, rated, passes_without, margins,
 ):  # fmt: skip
     """Solve the machines of `labels`; thread t takes every n_threads-th of them.
 
@@ -176,11 +234,16 @@ def solve(
     known_ptr[l] to known_ptr[l + 1]; a distance d from it costs (d / ease)^2 / 2, by `ease` float32 (L, 2) of bias and
     weights. Weights of label l above `smallest` in size go to out_ptr[l] and after, features
     ascending, at most out_ptr[l + 1] - out_ptr[l] of them; how many, to counts[l].
+
+    held_out int32 (n,) : the place of each row among those held out, -1 for others; (0,) for none. Machines that have
+    unlearned these rows, by `passes_without` passes over the others, give the margins of their labels `rated` (h, m);
+    they go to `margins` where the label has a pair of the row. There are no known features then.
     """
     for t in prange(n_threads):
         place, digits = np.zeros(n_features, np.int32), np.empty(1 << DIGITS, np.int64)
         features, w = np.empty(n_features, np.int32), np.empty(n_features + 1, np.float32)
         spare_features, spare_w = np.empty(n_features, np.int32), np.empty(n_features, np.float32)
+        seen = np.empty(n_features + 1, np.bool_)
         row_ptr, diagonal = np.empty(most_rows + 1, np.int64), np.empty(most_rows, np.float32)
         alpha, inverse = np.empty(most_rows, np.float32), np.empty(most_rows, np.float32)
         order = np.empty(most_rows, np.int32)
@@ -197,12 +260,14 @@ def solve(
             )  # fmt: skip
             for j in range(own.size):
                 diagonal[j] = _HALF / (C * weight[own[j] if own[j] >= 0 else -1 - own[j]])
+                alpha[j], order[j] = _ZERO, j
             w[0], w[1 : n + 1] = bias[label] / ease[label, 0], 0
             for j in range(known.stop - known.start):
                 w[1 + j] = known_weights[known.start + j] / ease[label, 1]
+            inverse_curvatures(row_ptr, values, diagonal[: own.size], inverse)
             descend(
-                row_ptr, columns, values, diagonal[: own.size], tolerance, max_passes, np.uint64(label), w, alpha,
-                inverse, order,
+                row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, np.uint64(label),
+                order[: own.size], w, alpha,
             )  # fmt: skip
             bias[label] = ease[label, 0] * w[0]
             kept, first = 0, out_ptr[label]
@@ -216,3 +281,16 @@ def solve(
                 spare_w[:kept], digits, n_features,
             )  # fmt: skip
             counts[label] = kept
+            if held_out.size == 0:
+                continue
+            n_learned = unlearn(own, held_out, row_ptr, columns, values, alpha, order, w[: n + 1], seen[: n + 1])
+            if 0 < n_learned < own.size:
+                inverse_curvatures(row_ptr, values, diagonal[: own.size], inverse)
+                descend(
+                    row_ptr, columns, values, diagonal, inverse, tolerance, passes_without, np.uint64(label),
+                    order[:n_learned], w, alpha,
+                )  # fmt: skip
+            if n_learned == 0:  # such a label is untrained
+                w[0] = -_ONE
+            if n_learned < own.size:
+                rate(own, held_out, label, row_ptr, columns, values, w, smallest, rated, margins)

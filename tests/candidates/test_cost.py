@@ -1,0 +1,88 @@
+"""The cost of the hinge loss: chosen by held-out rows, saved, and used by rows that come later."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from shared.candidates import DEVICE, SETTINGS, ones
+from xmlsgd import XMLClassifier, make_xmc
+from xmlsgd.candidates import cost as module
+from xmlsgd.candidates.cost import LOWEST, choose_cost, draw_trial
+from xmlsgd.candidates.linear import COST, LinearClassifiers, find_pairs
+from xmlsgd.data.csr import CSR
+
+
+def made(n_rows: int, noise: float) -> tuple[CSR, CSR, np.ndarray]:
+    """Return rows of norm 1, their labels, and candidates.
+
+    Each label is one of the features, but for a share of the labels, which are drawn at random.
+    """
+    rng = np.random.default_rng(0)
+    features = np.sort(np.argsort(rng.random((n_rows, 120)), axis=1)[:, :10].astype(np.int32), axis=1)
+    pointers = 10 * np.arange(n_rows + 1)
+    X = CSR(pointers, features.ravel(), np.full(10 * n_rows, np.float32(10**-0.5)), 120)
+    has_label = features < 40
+    labels = np.where(rng.random(features.shape) < noise, rng.integers(0, 40, features.shape), features)
+    Y = csr_array((ones(has_label.sum()), (np.nonzero(has_label)[0], labels[has_label])), shape=(n_rows, 40))
+    Y.sum_duplicates()
+    candidates = np.argsort(rng.random((n_rows, 40)), axis=1)[:, :20].astype(np.int32)
+    return X, CSR(Y.indptr.astype(np.int64), Y.indices.astype(np.int32), ones(Y.nnz), 40), candidates
+
+
+def chosen(X: CSR, Y: CSR, candidates: np.ndarray) -> float:
+    weight = ones(X.n_rows)
+    with DEVICE.start():
+        trial = draw_trial(weight, candidates)
+        return choose_cost(X, Y, weight, find_pairs(X, Y, weight, candidates.copy(), DEVICE), trial, DEVICE)
+
+
+def test_labels_with_errors_want_a_lower_cost():
+    clean, noisy = (chosen(*made(4000, noise)) for noise in (0.0, 0.5))
+    assert LOWEST <= noisy < clean == COST
+
+
+def test_the_cost_is_the_same_each_time():
+    assert chosen(*made(1500, 0.3)) == chosen(*made(1500, 0.3))
+
+
+def test_few_rows_keep_the_default_cost():
+    X, Y, candidates = made(900, 0.5)
+    assert len(draw_trial(ones(900), candidates).rows) == 0
+    assert chosen(X, Y, candidates) == COST
+
+
+def test_rows_of_weight_0_do_not_choose():
+    weight = ones(2000)
+    weight[:900] = 0
+    trial = draw_trial(weight, np.zeros((2000, 3), np.int32))
+    assert len(trial.rows) == 110
+    assert trial.rows.min() >= 900
+
+
+def test_some_labels_choose_for_all(monkeypatch):
+    X, Y, candidates = made(4000, 0.5)
+    whole = chosen(X, Y, candidates)
+    seen, fit = [], LinearClassifiers.fit_rated.__func__
+
+    def noted(cls, X, weight, pairs, cost, rated, device, labels, max_passes):
+        seen.append(len(labels))
+        return fit(cls, X, weight, pairs, cost, rated, device, labels, max_passes)
+
+    monkeypatch.setattr(LinearClassifiers, "fit_rated", classmethod(noted))
+    monkeypatch.setattr(module, "ENTRIES", 1)
+    monkeypatch.setattr(module, "SHARE", 2)
+    assert chosen(X, Y, candidates) == pytest.approx(whole, rel=1)  # at most one step away
+    assert all(10 < n < 30 for n in seen)
+
+
+def test_a_model_keeps_its_cost_and_later_rows_use_it(tmp_path, monkeypatch):
+    data = make_xmc(1000, 300, 600, nnz_per_row=8, labels_per_row=2, random_state=0)
+    monkeypatch.setattr("xmlsgd.candidates.fitting.choose_cost", lambda *arguments: 0.5)
+    model = XMLClassifier(**SETTINGS, candidates=16, max_epochs=1).fit(data.X, data.Y)
+    model.save(tmp_path / "model")
+    again = XMLClassifier.load(tmp_path / "model")
+    assert again.candidates_.linear.cost == 0.5
+    again.partial_fit(data.X.span(0, 50), data.Y.span(0, 50))
+    assert again.candidates_.linear.cost == 0.5
