@@ -58,6 +58,7 @@ def test_servers_are_measured_in_turns_by_the_same_texts(address, monkeypatch):
         return 0.5, [0.01] * n_requests
 
     monkeypatch.setattr(serving, "measure", measured)
+    monkeypatch.setattr(serving, "ROUNDS", 3)
     found = measure_in_turns({"ours": "A", "theirs": "B"}, list("abcdef"), 6)
     assert order[2:8] == [("A", "a", 1), ("B", "a", 1), ("A", "c", 1), ("B", "c", 1), ("A", "e", 1), ("B", "e", 1)]
     assert [(each["server"], each["clients"]) for each in found] == [
