@@ -22,13 +22,14 @@ from xmlsgd.candidates.held_out_pairs import HeldOutPairs, fit_trees
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.folders import FolderArrays
+from xmlsgd.data.held_out import HELD_OUT_STACKING
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.kernels.trees import DEPTH
-from xmlsgd.errors import DataError, ModelFileError
+from xmlsgd.errors import ModelFileError
 from xmlsgd.metrics import precision_at_k
 
 SETTINGS = {
-    "hidden_layer_sizes": (16,), "candidates": 16, "stacking": "thorough", "max_epochs": 2, "random_state": 0,
+    "hidden_layer_sizes": (16,), "candidates": 16, "max_epochs": 2, "random_state": 0,
     "n_jobs": 1,
 }  # fmt: skip
 
@@ -202,10 +203,6 @@ def test_partial_fit_keeps_the_trees_and_counts_the_rows_of_labels(many, model, 
 
 
 def test_frequencies_are_rows_of_a_weight_above_0(many):
-    weight = np.ones(10_000)
-    weight[-50:] = 0
-    with pytest.raises(DataError, match="needs 10000 rows of a weight above 0, got 9950; pass 'quick'"):
-        XMLClassifier(**SETTINGS).fit(many[0].X, many[0].Y, sample_weight=weight)
     both = [Dataset(part.X, part.Y) for part in many]
     X, Y = (CSR.from_scipy(sp.vstack([getattr(part, name).to_scipy() for part in both])) for name in ("X", "Y"))
     weight = np.repeat([1.0, 0.0], [10_000, 1000])
@@ -213,22 +210,12 @@ def test_frequencies_are_rows_of_a_weight_above_0(many):
     np.testing.assert_array_equal(found.frequency, np.bincount(many[0].Y.indices, minlength=300))
 
 
-def test_thorough_stacking_needs_candidates_and_a_known_name(many):
-    X, Y = many[0].X, many[0].Y
-    with pytest.raises(DataError, match="stacking: 'thorough' needs candidates, got none"):
-        XMLClassifier(**{**SETTINGS, "candidates": 0}).fit(X, Y)
-    for wrong in ("trees", None, 3):
-        with pytest.raises(DataError, match=f"stacking: must be 'quick' or 'thorough', got {wrong!r}"):
-            XMLClassifier(stacking=wrong).fit(X, Y)
-
-
-def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from():
-    rows = make_xmc(30_000, 600, 300, nnz_per_row=8, labels_per_row=3, random_state=0)
-    thorough, quick = (
-        XMLClassifier(**{**SETTINGS, "stacking": stacking}).estimate_memory(rows.X, rows.Y)["candidates"]
-        for stacking in ("thorough", "quick")
-    )
-    assert thorough - quick == 150 * (3000 - 2000) * 32  # rows held out for the one and for the other
+def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from(monkeypatch):
+    rows = make_xmc(12_000, 600, 300, nnz_per_row=8, labels_per_row=3, random_state=0)
+    whole = XMLClassifier(**SETTINGS).estimate_memory(rows.X, rows.Y)["candidates"]
+    monkeypatch.setattr("xmlsgd.estimators.held_out.HELD_OUT_STACKING", HELD_OUT_STACKING._replace(most=200))
+    few = XMLClassifier(**SETTINGS).estimate_memory(rows.X, rows.Y)["candidates"]
+    assert whole - few == 150 * (1200 - 200) * 32
 
 
 def test_trees_that_have_nothing_to_ask_say_how_often_labels_are_right():
@@ -256,7 +243,7 @@ def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
 def test_stacking_without_a_false_candidate_has_no_trees_and_passes_all():
     X, Y = np.ones((10_000, 2), np.float32), np.ones((10_000, 3), np.int64)
     X[::2, 1] = 0
-    settings = {"candidates": 3, "stacking": "thorough", "max_epochs": 1, "n_jobs": 1, "random_state": 0}
+    settings = {"candidates": 3, "max_epochs": 1, "n_jobs": 1, "random_state": 0}
     model = XMLClassifier((4,), **settings).fit(X, Y)
     assert model.candidates_.stacking.trees is None
     assert model.predict(X, threshold="micro").all()

@@ -94,7 +94,6 @@ MEANT = {
     "algorithm": (("train", ROWS, "--out", "y", "--algorithm", "Hogwyld"), "hogwild"),
     "optimizer": (("train", ROWS, "--out", "y", "--optimizer", "adan"), "adam"),
     "schedule": (("train", ROWS, "--out", "y", "--schedule", "lineal"), "linear"),
-    "stacking": (("train", ROWS, "--out", "y", "--stacking", "through"), "thorough"),
     "one of several algorithms": (("simulate", ROWS, "--compare", "adaptive,hogwyld"), "hogwild"),
     "option of an algorithm": (
         ("train", ROWS, "--out", "y", "--algorithm", "adaptive/stragler_timeout=3"),

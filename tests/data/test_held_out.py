@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from xmlsgd.data.held_out import HELD_OUT_QUICK, HELD_OUT_SMALL, HELD_OUT_THOROUGH, draw_rows, held_out_folds
+from xmlsgd.data.held_out import HELD_OUT_SMALL, HELD_OUT_STACKING, draw_rows, held_out_folds
 
 
 def test_rows_are_held_out_if_there_are_enough():
@@ -32,9 +32,8 @@ def test_there_are_fewer_folds_than_asked_for_where_groups_are_too_large():
     assert held_out_folds(499, 0, HELD_OUT_SMALL, None, 10) == []
 
 
-def test_more_rows_are_held_out_for_trees_than_for_a_regression():
-    assert [HELD_OUT_THOROUGH.of(n) for n in (9_999, 10_000, 47_175, 10**6)] == [0, 1000, 4717, 10_000]
-    assert [HELD_OUT_QUICK.of(n) for n in (999, 10_000, 47_175, 10**6)] == [0, 1000, 2000, 2000]
+def test_a_tenth_is_held_out_for_stacking_but_no_more_than_2000_rows():
+    assert [HELD_OUT_STACKING.of(n) for n in (999, 10_000, 47_175, 10**6)] == [0, 1000, 2000, 2000]
 
 
 def test_without_groups_rows_are_drawn_one_by_one():

@@ -65,7 +65,7 @@ def test_each_fold_is_rated_by_a_network_and_classifiers_that_have_not_learned_i
         (3000, {}, 600, 2),
         (10_000, {}, 1000, 1),
         (10_001, {}, 1000, 0),
-        (10_001, {"stacking": "thorough"}, 1000, 0),
+        (30_000, {}, 2000, 0),
         (1000, {"devices": "cpu*2"}, 100, 0),
     ],
 )

@@ -29,7 +29,6 @@ OTHERS = {
     "negatives": 3,
     "gradient_rounding": 0.5,
     "candidates": 5,
-    "stacking": "thorough",
     "max_epochs": 77,
     "weight_decay": 0.1,
     "clip_norm": 1.0,

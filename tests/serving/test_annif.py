@@ -214,8 +214,8 @@ def test_one_of_several_processes_uses_one_thread(annif_backend, trained):
 
 
 def test_texts_of_a_configuration_are_read_as_the_values_that_they_mean(annif_backend):
-    given = {"name": "a project", "max_epochs": "3", "stacking": "thorough", "hidden_layer_sizes": "512,256"}
-    expected = {"max_epochs": 3, "stacking": "thorough", "hidden_layer_sizes": (512, 256)}
+    given = {"name": "a project", "max_epochs": "3", "optimizer": "adagrad", "hidden_layer_sizes": "512,256"}
+    expected = {"max_epochs": 3, "optimizer": "adagrad", "hidden_layer_sizes": (512, 256)}
     assert annif_backend._classifier_parameters(given) == expected
 
 

@@ -52,8 +52,6 @@ PARAMETERS = (
               "model", "auto"),
     Parameter("candidates", AUTO_INT, "candidate labels per row, from k-nearest neighbors and linear classifiers; "
               "0 for the network alone", "model", "auto"),
-    Parameter("stacking", named("quick", "thorough"), "stacking of the candidates' scores learns from 2 % of the rows, "
-              "or from 10 % and then trains again", "model", "quick"),
     Parameter("class_weight", NAME, "balanced: rare classes weigh more; for one class per row", "model",
               default_text="none"),
     Parameter("optimizer", named(*parts_in("nn/optimizers")), "update rule", "training",

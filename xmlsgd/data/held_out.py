@@ -30,7 +30,7 @@ class HeldOutSize(NamedTuple):
 
 
 # Stacking learns from these rows, and the network misses them (docs/decisions/candidates.md).
-HELD_OUT_QUICK, HELD_OUT_THOROUGH = HeldOutSize(0.1, 100, 2000, 100), HeldOutSize(0.1, 1000, 10_000, 1000)
+HELD_OUT_STACKING = HeldOutSize(0.1, 100, 2000, 100)
 HELD_OUT_SMALL = HeldOutSize(0.1, 50, 1000, 50)  # of each fold of small data
 # A network alone has three weights of its calibration and the thresholds to learn.
 HELD_OUT_NETWORK, HELD_OUT_NONE = HeldOutSize(0.02, 200, 2048, 100), HeldOutSize(0.0, 0, 0, 0)
@@ -39,7 +39,7 @@ HELD_OUT_NETWORK, HELD_OUT_NONE = HeldOutSize(0.02, 200, 2048, 100), HeldOutSize
 def held_out_folds(
     n_rows: int,
     seed: int,
-    size: HeldOutSize = HELD_OUT_QUICK,
+    size: HeldOutSize = HELD_OUT_STACKING,
     groups: NDArray[np.int64] | None = None,
     n_folds: int = 1,
 ) -> list[NDArray[np.intp]]:

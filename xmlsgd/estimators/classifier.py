@@ -69,11 +69,6 @@ class XMLClassifier(Predictor, BaseEstimator):
         are stacked with the network (docs/candidates.md). 0 for the network alone; "auto" for 64 where there are 500
         rows or more, 64 times as many labels as a row has on average, and sparse features: at most three quarters of
         the squared values of X in features that half of the rows have.
-    stacking : {"quick", "thorough"}
-        Their scores are combined by a logistic regression and gradient-boosted trees, which learn from held-out rows:
-        "quick" from 2 % of the rows (400 to 2,048), or, up to 10,000 rows, from folds of a tenth, of which models that
-        are not kept learn nothing; "thorough" from 10 % (at most 10,000), and then trains the linear classifiers again
-        on all rows: up to 0.4 points of P@1 more, in 1.5 to 2 times the time. It needs 10,000 rows.
     max_epochs : int or "auto"
         Passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; 4 beside candidates.
     weight_decay, clip_norm : float
@@ -142,7 +137,6 @@ class XMLClassifier(Predictor, BaseEstimator):
     sampler: str = "auto"
     gradient_rounding: float | Literal["auto"] = "auto"
     candidates: int | Literal["auto"] = "auto"
-    stacking: str = "quick"
     max_epochs: int | Literal["auto"] = "auto"
     weight_decay: float = 0.0
     clip_norm: float = 0.0

@@ -11,9 +11,8 @@ import numpy as np
 from ..data.held_out import (
     HELD_OUT_NETWORK,
     HELD_OUT_NONE,
-    HELD_OUT_QUICK,
     HELD_OUT_SMALL,
-    HELD_OUT_THOROUGH,
+    HELD_OUT_STACKING,
     HeldOutSize,
     held_out_folds,
 )
@@ -36,10 +35,10 @@ FOLDED_ROWS, MOST_FOLDS = 600, 10  # held out in turn: more gain little and take
 SCORED = 64  # labels of a held-out row whose scores are calibrated, of a network alone: a threshold passes fewer
 
 
-def held_out_size(loss: str, form: Form, n_candidates: int, stacking: str) -> HeldOutSize:
+def held_out_size(loss: str, form: Form, n_candidates: int) -> HeldOutSize:
     """Return how many rows are held out: for stacking with candidates, else for calibration where there is any."""
     if n_candidates:
-        return HELD_OUT_THOROUGH if stacking == "thorough" else HELD_OUT_QUICK
+        return HELD_OUT_STACKING
     return HELD_OUT_NETWORK if are_probabilities(loss, form) else HELD_OUT_NONE
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 MAX_SEED = 2**32 - 1
-STACKINGS = ("quick", "thorough")
 
 
 class Parameters(SimpleNamespace):
@@ -115,7 +114,7 @@ def check_parameters(model: XMLClassifier) -> None:
 
 
 def _check_names(model: XMLClassifier) -> None:
-    """Raise `DataError` for a loss, an optimizer, a schedule or a stacking that there is not."""
+    """Raise `DataError` for a loss, an optimizer, or a schedule that there is not."""
     if not _is(model.loss, "auto"):
         find_loss(model.loss)
     if not _is(model.sampler, "auto"):
@@ -129,9 +128,6 @@ def _check_names(model: XMLClassifier) -> None:
         refused = _refused(model, "learning_rate", f"one of {', '.join(SCHEDULES)}")
         near = suggest(model.learning_rate, SCHEDULES)
         raise DataError(f"{refused}{near or '; the rate itself is learning_rate_init (--lr)'}")
-    if not _is(model.stacking, *STACKINGS):
-        refused = _refused(model, "stacking", " or ".join(map(repr, STACKINGS)))
-        raise DataError(f"{refused}{suggest(model.stacking, STACKINGS)}")
 
 
 def _check_algorithm(model: XMLClassifier) -> None:

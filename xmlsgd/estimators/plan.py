@@ -42,7 +42,6 @@ class TrainingPlan:
     sampler: Sampler
     n_candidates: int
     concurrent_candidates: bool
-    stacking: str
     held_out: HeldOutSize
     n_folds: int
     algorithm: str | Algorithm

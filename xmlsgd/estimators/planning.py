@@ -10,7 +10,7 @@ import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..data.cores import usable_threads
-from ..data.held_out import HELD_OUT_THOROUGH, HeldOutSize
+from ..data.held_out import HeldOutSize
 from ..errors import DataError
 from ..nn.network import Network
 from ..nn.optimizers import Optimizer
@@ -63,7 +63,7 @@ def make_plan(
     optimizer = optimizer_of(given)
     network, n_candidates = _plan_model(planner)
     batch_size, learning_rate, epochs = _plan_steps(planner, optimizer, n_candidates)
-    stacking, held_out, n_folds = _plan_held_out(planner, network.loss, n_candidates)
+    held_out, n_folds = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
     workers, n_threads = _plan_workers(planner, network, batch_size)
     concurrent = _plan_concurrency(planner, n_candidates, len(workers), n_threads)
@@ -81,7 +81,6 @@ def make_plan(
         sampler=sampler,
         n_candidates=n_candidates,
         concurrent_candidates=concurrent,
-        stacking=stacking,
         held_out=held_out,
         n_folds=n_folds,
         algorithm=given.algorithm,
@@ -128,16 +127,11 @@ def _plan_steps(planner: _Planner, optimizer: Optimizer, n_candidates: int) -> t
     return batch_size, rate, planner.decide("max_epochs", epochs, _why(given.max_epochs, f"{steps} steps an epoch"))
 
 
-def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[str, HeldOutSize, int]:
-    """Decide the stacking, and how many rows are held out for it and for thresholds, in how many folds."""
-    given, data = planner.given, planner.data
+def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[HeldOutSize, int]:
+    """Decide how many rows are held out for stacking and thresholds, in how many folds."""
+    data = planner.data
     n_weighted = data.n_rows if data.weight is None else np.count_nonzero(data.weight[: data.n_rows])
-    stacking = given.stacking if n_candidates else "quick"
-    if not planner.adds_rows and given.stacking == "thorough":
-        _check_thorough(n_candidates, n_weighted)
-    if n_candidates:
-        planner.decide("stacking", stacking, GIVEN)
-    held_out, n_folds = held_out_size(loss, data.form, n_candidates, stacking), 0
+    held_out, n_folds = held_out_size(loss, data.form, n_candidates), 0
     if n_candidates:
         held_out, n_folds = _folds(planner, held_out, n_weighted)
     learners = "stacking, thresholds" if n_candidates else "calibration, thresholds"
@@ -147,7 +141,7 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[str
     if data.n_label_rows:
         used = ", where held-out rows agree, candidates" if n_candidates else ""
         planner.decide("label_rows", data.n_label_rows, f"labels whose text has known words; for the network{used}")
-    return stacking, held_out, n_folds
+    return held_out, n_folds
 
 
 def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSize, int]:
@@ -276,15 +270,6 @@ def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, 
     if given.candidates and data.form == "multiclass":
         raise DataError(f"candidates: must be 0 for one class a row, got {given.candidates}; it is for sets of labels")
     return min(int(given.candidates), Y.n_cols), GIVEN
-
-
-def _check_thorough(n_candidates: int, n_rows: int) -> None:
-    """Raise `DataError` where there are no candidates to stack, or too few rows of a weight above 0."""
-    if not n_candidates:
-        raise DataError("stacking: 'thorough' needs candidates, got none here; pass candidates=64 or 'quick'")
-    if not HELD_OUT_THOROUGH.of(n_rows):
-        least = round(HELD_OUT_THOROUGH.least / HELD_OUT_THOROUGH.share)
-        raise DataError(f"stacking: 'thorough' needs {least} rows of a weight above 0, got {n_rows}; pass 'quick'")
 
 
 def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[int | None, str]:

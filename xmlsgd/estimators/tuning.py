@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from ..data.csr import CSR, Dataset
-from ..data.held_out import HELD_OUT_THOROUGH
 from ..data.validation import is_positive_integer
 from ..errors import DataError, DivergenceError, MemoryEstimateError, optional_module, shorten
 from ..metrics import label_scores
@@ -103,7 +102,7 @@ class SearchSpace:
         # Candidates as of all rows, where fewer would be too few.
         self.base = clone(model).set_params(candidates=plan.n_candidates)
         self.defaults = {
-            "candidates": plan.n_candidates, "stacking": "quick", "hidden_layer_sizes": plan.network.hidden[0],
+            "candidates": plan.n_candidates, "hidden_layer_sizes": plan.network.hidden[0],
             "hidden_dropout": 0, "max_epochs": 1, "learning_rate_init": 1,
         }  # fmt: skip
 
@@ -119,9 +118,6 @@ class SearchSpace:
         sizes = [size for size in (0, 32, 64, 128) if size <= rows.n_labels]
         if "candidates" in free and n_candidates:
             n_candidates = found["candidates"] = trial.suggest_categorical("candidates", sizes)
-        if "stacking" in free and self.base.candidates and HELD_OUT_THOROUGH.of(rows.n_rows):
-            stacking = trial.suggest_categorical("stacking", ["quick", "thorough"])
-            found["stacking"] = stacking if n_candidates else "quick"
         if "hidden_layer_sizes" in free:
             found["hidden_layer_sizes"] = (trial.suggest_categorical("hidden_layer_sizes", [64, 128, 256, 512]),)
         if "hidden_dropout" in free:
@@ -158,7 +154,7 @@ def tune(
 
     A tenth of the rows, at most 10,000, is held out. The first trial has the given parameters, so that the best one is
     never below it on these rows; then Optuna's TPE sampler chooses. It searches `candidates`, `hidden_layer_sizes`,
-    `max_epochs`, `learning_rate_init`, `hidden_dropout` and `stacking`, but for those that are `fixed` or that `model`
+    `max_epochs`, `learning_rate_init` and `hidden_dropout`, but for those that are `fixed` or that `model`
     has other values of than the default.
 
     Parameters

@@ -2,7 +2,7 @@
 
 A tenth of the rows, at most 10,000, is held out. The first trial has the parameters of the flags, by default the
 defaults, so that the best one is never below it on these rows. Those that a flag sets stay as they are; of the others
-candidates, hidden layers, epochs, learning rate, dropout and stacking are searched. The last line is the command that
+candidates, hidden layers, epochs, learning rate and dropout are searched. The last line is the command that
 trains with the best ones. Needs Optuna: pip install "xmlsgd[tune]".
 """
 
