@@ -9,6 +9,7 @@ HTTP, the two processes of gunicorn that Annif's tutorial advises are asked in t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import os
 import random
@@ -19,7 +20,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import urlopen
@@ -28,6 +28,7 @@ from .report import RESULTS, Table, megabytes, publish
 from .serving import measure_in_turns, publish_servers, running
 
 TRAIN, TEST = 20_000, 2_000
+START_SECONDS = 120  # to wait for Annif's HTTP service
 PROJECTS = {  # the backend and its settings
     "xmlsgd": ("xmlsgd", {"random_state": "0"}),
     "xmlsgd-alone": ("xmlsgd", {"random_state": "0", "label_texts": "false"}),
@@ -114,7 +115,7 @@ def evaluated(annif: Any, work: Path, project: str) -> dict[str, float]:
     }
 
 
-@contextmanager
+@contextlib.contextmanager
 def annif_served(environment: Path, work: Path, settings: dict[str, str]) -> Iterator[str]:
     """Start Annif's HTTP service; give its address."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
@@ -124,12 +125,15 @@ def annif_served(environment: Path, work: Path, settings: dict[str, str]) -> Ite
     command = [str(environment / "bin" / "python"), "-m", "gunicorn", *words, *worker]
     with subprocess.Popen(command, cwd=work, env=settings, stderr=subprocess.DEVNULL) as server:
         try:
-            while server.poll() is None:
-                try:
+            for _ in range(START_SECONDS):
+                if server.poll() is not None:
+                    raise RuntimeError("gunicorn ended")
+                with contextlib.suppress(OSError):
                     urlopen(f"http://127.0.0.1:{port}/v1/projects").close()
                     break
-                except OSError:
-                    time.sleep(1)
+                time.sleep(1)
+            else:
+                raise TimeoutError(f"Annif gave no answer in {START_SECONDS} s")
             yield f"http://127.0.0.1:{port}/v1/projects"
         finally:
             server.terminate()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from scipy.sparse import csr_array
 
 from shared.candidates import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import cost as module
-from xmlsgd.candidates.cost import LOWEST, choose_cost, draw_trial
+from xmlsgd.candidates.cost import LOWEST_COST, choose_cost, draw_validation_rows
 from xmlsgd.candidates.linear import COST, LinearClassifiers, find_pairs
 from xmlsgd.data.csr import CSR
 
@@ -34,13 +33,13 @@ def made(n_rows: int, noise: float) -> tuple[CSR, CSR, np.ndarray]:
 def chosen(X: CSR, Y: CSR, candidates: np.ndarray) -> float:
     weight = ones(X.n_rows)
     with DEVICE.start():
-        trial = draw_trial(weight, candidates)
-        return choose_cost(X, Y, weight, find_pairs(X, Y, weight, candidates.copy(), DEVICE), trial, DEVICE)
+        validation = draw_validation_rows(weight, candidates)
+        return choose_cost(X, Y, weight, find_pairs(X, Y, weight, candidates.copy(), DEVICE), validation, DEVICE)
 
 
 def test_labels_with_errors_want_a_lower_cost():
     clean, noisy = (chosen(*made(4000, noise)) for noise in (0.0, 0.5))
-    assert LOWEST <= noisy < clean == COST
+    assert LOWEST_COST <= noisy < clean == COST
 
 
 def test_the_cost_is_the_same_each_time():
@@ -49,31 +48,38 @@ def test_the_cost_is_the_same_each_time():
 
 def test_few_rows_keep_the_default_cost():
     X, Y, candidates = made(900, 0.5)
-    assert len(draw_trial(ones(900), candidates).rows) == 0
+    assert len(draw_validation_rows(ones(900), candidates).rows) == 0
     assert chosen(X, Y, candidates) == COST
 
 
 def test_rows_of_weight_0_do_not_choose():
     weight = ones(2000)
     weight[:900] = 0
-    trial = draw_trial(weight, np.zeros((2000, 3), np.int32))
-    assert len(trial.rows) == 110
-    assert trial.rows.min() >= 900
+    validation = draw_validation_rows(weight, np.zeros((2000, 3), np.int32))
+    assert len(validation.rows) == 110
+    assert validation.rows.min() >= 900
+
+
+def test_groups_are_drawn_as_a_whole():
+    groups = np.repeat(np.arange(500), 4)
+    rows = draw_validation_rows(ones(2000), np.zeros((2000, 3), np.int32), groups).rows
+    assert len(rows) == 200
+    assert (np.bincount(groups[rows])[groups[rows]] == 4).all()
 
 
 def test_some_labels_choose_for_all(monkeypatch):
     X, Y, candidates = made(4000, 0.5)
     whole = chosen(X, Y, candidates)
-    seen, fit = [], LinearClassifiers.fit_rated.__func__
+    seen, fit = [], LinearClassifiers.fit_and_score.__func__
 
-    def noted(cls, X, weight, pairs, cost, rated, device, labels, max_passes):
+    def noted(cls, X, weight, pairs, cost, held_out, device, labels, max_passes):
         seen.append(len(labels))
-        return fit(cls, X, weight, pairs, cost, rated, device, labels, max_passes)
+        return fit(cls, X, weight, pairs, cost, held_out, device, labels, max_passes)
 
-    monkeypatch.setattr(LinearClassifiers, "fit_rated", classmethod(noted))
-    monkeypatch.setattr(module, "ENTRIES", 1)
-    monkeypatch.setattr(module, "SHARE", 2)
-    assert chosen(X, Y, candidates) == pytest.approx(whole, rel=1)  # at most one step away
+    monkeypatch.setattr(LinearClassifiers, "fit_and_score", classmethod(noted))
+    monkeypatch.setattr(module, "MIN_ENTRIES", 1)
+    monkeypatch.setattr(module, "LABEL_SHARE", 0.5)
+    assert chosen(X, Y, candidates) in (whole / 2, whole, 2 * whole)
     assert all(10 < n < 30 for n in seen)
 
 

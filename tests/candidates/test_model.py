@@ -304,7 +304,7 @@ def test_an_error_while_the_candidate_model_is_trained_keeps_the_network(few, mo
     def failing(*arguments):
         raise error
 
-    monkeypatch.setattr(LinearClassifiers, "fit_rated", failing)
+    monkeypatch.setattr(LinearClassifiers, "fit_and_score", failing)
     model = XMLClassifier((8,), candidates=16, max_epochs=1, n_jobs=1, random_state=0)
     with pytest.raises(type(error)):
         model.fit(few.X, few.Y)

@@ -1,4 +1,4 @@
-"""Held-out rows, rated by linear classifiers that have unlearned them, while the model learns all rows."""
+"""Held-out rows, scored by linear classifiers that have unlearned them, while the model learns all rows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from shared.candidates import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.fitting import CandidateRows, fit_unstacked
-from xmlsgd.candidates.linear import UNTRAINED, LinearClassifiers, Rated, find_pairs
-from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.candidates.linear import UNTRAINED, HeldOutLabels, LinearClassifiers, find_pairs
+from xmlsgd.data.csr import CSR
 from xmlsgd.estimators import candidate_training
 
 HELD_OUT = np.arange(0, 600, 12)
@@ -21,78 +21,87 @@ def candidates() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def rated(data, candidates) -> Rated:
+def scored(data, candidates) -> HeldOutLabels:
     """True labels of the held-out rows, and ten others that they are pairs of."""
     Y = data.Y.take(HELD_OUT)
     true = np.full((len(HELD_OUT), np.diff(Y.indptr).max()), -1, np.int32)
     for i in range(len(HELD_OUT)):
         true[i, : Y.indptr[i + 1] - Y.indptr[i]] = Y.indices[Y.indptr[i] : Y.indptr[i + 1]]
     others = candidates[HELD_OUT, :10]
-    return Rated(HELD_OUT, np.concatenate([true, np.where(Y.has(others), -1, others)], axis=1))
+    return HeldOutLabels(HELD_OUT, np.concatenate([true, np.where(Y.has(others), -1, others)], axis=1))
 
 
-def learn_all(data, rows, candidates, rated) -> tuple[LinearClassifiers, np.ndarray]:
+def learn_all(data, rows, candidates, scored) -> tuple[LinearClassifiers, np.ndarray]:
     with DEVICE.start():
         pairs = find_pairs(rows, data.Y, ones(600), candidates.copy(), DEVICE)
-        return LinearClassifiers.fit_rated(rows, ones(600), pairs, 1.0, rated, DEVICE)
+        return LinearClassifiers.fit_and_score(rows, ones(600), pairs, 1.0, scored, DEVICE)
 
 
-def learn_others(data, rows, candidates, rated) -> np.ndarray:
+def learn_others(data, rows, candidates, scored) -> np.ndarray:
     """Return the margins of classifiers that have never seen the held-out rows."""
     weight = ones(600)
     weight[HELD_OUT] = 0
     with DEVICE.start():
         without = LinearClassifiers.fit(rows, data.Y, weight, candidates.copy(), DEVICE)
-        return without.margins(rows.take(HELD_OUT), rated.labels, DEVICE)
+        return without.margins(rows.take(HELD_OUT), scored.labels, DEVICE)
 
 
-def test_unlearned_rows_get_the_margins_of_classifiers_that_never_saw_them(data, rows, candidates, rated):
-    _, margins = learn_all(data, rows, candidates, rated)
-    expected, found = learn_others(data, rows, candidates, rated), rated.labels >= 0
+def test_unlearned_rows_get_the_margins_of_classifiers_that_never_saw_them(data, rows, candidates, scored):
+    _, margins = learn_all(data, rows, candidates, scored)
+    expected, found = learn_others(data, rows, candidates, scored), scored.labels >= 0
     np.testing.assert_array_equal(np.isnan(margins), ~found)
     off = np.abs(margins - expected)[found]
     assert off.mean() < 0.03
     assert off.max() < 0.3
 
 
-def test_unlearning_to_the_end_gives_the_very_margins(data, rows, candidates, rated, monkeypatch):
+def test_unlearning_to_the_end_gives_the_very_margins(data, rows, candidates, scored, monkeypatch):
     from xmlsgd.candidates import linear
 
     for name, value in (("TOLERANCE", 1e-5), ("MAX_PASSES", 3000), ("PASSES_WITHOUT", 3000), ("MIN_WEIGHT", 0.0)):
         monkeypatch.setattr(linear, name, value)
-    _, margins = learn_all(data, rows, candidates, rated)
-    found = rated.labels >= 0
-    np.testing.assert_allclose(margins[found], learn_others(data, rows, candidates, rated)[found], atol=2e-3)
+    _, margins = learn_all(data, rows, candidates, scored)
+    found = scored.labels >= 0
+    np.testing.assert_allclose(margins[found], learn_others(data, rows, candidates, scored)[found], atol=2e-3)
 
 
-def test_the_classifiers_have_learned_the_rows_that_they_rate(data, rows, candidates, rated):
-    linear, margins = learn_all(data, rows, candidates, rated)
+def test_the_classifiers_have_learned_the_rows_that_they_rate(data, rows, candidates, scored):
+    linear, margins = learn_all(data, rows, candidates, scored)
     with DEVICE.start():
         plain = LinearClassifiers.fit(rows, data.Y, ones(600), candidates.copy(), DEVICE)
     np.testing.assert_array_equal(linear.bias, plain.bias)
     np.testing.assert_array_equal(linear.weights.data, plain.weights.data)
-    true = data.Y.take(HELD_OUT).has(rated.labels)
-    assert plain.margins(rows.take(HELD_OUT), rated.labels, DEVICE)[true].mean() > margins[true].mean() + 0.1
+    true = data.Y.take(HELD_OUT).has(scored.labels)
+    assert plain.margins(rows.take(HELD_OUT), scored.labels, DEVICE)[true].mean() > margins[true].mean() + 0.1
 
 
-def test_a_label_of_held_out_rows_alone_is_rated_as_untrained():
+def test_a_label_of_held_out_rows_alone_is_scored_as_untrained():
     Y = CSR(np.arange(13), np.array([0] * 6 + [1] * 6, np.int32), ones(12), 2)
     X = CSR(np.arange(13), np.arange(12, dtype=np.int32) % 4, ones(12), 4)
     candidates, held_out = np.full((12, 1), -1, np.int32), np.arange(6)
-    rated = Rated(held_out, np.zeros((6, 1), np.int32))
+    scored = HeldOutLabels(held_out, np.zeros((6, 1), np.int32))
     with DEVICE.start():
         pairs = find_pairs(X, Y, ones(12), candidates, DEVICE)
-        linear, margins = LinearClassifiers.fit_rated(X, ones(12), pairs, 1.0, rated, DEVICE)
+        linear, margins = LinearClassifiers.fit_and_score(X, ones(12), pairs, 1.0, scored, DEVICE)
     assert (margins == UNTRAINED).all()
     assert linear.bias[0] > 0
 
 
-def test_a_label_that_is_no_pair_of_a_held_out_row_is_rated_by_the_classifiers_as_they_are():
-    """They have not learned that this row lacks it: prediction looks at labels that were no candidates in training."""
+def test_all_candidates_of_held_out_rows_are_pairs_also_where_prediction_looks_at_half_of_them(monkeypatch):
     rows = make_xmc(1000, 300, 600, nnz_per_row=8, labels_per_row=2, random_state=0)
-    found = fit_unstacked(CandidateRows(rows, ones(1000), np.arange(0, 1000, 10), 160, cost=1.0), DEVICE)
-    assert not np.isnan(found.margins).any()
-    np.testing.assert_array_equal(found.margins[found.labels < 0], UNTRAINED)
+    found, fit = [], LinearClassifiers.fit_and_score.__func__
+
+    def noted(cls, X, weight, pairs, cost, held_out, device):
+        linear, margins = fit(cls, X, weight, pairs, cost, held_out, device)
+        found.append((held_out.labels, margins))
+        return linear, margins
+
+    monkeypatch.setattr(LinearClassifiers, "fit_and_score", classmethod(noted))
+    unstacked = fit_unstacked(CandidateRows(rows, ones(1000), np.arange(0, 1000, 10), 160, cost=1.0), DEVICE)
+    ((labels, margins),) = found
+    assert unstacked.labels.shape == (100, 96)
+    np.testing.assert_array_equal(np.isnan(margins), labels < 0)
+    np.testing.assert_array_equal(unstacked.margins[labels < 0], UNTRAINED)
 
 
 def test_folds_have_the_cost_that_the_model_has_chosen(monkeypatch):
@@ -106,7 +115,7 @@ def test_folds_have_the_cost_that_the_model_has_chosen(monkeypatch):
         return found
 
     monkeypatch.setattr(candidate_training, "fit_unstacked", noted)
-    model = XMLClassifier(**SETTINGS, candidates=16, max_epochs=1).fit(rows.X, Dataset(rows.X, rows.Y).Y)
+    model = XMLClassifier(**SETTINGS, candidates=16, max_epochs=1).fit(rows.X, rows.Y)
     chosen = model.candidates_.linear.cost
     assert costs[0] == (None, chosen)
     assert costs[1:] == [(chosen, chosen)]

@@ -192,12 +192,9 @@ def test_an_error_in_a_fold_tells_the_epochs_of_the_model_alone(rows, monkeypatc
     assert len(run_of(raised.value).records) == 3
 
 
-def test_the_memory_estimate_counts_the_candidates_of_a_fold_beside_those_of_the_model(rows, monkeypatch):
-    for concurrent in (False, True):
-        monkeypatch.setattr(planning, "_uses_all_cores", lambda n_jobs, n_threads, found=concurrent: found)
-        parts = new_model().estimate_memory(rows.X, rows.Y)
-        candidates = parts["candidates"] if concurrent else 0
-        assert parts["folds"] == parts["parameters"] + parts["optimizer_state"] + candidates
+def test_the_memory_estimate_counts_the_candidates_of_a_fold_beside_those_of_the_model(rows):
+    parts = new_model().estimate_memory(rows.X, rows.Y)
+    assert parts["folds"] == parts["parameters"] + parts["optimizer_state"] + parts["candidates"]
 
 
 def test_a_fold_that_diverges_is_left_out(rows, monkeypatch):

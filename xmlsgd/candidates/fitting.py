@@ -10,10 +10,10 @@ import numpy as np
 from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
 from .cooccurrence import Cooccurrence
-from .cost import choose_cost, draw_trial
+from .cost import choose_cost, draw_validation_rows
 from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, frequency_of_learned, label_rows_help
 from .knn import KNNIndex, row_votes
-from .linear import UNTRAINED, LinearClassifiers, Pairs, Rated, find_pairs
+from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pairs
 from .model import CandidateModel, Logits, n_voted, with_more
 from .stacking import Calibration, LogisticStacking, Stacking
 from .weighting import idf_weights, unit_rows
@@ -111,19 +111,20 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         knn = KNNIndex.build(scaled, Y, votes * (learned > 0) if rows.groups is not None else votes)
         cooccurrence = Cooccurrence.count(X, Y, learned, device)
         candidates, asked, shares = training_candidates(knn, scaled, held_out, rows.size, device)
-        trial = draw_trial(weight[: X.n_rows - rows.n_label_rows], candidates)
-        candidates, _ = cooccurrence.candidates(scaled, candidates, device)
+        validation = draw_validation_rows(weight[: X.n_rows - rows.n_label_rows], candidates, rows.groups)
+        candidates = cooccurrence.candidates(scaled, candidates, device)[0]
         labels, proposed = cooccurrence.candidates(scaled.take(held_out), asked, device)
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
         scaled = unit_rows(X, None, device)
-        rated, pairs = Rated(held_out, labels), find_pairs(scaled, Y, weight, candidates, device)
-        cost = choose_cost(scaled, Y, weight, pairs, trial, device) if rows.cost is None else rows.cost
+        scored, pairs = HeldOutLabels(held_out, labels), find_pairs(scaled, Y, weight, candidates, device)
+        cost = choose_cost(scaled, Y, weight, pairs, validation, device) if rows.cost is None else rows.cost
         if rows.compared and len(of_seen) and len(held_out):  # before the others, so that memory holds one of them
             without = weight.copy()
             without[of_seen] = 0
             others = find_pairs(scaled, Y, without, candidates, device)
-            _, margins_without = _rated_by(scaled, without, others, cost, rated, device)
-        linear, margins = _rated_by(scaled, weight, pairs, cost, rated, device)
+            margins_without = _fit_and_score(scaled, without, others, cost, scored, device)[1]
+            del others
+        linear, margins = _fit_and_score(scaled, weight, pairs, cost, scored, device)
     nothing = Stacking(LogisticStacking(), Calibration(), None)
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
     model = CandidateModel(scale, replace(knn, weight=votes), cooccurrence, linear, nothing, rows.size, label_rows)
@@ -131,14 +132,12 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
     return Unstacked(rows, model, labels, with_more(shares), margins, proposed, margins_without)
 
 
-def _rated_by(
-    X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, rated: Rated, device: CPU
+def _fit_and_score(
+    X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU
 ) -> tuple[LinearClassifiers, np.ndarray]:
-    """Return classifiers that have learned all pairs, and what classifiers without the rated rows say of these."""
-    linear, margins = LinearClassifiers.fit_rated(X, weight, pairs, cost, rated, device)
-    if (unpaired := np.isnan(margins) & (rated.labels >= 0)).any():  # those labels have not learned these rows
-        margins = np.where(unpaired, linear.margins(X.take(rated.rows), rated.labels, device), margins)
-    return linear, np.where(rated.labels >= 0, margins, UNTRAINED)
+    """Return classifiers that have learned all pairs, and margins of held-out rows by classifiers without these."""
+    linear, margins = LinearClassifiers.fit_and_score(X, weight, pairs, cost, held_out, device)
+    return linear, np.where(np.isnan(margins), UNTRAINED, margins)
 
 
 def with_useful_rows(found: Unstacked, logits: Logits, device: CPU) -> tuple[Unstacked, HeldOutPairs]:

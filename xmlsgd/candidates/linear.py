@@ -61,7 +61,7 @@ class LinearClassifiers(LinearPredictor):
 
     weights: CSR
     bias: np.ndarray
-    cost: float = COST
+    cost: float
 
     @classmethod
     def fit(
@@ -71,17 +71,19 @@ class LinearClassifiers(LinearPredictor):
 
         weight : float32 (n,), sample weights; rows of weight 0 are left out. True labels are removed from `candidates`.
         """
-        return cls.fit_rated(X, weight, find_pairs(X, Y, weight, candidates, device), cost, NOTHING_RATED, device)[0]
+        return cls.fit_and_score(X, weight, find_pairs(X, Y, weight, candidates, device), cost, NONE_HELD_OUT, device)[
+            0
+        ]
 
     @classmethod
-    def fit_rated(
-        cls, X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, rated: Rated, device: CPU,
+    def fit_and_score(
+        cls, X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU,
         labels: np.ndarray | None = None, max_passes: int | None = None,
     ) -> tuple[LinearClassifiers, np.ndarray]:  # fmt: skip
-        """Train on pairs of all rows; also return the margins, float32 (h, m), of labels of held-out rows.
+        """Train on all pairs; also return margins of held-out rows, a tenth at most, float32 (h, m).
 
-        Classifiers that have unlearned these rows give them; NaN where the row is no pair of the label. The rows must
-        be few. labels : those that are trained, None for all. max_passes : over the pairs, None for `MAX_PASSES`.
+        Classifiers that have unlearned these rows give the margins; NaN where a row and a label are no pair. labels :
+        those that are trained, None for all. max_passes : over the pairs, None for `MAX_PASSES`.
         """
         n_labels = len(pairs.starts) - 1
         nothing = CSR(np.zeros(n_labels + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), X.n_cols)
@@ -90,8 +92,8 @@ class LinearClassifiers(LinearPredictor):
         if labels is not None:
             trained[:] = False
             trained[labels] = True
-        found, margins = _solved(X, weight, pairs, start, ease, max_weights(X), device, rated, trained, max_passes)
-        return replace(found, bias=np.where(np.diff(pairs.starts) > 0, found.bias, UNTRAINED)), margins
+        found, margins = _solved(X, weight, pairs, start, ease, max_weights(X), device, held_out, trained, max_passes)
+        return replace(found, bias=np.where(trained & (np.diff(pairs.starts) > 0), found.bias, UNTRAINED)), margins
 
     def with_rows(
         self, X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, frequency: np.ndarray,
@@ -184,30 +186,30 @@ class Pairs(NamedTuple):
     entries: np.ndarray
 
 
-class Rated(NamedTuple):
-    """Held-out rows, intp (h,), ascending, and the labels of each that are rated, int32 (h, m), -1 for none."""
+class HeldOutLabels(NamedTuple):
+    """Held-out rows, intp (h,), ascending, and the labels of each that are scored, int32 (h, m), -1 for none."""
 
     rows: np.ndarray
     labels: np.ndarray
 
 
-NOTHING_RATED = Rated(np.empty(0, np.intp), np.empty((0, 0), np.int32))
+NONE_HELD_OUT = HeldOutLabels(np.empty(0, np.intp), np.empty((0, 0), np.int32))
 
 
 def _solved(
     X: CSR, weight: np.ndarray, pairs: Pairs, start: LinearClassifiers, ease: np.ndarray, limit: int, device: CPU,
-    rated: Rated = NOTHING_RATED, trained: np.ndarray | None = None, max_passes: int | None = None,
+    held_out: HeldOutLabels = NONE_HELD_OUT, trained: np.ndarray | None = None, max_passes: int | None = None,
 ) -> tuple[LinearClassifiers, np.ndarray]:  # fmt: skip
     """Return the classifiers of the labels that have pairs, from those of `start`, with at most `limit` weights.
 
-    Also return the margins of the rated rows. trained : bool (L,), None for all labels.
+    Also return the margins of the held-out rows. trained : bool (L,), None for all labels.
     """
     starts, entries, known = pairs.starts, pairs.entries, start.weights
     n_labels, bias = len(start.bias), start.bias.copy()
     counts = np.zeros(n_labels, np.int64)
-    margins = np.full(rated.labels.shape, np.nan, np.float32)
-    held_out = np.full(X.n_rows if len(rated.rows) else 0, -1, np.int32)
-    held_out[rated.rows] = np.arange(len(rated.rows))
+    margins = np.full(held_out.labels.shape, np.nan, np.float32)
+    place = np.full(X.n_rows if len(held_out.rows) else 0, -1, np.int32)
+    place[held_out.rows] = np.arange(len(held_out.rows))
     # Memory is taken page by page as it is written, and the unused rest is given back at the end.
     features, weights = (np.empty(min(limit, entries[-1] + known.nnz), kind) for kind in (np.int32, np.float32))
     first, n = 0, 0
@@ -224,7 +226,7 @@ def _solved(
             solve, labels, starts, pairs.rows, X.indptr, X.indices, X.data, weight, known.indptr, known.indices,
             known.data, ease, np.float32(start.cost), np.float32(TOLERANCE), max_passes or MAX_PASSES,
             np.float32(MIN_WEIGHT), X.n_cols, int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads, room,
-            *found, counts, bias, held_out, rated.labels, PASSES_WITHOUT, margins,
+            *found, counts, bias, place, held_out.labels, PASSES_WITHOUT, margins,
         )  # fmt: skip
         share = limit * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
         kept = _largest(found, room[first : last + 1], counts[first:last], share, device)

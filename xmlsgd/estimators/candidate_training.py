@@ -93,9 +93,11 @@ class CandidateTraining:
             self._found = _done(self._fit(cpu))
         return self._found.result()
 
-    def cost(self, device: Device) -> float | None:
+    def cost(self, device: Device) -> float:
         """Return the cost of the linear classifiers."""
-        return self._unstacked(cpu_of(device, self._plan.n_threads)).rows.cost
+        cost = self._unstacked(cpu_of(device, self._plan.n_threads)).rows.cost
+        assert cost is not None  # `fit_unstacked` has chosen it
+        return cost
 
     def fold(self, device: Device, params: NDArray[np.float32]) -> Fold:
         """Return the held-out rows, rated beside a network with these parameters, which has not learned them either."""

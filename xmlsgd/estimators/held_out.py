@@ -1,4 +1,4 @@
-"""Held-out rows: stacking, calibration and thresholds learn from them, networks and linear classifiers do not."""
+"""Held-out rows, which stacking, calibration and thresholds learn from."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
     Data in memory maps count as zero: the system takes their pages back when it needs them. `replicas` is the models
     and states of workers and what merging them keeps, `buffers` what steps and measuring take, `candidates` what
     learning them takes, `earlier_model` the bytes of a model that stays beside the new one until that is done, `folds`
-    those of a second network, which leaves held-out rows out, and of its candidates where the model's stay beside them.
+    those of a second network, which leaves held-out rows out, and of its candidates.
     """
     network = plan.network
     labelled = [data.dataset] if data.held_out is None else [data.dataset, data.held_out]
@@ -51,7 +51,7 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
         "parameters": parameters,
         "optimizer_state": state,
         "earlier_model": model_bytes(earlier) if earlier else 0,
-        "folds": parameters + state + plan.concurrent_candidates * candidates if plan.n_folds else 0,
+        "folds": parameters + state + candidates if plan.n_folds else 0,
         "data": sum(_resident(part) for rows in labelled for part in (rows.X, rows.Y)),
         "replicas": _replicas(plan),
         "workers": several * (_resident(data.dataset.X) + _resident(data.dataset.Y) + len(plan.workers) * WORKER_BYTES),

@@ -30,7 +30,7 @@ class TrainingPlan:
 
     n_candidates : labels per row, 0 for the network alone. concurrent_candidates : whether they are learned while the
     network is trained. held_out : how many rows are held out, in each fold. n_folds : of rows that models which are not
-    kept leave out, while the model learns all rows; 0: the model leaves them out. algorithm : as given, "auto" until
+    kept leave out, while the model learns all rows; 0: its network leaves them out. algorithm : as given, "auto" until
     the speeds of several workers are measured. precision : as given where not all workers are CPUs.
     """
 

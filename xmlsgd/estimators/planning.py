@@ -145,8 +145,8 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
 
 
 def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSize, int]:
-    """Decide how many folds of rows are held out in turn, 0 for one that the model does not learn; and their size."""
-    n_folds, why = 0, "the model does not learn the held-out rows"
+    """Decide how many folds of rows are held out in turn, 0 for one that the network does not learn; and their size."""
+    n_folds, why = 0, "the network does not learn the held-out rows"
     one_worker = len(parse_devices(planner.given.devices)) == 1  # several take long to start
     if n_rows <= SMALL_ROWS and one_worker:
         size, n_folds = small_folds(n_rows)

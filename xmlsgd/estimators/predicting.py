@@ -312,8 +312,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
         Returns
         -------
         ndarray of float64 (n, L)
-            Of each label by itself, calibrated on held-out rows where there were 1,000 training rows or more; with
-            softmax, and with one class a row, they sum to 1 in a row.
+            Of each label by itself, calibrated on held-out rows where there were 500 training rows with candidate
+            labels, or 1,000 for a network alone; with softmax, and with one class a row, they sum to 1 in a row.
 
         Raises
         ------

@@ -123,7 +123,7 @@ def inverse_curvatures(row_ptr, values, diagonal, inverse):
 
 @njit(nogil=True)
 def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, state, order, w, alpha):
-    """Solve one label: w (features + 1,) and alpha (rows,), from what they are. Entries bear their row's sign.
+    """Solve one label: w (features + 1,) and alpha (rows,), starting from their values. Entries bear their row's sign.
 
     diagonal (rows,) : 1 / (2 C weight) of each row. inverse : `inverse_curvatures`. order : the rows that are visited;
     it is shuffled. state, uint64, chooses the orders of the passes.
@@ -150,9 +150,9 @@ def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, 
 
 @njit(nogil=True)
 def unlearn(pairs, held_out, row_ptr, columns, values, alpha, order, w, seen):
-    """Take out of w and alpha what the held-out rows among a label's `pairs` have added; return how many others remain.
+    """Remove the held-out rows from w and alpha; return how many rows of `pairs` remain, listed first in `order`.
 
-    These come first in `order`. Features that no remaining row with the label has get no weight and no values, as if
+    Features that no remaining row with the label has get no weight and no values, as if
     they had been left out (`gather`). held_out int32 (n,) : at least 0 for held-out rows. seen : scratch
     (features + 1,).
     """
@@ -180,7 +180,7 @@ def unlearn(pairs, held_out, row_ptr, columns, values, alpha, order, w, seen):
 
 
 @njit(nogil=True)
-def rate(pairs, held_out, label, row_ptr, columns, values, w, smallest, labels, margins):
+def write_margins(pairs, held_out, label, row_ptr, columns, values, w, smallest, labels, margins):
     """Write the margins of the held-out rows among a label's `pairs` where `labels` (h, m) of the row has the label.
 
     Weights up to `smallest` in size count as 0.
@@ -225,7 +225,7 @@ def sort_features(features, weights, spare_features, spare_weights, counts, n_fe
 def solve(
     labels, starts, pairs, indptr, indices, data, weight, known_ptr, known_features, known_weights, ease, C, tolerance,
     max_passes, smallest, n_features, most_rows, most_entries, n_threads, out_ptr, out_features, out_weights, counts,
-    bias, held_out, rated, passes_without, margins,
+    bias, held_out, held_out_labels, passes_without, margins,
 ):  # fmt: skip
     """Solve the machines of `labels`; thread t takes every n_threads-th of them.
 
@@ -235,8 +235,8 @@ def solve(
     weights. Weights of label l above `smallest` in size go to out_ptr[l] and after, features
     ascending, at most out_ptr[l + 1] - out_ptr[l] of them; how many, to counts[l].
 
-    held_out int32 (n,) : the place of each row among those held out, -1 for others; (0,) for none. Machines that have
-    unlearned these rows, by `passes_without` passes over the others, give the margins of their labels `rated` (h, m);
+    held_out int32 (n,) : the place of each row among those held out, -1 for others; (0,) for none. Classifiers that
+    have unlearned these rows, by `passes_without` passes over the others, give the margins of `held_out_labels` (h, m);
     they go to `margins` where the label has a pair of the row. There are no known features then.
     """
     for t in prange(n_threads):
@@ -293,4 +293,4 @@ def solve(
             if n_learned == 0:  # such a label is untrained
                 w[0] = -_ONE
             if n_learned < own.size:
-                rate(own, held_out, label, row_ptr, columns, values, w, smallest, rated, margins)
+                write_margins(own, held_out, label, row_ptr, columns, values, w, smallest, held_out_labels, margins)
