@@ -12,7 +12,7 @@ from shared.candidates import SETTINGS
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import fitting as candidate_fitting
 from xmlsgd.data.csr import Dataset, stacked
-from xmlsgd.estimators import candidate_training, fitting, held_out, planning
+from xmlsgd.estimators import candidate_training, fitting, held_out
 from xmlsgd.training.callbacks import Callback, Evaluation
 from xmlsgd.training.learner import Learner
 from xmlsgd.training.runs import run_of
