@@ -9,6 +9,7 @@ import pickle
 import numpy as np
 import pytest
 
+from shared.ended import ended_run
 from shared.omnivore_runs import N_ROWS, NETWORK, SPEEDS, Updates, cpu, go, simulated
 from xmlsgd.algorithms.omnivore_tuner import FRACTIONS, Setting
 from xmlsgd.nn.optimizers import SGD, Adam
@@ -155,7 +156,7 @@ def test_an_interrupt_in_a_trial_leaves_the_model_that_was_set_aside(dataset):
     algorithm = Stopped(8, 1.0, tune=True, slice_seconds=0.02)
     with pytest.raises(KeyboardInterrupt) as interrupt:
         go(dataset, algorithm, simulated())
-    np.testing.assert_array_equal(interrupt.value.run.params, algorithm.begun[0][1])
+    np.testing.assert_array_equal(ended_run(interrupt.value).params, algorithm.begun[0][1])
 
 
 def test_a_checkpoint_in_a_trial_is_written_at_once_of_the_model_that_was_set_aside(dataset, tmp_path):

@@ -89,10 +89,10 @@ def test_a_label_of_held_out_rows_alone_is_scored_as_untrained():
 
 def test_all_candidates_of_held_out_rows_are_pairs_also_where_prediction_looks_at_half_of_them(monkeypatch):
     rows = make_xmc(1000, 300, 600, nnz_per_row=8, labels_per_row=2, random_state=0)
-    found, fit = [], LinearClassifiers.fit_and_score.__func__
+    found, fit = [], LinearClassifiers.fit_and_score
 
     def noted(cls, X, weight, pairs, cost, held_out, device):
-        linear, margins = fit(cls, X, weight, pairs, cost, held_out, device)
+        linear, margins = fit(X, weight, pairs, cost, held_out, device)
         found.append((held_out.labels, margins))
         return linear, margins
 
@@ -111,7 +111,7 @@ def test_folds_have_the_cost_that_the_model_has_chosen(monkeypatch):
 
     def noted(rows: CandidateRows, device):
         found = fit(rows, device)
-        costs.append((rows.cost, found.model.linear.cost))
+        costs.append((rows.cost, found.rows.cost))
         return found
 
     monkeypatch.setattr(candidate_training, "fit_unstacked", noted)

@@ -13,6 +13,7 @@ import pytest
 
 from shared import light
 from shared.cut_runs import BATCH, EPOCHS, N_ROWS, SCHEDULE, STEPS, Killed, assert_same, diverging, go, job_of
+from shared.ended import ended_run
 from shared.failing import Failing
 from shared.running_mean import RunningMean
 from xmlsgd.algorithms.sequential import Sequential
@@ -218,7 +219,7 @@ def test_an_error_that_comes_behind_the_last_checkpoint_is_raised_all_the_same(d
 
     with pytest.raises(KeyboardInterrupt) as ended:
         go(job_of(dataset), seldom, device=diverging(STEPS + 2, ask))
-    assert [record["epoch"] for record in ended.value.run.records] == [0]
+    assert [record["epoch"] for record in ended_run(ended.value).records] == [0]
     assert not seldom.exists
 
 

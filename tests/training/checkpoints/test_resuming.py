@@ -9,6 +9,7 @@ import pytest
 
 from shared import light, toy
 from shared.cut_runs import BATCH, N_ROWS, NETWORK, SCHEDULE, STEPS, Killed, Late, go, job_of
+from shared.ended import ended_run
 from shared.failing import Failing
 from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.crossbow import Crossbow
@@ -157,7 +158,7 @@ def test_a_run_that_is_to_end_writes_a_checkpoint_first(dataset, at, algorithm, 
     assert ended.value is stop
     saved = read_checkpoint(at)
     assert N_ROWS < stopping.asked <= saved.position.rows <= stopping.asked + (n_workers - 1) * stopping.longest
-    np.testing.assert_array_equal(saved.arrays.arrays["params"], ended.value.run.params)
+    np.testing.assert_array_equal(saved.arrays.arrays["params"], ended_run(ended.value).params)
     assert seldom.request.error is None
     run = train(job_of(dataset), algorithm(BATCH, 0.05), executor, SCHEDULE, checkpoint=seldom)
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from shared.ended import ended_run
 from shared.every_executor import N_ROWS, NETWORK, SIZE, broken, step
 from shared.light import Light
 from xmlsgd.algorithms.hogwild import Hogwild
@@ -260,7 +261,7 @@ def test_what_was_learned_until_all_workers_were_killed_is_kept(job, make):
         pytest.raises(WorkerDied, match="no worker is left") as lost,
     ):
         train(Job(job.dataset, NETWORK, Adam()), make(2, 0.1), executor, Schedule(5), callbacks=[Killing()])
-    run = lost.value.run
+    run = ended_run(lost.value)
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
     assert not isinstance(run.params, np.memmap)
     if make is Synchronous:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shared import light, toy
+from shared.ended import ended_run
 from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.omnivore import Omnivore
@@ -171,7 +172,7 @@ def test_what_was_learned_until_nobody_was_left_is_kept_and_goes_on(name):
     executor = Merging(toy.Reference(), fleet)
     with pytest.raises(WorkerDied) as lost:
         train(Job(DATA, toy.FITTING, Adam()), made(name), executor, Schedule(20))
-    run = lost.value.run
+    run = ended_run(lost.value)
     assert 0 < len(run.records) < 20
     np.testing.assert_array_equal(run.params, merged[-1])
     start = Start(run.params, run.state, run.steps, epochs=len(run.records))
@@ -223,8 +224,8 @@ def test_a_model_that_is_not_finite_when_nobody_is_left_is_that_of_the_last_whol
     data = toy.dataset(N_ROWS)
     with pytest.raises(WorkerDied) as lost:
         train(Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1), executor, Schedule(3))
-    np.testing.assert_array_equal(toy.marks(lost.value.run.params, data), 1)
-    assert lost.value.run.diverged
+    np.testing.assert_array_equal(toy.marks(ended_run(lost.value).params, data), 1)
+    assert ended_run(lost.value).diverged
 
 
 def test_an_algorithm_that_gives_no_worker_any_rows_is_named():
