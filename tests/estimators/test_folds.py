@@ -194,7 +194,8 @@ def test_an_error_in_a_fold_tells_the_epochs_of_the_model_alone(rows, monkeypatc
 
 def test_the_memory_estimate_counts_the_candidates_of_a_fold_beside_those_of_the_model(rows):
     parts = new_model().estimate_memory(rows.X, rows.Y)
-    assert parts["folds"] == parts["parameters"] + parts["optimizer_state"] + parts["candidates"]
+    others = parts["parameters"] + parts["optimizer_state"]
+    assert others + 8 * rows.X.nnz < parts["folds"] < others + parts["candidates"]
 
 
 def test_a_fold_that_diverges_is_left_out(rows, monkeypatch):

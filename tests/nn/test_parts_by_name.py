@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -216,3 +217,19 @@ def test_every_part_of_the_package_has_what_devices_ask_for():
     kinds = {find_optimizer(name)().update(0.1, 1).kind for name in optimizer_names()}
     assert kinds == set(range(5))
     assert all(find_sampler(name).of(7) for name in sampler_names())
+
+
+def test_a_part_that_another_thread_is_importing_is_waited_for(tmp_path, monkeypatch):
+    source = "import builtins, time\nbuiltins.started.set()\ntime.sleep(0.3)\n"
+    (tmp_path / "slow_loss.py").write_text(source + HUBER_LIKE)
+    monkeypatch.setattr(losses, "__path__", [*losses.__path__, str(tmp_path)])
+    started = threading.Event()
+    monkeypatch.setattr("builtins.started", started, raising=False)
+    importing = threading.Thread(target=losses.find_loss, args=("slow_loss",))
+    importing.start()
+    try:
+        assert started.wait(10)
+        assert losses.find_loss("slow_loss").probability is None
+    finally:
+        importing.join()
+        sys.modules.pop("xmlsgd.nn.losses.slow_loss", None)

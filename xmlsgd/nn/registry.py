@@ -24,7 +24,7 @@ def find_part(package: str, kind: str, name: Any, constant: str, or_else: str = 
     Raises `DataError` for an unknown name, with the names that there are, and for a module that lacks the constant.
     """
     module = sys.modules.get(f"{package}.{name}") if isinstance(name, str) and name != "base" else None
-    if module is None:
+    if module is None or not hasattr(module, constant):  # another thread may be importing it: wait for that
         from ..data.validation import check_choice  # here: the help of the command line needs no NumPy
 
         check_choice(kind, name, part_names(package), or_else)
