@@ -49,9 +49,11 @@ class Marking(Reference):
 def die_once(folder, names):
     """Kill this process, once for each name: a file of this name in the folder says that it was done."""
     for name in names:
-        if not (folder / str(name)).exists():
-            (folder / str(name)).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            (folder / str(name)).touch(exist_ok=False)  # of two processes at once one is killed
+        except FileExistsError:
+            continue
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Fatal(Marking):
