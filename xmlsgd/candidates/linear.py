@@ -71,9 +71,9 @@ class LinearClassifiers(LinearPredictor):
 
         weight : float32 (n,), sample weights; rows of weight 0 are left out. True labels are removed from `candidates`.
         """
-        return cls.fit_and_score(X, weight, find_pairs(X, Y, weight, candidates, device), cost, NONE_HELD_OUT, device)[
-            0
-        ]
+        pairs = find_pairs(X, Y, weight, candidates, device)
+        found, _ = cls.fit_and_score(X, weight, pairs, cost, NONE_HELD_OUT, device)
+        return found
 
     @classmethod
     def fit_and_score(

@@ -143,7 +143,7 @@ class _StopAfter(Callback):
 
 def _rate_folds(
     plan: TrainingPlan, data: TrainingData, held_out: list[NDArray[np.intp]], seed: int,
-    earlier: FittedModel | None, run: Run, cost: float | None,
+    earlier: FittedModel | None, run: Run, cost: float,
 ) -> list[Fold]:  # fmt: skip
     """Return what models that learn all other rows say of each fold of held-out rows; these models are not kept.
 
@@ -164,7 +164,7 @@ def _rate_folds(
 
 def _rate_fold(
     plan: TrainingPlan, data: TrainingData, rows: NDArray[np.intp], seed: int, n_epochs: int, folds: Sequence[Fold],
-    cost: float | None,
+    cost: float,
 ) -> Fold | None:  # fmt: skip
     """Return what a model that learns all other rows says of these; its memory is free again when the next begins."""
     weight, device = weight_without(data, rows), plan.new_device()

@@ -152,9 +152,8 @@ def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, 
 def unlearn(pairs, held_out, row_ptr, columns, values, alpha, order, w, seen):
     """Remove the held-out rows from w and alpha; return how many rows of `pairs` remain, listed first in `order`.
 
-    Features that no remaining row with the label has get no weight and no values, as if
-    they had been left out (`gather`). held_out int32 (n,) : at least 0 for held-out rows. seen : scratch
-    (features + 1,).
+    Features that no remaining row with the label has get no weight and no values, as if they had been left out
+    (`gather`). held_out int32 (n,) : at least 0 for held-out rows. seen : scratch (features + 1,).
     """
     n_learned = 0
     seen[:] = False
