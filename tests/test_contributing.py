@@ -232,6 +232,8 @@ def test_an_algorithm_with_its_merge_rule_is_one_file(add_part, data, tmp_path, 
         ''',
     )
     check_trains(data, tmp_path, algorithm="median/steps=2")
+    with pytest.raises(DataError, match=r"steps: must be a whole number, got '2\.5'"):
+        algorithms.check_algorithm("median/steps=2.5")
     words = ["simulate", str(DATA / "train.txt"), "--test", str(DATA / "test.txt"), "--fleet", "cpu:1*2", "--quiet"]
     assert main([*words, "--compare", "median,elastic", "--epochs", "1", "--hidden", "4", "--n-jobs", "1"]) == 0
     assert "median" in capsys.readouterr().out
@@ -330,6 +332,22 @@ def test_a_device_is_one_file(add_part, data, tmp_path):
         ''',
     )
     check_trains(data, tmp_path, devices="plain")
+
+
+@pytest.mark.parametrize(
+    ("classes", "complaint"),
+    [
+        ("class One(Algorithm):\n    pass\n", "algorithm 'own': One must define joined, left, start"),
+        (
+            "class One(Algorithm):\n    pass\n\n\nclass Two(One):\n    pass\n",
+            "algorithm 'own': a module must define one subclass of Algorithm, got One, Two",
+        ),
+    ],
+)
+def test_an_algorithm_that_lacks_methods_and_a_second_one_in_a_file_are_refused(add_part, classes, complaint):
+    add_part(algorithms, "own", f"from xmlsgd.algorithms.base import Algorithm\n\n\n{classes}")
+    with pytest.raises(DataError, match=complaint):
+        algorithms.check_algorithm("own")
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,7 @@ def test_every_option_and_every_rule_is_documented():
     rows = dict(re.findall(r"^\| ([`\w, ]+) \| (.*)$", page, re.MULTILINE))
     documented = {name: text for names, text in rows.items() for name in re.findall(r"\w+", names)}
     for name in set(algorithm_names()) - {"auto"}:
+        assert name in documented, f"{name} lacks a row in the table of docs/algorithms.md"
         kind, text = algorithm_class(name), documented[name]
         while "those of" in text and (base := re.search(r"those of `(\w+)`", text)):
             text = text.replace(base[0], documented[base[1]])

@@ -9,7 +9,10 @@ import pytest
 
 from xmlsgd.algorithms import algorithm_class, algorithm_names
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
+from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.base import Algorithm
+from xmlsgd.algorithms.hogbatch import Hogbatch
+from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import Nesterov
 from xmlsgd.training.rounds import Rounds
@@ -29,6 +32,10 @@ def test_published_adaptive_sgd_has_the_constants_of_the_paper():
     assert (paper.low, paper.size_step, paper.size_rule, paper.out_of_range) == (128, 64, "additive", "skip")
     assert (paper.momentum, paper.perturbation, paper.renormalise) == (0.9, 0.1, False)
     assert paper.straggler_timeout == inf
+
+
+def test_published_hogbatch_is_not_that_of_hogwild():
+    assert [kind.published().batch for kind in (Hogwild, Hogbatch, AdaptiveHogbatch)] == [1, 256, 256]
 
 
 def test_published_local_sgd_is_diloco():

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from shared.running_mean import RunningMean
-from xmlsgd.algorithms import algorithm_names, get_algorithm
+from xmlsgd.algorithms import algorithm_class, algorithm_names, get_algorithm
 from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.sequential import Sequential
@@ -24,6 +24,7 @@ from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job, Start, _batch_seed
 from xmlsgd.training.loop import train
+from xmlsgd.training.messages import Sharing
 from xmlsgd.training.rollback import LastGoodModel
 from xmlsgd.training.router import Router
 
@@ -336,6 +337,14 @@ def test_replicas_are_merged_when_the_algorithm_says_so(dataset):
     np.testing.assert_allclose(run.params, by_hand, rtol=1e-6, atol=1e-7)
 
 
+def test_an_algorithm_of_replicas_without_a_merge_is_refused_instead_of_training_nothing(dataset):
+    class Unmerged(Sequential):
+        sharing = Sharing.REPLICAS
+
+    with pytest.raises(NotImplementedError, match="Unmerged trains replicas but defines no merge"):
+        train(Job(dataset, NETWORK), Unmerged(BATCH, 0.01), Serial([Reference()]), Schedule(1))
+
+
 def test_every_algorithm_in_the_folder_is_found_by_its_name():
     names = algorithm_names()
     assert "sequential" in names
@@ -353,5 +362,7 @@ def test_an_algorithm_found_by_name_has_the_batch_and_the_rate_asked_for():
 
 
 def test_an_unknown_algorithm_lists_those_there_are():
-    with pytest.raises(DataError, match=r"algorithm must be one of .*sequential.*, got 'magic'"):
+    with pytest.raises(DataError, match=r"algorithm must be one of auto, .*sequential.*, got 'magic'"):
         get_algorithm("magic", 1, 1)
+    with pytest.raises(DataError, match=r"algorithm must be one of adaptive, .*, got 'auto'"):
+        algorithm_class("auto")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import fields
 from functools import cache
 
 from ..data.validation import check_choice
@@ -26,10 +25,16 @@ def algorithm_names() -> tuple[str, ...]:
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
-    """Return the algorithm that a module of this folder defines; `DataError` where there is none."""
-    check_choice("algorithm", name, [AUTO, *algorithm_names()])
-    (kind,) = _defined_in(name)
-    return kind
+    """Return the algorithm that a module of this folder defines, complete; `DataError` where there is none."""
+    names = algorithm_names()
+    check_choice("algorithm", name, names if name == AUTO else [AUTO, *names])
+    kinds = _defined_in(name)
+    if len(kinds) > 1:
+        found = ", ".join(kind.__name__ for kind in kinds)
+        raise DataError(f"algorithm {name!r}: a module must define one subclass of Algorithm, got {found}")
+    if lacking := ", ".join(sorted(kinds[0].__abstractmethods__)):
+        raise DataError(f"algorithm {name!r}: {kinds[0].__name__} must define {lacking}; see CONTRIBUTING.md")
+    return kinds[0]
 
 
 def _defined_in(name: str) -> list[type[Algorithm]]:
@@ -52,10 +57,10 @@ def get_algorithm(
         raise DataError(f"algorithm must be a name or an Algorithm such as LocalSGD(), got {shorten(algorithm)}")
     name, *options = algorithm.split("/")
     if name == AUTO:
-        read_options((), name, options)
+        read_options(Algorithm, name, options)  # which refuses all
         return choose_algorithm(batch, learning_rate, n_workers, one_memory)
     kind = algorithm_class(name)
-    return kind(batch=batch, learning_rate=learning_rate, **read_options(fields(kind), name, options))
+    return kind(batch=batch, learning_rate=learning_rate, **read_options(kind, name, options))
 
 
 def check_algorithm(algorithm: str) -> None:

@@ -36,7 +36,7 @@ class Algorithm(Checked, ABC):
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> Algorithm:
-        """Return the algorithm with the settings of its paper."""
+        """Return the algorithm with the settings of its paper; override those of a base class of another paper."""
         return cls(batch, learning_rate)
 
     @property
@@ -63,7 +63,11 @@ class Algorithm(Checked, ABC):
 
     @abstractmethod
     def start(self, workers: Sequence[int], n_rows: int) -> None:
-        """Make the run state for these workers and epochs of `n_rows` rows."""
+        """Make the run state for these workers and epochs of `n_rows` rows.
+
+        A run that resumes from a checkpoint begins here too, and not at its first epoch: checkpoints hold no run state,
+        so whatever counts epochs or merges is at 0 again.
+        """
 
     def batch_size(self, w: int, now: float) -> int:
         """Return the rows of the next update of worker `w` at second `now` of the run; 0 makes it wait."""
@@ -108,7 +112,11 @@ class Algorithm(Checked, ABC):
         return ()
 
     def merge(self, comm: Comm, members: Collection[int]) -> None:
-        """Merge the replicas of `members`; at the end of an epoch, of all that have trained since their last merge."""
+        """Merge the replicas of `members`; at the end of an epoch, of all workers.
+
+        Whoever has done no work since its last merge is among them then. Needed with `Sharing.REPLICAS`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} trains replicas but defines no merge; define it, or sharing")
 
     def overlap(self, comm: Comm, busy: Collection[int]) -> None:
         """Do what of merges can be done while the workers in `busy` learn; all of it if there are none."""

@@ -28,6 +28,11 @@ class Hogbatch(Hogwild):
     threads: tuple[int, ...] = at_least((1,), 1)
     cap: float | None = ranged(None, "above 0", lambda value: value > 0)
 
+    @classmethod
+    def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> Hogbatch:
+        """Return the defaults: sizes in the paper are those of its devices, batches and learning rates its data's."""
+        return cls(batch, learning_rate)
+
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges, and for sizes that hold no row for each thread."""
         super().__post_init__()

@@ -6,9 +6,10 @@ Numbers of one field, and of a rule, have colons between them; `none` stands for
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, fields
-from typing import Any
+from dataclasses import fields
+from typing import Any, get_args, get_origin
 
+from ..data.validation import field_types
 from ..errors import DataError, shorten, suggest
 from .outer import OUTERS, Outer
 from .staleness import RULES, Staleness
@@ -19,12 +20,12 @@ GIVEN = {
     "batch": "batch_size",
     "learning_rate": "learning_rate_init",
 }  # fields, and the parameters that set them for all
-TABLES: dict[str, Mapping[str, type[Outer | Staleness]]] = {"Outer": OUTERS, "Staleness": RULES}
+TABLES: dict[type, Mapping[str, type[Outer | Staleness]]] = {Outer: OUTERS, Staleness: RULES}
 
 
-def read_options(of: Iterable[Field[Any]], name: str, options: Iterable[str]) -> dict[str, Any]:
-    """Return the fields `of` the algorithm called `name` that options `field=value` set; else `DataError`."""
-    known = {field.name: field for field in of if field.name not in GIVEN}
+def read_options(of: type, name: str, options: Iterable[str]) -> dict[str, Any]:
+    """Return the fields of the class `of`, called `name`, that options `field=value` set; else `DataError`."""
+    known = [field.name for field in fields(of) if field.name not in GIVEN]
     read: dict[str, Any] = {}
     for option in options:
         field, equals, text = (part.strip() for part in option.partition("="))
@@ -33,19 +34,19 @@ def read_options(of: Iterable[Field[Any]], name: str, options: Iterable[str]) ->
             has = f"has the options {listed}, each once" if known else "has no options"
             near = f"; pass {GIVEN[field]} instead" if field in GIVEN else suggest(field, known)
             raise DataError(f"algorithm: {name} {has}, got {shorten(option)}{'' if field in known else near}")
-        read[field] = read_field(known[field], text)
+        read[field] = read_field(of, field, text)
     return read
 
 
-def read_field(field: Field[Any], text: str) -> Any:
-    """Return the value of a field; a text that names none is returned as it is, for the field's check to refuse."""
-    kind, *or_none = str(field.type).split(" | ")
+def read_field(of: type, field: str, text: str) -> Any:
+    """Return the value that a text is of a field of the class `of`; `DataError` where it is none."""
+    kind, or_none = field_types(of)[field]
     if or_none and text == NONE:
         return None
     try:
         return _read(kind, text)
     except ValueError as error:
-        raise DataError(f"{field.name}: {error}") from None
+        raise DataError(f"{field}: {error}") from None
 
 
 def write_field(value: Any) -> Any:
@@ -57,24 +58,26 @@ def write_field(value: Any) -> Any:
     return str(value) if isinstance(value, float) and abs(value) == float("inf") else value
 
 
-def _read(kind: str, text: str) -> Any:
+def _read(kind: Any, text: str) -> Any:
     """Return the value that a text is of a kind of field; `ValueError` where it is none."""
-    if kind.startswith("tuple"):
-        one = "float" if "float" in kind else "int"
-        return tuple(_read(one, part) for part in text.split(":") if text)
+    if get_origin(kind) is tuple:
+        return tuple(_read(get_args(kind)[0], part) for part in text.split(":") if text)
     if kind in TABLES:
         return _rule(TABLES[kind], text)
-    if kind == "bool":
+    if kind is bool:
         if text.lower() not in (TRUE, FALSE):
             raise ValueError(f"must be {TRUE} or {FALSE}, got {shorten(text)}")
         return text.lower() == TRUE
-    if kind == "str":
+    if kind is str:
         return text
+    if kind not in (int, float):
+        wanted = getattr(kind, "__name__", kind)
+        raise ValueError(f"must be a {wanted}, which no text describes, got {shorten(text)}; pass an Algorithm")
     try:
-        return int(text) if kind == "int" else float(text)
+        return kind(text)
     except ValueError:
         apart = "; options are separated by /" if "," in text else ""
-        raise ValueError(f"must be a {'whole ' * (kind == 'int')}number, got {shorten(text)}{apart}") from None
+        raise ValueError(f"must be a {'whole ' * (kind is int)}number, got {shorten(text)}{apart}") from None
 
 
 def _rule(table: Mapping[str, type[Outer | Staleness]], text: str) -> Outer | Staleness:
@@ -83,8 +86,9 @@ def _rule(table: Mapping[str, type[Outer | Staleness]], text: str) -> Outer | St
     if name not in table:
         raise ValueError(f"must be one of {', '.join(table)}, got {shorten(name)}{suggest(name, table)}")
     rule = table[name]
-    known = fields(rule)
+    known = field_types(rule)
     if len(numbers) > len(known):
         numbered = "1 number" if len(known) == 1 else f"{len(known)} numbers"
         raise ValueError(f"{name} has {numbered}, got {shorten(text)}")
-    return rule(**{field.name: _read(str(field.type), number) for field, number in zip(known, numbers, strict=False)})
+    read = [_read(kind, number) for (kind, _), number in zip(known.values(), numbers, strict=False)]
+    return rule(*read)

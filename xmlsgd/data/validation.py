@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import field, fields
 from numbers import Integral, Real
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,14 +55,27 @@ def all_items(fits: Callable[[object], bool]) -> Callable[[object], bool]:
 
 
 # By annotation; fields with other annotations are not checked.
-FIELD_TYPES: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "int": ("a whole number", is_integer),
-    "float": ("a number", is_number),
-    "str": ("a text", lambda value: isinstance(value, str)),
-    "bool": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
-    "tuple[int, ...]": ("whole numbers", all_items(is_integer)),
-    "tuple[float, ...]": ("numbers", all_items(is_number)),
+FIELD_TYPES: dict[Any, tuple[str, Callable[[object], bool]]] = {
+    int: ("a whole number", is_integer),
+    float: ("a number", is_number),
+    str: ("a text", lambda value: isinstance(value, str)),
+    bool: ("True or False", lambda value: isinstance(value, bool | np.bool_)),
+    tuple[int, ...]: ("whole numbers", all_items(is_integer)),
+    tuple[float, ...]: ("numbers", all_items(is_number)),
 }
+
+
+def field_types(of: type) -> dict[str, tuple[Any, bool]]:
+    """Return the annotation of each field of a dataclass, without None, and whether it may be None.
+
+    Annotations are types, or texts where their module begins with `from __future__ import annotations`.
+    """
+    found = {}
+    for name, hint in get_type_hints(of).items():
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        others = [kind for kind in kinds if kind is not NoneType]
+        found[name] = others[0] if len(others) == 1 else hint, len(others) < len(kinds)
+    return found
 
 
 def ranged(default: Any, wanted: str, fits: Callable[[Any], bool]) -> Any:
@@ -91,9 +105,9 @@ def within(default: Any, low: float, high: float) -> Any:
 
 def check_fields(made: Any) -> None:
     """Raise `DataError` for a field of a dataclass whose value is not of its annotation's type, or not in its range."""
+    types = field_types(type(made))
     for each in fields(made):
-        kind, *or_none = str(each.type).split(" | ")
-        value = getattr(made, each.name)
+        (kind, or_none), value = types[each.name], getattr(made, each.name)
         if kind not in FIELD_TYPES or (or_none and value is None):
             continue
         wanted, fits = FIELD_TYPES[kind]

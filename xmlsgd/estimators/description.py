@@ -139,9 +139,8 @@ def _algorithm(saved: Any) -> Algorithm:
     kind = vars(module)[saved["class"]]
     if not (isinstance(kind, type) and issubclass(kind, Algorithm) and kind.__module__ == module.__name__):
         raise KeyError(saved["class"])
-    known = {field.name: field for field in fields(kind)}
     numbers = dict(saved["numbers"])
-    texts = {name: read_field(known[name], value) for name, value in numbers.items() if isinstance(value, str)}
+    texts = {name: read_field(kind, name, value) for name, value in numbers.items() if isinstance(value, str)}
     return kind(**{**numbers, **texts})
 
 
