@@ -104,7 +104,9 @@ class Marks:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._comm, name)
 
-    def merge(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
+    def merge(
+        self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True
+    ) -> None:
         """Add marks, where the algorithm does not give out the center."""
         self._comm.merge(rule if rule is ParameterSlice.broadcast else add_marks, members)
 

@@ -210,7 +210,7 @@ BUGS = (
     Bug(
         "algorithms",
         "AdaSum halves with the wrong norm",
-        "xmlsgd/algorithms/merge_rules.py",
+        "xmlsgd/algorithms/combiners.py",
         "b *= 1 - dot / (2 * bb)",
         "b *= 1 - dot / (2 * aa)",
         MERGING,
@@ -218,7 +218,7 @@ BUGS = (
     Bug(
         "algorithms",
         "AdaSum adds without the overlap",
-        "xmlsgd/algorithms/merge_rules.py",
+        "xmlsgd/algorithms/combiners.py",
         "a *= 1 - dot / (2 * aa)",
         "pass",
         MERGING,

@@ -19,6 +19,7 @@ from xmlsgd import Measure, make_xmc
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.algorithms.elastic import Elastic
+from xmlsgd.algorithms.rounds import Rounds, Work
 from xmlsgd.data.synthetic import split_rows
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.nn.network import Network
@@ -28,7 +29,6 @@ from xmlsgd.training.executors.scenarios import scenario
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.merging import Comm, ParameterSlice
-from xmlsgd.training.rounds import Rounds, Work
 from xmlsgd.training.simulation import Experiment, simulate
 
 
@@ -40,15 +40,15 @@ class Median(Rounds, Algorithm):
 
     def open_rows(self, w: int) -> float:
         """Return how many rows of this round worker `w` has not trained yet."""
-        return self.left_of(self.steps * self.batch * len(self.given), w)
+        return self.rest_of_round(self.steps * self.batch * len(self.given), w)
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Set the shared model to the median."""
 
         def rule(params: ParameterSlice) -> None:
-            params.center[:] = np.median(list(params.replicas.values()), axis=0)
+            params.center[:] = np.median(np.stack(list(params.replicas.values())), axis=0)
 
-        self.average(comm, work, rule)
+        self.merge_into_center(comm, work, rule)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import pytest
 import xmlsgd.metrics
 from shared.paths import DATA
 from xmlsgd import DataError, XMLClassifier, algorithms, devices, load_file, make_xmc
-from xmlsgd.algorithms.merge_rules import COMBINE
+from xmlsgd.algorithms.combiners import COMBINERS
 from xmlsgd.cli import main
 from xmlsgd.data import formats
 from xmlsgd.data.formats.libsvm import write_libsvm
@@ -208,7 +208,7 @@ def test_an_algorithm_with_its_merge_rule_is_one_file(add_part, data, tmp_path, 
 
         import numpy as np
 
-        from ..training.rounds import Rounds
+        from .rounds import Rounds
         from .base import Algorithm
 
 
@@ -220,15 +220,15 @@ def test_an_algorithm_with_its_merge_rule_is_one_file(add_part, data, tmp_path, 
 
             def open_rows(self, w):
                 """Return the rows of the round that are left for worker w."""
-                return self.left_of(self.steps * self.batch * len(self.given), w)
+                return self.rest_of_round(self.steps * self.batch * len(self.given), w)
 
             def merge_replicas(self, comm, work):
                 """Take the median as the new center."""
 
                 def rule(params):
-                    params.center[:] = np.median(list(params.replicas.values()), axis=0)
+                    params.center[:] = np.median(np.stack(list(params.replicas.values())), axis=0)
 
-                self.average(comm, work, rule)
+                self.merge_into_center(comm, work, rule)
         ''',
     )
     check_trains(data, tmp_path, algorithm="median/steps=2")
@@ -239,9 +239,11 @@ def test_an_algorithm_with_its_merge_rule_is_one_file(add_part, data, tmp_path, 
     assert "median" in capsys.readouterr().out
 
 
-def test_a_schedule_and_a_merge_rule_are_an_entry_of_a_table_each(monkeypatch, data, tmp_path):
+def test_a_schedule_and_a_combiner_are_an_entry_of_a_table_each(monkeypatch, data, tmp_path):
     monkeypatch.setitem(SCHEDULES, "halves", lambda done: 0.5)
-    monkeypatch.setitem(COMBINE, "median", lambda params, _: np.median(list(params.replicas.values()), axis=0))
+    monkeypatch.setitem(
+        COMBINERS, "median", lambda params, _: np.median(np.stack(list(params.replicas.values())), axis=0)
+    )
     check_trains(data, tmp_path, learning_rate="halves", algorithm="local_sgd/combine=median")
     with pytest.raises(DataError, match="combine must be one of mean, adasum, median, got 'meidan'; did you mean"):
         algorithms.check_algorithm("local_sgd/combine=meidan")

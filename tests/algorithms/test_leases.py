@@ -11,6 +11,7 @@ from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.rounds import LEASE, TAPER, Work
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.nn.network import Network
@@ -19,7 +20,6 @@ from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
-from xmlsgd.training.rounds import LEASE, TAPER, Work
 from xmlsgd.training.router import Router
 
 BATCH = 10

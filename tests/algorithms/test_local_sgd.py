@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from shared import toy
+from xmlsgd.algorithms.combiners import COMBINERS, WEIGHTS
 from xmlsgd.algorithms.local_sgd import LocalSGD
-from xmlsgd.algorithms.merge_rules import COMBINE, WEIGHTS
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, merges_to_fade
+from xmlsgd.algorithms.rounds import Work
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.training.merging import ParameterSlice
-from xmlsgd.training.rounds import Work
 
 DATA, NETWORK = toy.random_data(240, 7, 5), Network(7, 5, (4,))
 
@@ -200,7 +200,7 @@ def combined(name, center, replicas, weights=None):
         None,
     )
     n = len(replicas)
-    return COMBINE[name](params, weights or dict.fromkeys(range(n), 1 / n))
+    return COMBINERS[name](params, weights or dict.fromkeys(range(n), 1 / n))
 
 
 def test_the_mean_is_weighed():
@@ -215,7 +215,7 @@ def test_adasum_adds_orthogonal_and_averages_parallel_differences():
     np.testing.assert_allclose(third, [[2, 4]], err_msg="who has learned nothing takes nothing away")
 
 
-@pytest.mark.parametrize("combine", sorted(COMBINE))
+@pytest.mark.parametrize("combine", sorted(COMBINERS))
 def test_all_rules_train_a_model(combine):
     algorithm = LocalSGD(5, 0.3, steps=2, combine=combine)
     data = toy.learnable_data(240)

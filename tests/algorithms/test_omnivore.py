@@ -131,10 +131,10 @@ def test_merges_of_two_groups_stay_as_sparse_as_the_rows(dataset):
     merged, touched = [], []
 
     class Counted(Simulated):
-        def merge(self, rule, members, fade_merges=0, equal=True):
+        def merge(self, rule, members, fade_merges=0, ends_at_center=True):
             touched.append(np.count_nonzero(self.table.touched[sorted(members), :2000].any(axis=0)))
             before = self.merge_bytes
-            super().merge(rule, members, fade_merges, equal)
+            super().merge(rule, members, fade_merges, ends_at_center)
             merged.append(((self.merge_bytes - before) / (8 * (1 + len(members))) - dense) / network.hidden[0])
 
     executor = simulated((1.0, 0.9), kind=Counted)

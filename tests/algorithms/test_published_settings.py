@@ -15,7 +15,7 @@ from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import Nesterov
-from xmlsgd.training.rounds import Rounds
+from xmlsgd.algorithms.rounds import Rounds
 
 
 @pytest.mark.parametrize("name", algorithm_names())

@@ -8,8 +8,8 @@ from shared import toy
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall, Outer, merges_to_fade
+from xmlsgd.algorithms.rounds import Work
 from xmlsgd.training.messages import Report
-from xmlsgd.training.rounds import Work
 
 LONG = 20.0  # seconds, of workers that take one for a batch: the straggler_timeout of the others is at an end by then
 
@@ -146,7 +146,7 @@ def test_momentum_is_that_of_all_workers_also_where_a_merge_leaves_some_out(algo
     fades = []
 
     class Merging(toy.Replicas):
-        def merge(self, rule, members, fade_merges=0, equal=True):
+        def merge(self, rule, members, fade_merges=0, ends_at_center=True):
             fades.append(fade_merges)
 
     algorithm.start(range(4), 1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
-from xmlsgd.training.rounds import Work
+from xmlsgd.algorithms.rounds import Work
 
 from . import light, toy
 

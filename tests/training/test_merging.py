@@ -7,7 +7,7 @@ import pytest
 
 from shared import toy
 from xmlsgd.algorithms.center_rounds import pull_together
-from xmlsgd.algorithms.merge_rules import COMBINE
+from xmlsgd.algorithms.combiners import COMBINERS
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer
 from xmlsgd.nn.network import Network
 from xmlsgd.training import merging
@@ -35,7 +35,7 @@ def train(comm, w, rng):
 
 def averaging(outer, combine="mean"):
     def rule(params):
-        outer.apply(params, COMBINE[combine](params, dict.fromkeys(params.replicas, 1 / len(params.replicas))))
+        outer.apply(params, COMBINERS[combine](params, dict.fromkeys(params.replicas, 1 / len(params.replicas))))
         params.broadcast()
 
     return rule, outer.fade_merges, True
@@ -234,7 +234,7 @@ def test_a_worker_that_comes_back_is_a_copy_of_the_center_and_has_no_state():
     comm, rng = replicas(), np.random.default_rng(3)
 
     def rule(params):
-        params.center[:] = params.mean(dict.fromkeys(params.replicas, 1 / len(params.replicas)))
+        params.center[:] = params.weighted_sum(dict.fromkeys(params.replicas, 1 / len(params.replicas)))
         params.state("all")[:] += 1
         for w in params.replicas:
             params.state("own", w)[:] += 1

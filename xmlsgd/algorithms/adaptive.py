@@ -7,7 +7,7 @@ Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029), Algorithms 1 and 2, for workers i wit
                 w_new = sum alpha_i w_i + gamma (w - w_previous)
     scale:      b_i = b_i + beta (u_i - mean u) within [b_min, b_max]; learning rate linear in b_i
 
-The engine (`training.rounds`) hands out batches, leaves out stragglers and takes in workers that join.
+The engine (`rounds.py`) hands out batches, leaves out stragglers and takes in workers that join.
 """
 
 from __future__ import annotations
@@ -21,26 +21,50 @@ import numpy as np
 from ..data.validation import above_zero, at_least, below_one, check_choice, ranged
 from ..errors import DataError
 from ..training.merging import Comm, ParameterSlice
-from ..training.rounds import Rounds, Work, even_part
 from .base import Algorithm
+from .combiners import COMBINERS, WEIGHTS
 from .elastic import BATCHES
-from .merge_rules import COMBINE, WEIGHTS
 from .outer import HeavyBall, block_momentum
+from .rounds import Rounds, Work, even_part
 
 
 @dataclass
 class AdaptiveSGD(Rounds, Algorithm):
-    """batch : b_max, the largest size; a size b trains at learning_rate * b / b_max.
+    """Batches go to whoever is free; merges weigh replicas by updates, and sizes change to make the updates equal.
 
-    mega_batch : M, rows between merges, at least the sum of the sizes; None for about 100 of the largest batches, in
-    even parts of an epoch. low : b_min; None for 3/4 of b_max, since every update passes all labels, however few rows
-    it has (the paper has b_max / 8). size_rule : "multiplicative", "additive" (the paper's) or "fixed". kappa :
-    exponent of the multiplicative rule, in (0, 2), monotone up to 1. size_step : beta of the additive rule; None for
-    the largest that does not oscillate. out_of_range : "clamp", or "skip" as the paper has it. weights, combine : see
-    `merge_rules.py`. momentum : gamma, in [0, 1); None for min(1 - 1/n, 0.8). perturbation : delta, in [0, 1); the
-    paper's 0.1 inflates the model. norm_threshold : pert_thr, the norm a parameter above which nothing is perturbed.
-    renormalise : whether perturbed weights are made to sum to 1. straggler_timeout : times its usual duration that a
-    batch may take before the others merge without its worker, > 1; math.inf waits for everybody, as the paper does.
+    Parameters
+    ----------
+    batch : int
+        b_max, the largest size.
+    learning_rate : float
+        At b_max; a size b trains at learning_rate * b / b_max.
+    mega_batch : int or None
+        M, rows between merges, at least the sum of the sizes; None for about 100 of the largest batches, in even parts
+        of an epoch.
+    low : int or None
+        b_min; None for 3/4 of b_max, since every update passes all labels, however few rows it has (the paper has
+        b_max / 8).
+    size_rule : {"multiplicative", "additive", "fixed"}
+        How sizes change; the paper's is "additive".
+    kappa : float
+        Exponent of the multiplicative rule, in (0, 2), monotone up to 1.
+    size_step : float or None
+        beta of the additive rule; None for the largest that does not oscillate.
+    out_of_range : {"clamp", "skip"}
+        What becomes of a size outside [b_min, b_max]; the paper's is "skip".
+    weights, combine : str
+        See `combiners.py`.
+    momentum : float or None
+        gamma, in [0, 1); None for min(1 - 1/n, 0.8).
+    perturbation : float
+        delta, in [0, 1); the paper's 0.1 inflates the model.
+    norm_threshold : float
+        pert_thr, the norm a parameter above which nothing is perturbed.
+    renormalise : bool
+        Whether perturbed weights are made to sum to 1.
+    straggler_timeout : float
+        Times its usual duration that a batch may take before the others merge without its worker, > 1; math.inf waits
+        for everybody, as the paper does.
     """
 
     mega_batch: int | None = at_least(None, 1)
@@ -63,7 +87,7 @@ class AdaptiveSGD(Rounds, Algorithm):
         check_choice("size_rule", self.size_rule, SIZE_RULES)
         check_choice("out_of_range", self.out_of_range, ("clamp", "skip"))
         check_choice("weights", self.weights, WEIGHTS)
-        check_choice("combine", self.combine, COMBINE)
+        check_choice("combine", self.combine, COMBINERS)
         if self.low is not None and self.low > self.batch:
             raise DataError(f"low must be at most the batch, {self.batch}, got {self.low}")
 
@@ -101,7 +125,7 @@ class AdaptiveSGD(Rounds, Algorithm):
 
     def open_rows(self, w: int) -> float:
         """Return the rows of the mega-batch that are left."""
-        return self.left_of(self.mega_rows, w)
+        return self.rest_of_round(self.mega_rows, w)
 
     def learning_rate_of(self, w: int, rows: int) -> float:
         """Return the learning rate, linear in the rows of the batch, also of a short one at the end of an epoch.
@@ -115,12 +139,12 @@ class AdaptiveSGD(Rounds, Algorithm):
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""
         # The momentum of all workers, also where a merge leaves some out.
-        alpha, outer, combine = self.merge_weights(comm, work), self.outer_of(len(self.size)), COMBINE[self.combine]
+        alpha, outer, combine = self.merge_weights(comm, work), self.outer_of(len(self.size)), COMBINERS[self.combine]
 
         def rule(params: ParameterSlice) -> None:
             outer.apply(params, combine(params, alpha))
 
-        self.average(comm, work, rule, outer.fade_merges)
+        self.merge_into_center(comm, work, rule, outer.fade_merges)
         self.shares = alpha
         # An epoch may end within a mega-batch: counts of a part of it say too little.
         if 2 * sum(done.rows for done in work.values()) >= self.mega_rows:

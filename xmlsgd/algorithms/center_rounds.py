@@ -11,7 +11,7 @@ import numpy as np
 from ..data.validation import at_least, below_one
 from ..errors import warn
 from ..training.merging import ParameterSlice
-from ..training.rounds import Rounds
+from .rounds import Rounds
 
 
 @dataclass

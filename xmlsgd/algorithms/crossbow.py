@@ -21,10 +21,10 @@ import numpy as np
 
 from ..data.validation import at_least, below_one
 from ..training.merging import Comm, ParameterSlice
-from ..training.rounds import Work
 from .base import Algorithm
 from .center_rounds import CenterRounds, move_center, pull
 from .outer import merges_to_fade
+from .rounds import Work
 
 GAIN = 0.10  # relative gain in throughput that one learner more must bring (released code)
 WINDOWS = 3  # throughputs whose median counts; the released code has one, and a noisy one ended the tuning for good
@@ -38,6 +38,10 @@ class Crossbow(CenterRounds, Algorithm):
     sync_every : tau, updates between averages, >= 1. 1 in the paper; with the wide output layers of here that takes a
     quarter of the time, with 16 a twentieth. center_momentum : mu, of the average, in [0, 1). learners : the
     most learners of a device; so many workers, one after the other, share one. Their number is tuned, from one up.
+
+    In a round, a learner that takes part (`learning`) is first at its updates, then done and waits for its turn
+    (`merge_due`), then `corrected` and at its updates of the next round. When all are corrected the average moves, and
+    nobody is corrected any more. Where the tuner wants other learners (`changing`), nobody begins the next round.
 
     The paper also restarts all learners from the average where the learning rate falls in a step; no schedule here has
     such steps.
@@ -107,13 +111,13 @@ class Crossbow(CenterRounds, Algorithm):
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Correct learners; at the end of an epoch some may be a round ahead, whose average comes between."""
-        ahead = {w for w in self.corrected & work.keys() if work[w].updates}
+        ahead = {w for w in self.corrected if w in work and work[w].updates}
         self.rows += sum(done.rows for w, done in work.items() if w not in ahead)
         if len(self.learning) == 1:
             comm.merge(self.alone, self.learning)
             self._round_ended(comm)
             return
-        self._correct(comm, self.learning & work.keys() - self.corrected)
+        self._correct(comm, self.learning.intersection(work) - self.corrected)
         if ahead:
             self._move_average(comm)
             self.rows = sum(work[w].rows for w in ahead)
@@ -133,7 +137,7 @@ class Crossbow(CenterRounds, Algorithm):
         if learners:
             # Rows of the input layer are moving until the average has moved, and then by its momentum.
             fade_merges = (1 + len(self.learning)) * (1 + merges_to_fade(self.center_momentum))
-            comm.merge(self.correction, learners, fade_merges, equal=False)
+            comm.merge(self.correction, learners, fade_merges, ends_at_center=False)
             self.corrected.update(learners)
 
     def _move_average(self, comm: Comm) -> None:

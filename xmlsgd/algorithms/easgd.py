@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ..training.merging import Comm, ParameterSlice
-from ..training.rounds import Work
 from .base import Algorithm
 from .center_rounds import CenterRounds, pull_together
 from .outer import merges_to_fade
+from .rounds import Work
 
 BETA = 0.9  # k * alpha of the paper's experiments
 
@@ -56,4 +56,4 @@ class EASGD(CenterRounds, Algorithm):
         def rule(params: ParameterSlice) -> None:
             pull_together(params, self.alpha, self.center_momentum)
 
-        comm.merge(rule, work, merges_to_fade(self.center_momentum), equal=False)
+        comm.merge(rule, work, merges_to_fade(self.center_momentum), ends_at_center=False)

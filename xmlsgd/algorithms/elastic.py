@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from ..data.validation import at_least
 from ..training.merging import Comm
-from ..training.rounds import Rounds, Work, even_part
 from .base import Algorithm
-from .merge_rules import equal, move_to_mean
+from .combiners import equal, move_to_mean
+from .rounds import Rounds, Work, even_part
 
 BATCHES = 100  # in a mega-batch (the paper's default)
 
@@ -29,8 +29,8 @@ class Elastic(Rounds, Algorithm):
     def open_rows(self, w: int) -> float:
         """Return the rows of the worker's share of the mega-batch that are left."""
         rows = self.mega_batch or even_part(self.n_rows, BATCHES * self.batch)
-        return self.left_of(max(rows, sum(self.size.values())), w)
+        return self.rest_of_round(max(rows, sum(self.size.values())), w)
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Take the mean as the common model."""
-        self.average(comm, work, move_to_mean(equal(work)))
+        self.merge_into_center(comm, work, move_to_mean(equal(work)))

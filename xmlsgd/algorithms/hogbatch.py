@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ..data.validation import at_least, ranged
 from ..errors import DataError
-from ..training.rounds import tapered
 from .hogwild import Hogwild
+from .rounds import tapered
 
 
 @dataclass
@@ -19,9 +19,9 @@ class Hogbatch(Hogwild):
     """A task of worker w has `sizes[w]` rows in `threads[w]` updates, each at a learning rate linear in its rows.
 
     batch : rows of an update at which the learning rate is `learning_rate`. sizes : rows of a task, by worker, repeated
-    for further workers; () for `batch` an update. threads : equal updates of a task, likewise. cap : the largest
-    learning rate; None for `learning_rate`, so that it is linear below `batch` only (uncapped, batches of 1,024 rows
-    diverged).
+    for further workers; () for `batch` an update. threads : equal updates of a task, likewise: in the paper a CPU's
+    threads make one each at once, here one follows the other. cap : the largest learning rate; None for
+    `learning_rate`, so that it is linear below `batch` only (uncapped, batches of 1,024 rows diverged).
     """
 
     sizes: tuple[int, ...] = ()

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from ..data.validation import check_instance
 from ..training.messages import Report, Sharing
-from ..training.rounds import tapered
 from .base import Algorithm
+from .rounds import tapered
 from .staleness import Staleness
 
 SPAN = 1024  # rows of a message: with updates of one row, a message takes below 2 % of the time of its rows

@@ -12,25 +12,38 @@ from dataclasses import dataclass
 
 from ..data.validation import at_least, check_choice, check_instance, ranged
 from ..training.merging import Comm, ParameterSlice
-from ..training.rounds import Rounds, Work
-from ..training.throughput import moving_average
 from .base import Algorithm
-from .merge_rules import COMBINE, WEIGHTS
+from .combiners import COMBINERS, WEIGHTS
 from .outer import MOST, Nesterov, Outer, block_momentum
+from .rounds import Rounds, Work
+from .throughput import moving_average
 
 ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions/workers.md)
 
 
 @dataclass
 class LocalSGD(Rounds, Algorithm):
-    """steps : updates of a worker between merges, >= 1; at first, if `merging` is to be kept.
+    """Workers train replicas for some steps; then an outer optimizer moves the common model by what they combine to.
 
-    dynamic : whether the steps of a round go to whoever is free, so that slow workers make fewer, and who would only
-    wait for a slower one makes more meanwhile. outer : what moves the common model; None for block momentum of 1 - 1/n,
-    at most 0.8, at most 0.5 with AdaSum. weights, combine : how replicas are weighed and combined (`merge_rules.py`);
-    AdaSum takes no weights. straggler_timeout : times its usual duration that a batch may take before the others
-    merge without its worker, > 1; math.inf waits for everybody. merging : share of the time, in (0, 1],
-    that merges may take; while they take more, rounds get longer, twice as long or more.
+    Parameters
+    ----------
+    batch, learning_rate
+        See `Algorithm`.
+    steps : int
+        Updates of a worker between merges, >= 1; at first, if `merging` is to be kept.
+    dynamic : bool
+        Whether the steps of a round go to whoever is free, so that slow workers make fewer, and who would only wait for
+        a slower one makes more meanwhile.
+    outer : Outer or None
+        What moves the common model; None for block momentum of 1 - 1/n, at most 0.8, at most 0.5 with AdaSum.
+    weights, combine : str
+        How replicas are weighed and combined (`combiners.py`); AdaSum takes no weights.
+    straggler_timeout : float
+        Times its usual duration that a batch may take before the others merge without its worker, > 1; math.inf waits
+        for everybody.
+    merging : float
+        Share of the time, in (0, 1], that merges may take; while they take more, rounds get longer, twice as long or
+        more.
     """
 
     steps: int = at_least(4, 1)
@@ -46,7 +59,7 @@ class LocalSGD(Rounds, Algorithm):
         super().__post_init__()
         check_instance("outer", self.outer, Outer, "Nesterov()")
         check_choice("weights", self.weights, WEIGHTS)
-        check_choice("combine", self.combine, COMBINE)
+        check_choice("combine", self.combine, COMBINERS)
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> LocalSGD:
@@ -73,7 +86,7 @@ class LocalSGD(Rounds, Algorithm):
 
     def open_rows(self, w: int) -> float:
         """Return the rows of the steps that are left."""
-        return self.left_of(self.steps_now * self.batch * len(self.given), w)
+        return self.rest_of_round(self.steps_now * self.batch * len(self.given), w)
 
     def goes_on(self, w: int, now: float) -> bool:
         """Return whether steps of the round are left, or the worker would only wait for a slower one."""
@@ -82,12 +95,12 @@ class LocalSGD(Rounds, Algorithm):
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
         begun, outer = comm.now(), self.outer_of(len(self.size))  # of all workers, also if some are left out
-        weights, combine = WEIGHTS[self.weights](work), COMBINE[self.combine]
+        weights, combine = WEIGHTS[self.weights](work), COMBINERS[self.combine]
 
         def rule(params: ParameterSlice) -> None:
             outer.apply(params, combine(params, weights))
 
-        self.average(comm, work, rule, outer.fade_merges)
+        self.merge_into_center(comm, work, rule, outer.fade_merges)
         self.lengthen(begun, comm.now())
 
     def lengthen(self, begun: float, ended: float) -> None:

@@ -22,10 +22,10 @@ from ..data.validation import at_least, below_one, check_choice, ranged
 from ..errors import DataError
 from ..training.merging import Comm, ParameterSlice
 from ..training.messages import Report
-from ..training.throughput import moving_average
 from .base import Algorithm
 from .omnivore_tuner import GroupTuner, Phase, Result, Setting, divisors
 from .outer import merges_to_fade
+from .throughput import moving_average
 
 # Multiply-adds a hidden unit: a stored feature takes part forward and in a gradient; a label in two gradients.
 PER_NNZ, PER_LABEL = 2.0, 3.0
@@ -37,17 +37,31 @@ SCORE_WINDOW = 10  # losses of the last updates that a trial is judged by (relea
 
 @dataclass
 class Omnivore(Algorithm):
-    """batch : B, rows of an update, those of a whole group. learning_rate : eta; with `tune` the largest that is tried.
+    """Groups of workers split a batch by speed and update the model together, each without waiting for other groups.
 
-    groups : g, of no more use than there are workers; None for as many as divide the workers evenly and whose implicit
-    momentum 1 - 1/g is within `best_momentum`. momentum : m, in [0, 1); None for best_momentum - (1 - 1/g), at least 0.
-    best_momentum : mu0, the best for one group, in [0, 1). 0.9 is that of plain SGD, and did better than 0 with Adam
-    (docs/decisions/workers.md). split : what members get in proportion to speed: "work", which counts features, or
-    "rows".
-
-    tune : whether groups, momentum and learning rate are found by trials, at first and, after every `long_seconds`,
-    > 0, from the next epoch on. A trial takes `slice_seconds`, > 0, or what is left of the epoch; its rows are trained
-    again.
+    Parameters
+    ----------
+    batch : int
+        B, rows of an update, those of a whole group.
+    learning_rate : float
+        eta; with `tune` the largest that is tried.
+    groups : int or None
+        g, of no more use than there are workers; None for as many as divide the workers evenly and whose implicit
+        momentum 1 - 1/g is within `best_momentum`.
+    momentum : float or None
+        m, in [0, 1); None for best_momentum - (1 - 1/g), at least 0.
+    best_momentum : float
+        mu0, the best for one group, in [0, 1). 0.9 is that of plain SGD, and did better than 0 with Adam
+        (docs/decisions/workers.md).
+    split : {"work", "rows"}
+        What members get in proportion to speed; "work" counts features.
+    tune : bool
+        Whether groups, momentum and learning rate are found by trials, whose rows are trained again: at first, and from
+        the next epoch on after every `long_seconds`.
+    slice_seconds : float
+        What a trial takes, > 0; less where less is left of the epoch.
+    long_seconds : float
+        Seconds from trials to the next ones, > 0.
     """
 
     groups: int | None = at_least(None, 1)
@@ -71,7 +85,10 @@ class Omnivore(Algorithm):
         return 1 + (n_workers if self.tune else min(self.given_setting(n_workers).groups, n_workers))
 
     def row_work(self, dataset: Dataset) -> np.ndarray | None:
-        """Set what features and rows cost; return the multiply-adds a hidden unit of each row, None to cut by rows."""
+        """Return the multiply-adds a hidden unit of each row, None to cut by rows; keep what features and rows cost.
+
+        By these costs, `finished` measures speeds.
+        """
         by_work = self.split == "work"
         self.per_nnz, self.per_row = (PER_NNZ, PER_LABEL * dataset.Y.n_cols) if by_work else (0.0, 1.0)
         return self.per_nnz * np.diff(dataset.X.indptr) + self.per_row if by_work else None

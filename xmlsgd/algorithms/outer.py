@@ -1,4 +1,4 @@
-"""Outer optimizers: what the shared model does with the mean of the replicas.
+"""Outer optimizers: how the shared model moves, given what a combiner has made of the replicas (`combiners.py`).
 
 One interface for model averaging, block momentum (BMUF; Chen and Huo 2016), Adaptive SGD's global momentum (Ma et al.
 2021) and DiLoCo's Nesterov momentum (Douillard et al. 2023).
@@ -20,16 +20,16 @@ NEGLIGIBLE = 1e-3  # of a row's last motion; what momentum would still do to an 
 
 @dataclass(frozen=True)
 class Outer(Checked):
-    """The plain mean: the shared model becomes it."""
+    """None: the shared model becomes what the replicas combine to, `combined`."""
 
     @property
     def state_names(self) -> tuple[str, ...]:
         """Return the names of the vectors that are kept from merge to merge."""
         return ()
 
-    def apply(self, params: ParameterSlice, mean: np.ndarray) -> None:
-        """Move `params.center` given the mean of the replicas, float32 of its shape, which is used up."""
-        params.center[:] = mean
+    def apply(self, params: ParameterSlice, combined: np.ndarray) -> None:
+        """Move `params.center` given the combined replicas, float32 of its shape, which are used up."""
+        params.center[:] = combined
 
     @property
     def fade_merges(self) -> int:
@@ -52,9 +52,9 @@ class Moving(Outer):
 
 @dataclass(frozen=True)
 class HeavyBall(Moving):
-    """Block momentum: motion <- momentum * motion + rate * (mean - center); center <- center + motion.
+    """Block momentum: motion <- momentum * motion + rate * (combined - center); center <- center + motion.
 
-    With rate 1 it is Adaptive SGD's w <- mean + momentum * (w - w_previous). momentum in [0, 1), learning rate > 0.
+    With rate 1 it is Adaptive SGD's w <- combined + momentum * (w - w_previous). momentum in [0, 1), learning rate > 0.
     """
 
     momentum: float = below_one(0.75)
@@ -64,32 +64,32 @@ class HeavyBall(Moving):
         """Return the motion, unless there is none."""
         return () if self.momentum == 0 and self.learning_rate == 1 else ("motion",)
 
-    def apply(self, params: ParameterSlice, mean: np.ndarray) -> None:
+    def apply(self, params: ParameterSlice, combined: np.ndarray) -> None:
         """Move the center."""
         if not self.state_names:
-            params.center[:] = mean  # to the bit, which center + (mean - center) is not
+            params.center[:] = combined  # to the bit, which center + (combined - center) is not
             return
         (motion,) = map(params.state, self.state_names)
         motion *= np.float32(self.momentum)
-        mean -= params.center
+        combined -= params.center
         if self.learning_rate != 1:
-            mean *= np.float32(self.learning_rate)
-        motion += mean
+            combined *= np.float32(self.learning_rate)
+        motion += combined
         params.center += motion
 
 
 @dataclass(frozen=True)
 class Nesterov(Moving):
-    """DiLoCo: d = center - mean; v <- momentum * v + d; center <- center - rate * (d + momentum * v)."""
+    """DiLoCo: d = center - combined; v <- momentum * v + d; center <- center - rate * (d + momentum * v)."""
 
     momentum: float = below_one(0.9)
     learning_rate: float = above_zero(0.7)
 
     state_names = ("velocity",)
 
-    def apply(self, params: ParameterSlice, mean: np.ndarray) -> None:
+    def apply(self, params: ParameterSlice, combined: np.ndarray) -> None:
         """Move the center."""
-        (velocity,), d = map(params.state, self.state_names), params.center - mean
+        (velocity,), d = map(params.state, self.state_names), params.center - combined
         velocity *= np.float32(self.momentum)
         velocity += d
         params.center -= np.float32(self.learning_rate) * (d + np.float32(self.momentum) * velocity)

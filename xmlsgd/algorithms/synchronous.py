@@ -10,14 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..training.merging import Comm
-from ..training.rounds import Rounds, Work
 from .base import Algorithm
-from .merge_rules import by_rows, move_to_mean
+from .combiners import by_rows, move_to_mean
+from .rounds import Rounds, Work
 
 
 @dataclass
 class Synchronous(Rounds, Algorithm):
-    """batch : rows a worker, so that a step is of `workers` times as many; `learning_rate` is that of the step."""
+    """Every worker trains one batch; the mean of the replicas, weighed by rows, is where all begin the next.
+
+    Parameters
+    ----------
+    batch : int
+        Rows a worker: a step is of `workers` times as many.
+    learning_rate : float
+        That of the step.
+    """
 
     def open_rows(self, w: int) -> float:
         """Return the rows of the one batch."""
@@ -25,4 +33,4 @@ class Synchronous(Rounds, Algorithm):
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Take the mean, weighed by rows, as the common model."""
-        self.average(comm, work, move_to_mean(by_rows(work)))
+        self.merge_into_center(comm, work, move_to_mean(by_rows(work)))

@@ -84,7 +84,7 @@ PARAMETERS = (
     Parameter("tol", FLOAT, "smallest rise of P@1 that counts", "training", "0.0001"),
     Parameter("random_state", INT, "seed of the random numbers", "training", default_text="another one each run",
               synonyms=("--seed",)),
-    Parameter("algorithm", NAME, "how several workers train together, as in local_sgd/outer=nesterov; "
+    Parameter("algorithm", NAME, "how several workers train together, as in local_sgd/steps=8; "
               "docs/algorithms.md lists them", "workers", "auto"),
     Parameter("devices", NAME, "one worker per device, as in cpu*2 or cuda:0,cpu", "workers", "cpu",
               synonyms=("--device",)),

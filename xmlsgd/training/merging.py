@@ -41,8 +41,8 @@ class ParameterSlice:
     touched: np.ndarray | None
     state: Callable[..., np.ndarray]
 
-    def mean(self, weights: Mapping[int, float]) -> np.ndarray:
-        """Return the sum of weights[w] times replica w, in the order of the members; at least one is needed."""
+    def weighted_sum(self, weights: Mapping[int, float]) -> np.ndarray:
+        """Return the sum of weights[w] times replica w, a new array; the order is that of the members."""
         (w, replica), *others = self.replicas.items()
         total = np.float32(weights[w]) * replica
         for w, replica in others:
@@ -61,7 +61,9 @@ MergeRule = Callable[[ParameterSlice], None]
 class Comm(Protocol):
     """What an algorithm may do with replicas when it merges; an executor is one."""
 
-    def merge(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
+    def merge(
+        self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True
+    ) -> None:
         """Apply `rule` to every slice of the center and of the replicas of `members` (`Merger.run`)."""
 
     def save_center(self, name: str, worker: int | None = None) -> None:
@@ -99,15 +101,15 @@ class Merger:
         self._lock = Lock()  # slices are merged by several threads, the first of which makes a state
         self.merges = 0
 
-    def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> int:
+    def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector.
 
-        fade_merges : merges for which the rule goes on to move a row that nobody touches. equal : whether the rule
-        leaves the members equal to the center.
+        fade_merges : merges for which the rule goes on to move a row that nobody touches. ends_at_center : whether the
+        rule leaves the members equal to the center.
         """
         members = sorted(members)
         self.merges += 1
-        active = self._active(members, fade_merges, equal)
+        active = self._active(members, fade_merges, ends_at_center)
         rows = np.flatnonzero(active)
         if len(rows) > DENSE_SHARE * self._n_features:
             rows = np.arange(self._n_features)
@@ -118,7 +120,7 @@ class Merger:
         deque(each(lambda place: self._apply(rule, members, *place), slices), maxlen=0)
         if self._changed is not None:
             self._behind[others] |= self._changed
-        self._behind[members] = False if equal else active
+        self._behind[members] = False if ends_at_center else active
         self.table.touched[members] = 0
         dense = sum(int(np.prod(shape)) for name, shape in self.layout.shapes.items() if name != self._input)
         return dense + len(rows) * self.layout.shapes[self._input][1]
@@ -157,14 +159,14 @@ class Merger:
         self._moving[:] = 0
         self._state.clear()
 
-    def _active(self, members: list[int], fade_merges: int, equal: bool) -> np.ndarray:
+    def _active(self, members: list[int], fade_merges: int, ends_at_center: bool) -> np.ndarray:
         """Return which rows of W0 this merge is about, bool (F,): members differ from the center, or momentum moves it.
 
-        A row that a member merely catches up on gets no new motion, unless the rule keeps members apart (not `equal`).
+        A row that a member merely catches up on gets no new motion, unless the members stay apart from the center.
         """
         touched = (self.table.touched[members, : self._n_features] != 0).any(axis=0)
         behind = self._behind[members].any(axis=0)
-        pushed = touched if equal else touched | behind
+        pushed = touched if ends_at_center else touched | behind
         # A merge without momentum does not end the motion that an earlier one began.
         self._moving[pushed] = np.maximum(self._moving[pushed], self.merges + fade_merges)
         return touched | behind | (self._moving >= self.merges)

@@ -102,7 +102,7 @@ def test_a_merge_applies_its_rule_to_the_center_and_the_members(executor, job):
     executor.table.touched[:] = 1
 
     def rule(part):
-        part.center[:] = part.mean({0: 0.5, 2: 0.25})
+        part.center[:] = part.weighted_sum({0: 0.5, 2: 0.25})
         part.broadcast()
 
     executor.merge(rule, [0, 2])

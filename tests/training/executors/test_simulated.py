@@ -165,8 +165,8 @@ def test_what_was_learned_until_nobody_was_left_is_kept_and_goes_on(name):
             super().push(worker, weight)
             merged.append(self.center.copy())
 
-        def merge(self, rule, members, fade_merges=0, equal=True):
-            super().merge(rule, members, fade_merges, equal)
+        def merge(self, rule, members, fade_merges=0, ends_at_center=True):
+            super().merge(rule, members, fade_merges, ends_at_center)
             merged.append(self.center.copy())
 
     executor = Merging(toy.Reference(), fleet)

@@ -239,12 +239,14 @@ class Executor(ABC):
         if self._deltas is not None and self.arrays[worker].base is not None:
             self._count_transfer(worker, self._deltas.push(worker, weight), begun)
 
-    def merge(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
+    def merge(
+        self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True
+    ) -> None:
         """Apply a rule to the center and the replicas of `members` (`Merger.run`)."""
         begun = self.now()
         if not self.merger.on_device:
             self._fetch(members, state=False)
-        floats = self.merger.run(rule, members, fade_merges, equal)
+        floats = self.merger.run(rule, members, fade_merges, ends_at_center)
         if not self.merger.on_device:
             self._invalidate(members, state=False)
         n_bytes = 4 * 2 * (1 + len(members)) * floats

@@ -30,11 +30,11 @@ class DeviceMerger(Merger):
         self._device: Any = learners[0].device.beside()  # type: ignore[attr-defined]
         self._center, self._center_is_newer = self._device.to_device(table.params[0]), False
 
-    def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> int:
+    def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector."""
         self._replicas = {w: self._learners[w].device_params() for w in members}
         with self._device.start():
-            floats = super().run(rule, members, fade_merges, equal)
+            floats = super().run(rule, members, fade_merges, ends_at_center)
             self._device.runtime.stream.synchronize()  # learners use other streams
         self._center_is_newer = True
         return floats
@@ -66,7 +66,7 @@ class DeviceMerger(Merger):
         self._device.copy_to_device(self._center, self.table.params[0])
         self._center_is_newer = False
 
-    def _active(self, members: list[int], fade_merges: int, equal: bool) -> np.ndarray:
+    def _active(self, members: list[int], fade_merges: int, ends_at_center: bool) -> np.ndarray:
         """Return all rows of W0."""
         return np.ones(self._n_features, bool)
 

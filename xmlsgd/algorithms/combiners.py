@@ -1,9 +1,18 @@
-"""Parts of merge rules, for the options `weights=` and `combine=` of the algorithms that merge in rounds.
+"""How replicas are weighed and combined: the options `weights=` and `combine=` of `local_sgd` and `adaptive`.
 
-`WEIGHTS` has what gives each worker a weight by its share of the work, `COMBINE` what makes one array of the replicas
-and their weights; the algorithm's merge rule then writes the center. AdaSum is for rows that few replicas have trained,
-as those of rare labels, whose progress a plain mean divides by the number of workers. A function that is added to a
-table can be chosen by its name.
+A function of `WEIGHTS` gives each worker a weight by its share of the work. A combiner, a function of `COMBINERS`,
+makes one array of the replicas of a `ParameterSlice` and of their weights, which sum to about 1; with it, an outer
+optimizer moves the center. A combiner
+
+- returns a new array of the shape of the center, which the outer optimizer uses up: never `params.center` itself;
+- may use up the replicas, which are overwritten with the new center afterwards, but not write the center;
+- gets workers that did nothing since their last merge as well, as at the end of an epoch; by "rows" and "updates" their
+  weight is 0;
+- computes with operators, ufuncs and NumPy functions of arrays, which CuPy computes on a GPU. A list of arrays is none:
+  `np.median(np.stack([*params.replicas.values()]), axis=0)`.
+
+AdaSum is for rows that few replicas have trained, as those of rare labels, whose progress a plain mean divides by the
+number of workers.
 """
 
 from __future__ import annotations
@@ -13,7 +22,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ..training.merging import MergeRule, ParameterSlice
-from ..training.rounds import Work
+from .rounds import Work
 
 
 def equal(work: Mapping[int, Work]) -> dict[int, float]:
@@ -47,7 +56,7 @@ def shares(counts: Mapping[int, float]) -> dict[int, float]:
 
 def mean(params: ParameterSlice, weights: Mapping[int, float]) -> np.ndarray:
     """Return the weighted mean."""
-    return params.mean(weights)
+    return params.weighted_sum(weights)
 
 
 def adasum(params: ParameterSlice, weights: Mapping[int, float]) -> np.ndarray:
@@ -83,12 +92,12 @@ def move_to_mean(weights: Mapping[int, float]) -> MergeRule:
     """Return the merge rule that makes the weighted mean the common model."""
 
     def rule(params: ParameterSlice) -> None:
-        params.center[:] = params.mean(weights)
+        params.center[:] = params.weighted_sum(weights)
 
     return rule
 
 
 Weights = Callable[[Mapping[int, Work]], dict[int, float]]
-Combine = Callable[[ParameterSlice, Mapping[int, float]], np.ndarray]
+Combiner = Callable[[ParameterSlice, Mapping[int, float]], np.ndarray]
 WEIGHTS: dict[str, Weights] = {"equal": equal, "updates": by_updates, "batch": by_size, "rows": by_rows}
-COMBINE: dict[str, Combine] = {combine.__name__: combine for combine in (mean, adasum)}
+COMBINERS: dict[str, Combiner] = {"mean": mean, "adasum": adasum}

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from .merging import Comm, MergeRule, ParameterSlice
-from .messages import Report
+from ..training.merging import Comm, MergeRule, ParameterSlice
+from ..training.messages import Report
 from .throughput import Throughput
 
 # A span is at most this fraction of an equal share of the rows left in an epoch. On the simulated clock 1 to 8 keep
@@ -68,9 +68,11 @@ class Rounds(ABC):
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge the replicas of the workers in `work`, which says what each did since its last merge."""
 
-    def left_of(self, rows: int, w: int) -> float:
-        """Return what is left for worker `w` of a round of `rows` rows."""
-        return rows - sum(self.given.values()) if self.dynamic else rows / len(self.given) - self.given[w]
+    def rest_of_round(self, rows: int, w: int) -> float:
+        """Return what is left of a round of `rows` rows: of all if it is dynamic, else of worker `w`'s equal part."""
+        if self.dynamic:
+            return rows - sum(self.given.values())
+        return rows / len(self.given) - self.given[w]
 
     def goes_on(self, w: int, now: float) -> bool:
         """Return whether worker `w` gets another batch in this round."""
@@ -82,8 +84,11 @@ class Rounds(ABC):
 
     def updates(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return the batches of the next message: those that the worker will get in this round in any case."""
-        rows = self.open_rows(w) * (CERTAIN * self.throughput.share(w, self.size) if self.dynamic else 1)
-        return min(max(tapered(rows, rows_left, len(self.size)) // self.size[w], 1), LEASE)
+        certain = self.open_rows(w)
+        if self.dynamic:
+            certain *= CERTAIN * self.throughput.share(w, self.size)
+        batches = tapered(certain, rows_left, len(self.size)) // self.size[w]
+        return min(max(batches, 1), LEASE)
 
     def submitted(self, w: int, rows: int, now: float) -> None:
         """Count the rows given out, and note when they are overdue."""
@@ -130,17 +135,17 @@ class Rounds(ABC):
         self.behind -= set(members)
         self.newcomers -= set(members)
 
-    def average(self, comm: Comm, work: Mapping[int, Work], rule: MergeRule, fade_merges: int = 0) -> None:
-        """Let `rule` move the common model by the replicas of the workers in `work`, and let all begin there."""
+    def merge_into_center(self, comm: Comm, work: Mapping[int, Work], rule: MergeRule, fade_merges: int = 0) -> None:
+        """Let `rule` move the center by the replicas of the workers in `work`, then copy the center to all of these."""
         behind = self.behind.intersection(work)
 
-        def average(params: ParameterSlice) -> None:
+        def from_one_center(params: ParameterSlice) -> None:
             for w in behind:
                 params.replicas[w] += params.center - params.state(BEGAN, w)
             rule(params)
             params.broadcast()
 
-        comm.merge(average, work, fade_merges)
+        comm.merge(from_one_center, work, fade_merges)
 
     def worker_notes(self) -> dict[str, Mapping[int, float]]:
         """Return the batch sizes."""
@@ -157,7 +162,9 @@ class Rounds(ABC):
 
 def tapered(rows: float, rows_left: float, n_workers: int) -> int:
     """Return the rows of a span: fewer than `rows` where so few are left in the epoch that others would wait."""
-    return int(rows if n_workers == 1 else min(rows, rows_left / (TAPER * n_workers)))
+    if n_workers == 1:
+        return int(rows)
+    return int(min(rows, rows_left / (TAPER * n_workers)))
 
 
 def even_part(n_rows: int, wanted: int) -> int:

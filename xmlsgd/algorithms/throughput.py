@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import inf
 
-from .messages import Report
+from ..training.messages import Report
 
 # Weight of the last batch in a worker's seconds a row. With 0.1 to 1 the share of the devices' speeds that local SGD
 # has use of is 99.7 % on S1, 92.3 on S2, 91.2 on S3, 90.9 to 91.9 on S5 and, with stalls, 89.3 to 91.3 on S7.
