@@ -11,13 +11,12 @@ import scipy.sparse as sp
 
 from benchmarks.fidelity import Still, fitted_fleet, predicted_seconds
 from shared import light
-from xmlsgd.algorithms import algorithm_class
+from xmlsgd.algorithms import algorithm_class, rounds
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training import rounds
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.simulated import Simulated
