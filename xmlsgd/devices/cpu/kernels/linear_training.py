@@ -21,6 +21,7 @@ _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
 # Of a step; ten passes get twice as near to the optimum as with 1 (docs/decisions/candidates.md).
 RELAXATION = np.float32(1.3)
 AHEAD = 8  # rows asked for before they are copied
+CACHE_LINE = 64  # bytes
 DIGITS = 8  # bits of a feature's number that are sorted by in one pass
 
 
@@ -70,6 +71,15 @@ def write_pairs(label_ptr, label_index, candidates, weight, starts, pairs):
                         starts[t, label] += 1
 
 
+@njit(nogil=True, inline="always")
+def _prefetch_row(columns, values, start):
+    """Ask for the first two cache lines of a row, which are most of a short one; the processor guesses the others."""
+    for line in range(2):
+        offset = 4 * np.int64(start) + CACHE_LINE * line
+        prefetch(columns.ctypes.data + offset)
+        prefetch(values.ctypes.data + offset)
+
+
 @njit(nogil=True)
 def gather(pairs, indptr, indices, data, known, ease, place, features, row_ptr, columns, values):
     """Copy the entries of a label's rows together, negated where they lack the label; return how many features.
@@ -78,7 +88,7 @@ def gather(pairs, indptr, indices, data, known, ease, place, features, row_ptr, 
     rows with the label have. All others are left out. `ease` multiplies bias and values. `place` (F,) must be 0
     everywhere and is so again at the end.
     """
-    n_features, n = known.size, 0
+    n_features, n = known.size, np.uint64(0)
     for j in range(known.size):
         features[j], place[known[j]] = known[j], j + 1
     for j in range(pairs.size):
@@ -93,18 +103,16 @@ def gather(pairs, indptr, indices, data, known, ease, place, features, row_ptr, 
     for j in range(pairs.size):
         if j + AHEAD < pairs.size:
             ahead = pairs[j + AHEAD]
-            start = indptr[ahead if ahead >= 0 else -1 - ahead]
-            prefetch(indices.ctypes.data + 4 * start)
-            prefetch(data.ctypes.data + 4 * start)
+            _prefetch_row(indices, data, indptr[ahead if ahead >= 0 else -1 - ahead])
         row, sign = pairs[j], _ONE
         if row < 0:
             row, sign = -1 - row, -_ONE
         row_ptr[j] = n
         for p in range(indptr[row], indptr[row + 1]):
             columns[n], values[n] = place[indices[p]], ease[1] * sign * data[p]
-            n += columns[n] > 0
+            n += np.uint64(columns[n] > 0)
         columns[n], values[n] = 0, ease[0] * sign
-        n += 1
+        n += np.uint64(1)
     row_ptr[pairs.size] = n
     for j in range(n_features):
         place[features[j]] = 0
@@ -130,19 +138,24 @@ def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, 
     """
     for _ in range(max_passes):
         largest = _ZERO
+        state = following(state)
+        other = below(state, order.size)
         for s in range(order.size):
-            state = following(state)
-            other = s + below(state, order.size - s)
             j = order[other]
             order[s], order[other] = j, order[s]
+            if s + 1 < order.size:  # the next row is drawn now, so that it is in the cache by its turn
+                state = following(state)
+                other = s + 1 + below(state, order.size - s - 1)
+                _prefetch_row(columns, values, row_ptr[order[other]])
+            first, last = row_ptr[j], row_ptr[j + 1]
             gradient = diagonal[j] * alpha[j] - _ONE
-            for p in range(row_ptr[j], row_ptr[j + 1]):
+            for p in range(first, last):
                 gradient += w[columns[p]] * values[p]
             step = max(-RELAXATION * gradient * inverse[j], -alpha[j])
             if step != 0:
                 alpha[j] += step
                 largest = max(largest, abs(step))
-                for p in range(row_ptr[j], row_ptr[j + 1]):
+                for p in range(first, last):
                     w[columns[p]] += step * values[p]
         if largest <= tolerance:
             break
@@ -238,15 +251,16 @@ def solve(
     have unlearned these rows, by `passes_without` passes over the others, give the margins of `held_out_labels` (h, m);
     they go to `margins` where the label has a pair of the row. There are no known features then.
     """
+    unsigned_ptr, unsigned_indices = indptr.view(np.uint64), indices.view(np.uint32)
     for t in prange(n_threads):
         place, digits = np.zeros(n_features, np.int32), np.empty(1 << DIGITS, np.int64)
         features, w = np.empty(n_features, np.int32), np.empty(n_features + 1, np.float32)
         spare_features, spare_w = np.empty(n_features, np.int32), np.empty(n_features, np.float32)
         seen = np.empty(n_features + 1, np.bool_)
-        row_ptr, diagonal = np.empty(most_rows + 1, np.int64), np.empty(most_rows, np.float32)
+        row_ptr, diagonal = np.empty(most_rows + 1, np.uint64), np.empty(most_rows, np.float32)
         alpha, inverse = np.empty(most_rows, np.float32), np.empty(most_rows, np.float32)
         order = np.empty(most_rows, np.int32)
-        columns, values = np.empty(most_entries, np.int32), np.empty(most_entries, np.float32)
+        columns, values = np.empty(most_entries, np.uint32), np.empty(most_entries, np.float32)
         for i in range(t, labels.size, n_threads):
             label = labels[i]
             own = pairs[starts[label] : starts[label + 1]]
@@ -254,7 +268,7 @@ def solve(
                 continue
             known = slice(known_ptr[label], known_ptr[label + 1])
             n = gather(
-                own, indptr, indices, data, known_features[known], ease[label], place, features, row_ptr, columns,
+                own, unsigned_ptr, unsigned_indices, data, known_features[known], ease[label], place, features, row_ptr, columns,
                 values,
             )  # fmt: skip
             for j in range(own.size):
