@@ -139,26 +139,27 @@ def vote_of_row(
         prefetch(postings_row.ctypes.data + 4 * first)
         prefetch(postings_value.ctypes.data + 4 * first)
         n_lists += 1
-    n_met = 0
+    n_met = np.uint64(0)
     for j in range(n_lists):
         feature, x = features[order[j]], entries[order[j]] * unit
-        for p in range(postings_ptr[feature], postings_ptr[feature + 1]):
-            row = np.int64(postings_row[p])
-            if not 0 <= row < n_train:
+        for p in range(np.uint64(postings_ptr[feature]), np.uint64(postings_ptr[feature + 1])):
+            row = np.uint32(postings_row[p])
+            if not row < n_train:
                 sound = False
                 continue
             before = cosine[row]
             met[n_met] = row
-            n_met += before == 0
+            n_met += np.uint64(before == 0)
             cosine[row] = before + x * np.float32(postings_value[p])
     if own >= 0:
         cosine[own] = 0
-    n_found = 0
+    n_kept = np.uint64(0)
     for j in range(n_met):
-        row = met[j]
-        met[n_found], values[n_found] = row, cosine[row]
-        n_found += cosine[row] > TINY
+        row = np.uint32(met[j])
+        met[n_kept], values[n_kept] = row, cosine[row]
+        n_kept += np.uint64(cosine[row] > TINY)
         cosine[row] = 0
+    n_found = np.int64(n_kept)
     keep_best(values, met, n_found, nearest, neighbors, counts)
     for j in range(min(n_found, n_neighbors)):
         prefetch(label_ptr.ctypes.data + 8 * neighbors[j])
