@@ -7,14 +7,13 @@ import numpy as np
 from ..data.csr import CSR
 from ..data.held_out import draw_rows
 from ..devices.cpu import CPU
-from .linear import COST, HeldOutLabels, LinearClassifiers, Pairs
+from .linear import COST, HeldOutLabels, Pairs, score_without
 from .stacking import margin_log_loss
 
 LOWEST_COST = 0.25  # the cost is halved from `COST` down to this; above `COST` nothing is gained once stacked
 ROWS, LEAST_ROWS = 2000, 100  # validation rows: a tenth at most; with fewer, nothing is chosen
 LABEL_SHARE = 1 / 8  # labels with this share of the entries of all pairs are trained
 MIN_ENTRIES = 1 << 22  # or with so many, if that is more
-PASSES = 5  # over the pairs of a label: enough to tell costs apart
 
 
 def draw_validation_rows(weight: np.ndarray, candidates: np.ndarray, groups: np.ndarray | None = None) -> HeldOutLabels:
@@ -45,7 +44,7 @@ def choose_cost(X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, validation: He
     frequency = np.bincount(Y.row_entries(np.flatnonzero(others)), minlength=Y.n_cols).astype(np.float32)
 
     def loss(cost: float) -> float:
-        _, margins = LinearClassifiers.fit_and_score(X, weight, pairs, cost, validation, device, sampled, PASSES)
+        margins = score_without(X, weight, pairs, cost, validation, device, sampled)
         at = kept & ~np.isnan(margins)
         return margin_log_loss(margins[at], truth[at], frequency[labels[at]])
 

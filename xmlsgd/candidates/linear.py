@@ -77,23 +77,15 @@ class LinearClassifiers(LinearPredictor):
 
     @classmethod
     def fit_and_score(
-        cls, X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU,
-        labels: np.ndarray | None = None, max_passes: int | None = None,
-    ) -> tuple[LinearClassifiers, np.ndarray]:  # fmt: skip
+        cls, X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU
+    ) -> tuple[LinearClassifiers, np.ndarray]:
         """Train on all pairs; also return margins of held-out rows, a tenth at most, float32 (h, m).
 
-        Classifiers that have unlearned these rows give the margins; NaN where a row and a label are no pair. labels :
-        those that are trained, None for all. max_passes : over the pairs, None for `MAX_PASSES`.
+        Classifiers that have unlearned these rows give the margins; NaN where a row and a label are no pair.
         """
-        n_labels = len(pairs.starts) - 1
-        nothing = CSR(np.zeros(n_labels + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), X.n_cols)
-        start, ease = cls(nothing, np.zeros(n_labels, np.float32), cost), np.ones((n_labels, 2), np.float32)
-        trained = np.ones(n_labels, np.bool_)
-        if labels is not None:
-            trained[:] = False
-            trained[labels] = True
-        found, margins = _solved(X, weight, pairs, start, ease, max_weights(X), device, held_out, trained, max_passes)
-        return replace(found, bias=np.where(trained & (np.diff(pairs.starts) > 0), found.bias, UNTRAINED)), margins
+        start, ease = _zeros(pairs, X.n_cols, cost)
+        found, margins = _solved(X, weight, pairs, start, ease, max_weights(X), device, held_out)
+        return replace(found, bias=np.where(np.diff(pairs.starts) > 0, found.bias, UNTRAINED)), margins
 
     def with_rows(
         self, X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, frequency: np.ndarray,
@@ -150,6 +142,23 @@ class LinearClassifiers(LinearPredictor):
         return {"weights": self.weights, "bias": self.bias, "cost": self.cost}
 
 
+def score_without(
+    X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU, labels: np.ndarray
+) -> np.ndarray:
+    """Return margins of held-out rows, float32 (h, m), by classifiers of `labels` that learn the pairs of other rows.
+
+    They learn for `PASSES_WITHOUT` passes. NaN where a row and a label are no pair, and for other labels.
+    """
+    return _solved(X, weight, pairs, *_zeros(pairs, X.n_cols, cost), max_weights(X), device, held_out, labels, 0)[1]
+
+
+def _zeros(pairs: Pairs, n_features: int, cost: float) -> tuple[LinearClassifiers, np.ndarray]:
+    """Return classifiers of weights 0 to start from, and their `ease`, float32 (L, 2)."""
+    n_labels = len(pairs.starts) - 1
+    weights = CSR(np.zeros(n_labels + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), n_features)
+    return LinearClassifiers(weights, np.zeros(n_labels, np.float32), cost), np.ones((n_labels, 2), np.float32)
+
+
 def table_starts(indptr: np.ndarray, slots_per_weight: float) -> np.ndarray:
     """Return the start of each label's hash table, int64 (L + 1,); each has at least one free slot."""
     return pointers((slots_per_weight * np.diff(indptr)).astype(np.int64) + 1)
@@ -202,11 +211,13 @@ def _solved(
 ) -> tuple[LinearClassifiers, np.ndarray]:  # fmt: skip
     """Return the classifiers of the labels that have pairs, from those of `start`, with at most `limit` weights.
 
-    Also return the margins of the held-out rows. trained : bool (L,), None for all labels.
+    Also return the margins of the held-out rows. ease : (L, 2), how freely bias and weights leave `start`, 1 where
+    nothing was learned before. trained : labels, None for all. max_passes : over all pairs, None for `MAX_PASSES`.
     """
     starts, entries, known = pairs.starts, pairs.entries, start.weights
     n_labels, bias = len(start.bias), start.bias.copy()
-    counts = np.zeros(n_labels, np.int64)
+    is_trained = np.ones(n_labels, np.bool_) if trained is None else np.isin(np.arange(n_labels), trained)
+    counts, n_passes = np.zeros(n_labels, np.int64), MAX_PASSES if max_passes is None else max_passes
     margins = np.full(held_out.labels.shape, np.nan, np.float32)
     place = np.full(X.n_rows if len(held_out.rows) else 0, -1, np.int32)
     place[held_out.rows] = np.arange(len(held_out.rows))
@@ -216,15 +227,14 @@ def _solved(
     while first < n_labels:
         last = max(int(np.searchsorted(entries, entries[first] + CHUNK, side="right")) - 1, first + 1)
         labels, sizes = np.arange(first, last), np.diff(entries[first : last + 1])
-        order = np.argsort(-sizes, kind="stable")
-        labels = labels[order if trained is None else order[trained[first:last][order]]]
+        labels = labels[np.argsort(-sizes, kind="stable")]
         room = np.zeros(n_labels + 1, np.int64)
         room[first + 1 : last + 1] = np.cumsum(np.minimum(sizes + np.diff(known.indptr[first : last + 1]), X.n_cols))
         found = np.empty(room[last], np.int32), np.empty(room[last], np.float32)
         n_pairs = np.diff(starts[first : last + 1])
         device.run(
-            solve, labels, starts, pairs.rows, X.indptr, X.indices, X.data, weight, known.indptr, known.indices,
-            known.data, ease, np.float32(start.cost), np.float32(TOLERANCE), max_passes or MAX_PASSES,
+            solve, labels[is_trained[labels]], starts, pairs.rows, X.indptr, X.indices, X.data, weight, known.indptr,
+            known.indices, known.data, ease, np.float32(start.cost), np.float32(TOLERANCE), n_passes,
             np.float32(MIN_WEIGHT), X.n_cols, int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads, room,
             *found, counts, bias, place, held_out.labels, PASSES_WITHOUT, margins,
         )  # fmt: skip

@@ -268,8 +268,8 @@ def solve(
                 continue
             known = slice(known_ptr[label], known_ptr[label + 1])
             n = gather(
-                own, unsigned_ptr, unsigned_indices, data, known_features[known], ease[label], place, features, row_ptr, columns,
-                values,
+                own, unsigned_ptr, unsigned_indices, data, known_features[known], ease[label], place, features,
+                row_ptr, columns, values,
             )  # fmt: skip
             for j in range(own.size):
                 diagonal[j] = _HALF / (C * weight[own[j] if own[j] >= 0 else -1 - own[j]])
