@@ -15,6 +15,7 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
+from xmlsgd.training.messages import Report
 
 
 def started(k, kind=Crossbow, **settings):
@@ -345,3 +346,43 @@ def test_a_learner_takes_the_place_of_one_that_died():
     assert workers[0] == 0
     assert set(workers[workers.index(1) :]) == {1}
     assert done.records[0]["rows"] == 400
+
+
+@pytest.mark.parametrize("sync_every", [1, 4])
+def test_a_learner_left_alone_while_it_waits_goes_on_where_it_is(sync_every):
+    """It was corrected, is done with its next round, and then the one for whom it waits dies."""
+    algorithm, comm = started(2, center_momentum=0.0, sync_every=sync_every), toy.Replicas(0, 0, 0)
+    comm.table.touched[:] = 1
+    for step in (8, 2):
+        comm.table.params[1] += step
+        algorithm.finished(Report(0, 10, 10, 0.0, 1.0))
+        if step == 8:
+            algorithm.merge(comm, [0])
+    algorithm.left(1)
+    algorithm.merge(comm, [0])
+    algorithm.overlap(comm, ())
+    assert comm.values()[:2] == [10, 10], "what it was corrected by is neither lost nor counted twice"
+
+
+@pytest.mark.parametrize("sync_every", [1, 4])
+def test_the_last_learner_of_a_round_keeps_what_those_that_died_were_corrected_by(sync_every):
+    algorithm, comm = started(3, center_momentum=0.0, sync_every=sync_every), toy.Replicas(0, 0, 0, 0)
+    comm.table.touched[:] = 1
+    comm.table.params[1:] += np.float32([[3], [6], [9]])
+    algorithm.merge(comm, [0, 1])
+    for w in (1, 2):
+        algorithm.left(w)
+    algorithm.overlap(comm, [0])
+    algorithm.finished(Report(0, 10, 10, 0.0, 1.0))
+    algorithm.merge(comm, [0])
+    assert comm.values()[0] == 3 + 2
+
+
+def test_a_learner_and_the_average_move_by_the_same_correction_whoever_leaves_meanwhile():
+    algorithm, comm = started(3, center_momentum=0.0), toy.Replicas(0, 0, 0, 0)
+    meet(algorithm, comm, [3, 6, 9])
+    algorithm.left(2)
+    algorithm.overlap(comm, ())
+    comm.table.touched[:] = 1
+    algorithm.merge(comm, [0, 1])
+    assert comm.values()[:3] == [6, 3 - 1, 6 - 2]

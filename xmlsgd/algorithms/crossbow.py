@@ -55,10 +55,13 @@ class Crossbow(CenterRounds, Algorithm):
         """Return the paper's form, which averages at every iteration."""
         return cls(batch, learning_rate, sync_every=1)
 
-    overlaps = True
+    @property
+    def overlaps(self) -> bool:
+        """Return that a learner may be in the next round before all are done with this one."""
+        return True
 
     def merge_state_vectors(self, n_workers: int) -> int:
-        """Return motion and corrections of the average and, if these are from before the step, w_j - z by learner."""
+        """Return motion and corrections of the average and, if these are from before the step, c_j by learner."""
         return 1 + int(self.center_momentum > 0) + (n_workers if self.sync_every == 1 else 0)
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
@@ -114,8 +117,7 @@ class Crossbow(CenterRounds, Algorithm):
         ahead = {w for w in self.corrected if w in work and work[w].updates}
         self.rows += sum(done.rows for w, done in work.items() if w not in ahead)
         if len(self.learning) == 1:
-            comm.merge(self.alone, self.learning)
-            self._round_ended(comm)
+            self._take_alone(comm)
             return
         self._correct(comm, self.learning.intersection(work) - self.corrected)
         if ahead:
@@ -125,7 +127,10 @@ class Crossbow(CenterRounds, Algorithm):
 
     def overlap(self, comm: Comm, busy: Collection[int]) -> None:
         """Move the average when all are corrected, or no rows are left; then let other learners begin if need be."""
-        if self.corrected and (not busy or self.corrected >= self.learning):
+        if self.corrected and len(self.learning) == 1:  # all others have died since
+            if not busy:
+                self._take_alone(comm)
+        elif self.corrected and (not busy or self.corrected >= self.learning):
             self._correct(comm, self.learning - self.corrected)
             self._move_average(comm)
         if not busy and self.learning != self.chosen():
@@ -145,6 +150,11 @@ class Crossbow(CenterRounds, Algorithm):
         comm.merge(self.move, ())
         self._round_ended(comm)
 
+    def _take_alone(self, comm: Comm) -> None:
+        """Take the one learner that is left as the average."""
+        comm.merge(self.alone, self.learning)
+        self._round_ended(comm)
+
     def _round_ended(self, comm: Comm) -> None:
         """Count a round, and see whether other learners shall begin."""
         self.merges += 1
@@ -153,16 +163,16 @@ class Crossbow(CenterRounds, Algorithm):
         self.rows, self.changing = 0, self.learning != self.chosen()
 
     def correction(self, params: ParameterSlice) -> None:
-        """Correct learners, if rounds are of one step by what they were away from z before it."""
+        """Correct learners, if rounds are of one step by the corrections from before it, which z has by now."""
         total, alpha = params.state("sum"), np.float32(self.alpha)
         for w, replica in params.replicas.items():
             if self.sync_every > 1:
                 pull(replica, params.center, alpha, total)
                 continue
-            away = params.state("w - z", w)
-            replica -= alpha * away
-            away[:] = replica - params.center
-            total += alpha * away
+            c = params.state("c", w)
+            replica -= c
+            c[:] = alpha * (replica - params.center)
+            total += c
 
     def move(self, params: ParameterSlice) -> None:
         """Move the average by the corrections of all learners."""
@@ -172,7 +182,9 @@ class Crossbow(CenterRounds, Algorithm):
 
     def alone(self, params: ParameterSlice) -> None:
         """Take the one learner as the average, with the corrections of learners that have left."""
-        (replica,) = params.replicas.values()
+        ((w, replica),) = params.replicas.items()
+        if self.corrected and self.sync_every == 1:  # its own one is in the sum, but has yet to move it
+            replica -= params.state("c", w)
         params.center[:] = replica
         self.restart(params)
 
@@ -183,7 +195,7 @@ class Crossbow(CenterRounds, Algorithm):
         for name in ("sum", "motion") if self.center_momentum else ("sum",):
             params.state(name)[:] = 0
         for w in params.replicas if self.sync_every == 1 else ():
-            params.state("w - z", w)[:] = 0
+            params.state("c", w)[:] = 0
 
     def notes(self) -> dict[str, object]:
         """Return the pull, the momentum, the number of merges, and the learners a device."""
