@@ -28,11 +28,9 @@ class Algorithm(Checked, ABC):
     batch: int = at_least(256, 1)
     learning_rate: float = above_zero(6e-3)
 
-    # No fields: why `choose_algorithm` chose it, whether trials need the model and the states kept aside, and whether
-    # replicas never wait for each other, so that workers have to be held back for a checkpoint.
+    # No fields: why `choose_algorithm` chose it, and whether trials need the model and the states kept aside.
     reason = ""
     has_trials = False
-    overlaps = False
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> Algorithm:
@@ -43,6 +41,11 @@ class Algorithm(Checked, ABC):
     def sharing(self) -> Sharing:
         """Return how workers and the shared model meet."""
         return Sharing.REPLICAS
+
+    @property
+    def overlaps(self) -> bool:
+        """Return whether replicas never wait for all others, so that workers have to be held back for a checkpoint."""
+        return False
 
     @property
     def trial(self) -> int | None:

@@ -34,6 +34,11 @@ class EASGD(CenterRounds, Algorithm):
         """Return the paper's asynchronous form, with rounds of 10 updates."""
         return cls(batch, learning_rate, sync_every=10, asynchronous=True)
 
+    @property
+    def overlaps(self) -> bool:
+        """Return whether learners are merged one by one."""
+        return self.asynchronous
+
     def merge_state_vectors(self, n_workers: int) -> int:
         """Return the motion of the center, if it has momentum."""
         return int(self.center_momentum > 0)

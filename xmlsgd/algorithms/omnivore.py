@@ -80,6 +80,11 @@ class Omnivore(Algorithm):
         if self.tune and not (self.groups is None and self.momentum is None):
             raise DataError(f"tune finds groups and momentum, got groups {self.groups} and momentum {self.momentum}")
 
+    @property
+    def overlaps(self) -> bool:
+        """Return whether there are groups that do not wait for each other."""
+        return len(self.compute.members) > 1
+
     def merge_state_vectors(self, n_workers: int) -> int:
         """Return the velocity and what each group has read."""
         return 1 + (n_workers if self.tune else min(self.given_setting(n_workers).groups, n_workers))

@@ -13,6 +13,7 @@ from shared.ended import ended_run
 from shared.failing import Failing
 from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.crossbow import Crossbow
+from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.omnivore import Omnivore
@@ -168,3 +169,17 @@ def test_gradients_may_be_rounded_otherwise_on_another_device(dataset, at):
     go(job_of(dataset), at, STEPS)
     job = replace(job_of(dataset), network=replace(NETWORK, gradient_rounding=0.0))
     assert [record["rows"] for record in go(job, at).records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [EASGD(5, 0.1, sync_every=2, asynchronous=True), Omnivore(5, 0.1, groups=2), Crossbow(5, 0.1, sync_every=2)],
+    ids=lambda algorithm: type(algorithm).__name__,
+)
+def test_workers_that_never_wait_for_each_other_are_held_back_for_a_checkpoint(algorithm, at):
+    """Else none would be written before the end of an epoch, however long that takes."""
+    job = Job(toy.learnable_data(200), toy.FITTING, SGD())
+    device = CPU(1)
+    with device.start(), pytest.raises(Killed):
+        train(job, algorithm, Simulated(device, toy.fleet(1, 0.7)), Schedule(3), [Late(150)], at)
+    assert 0 < read_checkpoint(at).position.at < 150
