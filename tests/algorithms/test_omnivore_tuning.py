@@ -11,7 +11,8 @@ import pytest
 
 from shared.ended import ended_run
 from shared.omnivore_runs import N_ROWS, NETWORK, SPEEDS, Updates, cpu, go, simulated
-from xmlsgd.algorithms.omnivore_tuner import FRACTIONS, Setting
+from xmlsgd.algorithms.omnivore import Omnivore
+from xmlsgd.algorithms.omnivore_tuner import FRACTIONS, GroupTuner, Phase, Setting
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
@@ -227,3 +228,26 @@ def test_every_row_is_in_the_model_once_whoever_leaves_and_comes_in_whatever_pha
     assert [record["rows"] for record in run.records] == [N_ROWS * e for e in range(1, 7)]
     assert len(algorithm.tuner.results) > 4
     assert np.isfinite(run.params).all()
+
+
+def test_all_trials_begin_without_motion_also_after_a_stretch_of_training(dataset):
+    """The same setting comes to the same loss, whichever trial it is."""
+
+    class Twice(GroupTuner):
+        def program(self):
+            setting = Setting(1, 0.9, 0.5)
+            for trial in (False, True, True):
+                yield Phase(setting, trial)
+            while True:
+                yield Phase(setting, False)
+
+    class Retuned(Omnivore):
+        def start(self, workers, n_rows):
+            super().start(workers, n_rows)
+            self.tuner = Twice(2, 1.0)
+            self.begin_phase(self.tuner.phase())
+
+    algorithm = Retuned(8, 0.5, tune=True, slice_seconds=1e9, long_seconds=1e-9)
+    go(dataset, algorithm, simulated((1.0, 1.0)), epochs=2)
+    _, first, second, *_ = algorithm.tuner.results
+    assert first.loss == second.loss

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from shared import toy
+from shared.adaptive_runs import did, started
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall, Outer, merges_to_fade
 from xmlsgd.algorithms.rounds import Work
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.training.messages import Report
 
 LONG = 20.0  # seconds, of workers that take one for a batch: the straggler_timeout of the others is at an end by then
@@ -165,3 +168,39 @@ def test_a_late_worker_that_leaves_takes_its_work_with_it_and_begins_anew_when_i
     played.algorithm.joined(1)
     played.round()
     assert played.shared == played.trained
+
+
+def test_the_updates_of_a_late_worker_are_those_of_two_mega_batches_and_change_no_size():
+    algorithm = started(3)
+    algorithm.behind.add(1)
+    did(algorithm, [100, 180, 100])
+    algorithm.merge(toy.Replicas(0, *[0] * 3), [0, 1, 2])
+    assert algorithm.size == {0: 1024, 1: 1024, 2: 1024}
+
+
+@pytest.mark.parametrize("kind", [LocalSGD, AdaptiveSGD])
+def test_a_worker_that_was_alone_is_not_pushed_by_motion_from_before_when_another_joins(kind):
+    algorithm = kind(1, 0.1, **({"combine": "mean"} if kind is LocalSGD else {}))
+    comm = toy.Replicas(0, 1, 1)
+    algorithm.start([0, 1], 1000)
+    work = {0: Work(1, 1, 1), 1: Work(1, 1, 1)}
+    algorithm.merge_replicas(comm, work)
+    assert comm.values() == [1, 1, 1]
+    algorithm.left(1)
+    comm.table.touched[:] = 1
+    algorithm.merge_replicas(comm, {0: work[0]})
+    assert comm.values()[0] == 1, "one worker alone has no momentum"
+    algorithm.joined(1)
+    comm.merger.copy_center(1)
+    comm.table.touched[:] = 1
+    algorithm.merge_replicas(comm, work)
+    assert comm.values() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [LocalSGD, AdaptiveSGD])
+def test_batches_that_take_no_time_on_the_simulated_clock_are_trained_too(kind):
+    """Rows without features, on devices that only features keep busy."""
+    data = toy.dataset(240)
+    empty = CSR(np.zeros(241, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 240)
+    done, _ = toy.run(kind(10, 0.1), toy.fleet(1, 1, per_row=0.0, per_nnz=1e-3), data=Dataset(empty, data.Y))
+    assert done.records[-1]["rows"] == 240

@@ -164,8 +164,11 @@ class AdaptiveSGD(Rounds, Algorithm):
         return {w: a / total for w, a in alpha.items()}
 
     def scale_batches(self, work: Mapping[int, Work]) -> None:
-        """Change the sizes by the size rule; who joined in the middle of the mega-batch keeps its own."""
-        updates = {w: done.updates for w, done in work.items() if w not in self.newcomers}
+        """Change the sizes by the size rule.
+
+        Who joined in the middle of the mega-batch keeps its own, and so does a straggler, whose updates are of two.
+        """
+        updates = {w: done.updates for w, done in work.items() if w not in self.newcomers | self.behind}
         if any(updates.values()):
             self.size |= SIZE_RULES[self.size_rule](self, updates)
 

@@ -67,6 +67,7 @@ class HeavyBall(Moving):
     def apply(self, params: ParameterSlice, combined: np.ndarray) -> None:
         """Move the center."""
         if not self.state_names:
+            params.clear("motion")  # from when there were more workers, of which the momentum follows
             params.center[:] = combined  # to the bit, which center + (combined - center) is not
             return
         (motion,) = map(params.state, self.state_names)

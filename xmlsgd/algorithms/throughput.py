@@ -10,6 +10,7 @@ from ..training.messages import Report
 # Weight of the last batch in a worker's seconds a row. With 0.1 to 1 the share of the devices' speeds that local SGD
 # has use of is 99.7 % on S1, 92.3 on S2, 91.2 on S3, 90.9 to 91.9 on S5 and, with stalls, 89.3 to 91.3 on S7.
 NEWEST = 0.3
+SHORTEST = 1e-9  # seconds of a batch: without features, one may take none on the simulated clock
 
 
 class Throughput:
@@ -36,7 +37,7 @@ class Throughput:
     def finished(self, report: Report) -> None:
         """Note that a batch is done, and how long it took."""
         w = report.worker
-        self.usual[w] = moving_average(self.usual.get(w), report.seconds / report.rows)
+        self.usual[w] = moving_average(self.usual.get(w), max(report.seconds, SHORTEST) / report.rows)
         self.ended(w)
 
     def ended(self, w: int) -> None:

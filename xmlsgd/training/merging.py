@@ -32,7 +32,7 @@ class ParameterSlice:
     center : the shared model. replicas : those of the members, by worker. touched : bool (members, rows), who has
     trained on these rows since the last merge, None where all rows are trained by everyone. state : merge state,
     `(name, worker=None) -> rows` of a vector that the rule keeps between merges, float32, zeros at first; that of a
-    worker is lost when it leaves.
+    worker is lost when it leaves. clear : sets one to zeros, if an earlier merge has made it.
     """
 
     name: str
@@ -40,6 +40,7 @@ class ParameterSlice:
     replicas: dict[int, np.ndarray]
     touched: np.ndarray | None
     state: Callable[..., np.ndarray]
+    clear: Callable[[str], None] = lambda name: None
 
     def weighted_sum(self, weights: Mapping[int, float]) -> np.ndarray:
         """Return the sum of weights[w] times replica w, a new array; the order is that of the members."""
@@ -141,8 +142,12 @@ class Merger:
         """Do nothing: the center is where merges write it."""
 
     def set_aside(self) -> None:
-        """Keep the center and the optimizer states, in memory, in place of what was set aside before."""
+        """Keep the center and the optimizer states, in memory, in place of what was set aside before.
+
+        Merge states are cleared, so that whatever follows begins without motion, as it does when it is put back.
+        """
         self.saved = self.table.params[0].copy(), self.table.states.copy()
+        self._clear_states()
 
     def put_back(self) -> None:
         """Put center, replicas and optimizer states back to what was set aside; clear the merge states.
@@ -156,6 +161,10 @@ class Merger:
         self.table.states[:] = states
         self.table.touched[:] = 0
         self._behind[:] = False
+        self._clear_states()
+
+    def _clear_states(self) -> None:
+        """Clear the merge states: nothing moves on."""
         self._moving[:] = 0
         self._state.clear()
 
@@ -205,8 +214,12 @@ class Merger:
                 states[key] = view(self._state_of(key))
             return states[key]
 
-        replicas = {w: view(self._vector(w)) for w in members}
-        params = ParameterSlice(name, view(self._vector(None)), replicas, self._touched(members, name, rows), state)
+        def clear(name: str) -> None:
+            if (name, None) in self._state:
+                state(name)[:] = 0
+
+        replicas, touched = {w: view(self._vector(w)) for w in members}, self._touched(members, name, rows)
+        params = ParameterSlice(name, view(self._vector(None)), replicas, touched, state, clear)
         changed = self._changed if name == self._input else None
         before = None if changed is None else params.center.copy()
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # the loss tells of a diverged run
