@@ -164,7 +164,7 @@ BAD_CALLS = {
     "dropout of all": ((*GOOD_ROWS, *TRAIN, "--dropout", "1"), "hidden_dropout: must be in [0, 1), got 1.0"),
     "unknown loss": ((*GOOD_ROWS, *TRAIN, "--loss", "l2"), "loss must be one of bce, softmax, squared_hinge, got 'l2'"),
     "unknown optimizer": ((*GOOD_ROWS, *TRAIN, "--optimizer", "adamw"), "optimizer must be one of adagrad, "),
-    "unknown schedule": ((*GOOD_ROWS, *TRAIN, "--schedule", "step"), "learning_rate: must be one of constant, "),
+    "unknown schedule": ((*GOOD_ROWS, *TRAIN, "--schedule", "step"), "learning_rate must be one of constant, "),
     "unknown algorithm": ((*GOOD_ROWS, *TRAIN, "--algorithm", "magic"), "algorithm must be one of "),
     "unknown device": ((*GOOD_ROWS, *TRAIN, "--devices", "tpu"), "devices: must be of the kinds cpu, cuda, got"),
     "unknown precision": ((*GOOD_ROWS, *TRAIN, "--precision", "int4"), "precision must be one of "),

@@ -80,7 +80,7 @@ def test_who_forgets_the_labels_is_told_to_pass_them(learn):
         ({"loss": "mse"}, "loss must be one of bce, softmax, squared_hinge, got 'mse'"),
         ({"optimizer": "lbfgs"}, "optimizer must be one of adagrad, .*got 'lbfgs'"),
         ({"optimizer": Optimizer()}, "learning_rate_init: no rate is known for .*pass a number"),
-        ({"learning_rate": "step"}, "learning_rate: must be one of constant, .*got 'step'"),
+        ({"learning_rate": "step"}, "learning_rate must be one of constant, .*got 'step'"),
         ({"learning_rate": 0.1}, r"got 0.1; the rate itself is learning_rate_init \(--lr\)"),
         ({"learning_rate_init": 0}, "learning_rate_init: must be 'auto' or above 0, got 0"),
         ({"learning_rate_init": math.nan}, "learning_rate_init: must be 'auto' or above 0, got nan"),

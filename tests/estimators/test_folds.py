@@ -82,10 +82,10 @@ def test_a_model_that_goes_on_rates_held_out_rows_by_one_that_begins_anew(monkey
     model = new_model(warm_start=True).fit(rows.X, rows.Y)
     weights, starts, train = [], [], fitting._train
 
-    def noted(plan, data, device, start, *others, **named):
+    def noted(plan, data, **named):
         weights.append(data.weight)
-        starts.append(start.epochs)
-        return train(plan, data, device, start, *others, **named)
+        starts.append(named["start"].epochs)
+        return train(plan, data, **named)
 
     monkeypatch.setattr(fitting, "_train", noted)
     model.fit(rows.X, rows.Y)
@@ -179,10 +179,10 @@ def test_an_error_in_a_fold_tells_the_epochs_of_the_model_alone(rows, monkeypatc
             if n == 2:
                 raise MemoryError("of a fold")
 
-    def noted(plan, data, device, start, seed, keep, schedule, callbacks=(), checkpoint=None):
+    def noted(plan, data, callbacks=(), **named):
         nonlocal n
         n += 1
-        return train(plan, data, device, start, seed, keep, schedule, [*callbacks, Failing()], checkpoint)
+        return train(plan, data, callbacks=[*callbacks, Failing()], **named)
 
     monkeypatch.setattr(fitting, "_train", noted)
     with pytest.raises(MemoryError) as raised:

@@ -16,9 +16,9 @@ def test_first_biases_do_not_count_held_out_rows_and_the_fitted_ones_do(candidat
     rows = make_xmc(1200, 200, 100, nnz_per_row=6, labels_per_row=2, random_state=0)
     trained = {}
 
-    def train(plan, data, device, start, *others, **named):
-        trained.update(first=start.params.copy(), weight=data.weight)
-        run = original(plan, data, device, start, *others, **named)
+    def train(plan, data, **named):
+        trained.update(first=named["start"].params.copy(), weight=data.weight)
+        run = original(plan, data, **named)
         trained.update(last=run.params.copy())
         return run
 

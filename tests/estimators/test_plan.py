@@ -28,6 +28,18 @@ def test_planning_trains_nothing_and_fit_does_what_was_planned(rows):
     assert model.precision_ == plan.to_dict()["precision"]["value"]
 
 
+def test_partial_fit_plans_one_pass_at_a_constant_rate_and_takes_it(rows):
+    model = small(max_epochs=7, learning_rate="cosine").partial_fit(*rows)
+    told = {name: each["value"] for name, each in model.plan_.to_dict().items()}
+    assert (told["max_epochs"], told["learning_rate"], told["warm_up"]) == (1, "constant", 0)
+    assert model.n_epochs_ == model.plan_.schedule.epochs == 1
+
+
+def test_a_plan_tells_the_schedule_of_fit(rows):
+    told = {name: each["value"] for name, each in small(learning_rate="cosine").plan(*rows).to_dict().items()}
+    assert (told["learning_rate"], told["warm_up"]) == ("cosine", 0.02)
+
+
 def test_a_plan_is_a_table_of_decisions_values_and_reasons(rows):
     lines = str(small(batch_size=16).plan(*rows)).splitlines()
     assert lines[0].split() == ["decision", "value", "reason"]

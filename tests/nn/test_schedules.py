@@ -32,7 +32,7 @@ def test_warm_up_rises_linearly_then_the_schedule_takes_the_rest():
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@given(progress=st.floats(0, 1), warm_up=st.floats(0, 1))
+@given(progress=st.floats(0, 1), warm_up=st.floats(0, 1, exclude_max=True))
 def test_factors_stay_between_zero_and_one(schedule, progress, warm_up):
     assert 0 <= Schedule(1, schedule, warm_up).factor(progress) <= 1
 
@@ -44,10 +44,15 @@ def test_without_warm_up_factors_never_rise(schedule, a, b):
     assert factor(max(a, b)) <= factor(min(a, b))
 
 
-def test_a_run_that_is_all_warm_up_ends_where_the_schedule_ends():
-    schedule = Schedule(1, "linear", 1.0)
-    assert schedule.factor(0.5) == pytest.approx(0.5)
-    assert schedule.factor(1.0) == 0
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_schedule_begins_at_the_peak_where_warm_up_ends(schedule):
+    assert Schedule(1, schedule, 0).factor(0) == 1
+    assert Schedule(1, schedule, 0.25).factor(0.25) == 1
+
+
+def test_a_run_that_is_all_warm_up_is_refused():
+    with pytest.raises(DataError, match=r"warm_up: must be in \[0, 1\), got 1\.0"):
+        Schedule(1, "linear", 1.0)
 
 
 def test_an_unknown_schedule_lists_those_there_are():

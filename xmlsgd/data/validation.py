@@ -133,10 +133,13 @@ def check_instance(name: str, value: object, kind: type, example: str, or_none: 
         raise DataError(f"{name} must be {wanted} such as {example}, got {shorten(value)}")
 
 
-def check_choice(name: str, given: object, options: Collection[str], others: str = "") -> None:
-    """Raise `DataError` unless a value is one of the options, with the nearest; `others` says what else it might be."""
+def check_choice(name: str, given: object, options: Collection[str], others: str = "", hint: str = "") -> None:
+    """Raise `DataError` unless a value is one of the options, with the nearest, or `hint` where none is near.
+
+    others : what else the value might be.
+    """
     if not isinstance(given, str) or given not in options:
-        got = f"{shorten(given)}{suggest(given, options)}"
+        got = f"{shorten(given)}{suggest(given, options) or hint}"
         raise DataError(f"{name} must be one of {', '.join(options)}{others}, got {got}")
 
 

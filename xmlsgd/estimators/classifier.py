@@ -49,17 +49,20 @@ class XMLClassifier(Predictor, BaseEstimator):
         class a row, else bce.
     optimizer : {"adam", "adagrad", "row_adagrad", "momentum", "sgd"} or Optimizer
         An object has numbers of its own.
-    learning_rate_init : float or "auto"; warm_up : float
-        The initial learning rate, "auto" for what suits the optimizer (Adam: 6e-3; 3e-2 in the short run beside
-        candidates), and the share of the run, in [0, 1), over which it rises from zero.
+    learning_rate_init : float or "auto"
+        The peak learning rate, "auto" for what suits the optimizer (Adam: 6e-3; 3e-2 in the short run beside
+        candidates).
     learning_rate : {"linear", "cosine", "constant", "inverse_sqrt"}
-        How it falls over the run.
+        Its schedule: how it falls over the run. "cosine" with `warm_up=0.3` is a one-cycle rate.
+    warm_up : float
+        Share of the run, in [0, 1), over which it first rises from zero to its peak.
     batch_size : int or "auto"
         Rows a step; "auto" for 256, less on less than 16,384 rows.
-    negatives : int, "all" or "auto"; sampler : {"auto", "all", "uniform", "lsh"}
+    negatives : int, "all" or "auto"
         Labels besides its own true ones that a batch trains. With 16,000 labels, 1,024 make an epoch several times as
         fast at nearly the same precision; "auto" for 256 beside candidates, 1,024 where `sampler` draws, else all.
-        "auto" draws them by "uniform"; "lsh" is SLIDE's, labels whose weights hash like the activations of a row.
+    sampler : {"auto", "all", "uniform", "lsh"}
+        What draws them: "auto" for "uniform"; "lsh" is SLIDE's: labels whose weights hash like a row's activations.
     gradient_rounding : float or "auto"
         Threshold in [0, 1), times a row's weight: smaller gradients of labels a row lacks become it or 0 at random,
         which keeps their mean (stochastic gradient sparsification). Twice as fast at the same precision, not for GPUs;
@@ -75,9 +78,13 @@ class XMLClassifier(Predictor, BaseEstimator):
         See `Optimizer`; for an optimizer given by name.
     input_dropout, hidden_dropout : float
         Shares in [0, 1) left out in training.
-    early_stopping : bool; validation_fraction, tol : float; n_epochs_no_change : int
+    early_stopping : bool
         Stop when P@1 on `eval_set`, or on a `validation_fraction` of the rows, has not risen by more than `tol` (a
         fraction) for `n_epochs_no_change` epochs; the best model is kept. `partial_fit` learns all rows.
+    validation_fraction, tol : float
+        See `early_stopping`.
+    n_epochs_no_change : int
+        See `early_stopping`.
     class_weight : dict, "balanced" or None
         For one class a row: {class: weight}, 1 where none is given. Rows of a class of weight 0 are not learned.
     algorithm : str or Algorithm
@@ -99,7 +106,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         all epochs so far.
     random_state : int, RandomState or None
         Seed of weights, row order and dropout.
-    verbose : int
+    verbose : {0, 1}
         1 for a progress bar on a terminal, elsewhere a line an epoch, ten seconds apart or more.
 
     Attributes

@@ -14,25 +14,30 @@ from ..nn.optimizers import Adam
 
 BATCH = 256  # rows; the rates below were found with it
 SMALL_BATCH = 32  # one register block of the bfloat16 products; a smaller batch costs as much
-# Wanted at least: small data get smaller batches before more epochs. Beside candidates fewer steps are as good.
-STEPS_PER_EPOCH, CANDIDATE_STEPS = 64, 12
-EPOCHS, MOST_EPOCHS = 10, 200
+STEPS_PER_EPOCH = 64  # wanted at least: small data get smaller batches before more epochs
+CANDIDATE_STEPS = 12  # the same beside candidates, where fewer steps are as good
+EPOCHS = 10
+MOST_EPOCHS = 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
-# Of candidates (docs/candidates.md), all measured (docs/decisions/candidates.md):
-N_CANDIDATES = 64  # labels of a row
-MANY_LABELS = 64  # for each that a row has: so many are listed, fewer the network knows best
-CANDIDATE_ROWS = 500  # at least
-FREQUENT, DENSE = 0.5, 0.75  # share of the rows that have a feature, and of the squares in such features: X is dense
 HIDDEN = (256,)
-# The network beside candidates: a short run at a high rate learns most in as little time.
-CANDIDATE_EPOCHS, CANDIDATE_RATE, CANDIDATE_NEGATIVES = 4, 5, 256  # the rate times that of longer runs, for Adam
-MORE_RATE = 0.05  # times that of longer runs, for rows that are added (docs/decisions/candidates.md)
 NEGATIVES = 1024  # where a sampler is asked for without a number
-ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions/training.md)
-LEAST_NORM = 1e-30  # of typical rows
-NORM_ROWS = 10_000  # rows looked at for the typical norm, and for dense features
-OUTLIERS = 0.05  # of them: a single row of 1e6 would leave the others pre-activations of nothing
-PRE_ACTIVATION = 0.2  # of the first hidden layer, its standard deviation at first (docs/decisions/training.md)
+# Candidates (docs/candidates.md), all measured (docs/decisions/candidates.md):
+N_CANDIDATES = 64  # candidate labels of a row
+MANY_LABELS = 64  # times the labels of a row: with so many labels there are candidates, fewer the network knows best
+CANDIDATE_ROWS = 500  # with fewer rows there are no candidates
+FREQUENT = 0.5  # a feature that this share of the rows has is frequent
+DENSE = 0.75  # X is dense where frequent features have a larger share of its squared values
+# The network beside candidates: a short run at a high rate learns most in as little time.
+CANDIDATE_EPOCHS = 4
+CANDIDATE_RATE_FACTOR = 5  # times Adam's rate in longer runs
+CANDIDATE_NEGATIVES = 256
+ADDED_ROWS_RATE_FACTOR = 0.05  # times the rate of `fit`, for rows that are added (docs/decisions/candidates.md)
+ROUNDING = 0.1  # threshold of gradients (docs/decisions/training.md)
+ROUNDED_LABELS = 1000  # with fewer labels gradients are exact
+NORM_ROWS = 10_000  # the first rows tell the typical norm of a row, and which features are frequent
+LEAST_NORM = 1e-30  # a smaller typical norm is refused
+OUTLIERS = 0.05  # share of the largest rows that do not count: one of 1e6 would leave others pre-activations of nothing
+PRE_ACTIVATION = 0.2  # first standard deviation of the first hidden layer (docs/decisions/training.md)
 
 
 def auto_batch_size(n_rows: int, listed: bool) -> int:
@@ -96,10 +101,10 @@ def auto_rate(optimizer: Any, batch_size: int, is_short: bool, is_low: bool = Fa
     if rate is None:
         raise DataError(f"learning_rate_init: no rate is known for {shorten(optimizer)}; pass a number")
     if is_short and isinstance(optimizer, Adam):
-        scaled = CANDIDATE_RATE * rate * math.sqrt(batch_size / BATCH)
+        scaled = CANDIDATE_RATE_FACTOR * rate * math.sqrt(batch_size / BATCH)
         return float(f"{scaled:.2g}"), f"suits Adam for {CANDIDATE_EPOCHS} epochs of batches of {batch_size}"
     if is_low:
-        return MORE_RATE * rate, "low, because other rows would be forgotten"
+        return ADDED_ROWS_RATE_FACTOR * rate, "low, because other rows would be forgotten"
     return rate, f"suits {type(optimizer).__name__}"
 
 

@@ -13,7 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 from ..errors import DataError, DivergenceError, shorten, warn
 from ..nn.network import Network, state_layout
 from ..nn.parameters import Layout, zeros
-from ..nn.schedules import Schedule
 from ..training.callbacks import Callback, EarlyStopping, Evaluation
 from ..training.checkpoints import Checkpoint, checksum_of_rows, read_checkpoint
 from ..training.learner import Job, Start
@@ -96,8 +95,9 @@ def train_model(
             copy_rows(earlier.network.layout, earlier.float_params, network.layout, start.params)
             start = replace(start, epochs=earlier.n_epochs)
         run = _train(
-            plan, learned, device, start, seed, lambda run: keep(fitted_by(run)), plan.schedule, callbacks, checkpoint
-        )
+            plan, learned, device=device, start=start, seed=seed, keep=lambda run: keep(fitted_by(run)),
+            callbacks=callbacks, checkpoint=checkpoint,
+        )  # fmt: skip
         if run.diverged and checkpoint:
             checkpoint.done()  # the same call would diverge again
         if run.diverged and not run.records:
@@ -107,11 +107,12 @@ def train_model(
             rated, stacked = left_out, None
             if candidates:
                 started = time.perf_counter()
-                folds = [candidates.fold(device, run.params)] if len(left_out) else []
                 if plan.n_folds:
                     folds = _rate_folds(plan, data, held_out, seed, earlier, run, candidates.cost(device))
+                else:
+                    folds = [candidates.fold(device, run.params)] if len(left_out) else []
                 found, stacked = candidates.finish(device, folds)
-                rated = np.concatenate([left_out[:0], *(fold.rows for fold in folds)])
+                rated = np.concatenate([fold.rows for fold in folds]) if folds else left_out
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
             fitted = with_thresholds(fitted, data, rated, device, stacked)
             if earlier is None and len(left_out):
@@ -151,6 +152,7 @@ def _rate_folds(
     and the epochs of `run`, where the schedule may not have come to its end. What diverges is not asked.
     cost : of the linear classifiers.
     """
+    # Records of a call have its first epoch, and count its rows from its start: the last of each call stays.
     rows_before = {record.get("first_epoch"): record.get("rows", 0) for record in earlier.history} if earlier else {}
     n_before = round(sum(rows_before.values()) / data.dataset.n_rows)
     schedule = replace(plan.schedule, epochs=n_before + plan.schedule.epochs)
@@ -171,7 +173,7 @@ def _rate_fold(
     with _learn_candidates(plan, data, rows, folds[0].label_rows if folds else None, cost) as candidates:
         start = first_parameters(plan.network, plan.optimizer, data.dataset.Y, seed, weight)
         learned = replace(data, weight=weight, held_out=None)
-        run = _train(plan, learned, device, start, seed, None, plan.schedule, [_StopAfter(n_epochs)])
+        run = _train(plan, learned, device=device, start=start, seed=seed, callbacks=[_StopAfter(n_epochs)])
         return None if run.diverged else candidates.fold(device, run.params)
 
 
@@ -195,7 +197,7 @@ def _count_held_out(fitted: FittedModel, data: TrainingData, weight: NDArray[np.
 def train_more(
     plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None, seed: int, keep: Keep
 ) -> FittedModel:
-    """Train for one epoch at a constant rate, from `earlier` if there is one, and return the model.
+    """Train by a plan that adds rows, from `earlier` if there is one, and return the model.
 
     Raises `DivergenceError` where the loss is not finite.
     """
@@ -225,7 +227,7 @@ def train_more(
         fitted = replace(fitted, candidates=candidates, optimizer=state)
         return fitted if earlier is None else with_calibration_of(fitted, earlier)
 
-    run = _train(plan, data, device, start, seed, lambda run: keep(fitted_by(run)), Schedule(1, "constant", 0.0))
+    run = _train(plan, data, device=device, start=start, seed=seed, keep=lambda run: keep(fitted_by(run)))
     if run.diverged:
         raise DivergenceError(divergence_advice(plan, data.weight, start.epochs + 1))
     return fitted_by(run)
@@ -326,11 +328,11 @@ def _fitted(
 def _train(
     plan: TrainingPlan,
     data: TrainingData,
+    *,
     device: Device,
     start: Start,
     seed: int,
-    keep: Callable[[Run], None] | None,
-    schedule: Schedule,
+    keep: Callable[[Run], None] | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | None = None,
 ) -> Run:
@@ -346,7 +348,7 @@ def _train(
         watching = _own_callbacks(plan, data, device, snapshot, checkpoint)
         watching += [*([progress] if progress else []), *callbacks]
         with device.start():
-            trained = train(job, algorithm, executor, schedule, watching, checkpoint)
+            trained = train(job, algorithm, executor, plan.schedule, watching, checkpoint)
         trained.n_undone = sum(each.waited for each in watching if isinstance(each, EarlyStopping))
         return trained
     except BaseException as error:

@@ -79,7 +79,7 @@ def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float 
         "step": learners * step,
         "libraries": LIBRARY_BYTES,
     }
-    algorithm = plan.equal_algorithm
+    algorithm = plan.equal_algorithm()
     if algorithm.sharing is Sharing.REPLICAS and learners == len(plan.workers):  # merged where they are
         parts["merging"] = (2 + algorithm.merge_state_vectors(learners)) * parameters
     if data.held_out and plan.workers[0].name == name:
@@ -204,7 +204,7 @@ def _replicas(plan: TrainingPlan) -> int:
 
     Nothing where one worker goes on in the arrays of the model itself.
     """
-    n, algorithm = len(plan.workers), plan.equal_algorithm
+    n, algorithm = len(plan.workers), plan.equal_algorithm()
     if n == 1 and algorithm.sharing is not Sharing.REPLICAS:
         return 0
     arrays = worker_arrays([algorithm.sharing.over(worker.shares_memory) for worker in plan.workers])

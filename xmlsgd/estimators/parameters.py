@@ -14,7 +14,7 @@ from ..algorithms.base import Algorithm
 from ..data.validation import FLOAT32_MAX, check_choice, is_integer, is_number, is_positive_integer
 from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS
-from ..errors import DataError, shorten, suggest
+from ..errors import DataError, shorten
 from ..nn.losses import find_loss
 from ..nn.optimizers import Optimizer, get_optimizer
 from ..nn.samplers import find_sampler
@@ -52,6 +52,11 @@ def is_amount(value: object) -> bool:
     return is_number(value) and 0 <= float(value) <= FLOAT32_MAX  # type: ignore[arg-type]
 
 
+def is_auto(value: object) -> bool:
+    """Return whether a parameter is left to the plan; an array, which compares element by element, is not."""
+    return _is(value, "auto")
+
+
 def _is(value: object, *words: str) -> bool:
     return isinstance(value, str) and value in words
 
@@ -86,9 +91,7 @@ RULES = {
     "early_stopping": FLAG,
     "vectorizer": Rule("a TextVectorizer or None", lambda value: value is None or isinstance(value, TextVectorizer)),
     "warm_start": FLAG,
-    "verbose": Rule(
-        "0 or a positive integer", lambda value: isinstance(value, int | np.integer | np.bool_) and value >= 0
-    ),
+    "verbose": Rule("0 or 1", lambda value: isinstance(value, int | np.integer | np.bool_) and value in (0, 1)),
 }  # what names something of ours is looked up instead
 
 
@@ -114,20 +117,25 @@ def check_parameters(model: XMLClassifier) -> None:
 
 
 def _check_names(model: XMLClassifier) -> None:
-    """Raise `DataError` for a loss, an optimizer, or a schedule that there is not."""
-    if not _is(model.loss, "auto"):
+    """Raise `DataError` for a loss, a sampler, an optimizer, or a schedule that there is not."""
+    if not is_auto(model.loss):
         find_loss(model.loss)
-    if not _is(model.sampler, "auto"):
+    if not is_auto(model.sampler):
         find_sampler(model.sampler)
-        draws = model.sampler != "all"
-        if not _is(model.negatives, "auto") and _is(model.negatives, "all") == draws:
-            wanted = "a number or 'auto'" if draws else "'all' or 'auto'"
-            raise DataError(f"negatives: must be {wanted} with sampler={model.sampler!r}, got {model.negatives!r}")
+        _check_negatives(model.sampler, model.negatives)
     optimizer_of(model)
-    if not _is(model.learning_rate, *SCHEDULES):
-        refused = _refused(model, "learning_rate", f"one of {', '.join(SCHEDULES)}")
-        near = suggest(model.learning_rate, SCHEDULES)
-        raise DataError(f"{refused}{near or '; the rate itself is learning_rate_init (--lr)'}")
+    rate = "; the rate itself is learning_rate_init (--lr)"
+    check_choice("learning_rate", model.learning_rate, SCHEDULES, hint=rate)
+
+
+def _check_negatives(sampler: str, negatives: int | str) -> None:
+    """Raise `DataError` for a number of negatives without a sampler that draws them, and the other way round."""
+    if is_auto(negatives):
+        return
+    draws, has_number = sampler != "all", not _is(negatives, "all")
+    if draws != has_number:
+        wanted = "a number or 'auto'" if draws else "'all' or 'auto'"
+        raise DataError(f"negatives: must be {wanted} with sampler={sampler!r}, got {negatives!r}")
 
 
 def _check_algorithm(model: XMLClassifier) -> None:
@@ -139,7 +147,7 @@ def _check_algorithm(model: XMLClassifier) -> None:
     else:
         for name, own in (("batch_size", model.algorithm.batch), ("learning_rate_init", model.algorithm.learning_rate)):
             given = getattr(model, name)
-            if not _is(given, "auto") and given != own:
+            if not is_auto(given) and given != own:
                 raise DataError(f"{name}: is part of the algorithm, got {given} beside {model.algorithm}; leave it out")
 
 

@@ -67,7 +67,6 @@ class TrainingPlan:
         """Return the first worker's device, with all threads: it trains where it is the only one, and measures."""
         return make_device(self.workers[0].name, self.n_threads, self.precision)
 
-    @property
     def equal_algorithm(self) -> Algorithm:
-        """The algorithm of all workers, before any is excluded."""
+        """Return the algorithm of all workers, before any is excluded; `DataError` for options that do not fit."""
         return algorithm_of(self.algorithm, self.batch_size, 1.0, list(self.workers))

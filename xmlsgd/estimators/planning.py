@@ -19,7 +19,7 @@ from ..nn.schedules import Schedule
 from . import defaults
 from .fitted import FittedModel
 from .held_out import SMALL_ROWS, held_out_size, small_folds
-from .parameters import Parameters, optimizer_of
+from .parameters import Parameters, is_auto, optimizer_of
 from .placement import Worker, flops, parse_devices, precision_of_cpu, thread_count, workers_of
 from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
@@ -62,7 +62,7 @@ def make_plan(
     planner = _Planner(given, data, earlier, adds_rows)
     optimizer = optimizer_of(given)
     network, n_candidates = _plan_model(planner)
-    batch_size, learning_rate, epochs = _plan_steps(planner, optimizer, n_candidates)
+    batch_size, learning_rate, schedule = _plan_steps(planner, optimizer, n_candidates)
     held_out, n_folds = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
     workers, n_threads = _plan_workers(planner, network, batch_size)
@@ -75,7 +75,7 @@ def make_plan(
     plan = TrainingPlan(
         network=replace(network, gradient_rounding=threshold),
         optimizer=optimizer,
-        schedule=Schedule(epochs, given.learning_rate, given.warm_up),
+        schedule=schedule,
         learning_rate=learning_rate,
         batch_size=batch_size,
         sampler=sampler,
@@ -93,7 +93,7 @@ def make_plan(
         verbose=bool(given.verbose),
         decisions=tuple(planner.made),
     )
-    plan.equal_algorithm  # checks an algorithm that is given  # noqa: B018
+    plan.equal_algorithm()  # checks one that is given
     return plan
 
 
@@ -113,18 +113,32 @@ def _plan_model(planner: _Planner) -> tuple[Network, int]:
     return network, n_candidates
 
 
-def _plan_steps(planner: _Planner, optimizer: Optimizer, n_candidates: int) -> tuple[int, float, int]:
-    """Decide the batch size, the learning rate and the number of epochs."""
+def _plan_steps(planner: _Planner, optimizer: Optimizer, n_candidates: int) -> tuple[int, float, Schedule]:
+    """Decide the batch size, the peak learning rate, and the schedule."""
     given, own, n_rows = planner.given, planner.own_algorithm, planner.data.dataset.n_rows
     planner.decide("optimizer", given.optimizer, GIVEN)
     batch_size = planner.decide("batch_size", *_batch_size(given, n_rows, own, n_candidates > 0))
-    is_short = n_candidates > 0 and given.max_epochs == "auto"
+    is_short = n_candidates > 0 and is_auto(given.max_epochs)
     is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.of_fit
     rate = planner.decide("learning_rate_init", *_learning_rate(given, optimizer, own, batch_size, is_short, is_low))
-    found = defaults.auto_epochs(n_rows, batch_size, n_candidates > 0)
-    epochs = found if given.max_epochs == "auto" else int(given.max_epochs)
-    steps = math.ceil(n_rows / batch_size)
-    return batch_size, rate, planner.decide("max_epochs", epochs, _why(given.max_epochs, f"{steps} steps an epoch"))
+    return batch_size, rate, _plan_schedule(planner, batch_size, n_candidates > 0)
+
+
+def _plan_schedule(planner: _Planner, batch_size: int, listed: bool) -> Schedule:
+    """Decide the number of epochs, and how the learning rate rises and falls; `listed`: beside candidates."""
+    given, n_rows = planner.given, planner.data.dataset.n_rows
+    if planner.adds_rows:
+        schedule = Schedule(1, "constant", 0.0)
+        why_epochs = why = "partial_fit takes one pass"
+    else:
+        epochs = given.max_epochs
+        epochs = defaults.auto_epochs(n_rows, batch_size, listed) if is_auto(epochs) else int(epochs)
+        schedule = Schedule(epochs, given.learning_rate, float(given.warm_up))
+        why_epochs, why = _why(given.max_epochs, f"{math.ceil(n_rows / batch_size)} steps an epoch"), GIVEN
+    planner.decide("max_epochs", schedule.epochs, why_epochs)
+    planner.decide("learning_rate", schedule.kind, why)
+    planner.decide("warm_up", schedule.warm_up, why)
+    return schedule
 
 
 def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[HeldOutSize, int]:
@@ -161,7 +175,7 @@ def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
     given, n_labels = planner.given, planner.data.dataset.n_labels
     keeps_candidates = planner.adds_rows and planner.earlier is not None and planner.earlier.candidates is not None
     n_negatives, why = _negatives(given, n_candidates > 0 or keeps_candidates, n_labels)
-    kind = "all" if n_negatives is None else "uniform" if given.sampler == "auto" else given.sampler
+    kind = "all" if n_negatives is None else "uniform" if is_auto(given.sampler) else given.sampler
     planner.decide("sampler", kind, _why(given.sampler, "uniform where negatives are drawn"))
     planner.decide("negatives", n_labels if n_negatives is None else n_negatives, why)
     return ALL_LABELS if n_negatives is None else find_sampler(kind).of(n_negatives)
@@ -201,7 +215,7 @@ def _plan_precision(planner: _Planner, workers: tuple[Worker, ...]) -> str:
 
 def _why(given: Any, reason: str) -> str:
     """Return why a parameter has its value: `reason` where it was "auto"."""
-    return reason if isinstance(given, str) and given == "auto" else GIVEN
+    return reason if is_auto(given) else GIVEN
 
 
 def _groups(data: TrainingData) -> tuple[int, str]:
@@ -219,8 +233,9 @@ def _in_groups(data: TrainingData) -> str:
 def _loss(given: Parameters, data: TrainingData, earlier: Network | None) -> str:
     """Return the loss by name; one that goes on stays."""
     if earlier is None:
-        return given.loss if given.loss != "auto" else "softmax" if data.form == "multiclass" else "bce"
-    if given.loss not in ("auto", earlier.loss):
+        by_form = "softmax" if data.form == "multiclass" else "bce"
+        return by_form if is_auto(given.loss) else given.loss
+    if not is_auto(given.loss) and given.loss != earlier.loss:
         raise DataError(f"loss: must stay {earlier.loss!r} when learning goes on, got {given.loss!r}")
     return earlier.loss
 
@@ -228,7 +243,7 @@ def _loss(given: Parameters, data: TrainingData, earlier: Network | None) -> str
 def _network(given: Parameters, data: TrainingData, loss: str, earlier: Network | None) -> Network:
     """Return the network for the rows; one that goes on keeps its hidden layers and its scale."""
     wanted, dataset = given.hidden_layer_sizes, data.dataset
-    if isinstance(wanted, str):
+    if is_auto(wanted):
         wanted = earlier.hidden if earlier else defaults.HIDDEN
     hidden = tuple(int(size) for size in wanted)
     drops: dict[str, Any] = {"input_dropout": float(given.input_dropout), "hidden_dropout": float(given.hidden_dropout)}
@@ -245,7 +260,7 @@ def _learning_rate(
 ) -> tuple[float, str]:
     if own is not None:
         return own.learning_rate, "the algorithm's"
-    if given.learning_rate_init == "auto":
+    if is_auto(given.learning_rate_init):
         return defaults.auto_rate(optimizer, batch_size, is_short, is_low)
     return float(given.learning_rate_init), GIVEN
 
@@ -253,7 +268,7 @@ def _learning_rate(
 def _batch_size(given: Parameters, n_rows: int, own: Algorithm | None, listed: bool) -> tuple[int, str]:
     if own is not None:
         return min(own.batch, n_rows), "the algorithm's"
-    if given.batch_size == "auto":
+    if is_auto(given.batch_size):
         return defaults.auto_batch_size(n_rows, listed), f"{n_rows} rows"
     return min(int(given.batch_size), n_rows), GIVEN
 
@@ -261,7 +276,7 @@ def _batch_size(given: Parameters, n_rows: int, own: Algorithm | None, listed: b
 def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, str]:
     """Return the candidate labels per row, 0 for the network alone."""
     Y = data.rows.Y
-    if given.candidates == "auto":
+    if is_auto(given.candidates):
         found = defaults.auto_candidates(Y, loss, data.form)
         share = defaults.dense_share(data.rows.X) if found else 0.0
         if share > defaults.DENSE:
@@ -277,9 +292,9 @@ def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[
     wanted, why = given.negatives, GIVEN
     if given.sampler == "all":
         return None, "sampler='all'"
-    if wanted == "auto" and given.sampler != "auto":
+    if is_auto(wanted) and not is_auto(given.sampler):
         wanted, why = defaults.NEGATIVES, f"sampler={given.sampler!r}"
-    elif wanted == "auto" and has_candidates:
+    elif is_auto(wanted) and has_candidates:
         wanted, why = defaults.CANDIDATE_NEGATIVES, "beside candidates"
     if isinstance(wanted, str):
         return None, _why(wanted, "without candidates")
@@ -295,7 +310,7 @@ def _rounding(
     given: Parameters, n_labels: int, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]
 ) -> tuple[float, str]:
     """Return the threshold of gradients."""
-    if given.gradient_rounding == "auto":
+    if is_auto(given.gradient_rounding):
         found = defaults.auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
         return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels"
     gpu = next((worker.name for worker in workers if worker.kind == "cuda"), None)

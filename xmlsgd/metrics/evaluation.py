@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 
 import numpy as np
 
-from ..data.validation import is_positive_integer
+from ..data.validation import check_choice, is_positive_integer
 from ..errors import DataError, shorten
 from .comparison import Matrix, compare
 from .propensity import inverse_propensity, psprecision_at_k
@@ -36,8 +36,7 @@ def metric(name: str) -> Callable[..., np.ndarray]:
         If there is none.
     """
     functions = metrics_by_name()
-    if name not in functions:
-        raise DataError(f"metric: must be one of {', '.join(functions)}; got {shorten(name)}")
+    check_choice("metric", name, functions)
     return functions[name]
 
 

@@ -1,7 +1,8 @@
 """How long a run goes, and its learning rate as a function of the share of it that is done.
 
-A schedule maps progress in [0, 1], counted from the end of warm-up, to a factor of the initial rate, in [0, 1] and
-never rising. Warm-up rises linearly over the first rows, which keeps Adam's first, badly estimated steps small.
+In a warm-up the rate rises linearly from 0 to its peak, which keeps Adam's first, badly estimated steps small. An entry
+of `SCHEDULES` takes the rest of the run: it maps the share of it that is done, in [0, 1], to a factor of the peak rate,
+finite, at least 0, and 1 at the beginning.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class Schedule:
     epochs : int
         Passes over the rows, at least 1.
     kind : {"linear", "cosine", "constant", "inverse_sqrt"}
-        How the rate falls after the warm-up.
+        How the rate falls after the warm-up. "cosine" with a warm-up of 0.3 is a one-cycle rate (Smith 2018).
     warm_up : float
-        Share of all rows, in [0, 1], over which the rate rises first.
+        Share of all rows, in [0, 1), over which the rate rises first.
 
     Raises
     ------
@@ -50,12 +51,11 @@ class Schedule:
         check_choice("learning_rate", self.kind, SCHEDULES)
         if not is_positive_integer(self.epochs):
             raise DataError(f"epochs: must be a positive integer, got {shorten(self.epochs)}")
-        if not (is_number(self.warm_up) and 0 <= self.warm_up <= 1):
-            raise DataError(f"warm_up: must be in [0, 1], got {shorten(self.warm_up)}")
+        if not (is_number(self.warm_up) and 0 <= self.warm_up < 1):
+            raise DataError(f"warm_up: must be in [0, 1), got {shorten(self.warm_up)}")
 
     def factor(self, progress: float) -> float:
-        """Return the factor of the initial rate after a share `progress` of all rows."""
+        """Return the factor of the peak rate after a share `progress` of all rows."""
         if progress < self.warm_up:
             return progress / self.warm_up
-        rest = (progress - self.warm_up) / (1.0 - self.warm_up) if self.warm_up < 1 else 1.0
-        return SCHEDULES[self.kind](min(rest, 1.0))
+        return SCHEDULES[self.kind](min((progress - self.warm_up) / (1.0 - self.warm_up), 1.0))
