@@ -16,12 +16,15 @@ SOURCE = Path(__file__).with_suffix(".c")
 LOADED = "LD_PRELOAD"
 
 
-def restart_with_faults() -> str:
-    """Run this module anew in this process, with `faults.c` loaded, unless it is; return why it cannot be."""
-    if SOURCE.stem in os.environ.get(LOADED, ""):
-        return ""
-    if not sys.platform.startswith("linux") or not shutil.which("cc"):
-        return "no C compiler `cc` on Linux"
+def why_no_faults() -> str:
+    """Return why calls cannot fail, "" if they can."""
+    return "" if sys.platform.startswith("linux") and shutil.which("cc") else "no C compiler `cc` on Linux"
+
+
+def restart_with_faults() -> None:
+    """Run the command anew in this process, with `faults.c` loaded, unless it is or cannot be."""
+    if SOURCE.stem in os.environ.get(LOADED, "") or why_no_faults():
+        return
     library = Path(tempfile.mkdtemp(), f"{SOURCE.stem}.so")
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", str(SOURCE), "-o", str(library), "-ldl"], check=True)
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, LOADED: str(library)})

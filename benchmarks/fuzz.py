@@ -1,22 +1,17 @@
-"""Fuzz a parser, guided by the branches that it takes: `python -m benchmarks.fuzz libsvm`, Linux with atheris alone.
-
-    pip install atheris
-    python -m benchmarks.fuzz [PARSER ...] [--seconds 600] [--runs 10000000] [--corpus FOLDER]
+"""Fuzz each parser, guided by the branches that it takes: Linux with `pip install atheris` alone.
 
 Each parser is run in a process of its own, as Python, whose branches atheris sees: kernels are not compiled. It gets
 its input without a file, or from one in memory: a disk would take most of the time. It may return or refuse an input by
 an error of the package. Wrong is any other error, and an input that takes over a second. Afterwards each input of the
 corpus, those that reach new branches, is parsed again: memory may be at most 20 times the input and 50 MB. An input
-that fails is written to FOLDER, and belongs into a test.
+that fails is written beside the corpus, and belongs into a test.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import io
-import json
 import re
 import subprocess
 import sys
@@ -28,9 +23,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .report import RESULTS, Table, publish
+from .report import Table, publish
 
 SLOWEST, MEMORY_FACTOR, MEMORY_MB = 1, 20, 50  # seconds of the processor; of the input; and beside it
+RUNS = 10**7  # of a parser at most
 HANG = 60  # seconds of the clock, which run on a busy machine as well
 LONGEST = 256  # bytes of an input: Python takes 2 us for each
 SEEDS = {
@@ -140,7 +136,7 @@ def timed(run: Callable[[bytes], Any]) -> Callable[[bytes], None]:
     return within
 
 
-def fuzz_here(name: str, folder: Path, corpus: Path, seconds: int, runs: int) -> None:
+def fuzz_here(name: str, folder: str, corpus: str, seconds: str) -> None:
     """Fuzz until the time is over, and end this process."""
     import atheris  # installed on demand
 
@@ -150,23 +146,23 @@ def fuzz_here(name: str, folder: Path, corpus: Path, seconds: int, runs: int) ->
         in_python = kernels.parse_block.py_func
         # Of bytes of NumPy, which Numba widens, Python would make sums that do not fit.
         kernels.parse_block = lambda text, *others: in_python(text.tolist(), *others)
-        run = parsers(folder)[name]
+        run = parsers(Path(folder))[name]
     warnings.simplefilter("ignore")  # each would be printed
-    options = [f"-runs={runs}", f"-max_total_time={seconds}", f"-timeout={HANG}", f"-max_len={LONGEST}"]
+    options = [f"-runs={RUNS}", f"-max_total_time={seconds}", f"-timeout={HANG}", f"-max_len={LONGEST}"]
     options += [f"-artifact_prefix={corpus}-", "-print_final_stats=1", "-verbosity=0"]
-    atheris.Setup([sys.argv[0], *options, str(corpus)], timed(run))
+    atheris.Setup([sys.argv[0], *options, corpus], timed(run))
     atheris.Fuzz()
 
 
-def fuzz(name: str, place: Path, seconds: int, runs: int) -> dict[str, Any]:
+def fuzz(name: str, place: Path, seconds: int) -> dict[str, Any]:
     """Fuzz in another process; return what was counted."""
     corpus = place / name.replace(" ", "-")
     corpus.mkdir(parents=True, exist_ok=True)
     for i, seed in enumerate(SEEDS[name]):
         (corpus / f"seed{i}").write_bytes(seed)
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        command = [sys.executable, "-m", "benchmarks.fuzz", name, "--here", folder, "--corpus", str(corpus)]
-        command += ["--seconds", str(seconds), "--runs", str(runs)]
+        here = "import sys; from benchmarks.fuzz import fuzz_here; fuzz_here(*sys.argv[1:])"
+        command = [sys.executable, "-c", here, name, folder, str(corpus), str(seconds)]
         started = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         took = time.monotonic() - started
@@ -195,37 +191,19 @@ def measured(run: Callable[[bytes], Any], corpus: Path) -> tuple[float, float]:
     return seconds, memory
 
 
-def main() -> int:
-    """Fuzz each parser in turn, and write the counts; fail where anything went wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parsers", nargs="*", metavar="PARSER", help=f"of {', '.join(SEEDS)}; all by default")
-    parser.add_argument("--seconds", type=int, default=600, help="for each parser (%(default)s)")
-    parser.add_argument("--runs", type=int, default=10**7, help="of each parser at most (%(default)s)")
-    parser.add_argument("--corpus", type=Path, default=Path("corpus"), help="inputs that are kept (%(default)s)")
-    parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)  # the files of the process that is fuzzed
-    given = parser.parse_args()
-    if unknown := set(given.parsers) - set(SEEDS):
-        parser.error(f"no parser {unknown.pop()}; there are {', '.join(SEEDS)}")
-    if given.here:
-        (name,) = given.parsers
-        fuzz_here(name, given.here, given.corpus, given.seconds, given.runs)
-    before = RESULTS / "fuzz.json"
-    found = json.loads(before.read_text())["result"] if before.exists() else {}
-    for name in given.parsers or SEEDS:
-        found[name] = fuzz(name, given.corpus.absolute(), given.seconds, given.runs)
-        rows = [
-            [each, f"{counts['runs']:,}", f"{counts['seconds']:,.0f}", f"{counts['corpus']:,}",
-             f"{1e3 * counts['slowest of the corpus']:.0f}", f"{max(counts['MB beyond 20 times the input'], 0):.1f}",
-             "yes" if counts["failed"] else "no"]
-            for each, counts in found.items()
-        ]  # fmt: skip
-        columns = ("parser", "runs", "seconds", "corpus", "slowest, ms", "MB beyond 20 times the input", "failed")
-        publish("fuzz", Table("Parsers under coverage-guided fuzzing", columns, rows), found, 1, RESULTS)
-    wrong = [name for name, counts in found.items() if counts["failed"] or counts["slowest of the corpus"] > SLOWEST
-             or counts["MB beyond 20 times the input"] > MEMORY_MB]  # fmt: skip
-    print((RESULTS / "fuzz.md").read_text(), *(found[name]["failed"] for name in wrong))
-    return bool(wrong)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def run(seconds: float, out: Path, corpora: Path) -> list[str]:
+    """Fuzz each parser in turn, within about so many seconds, publish the counts, and return what went wrong."""
+    found = {name: fuzz(name, corpora, max(round(seconds / len(SEEDS)), 1)) for name in SEEDS}
+    rows = [
+        [each, f"{counts['runs']:,}", f"{counts['seconds']:,.0f}", f"{counts['corpus']:,}",
+         f"{1e3 * counts['slowest of the corpus']:.0f}", f"{max(counts['MB beyond 20 times the input'], 0):.1f}",
+         "yes" if counts["failed"] else "no"]
+        for each, counts in found.items()
+    ]  # fmt: skip
+    columns = ("parser", "runs", "seconds", "corpus", "slowest, ms", "MB beyond 20 times the input", "failed")
+    publish("fuzz", Table("Parsers under coverage-guided fuzzing", columns, rows), found, 1, out)
+    return [
+        f"{name}: slow, large, or failed: {counts['failed']}" for name, counts in found.items()
+        if counts["failed"] or counts["slowest of the corpus"] > SLOWEST
+        or counts["MB beyond 20 times the input"] > MEMORY_MB
+    ]  # fmt: skip

@@ -1,9 +1,5 @@
 """Kills of workers and of coordinators in many short runs: rows lost and doubled, P@1, and the bits of resumed runs.
 
-    python -m benchmarks.kills [--workers 2000] [--coordinators 500] [--seconds 900] [--again]
-
-Kills are added to those that `results/kills.json` has, until there are as many as asked, or the time is over.
-
 Workers are killed by `kill -9` in the middle of a step, and by the coordinator when a worker has got rows, has
 reported, is about to be merged or has joined; which, a seed decides. `count_rows` counts how often each row is in the
 model after an epoch. An algorithm that shares the model in place may count the rows of a lost step once more, and no
@@ -16,14 +12,10 @@ ends: parameters and optimizer state must be those of a run without kills, bit f
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
 import math
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
 import warnings
@@ -55,7 +47,7 @@ from xmlsgd.training.messages import Report, Sharing
 
 from .forked_workers import forked_workers
 from .killed_devices import Killed, Marking
-from .report import RESULTS, Table, publish
+from .report import Table, publish
 
 OPTIONS = {"crossbow": "/sync_every=2", "easgd": "/sync_every=2", "omnivore": "/groups=2"}  # that merge within an epoch
 ALGORITHMS = [name + OPTIONS.get(name, "") for name in algorithm_names()] + ["hogwild/staleness=full"]
@@ -63,6 +55,7 @@ OPTIMIZERS = {"Adam": (Adam(), 0.02), "SGD": (SGD(), 0.5)}
 N_ROWS, BATCH, WORKERS = 200, 10, 2
 EPOCHS, N_LABELS, SEEDS = 4, 8, 200  # of accuracy; one in 200 runs is ten points below all others
 Found = dict[str, dict[str, Any]]  # counts of an algorithm and an optimizer, by name
+WANTED = 2000, 500  # kills of workers, and of coordinators
 IN_STEPS, FROM_OUTSIDE, CHANCE = 4, 6, 0.3  # kills of a run at most, and of a chance that there is one
 
 
@@ -217,29 +210,30 @@ def add(counts: dict[str, Any], more: dict[str, Any]) -> None:
         counts[key] = counts[key] + found if key in counts else found
 
 
-def kill_workers(found: Found, wanted: int, until: float, only: Collection[str] = ALGORITHMS) -> None:
-    """Add counts for each algorithm and optimizer: a run of each by turns, until so many workers were killed."""
-    pairs = {f"workers: {text}, {optimizer}": (text, optimizer) for text in only for optimizer in OPTIMIZERS}
+def kill_workers(found: Found, wanted: int, until: float, seeds: int) -> None:
+    """Add counts for each algorithm and optimizer: a run of each by turns, until so many workers were killed.
+
+    seeds : runs without kills whose P@1 those with kills are compared with; 0 to count rows alone.
+    """
+    pairs = {f"workers: {text}, {optimizer}": (text, optimizer) for text in ALGORITHMS for optimizer in OPTIMIZERS}
     warnings.simplefilter("ignore", UserWarning)  # of lost workers
     for name, pair in pairs.items():
-        known = found.setdefault(name, {"runs": 0, "P@1 with kills": []}).setdefault("P@1 without kills", [])
-        for seed in range(len(known), SEEDS):
-            known.append(precision(trained(*pair, seed, counting=False, fatal=False)[0]))
+        without = [precision(trained(*pair, seed, counting=False, fatal=False)[0]) for seed in range(seeds)]
+        found[name] = {"runs": 0, "P@1 without kills": without, "P@1 with kills": []}
     while (before := total(found, "workers")) < wanted and time.monotonic() < until:
         for name, pair in pairs.items():
             counts, seed = found[name], found[name]["runs"]
             add(counts, count_rows(*pair, seed))
-            params, n_kills, _ = trained(*pair, seed, counting=False)
-            add(counts, {"kills": n_kills, "runs": 1, "P@1 with kills": [precision(params)]})
+            if seeds:
+                params, n_kills, _ = trained(*pair, seed, counting=False)
+                add(counts, {"kills": n_kills, "runs": 1, "P@1 with kills": [precision(params)]})
         if total(found, "workers") == before:
             raise RuntimeError("no worker was killed")
-        save(found)
-    for name in pairs:
+    for name in pairs if seeds else ():
         reached, known = np.array(found[name]["P@1 with kills"]), found[name]["P@1 without kills"]
         found[name]["P@1 below the range"] = int((reached < min(known)).sum())
         # The seeds do not reach the ends of their distribution: a range more is allowed.
         found[name]["P@1 too low: wrong"] = int((reached < 2 * min(known) - max(known) - 1).sum())
-    save(found)
 
 
 def total(found: Found, kind: str, what: str = "kills") -> int:
@@ -296,7 +290,6 @@ def kill_coordinators(found: Found, wanted: int, until: float) -> None:
                 same = code == 0 and (place / "model").read_bytes() == expected
                 add(counts, {"runs": 1, "exit code above 0: wrong": int(code != 0), "other bits: wrong": int(not same)})
                 Checkpoint(place / "checkpoint").remove()
-        save(found)
 
 
 def wrong(results: Found) -> list[str]:
@@ -312,7 +305,7 @@ def table(results: Found, notes: list[str]) -> Table:
     for name, counts in results.items():
         if name.startswith("workers"):
             spans = [
-                f"{np.mean(known):.1f}, {min(known):.1f} to {max(known):.1f}"
+                f"{np.mean(known):.1f}, {min(known):.1f} to {max(known):.1f}" if known else ""
                 for known in (counts["P@1 without kills"], counts["P@1 with kills"])
             ]
             rows.append([
@@ -326,38 +319,25 @@ def table(results: Found, notes: list[str]) -> Table:
     return Table("Kills of workers", columns, rows, notes)
 
 
-def save(results: Found) -> None:
-    """Write the counts as a table and as JSON."""
+def run(seconds: float, out: Path, short: bool = False) -> list[str]:
+    """Kill as many as `WANTED` within about so many seconds, publish the counts, and return what went wrong.
+
+    short : one run of each algorithm that counts rows, and two coordinators, however long that takes.
+    """
+    found, until = Found(), math.inf if short else time.monotonic() + seconds
+    workers, coordinators = (1, 2) if short else WANTED
+    with forked_workers():
+        kill_workers(found, workers, until, 0 if short else SEEDS)
+    kill_coordinators(found, coordinators, until)
     counted = (
-        f"{total(results, 'workers'):,} kills of workers; {total(results, 'coordinators'):,} of coordinators, whose "
-        f"{total(results, 'coordinators', 'runs'):,} runs ended (no failure in n trials bounds the rate by 3/n, with "
-        f"95 % confidence). Gone wrong: {'; '.join(wrong(results)) or 'nothing'}."
+        f"{total(found, 'workers'):,} kills of workers; {total(found, 'coordinators'):,} of coordinators, whose "
+        f"{total(found, 'coordinators', 'runs'):,} runs ended (no failure in n trials bounds the rate by 3/n, with "
+        f"95 % confidence). Gone wrong: {'; '.join(wrong(found)) or 'nothing'}."
     )
     legend = (
         "Counted again: rows that are in the model more than once, and rows of the steps that were lost with workers, "
         f"the bound where workers share the model in place. P@1 without kills: that of {SEEDS} seeds. Half of the runs "
         "count rows, half P@1."
     )
-    publish("kills", table(results, [counted, legend]), results, 1, RESULTS)
-
-
-def main() -> int:
-    """Run, write the counts, and fail where anything went wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=2000, help="kills of workers (%(default)s)")
-    parser.add_argument("--coordinators", type=int, default=500, help="kills of coordinators (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=900.0)
-    parser.add_argument("--again", action="store_true", help="without the kills that there are")
-    given = parser.parse_args()
-    logging.getLogger("xmlsgd").setLevel(logging.ERROR)  # of runs that are resumed
-    before, until = RESULTS / "kills.json", time.monotonic() + given.seconds
-    found = json.loads(before.read_text())["result"] if before.exists() and not given.again else {}
-    with forked_workers():
-        kill_workers(found, given.workers, until)
-    kill_coordinators(found, given.coordinators, until)
-    print((RESULTS / "kills.md").read_text())
-    return bool(wrong(found))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    publish("kills", table(found, [counted, legend]), found, 1, out)
+    return wrong(found)

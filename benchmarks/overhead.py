@@ -1,4 +1,4 @@
-"""What reliability costs, as shares of training: `python -m benchmarks.overhead [--repeats 5]`.
+"""What reliability costs, as shares of training.
 
 Functions are timed where they are called in training, so that a busy machine disturbs little: by the processor time of
 their thread, and checkpoints by the clock, too, since training waits for the disk.
@@ -10,7 +10,6 @@ their thread, and checkpoints by the clock, too, since training waits for the di
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -27,7 +26,7 @@ from xmlsgd.training.checkpoints import Checkpoint
 from xmlsgd.training.checkpoints.writer import CheckpointWriter
 from xmlsgd.training.executors.liveness import Liveness
 
-from .report import RESULTS, Table, publish
+from .report import Table, publish
 
 EPOCHS = 3
 LIMITS = {"checkpoints": 3.0, "supervision": 1.0, "checksums": 1.0}  # percent of training
@@ -89,14 +88,10 @@ def measure(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main() -> int:
-    """Measure, write the table, and fail where a share is above its limit."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="whose medians are told (%(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="where the table goes (benchmarks/results)")
-    given = parser.parse_args()
+def run(repeats: int, out: Path) -> list[str]:
+    """Measure, publish the medians, and return the shares that are above their limits."""
     found = []
-    for _ in range(given.repeats):
+    for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             found.append(measure(Path(folder)))
     percent = {name: statistics.median(each["percent"][name] for each in found) for name in LIMITS}
@@ -106,12 +101,8 @@ def main() -> int:
     note = (
         f"A checkpoint of {last['checkpoint bytes'] / 1e6:.0f} MB takes {clock:.2f} s, disk included, of ten minutes;"
         f" {last['asking']['calls']:,} times a step asks whether one is due. Checksums are those of one save and one"
-        f" load, beside {last['training']:.1f} CPU-seconds of training. Medians of {given.repeats}."
+        f" load, beside {last['training']:.1f} CPU-seconds of training. Medians of {repeats}."
     )
     table = Table("Costs of reliability", ["", "% of training", "at most"], rows, [note])
-    publish("overhead", table, found, 1, given.out)
-    return any(percent[name] > limit for name, limit in LIMITS.items())
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    publish("overhead", table, found, 1, out)
+    return [f"{name}: {percent[name]:.2f} % of training" for name, limit in LIMITS.items() if percent[name] > limit]

@@ -1,4 +1,4 @@
-"""The campaign of kills: nothing goes wrong in a short one, and it sees a rule that loses rows."""
+"""The campaign of kills sees a rule that loses rows; `test_reliability` runs a short one."""
 
 from __future__ import annotations
 
@@ -44,38 +44,25 @@ def test_marks_are_added_wherever_an_algorithm_may_merge():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:worker . is lost")
-@pytest.mark.parametrize("naive", [False, True])
-def test_no_row_is_lost_or_doubled_by_kills_and_a_naive_rule_is_found_out(monkeypatch, naive):
+def test_a_rule_that_loses_rows_is_found_out(monkeypatch):
     monkeypatch.setattr(kills, "FROM_OUTSIDE", 0)
     monkeypatch.setattr(kills, "IN_STEPS", 3)
-    if naive:
-        monkeypatch.setattr(engine, "Router", Naive)
+    monkeypatch.setattr(engine, "Router", Naive)
     found = kills.count_rows("local_sgd/steps=8", "SGD", 0)
     assert found["kills"] >= 1
-    assert kills.wrong({"found": found}) == ["found: rows lost: wrong"] * naive
+    assert kills.wrong({"found": found}) == ["found: rows lost: wrong"]
 
 
-def test_coordinators_of_each_optimizer_are_killed_where_one_run_is_killed_often(monkeypatch, tmp_path):
+def test_coordinators_of_each_optimizer_are_killed_where_one_run_is_killed_often(monkeypatch):
     codes = itertools.cycle([0, *[-signal.SIGKILL] * 3])  # the first run of each measures the time
 
     def in_a_fork(optimizer, seed, place, seconds):
         (place / "model").write_bytes(b"made")
         return next(codes)
 
-    monkeypatch.setattr(kills, "RESULTS", tmp_path)
     monkeypatch.setattr(kills, "whole_run", lambda *_: b"made")
     monkeypatch.setattr(kills, "in_a_fork", in_a_fork)
     found = {}
     kills.kill_coordinators(found, 2, time.monotonic() + HANG)
     assert [counts["kills"] for counts in found.values()] == [3, 2]
-    assert kills.wrong(found) == []
-
-
-@pytest.mark.slow
-def test_a_killed_coordinator_ends_with_the_same_bits(monkeypatch, tmp_path):
-    monkeypatch.setattr(kills, "N_ROWS", 60)
-    monkeypatch.setattr(kills, "RESULTS", tmp_path)
-    found = {}
-    kills.kill_coordinators(found, 2, time.monotonic() + HANG)
-    assert all(counts["kills"] >= 1 for counts in found.values())
     assert kills.wrong(found) == []

@@ -9,7 +9,9 @@ import sys
 
 import pytest
 
-from benchmarks import reliability
+from benchmarks import damage, kills
+from benchmarks.kills import ALGORITHMS, OPTIMIZERS
+from benchmarks.overhead import LIMITS
 from benchmarks.written_kinds import KINDS, Kind, write_arrays
 from shared.paths import ROOT
 from shared.processes import HANG
@@ -18,15 +20,20 @@ from xmlsgd.data.files.folders import read_folder
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-def test_no_damage_is_accepted_and_no_fault_leaves_half_a_folder(tmp_path):
-    out = tmp_path / "found.json"
-    command = [sys.executable, "-m", "benchmarks.reliability", "--seconds", "20", "--no-kills", "--out", str(out)]
-    subprocess.run(command, cwd=ROOT, timeout=HANG)
-    results = json.loads(out.read_text())["results"]
-    assert reliability.wrong(results) == []
+def test_nothing_goes_wrong_in_a_short_campaign(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.reliability", "--short", "overhead", "damage", "kills"]
+    subprocess.run([*command, "--out", str(tmp_path)], cwd=ROOT, timeout=HANG)
+    damaged, killed, costs = (
+        json.loads((tmp_path / f"{part}.json").read_text())["result"] for part in ("damage", "kills", "overhead")
+    )
+    assert damage.wrong(damaged) + damage.wrong(killed) == []
     for name, kind in KINDS.items():
-        assert results[f"{name}: faults"]["right"] > 0
-        assert not kind.damaged or results[f"{name}: damage"]["refused"] > 0
+        assert damaged[f"{name}: faults"]["right"] > 0
+        assert not kind.damaged or damaged[f"{name}: damage"]["refused"] > 0
+    assert kills.total(killed, "workers") > len(ALGORITHMS)
+    assert kills.total(killed, "coordinators") >= len(OPTIMIZERS)
+    assert all(killed[f"workers: {text}, {optimizer}"]["runs"] for text in ALGORITHMS for optimizer in OPTIMIZERS)
+    assert set(costs[0]["percent"]) == set(LIMITS)
 
 
 def test_a_reader_that_compares_no_checksums_is_found_out(tmp_path):
@@ -35,6 +42,6 @@ def test_a_reader_that_compares_no_checksums_is_found_out(tmp_path):
         return files.description, {name: array.tolist() for name, array in files.arrays.items()}
 
     kind = Kind(write_arrays, unverified)
-    found = reliability.damage(kind, tmp_path, HANG)
+    found = damage.damage(kind, tmp_path, HANG)
     assert found["accepted wrongly"] > 0
-    assert reliability.wrong({"model": found}) == ["model: accepted wrongly"]
+    assert damage.wrong({"model": found}) == ["model: accepted wrongly"]
