@@ -83,11 +83,15 @@ def test_row_returns_indices_and_data_side_by_side():
     assert len(csr.row(1)[0]) == 0
 
 
-def test_take_copies_rows_in_the_order_asked_for():
-    dense = np.arange(12).reshape(4, 3)
-    taken = CSR.from_scipy(sp.csr_array(dense)).take(np.array([3, 0, 3]))
-    np.testing.assert_array_equal(taken.to_scipy().toarray(), dense[[3, 0, 3]])
+@pytest.mark.parametrize("n_rows", [4, 400], ids=["of few", "of many"])
+@pytest.mark.parametrize("rows", [[3, 0, 3], []], ids=["some", "none"])
+def test_take_copies_rows_in_the_order_asked_for(rows, n_rows):
+    dense = np.arange(3 * n_rows).reshape(n_rows, 3)
+    matrix = CSR.from_scipy(sp.csr_array(dense))
+    taken = matrix.take(np.array(rows, np.int64))
+    np.testing.assert_array_equal(taken.to_scipy().toarray(), dense[rows])
     assert (taken.indptr.dtype, taken.indices.dtype) == (np.int64, np.int32)
+    assert not np.shares_memory(taken.data, matrix.data)
 
 
 def test_a_dataset_refuses_parts_of_different_length():

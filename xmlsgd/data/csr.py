@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 WEIGHTS, ORDER, MASKS, NOISE, NEGATIVES, HELD_OUT, VALIDATION = 1, 2, 3, 4, 5, 6, 7
 
 INT32_MAX = np.iinfo(np.int32).max
+FEW_ROWS = 1 / 16  # share of the rows
 CHECKED_ENTRIES = 1 << 16  # looked at together: fit a core's cache with what is computed of them
 
 
@@ -167,6 +168,9 @@ class CSR:
 
     def take(self, rows: np.ndarray) -> CSR:
         """Return a copy of the given rows, in the given order."""
+        if len(rows) < FEW_ROWS * self.n_rows:  # scipy's look at the whole matrix would take longer
+            entries, indptr = self._entries_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
+            return CSR(indptr, self.indices[entries].astype(np.int32, copy=False), self.data[entries], self.n_cols)
         taken = self.to_scipy()[rows]
         return CSR(
             taken.indptr.astype(np.int64, copy=False),

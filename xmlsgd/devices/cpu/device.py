@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -62,8 +63,8 @@ class CPU(Device):
         """Return an array, zeros when it is new, that keeps its memory between calls of one name and shape."""
         known = self._buffers.get(name)
         if known is None or known.shape != shape:
-            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            known = zeros(-(-size // 4)).view(dtype)[: int(np.prod(shape))].reshape(shape)
+            size = math.prod(shape) * np.dtype(dtype).itemsize
+            known = zeros(-(-size // 4)).view(dtype)[: math.prod(shape)].reshape(shape)
             self._buffers[name] = known
         return known
 
