@@ -204,6 +204,14 @@ def test_what_is_no_json_object_is_refused(saved, name, text):
         XMLClassifier.load(saved)
 
 
+def replace_params(saved, buffer):
+    """Write other parameters into a saved model, with a manifest that fits them."""
+    file = saved / "params.npy"
+    file.write_bytes(buffer.getvalue())
+    entry = {"bytes": len(buffer.getvalue()), "sha256": sha256_of(file)}
+    edit_manifest(saved, lambda m: m["files"].update({"params.npy": entry}))
+
+
 def test_an_array_of_objects_is_refused_unread(saved):
     class Trap:
         def __reduce__(self):
@@ -211,13 +219,19 @@ def test_an_array_of_objects_is_refused_unread(saved):
 
     buffer = io.BytesIO()
     np.save(buffer, np.array([Trap()], dtype=object), allow_pickle=True)
-    (saved / "params.npy").write_bytes(buffer.getvalue())
-    digest = sha256_of(saved / "params.npy")
-    edit_manifest(
-        saved, lambda m: m["files"].update({"params.npy": {"bytes": len(buffer.getvalue()), "sha256": digest}})
-    )
+    replace_params(saved, buffer)
     with pytest.raises(ModelFileError, match="must be a plain array"):
         XMLClassifier.load(saved)
+
+
+def test_a_zip_of_arrays_and_an_array_in_fortran_order_are_refused(saved):
+    zipped, fortran = io.BytesIO(), io.BytesIO()
+    np.savez(zipped, np.zeros(3, np.float32))
+    np.save(fortran, np.zeros((3, 2), np.float32, order="F"))
+    for buffer in (zipped, fortran):
+        replace_params(saved, buffer)
+        with pytest.raises(ModelFileError, match=r"params.npy: must be a plain array, got"):
+            XMLClassifier.load(saved)
 
 
 LACKING = [OSError(errno.EMFILE, "Too many open files"), MemoryError("too large")]
@@ -228,7 +242,7 @@ def test_what_the_machine_lacks_is_not_said_to_be_wrong_with_a_file(saved, monke
     def lacking(*given, **options):
         raise error
 
-    monkeypatch.setattr(np, "load", lacking)
+    monkeypatch.setattr(np.lib.format, "open_memmap", lacking)
     with pytest.raises(type(error)) as raised:
         XMLClassifier.load(saved)
     assert raised.value is error

@@ -96,11 +96,14 @@ def _write_array(file: Path, array: np.ndarray) -> None:
 
 
 def _map_array(file: Path) -> np.ndarray:
-    """Map an array, read-only; raise where the file holds none, one of objects, or one that `save` would not write."""
+    """Map an array, read-only; `ModelFileError` where the file holds none, one of objects, or one in Fortran order."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # of a header that only an old NumPy wrote
-            return np.load(file, mmap_mode="r", allow_pickle=False)
+            array = np.lib.format.open_memmap(file, mode="r")  # `numpy.load` would take a zip of arrays, too
+        if not array.flags.c_contiguous:
+            raise ValueError("one in Fortran order")
+        return array
     except MemoryError:
         raise
     except Exception as error:  # NumPy gives the header to Python's own parser, which may raise anything
