@@ -38,7 +38,7 @@ from .nn.schedules import Schedule as Schedule
 from .training.checkpoints import Checkpoint as Checkpoint
 from .training.learner import Job as Job
 from .training.loop import train as train
-from .training.runs import Run as Run
+from .training.run import Run as Run
 
 __all__: list[str]
 __version__: str

@@ -90,6 +90,11 @@ def in_one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
+def counted(n: int, noun: str) -> str:
+    """Return a number of things: "1 epoch", "2 epochs"."""
+    return f"{n} {noun}{'s' * (n != 1)}"
+
+
 def nor_others(n: int) -> str:
     """Return `, nor 3 others`, behind the first thing that is missing; nothing where there are no others."""
     return f", nor {n:,} other{'s' * (n > 1)}" if n else ""

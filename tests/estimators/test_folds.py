@@ -15,7 +15,7 @@ from xmlsgd.data.csr import Dataset, stacked
 from xmlsgd.estimators import candidate_training, fitting, held_out
 from xmlsgd.training.callbacks import Callback, Evaluation
 from xmlsgd.training.learner import Learner
-from xmlsgd.training.runs import run_of
+from xmlsgd.training.run import run_of
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -21,6 +21,15 @@ def test_a_snapshot_gives_back_what_it_kept():
     assert np.array_equal(flat, 2 * np.arange(10))
 
 
+def test_a_file_that_was_cut_short_is_an_error_of_the_disk():
+    snapshot = LastGoodModel()
+    snapshot.keep(np.zeros(10, np.float32))
+    snapshot._file.truncate(8)
+    with pytest.raises(OSError, match="a temporary file was cut short, to 8 of 40 bytes"):
+        snapshot.restore(np.ones(10, np.float32))
+    snapshot.close()
+
+
 def test_a_model_that_is_referred_to_is_given_back_until_another_is_kept():
     snapshot, origin, flat = LastGoodModel(), np.arange(10, dtype=np.float32), np.full(10, np.nan, np.float32)
     snapshot.refer(origin)

@@ -128,8 +128,8 @@ class Flag:
 
     name : of the command's argument; the flag of `batch_size` is `--batch-size`. value_type : None for a switch.
     default : value without the flag; `default_text` says it in the help where the value itself would not.
-    part_of : the argument of the command that collects this one with others, in a dictionary. omitted : without the
-    flag there is no entry in that dictionary, and `default` is only shown. repeated : each use adds a value.
+    collected_in : the argument of the command that collects this one with others, in a dictionary. only_if_given :
+    without the flag that dictionary has no entry, and `default` is only shown. repeated : each use adds a value.
     """
 
     name: str
@@ -140,8 +140,8 @@ class Flag:
     default_text: str = ""
     synonyms: tuple[str, ...] = ()
     metavar: str = ""
-    part_of: str = ""
-    omitted: bool = False
+    collected_in: str = ""
+    only_if_given: bool = False
     repeated: bool = False
 
     @property
@@ -174,10 +174,12 @@ class Flag:
         if self.group == "arguments" and self.value_type is not None:
             group.add_argument(self.name, type=self.value_type.read, metavar=self.metavar, help=self.help_text)
             return
-        default = SUPPRESS if self.omitted else self.default
+        default = SUPPRESS if self.only_if_given else self.default
         options: dict[str, Any] = {"dest": self.name, "default": default, "help": self.help_text}
         if self.value_type is None:
-            options |= {"action": BooleanOptionalAction} if self.omitted else {"action": "store_true", "default": False}
+            options |= (
+                {"action": BooleanOptionalAction} if self.only_if_given else {"action": "store_true", "default": False}
+            )
         else:
             options |= {"type": self.value_type.read, "metavar": self.metavar or self.value_type.name}
             options |= {"action": "append"} if self.repeated else {}
@@ -189,7 +191,7 @@ class FormatFlag(Flag):
     """A field of `FormatOptions`."""
 
     group: str = "data"
-    part_of: str = "format_options"
+    collected_in: str = "format_options"
 
 
 def add_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
@@ -203,10 +205,10 @@ def add_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
 
 def collect(flags: Sequence[Flag], values: dict[str, Any]) -> dict[str, Any]:
     """Return a command's arguments from the values that the parser has found."""
-    arguments: dict[str, Any] = {flag.part_of: {} for flag in flags if flag.part_of}
+    arguments: dict[str, Any] = {flag.collected_in: {} for flag in flags if flag.collected_in}
     for flag in flags:
         if flag.name in values:
-            (arguments[flag.part_of] if flag.part_of else arguments)[flag.name] = values[flag.name]
+            (arguments[flag.collected_in] if flag.collected_in else arguments)[flag.name] = values[flag.name]
     return arguments
 
 
@@ -267,7 +269,7 @@ TEXT_FLAGS = (
                default="word"),
     FormatFlag("stop_words", PATH, "file of words to leave out, one a line", metavar="FILE"),
     FormatFlag("sublinear_tf", None, "count a word that occurs tf times in a text as 1 + ln tf, not as tf",
-               default_text="on", omitted=True),
+               default_text="on", only_if_given=True),
 )  # fmt: skip
 
 

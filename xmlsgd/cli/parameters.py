@@ -38,8 +38,8 @@ def named(*choices: str) -> ValueType:
 class Parameter(Flag):
     """A parameter of `XMLClassifier`; without the flag the estimator's own default holds, which is shown."""
 
-    part_of: str = "parameters"
-    omitted: bool = True
+    collected_in: str = "parameters"
+    only_if_given: bool = True
 
 
 AUTO_INT, AUTO_FLOAT = or_word(INT, "auto"), or_word(FLOAT, "auto")
@@ -98,7 +98,9 @@ PARAMETERS = (
 def parameter_flags(*names: str, **defaults: Any) -> tuple[Flag, ...]:
     """Return the flags of some parameters, or of all, with the defaults that a command has of its own."""
     return tuple(
-        replace(flag, default=defaults[flag.name], default_text="", omitted=False) if flag.name in defaults else flag
+        replace(flag, default=defaults[flag.name], default_text="", only_if_given=False)
+        if flag.name in defaults
+        else flag
         for flag in PARAMETERS
         if flag.name in names or not names
     )

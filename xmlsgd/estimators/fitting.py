@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..errors import DataError, DivergenceError, shorten, warn
+from ..errors import DataError, DivergenceError, counted, shorten, warn
 from ..nn.network import Network, state_layout
 from ..nn.parameters import Layout, zeros
 from ..training.callbacks import Callback, EarlyStopping, Evaluation
@@ -19,7 +19,7 @@ from ..training.learner import Job, Start
 from ..training.loop import train
 from ..training.progress_bar import ProgressBar
 from ..training.rollback import LastGoodModel
-from ..training.runs import Run, add_hint, attach_run, run_of, whole_epochs
+from ..training.run import Run, add_hint, attach_run, run_of
 from .fitted import FittedModel, OptimizerState
 from .held_out import folds_to_hold_out, weight_without, with_calibration_of, with_thresholds
 from .inference import Measure
@@ -186,9 +186,9 @@ def _learn_candidates(*given: Any) -> CandidateTraining:
 
 
 def _count_held_out(fitted: FittedModel, data: TrainingData, weight: NDArray[np.float32] | None) -> None:
-    """Move the output biases, in place, as far as the held-out rows, of weight 0, would have moved the first ones.
+    """Add to the output biases, in place, what the held-out rows would have added to the first ones.
 
-    Only now: biases that had counted them would have told the stacking which labels these rows have.
+    Only after stacking: biases that had counted them before would have told it which labels these rows have.
     """
     network, Y = fitted.network, data.dataset.Y
     biases = network.layout.views(fitted.params)[network.output_bias]
@@ -398,7 +398,7 @@ def _train(
 
 def _hint_at_kept(error: BaseException, run: Run) -> None:
     """Add to an error that ended training what is kept, and what can be done with it."""
-    kept = f"what was learned until then is kept, {whole_epochs(len(run.records))} of this run"
+    kept = f"what was learned until then is kept, {counted(len(run.records), 'whole epoch')} of this run"
     add_hint(error, f"{kept}; save it, or go on from it by partial_fit or by fit with warm_start=True")
 
 

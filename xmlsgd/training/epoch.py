@@ -49,38 +49,45 @@ class Epoch:
 
     def run(self) -> float:
         """Train on all rows once; return the sum of their losses."""
-        algorithm, executor, router = self.algorithm, self.executor, self.router
+        executor, router = self.executor, self.router
         while math.isfinite(self.loss):
             if not (executor.busy or router.leases):
-                algorithm.overlap(executor, ())
+                self.algorithm.overlap(executor, ())
             if not self._waits_for_checkpoint():
                 self._hand_out()
-            members: Collection[int] = ()
             if executor.busy or executor.unreachable:
-                algorithm.overlap(executor, executor.busy)
-                event = executor.wait(algorithm.deadline(self.now))
-                self.now = executor.now()
-                if event is not None:
-                    self._note(event)
-                members = algorithm.merge_due(executor.busy, self.now)
-            elif router.leases:
-                members = executor.workers  # the end of the epoch
+                self._wait_for_event()
+                self._merge(self.algorithm.merge_due(executor.busy, self.now))
+            elif router.leases:  # all rows are trained, not all are merged
+                self._merge(executor.workers)
             elif router.empty:
                 self._count(self.pending.rest())
                 if math.isfinite(self.loss):
                     self._end()
                 return self.loss
-            elif (executor.expecting or not executor.workers) and (event := executor.wait()):
-                self._note(event)
             else:
-                name = type(algorithm).__name__
-                raise WorkerDied(f"{name} assigned no rows to any live worker, {executor.workers}")
-            if members and math.isfinite(self.loss):
-                self._merge(members)
+                self._wait_for_worker()
         # A worker that is still busy would write over a model that is put back.
         while executor.busy:
             executor.wait()
         return self.loss
+
+    def _wait_for_event(self) -> None:
+        """Let the algorithm merge while workers are busy; then wait for what happens next, until its deadline."""
+        self.algorithm.overlap(self.executor, self.executor.busy)
+        event = self.executor.wait(self.algorithm.deadline(self.now))
+        self.now = self.executor.now()
+        if event is not None:
+            self._note(event)
+
+    def _wait_for_worker(self) -> None:
+        """Wait for a worker that takes the rows nobody has; raise `WorkerDied` where none will come."""
+        executor = self.executor
+        event = executor.wait() if executor.expecting or not executor.workers else None
+        if event is None:
+            name = type(self.algorithm).__name__
+            raise WorkerDied(f"{name} assigned no rows to any live worker, {executor.workers}")
+        self._note(event)
 
     def _waits_for_checkpoint(self) -> bool:
         """Write a checkpoint if one is due and all work is in the model; return whether nobody shall get rows before.
@@ -160,7 +167,9 @@ class Epoch:
                 callback.step(report)
 
     def _merge(self, members: Collection[int]) -> None:
-        """Merge replicas; what they trained is in the shared model then, unless it was a trial."""
+        """Merge replicas, if there are any; what they trained is in the shared model then, unless it was a trial."""
+        if not members or not math.isfinite(self.loss):
+            return
         trial = self.algorithm.trial
         self.algorithm.merge(self.executor, members)
         if trial is None:

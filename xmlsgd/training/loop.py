@@ -22,7 +22,7 @@ from .learner import Job
 from .progress import TrainingProgress
 from .rollback import LastGoodModel
 from .router import Router
-from .runs import Run, attach_run
+from .run import Run, attach_run
 from .worker_log import WorkerLog
 
 
@@ -67,7 +67,7 @@ def train(
 
     Notes
     -----
-    An error that ends the run, also one of a callback, carries what was learned until then (`runs.run_of`).
+    An error that ends the run, also one of a callback, carries what was learned until then (`run.run_of`).
     """
     with closing(LastGoodModel()) as last_good, closing(executor), reserved(checkpoint):
         writer = None if checkpoint is None else CheckpointWriter(checkpoint, job, algorithm, schedule, callbacks)
@@ -77,15 +77,15 @@ def train(
         loop = Loop(job, algorithm, executor, schedule, callbacks, writer, last_good)
         loop.start()
         try:
-            loop.set_aside()
+            loop.keep_rollback_model()
             with nullcontext() if writer is None else writer.accepting_requests():
                 while not loop.position.ended:
                     if not loop.epoch():
-                        return loop.before()
-            return loop.finish()
+                        return loop.last_good_run()
+            return loop.finished_run()
         except BaseException as error:
             if loop.has_learned or isinstance(error, KeyboardInterrupt):
-                attach_run(error, loop.so_far())
+                attach_run(error, loop.partial_run())
             raise
 
 
@@ -121,8 +121,8 @@ class Loop:
         self.work = self.algorithm.row_work(self.job.dataset)
         self.algorithm.start(executor.workers, n_rows)
 
-    def set_aside(self) -> None:
-        """Keep the model to step back to, of a trial with all that goes with it."""
+    def keep_rollback_model(self) -> None:
+        """Keep the model to go back to when the run diverges, and after a trial, with all that goes with it."""
         if self.algorithm.trial is not None:
             self.executor.set_aside()
         if self.job.start is not None and self.job.start.origin is not None:
@@ -164,26 +164,26 @@ class Loop:
         votes = [callback.epoch(record, self.executor.center) for callback in self.watching]
         return last or any(votes)
 
-    def finish(self) -> Run:
+    def finished_run(self) -> Run:
         """Let callbacks see the end; return what there is."""
         for callback in self.watching:
             callback.finish(self.executor.center)
         return self._run()
 
-    def so_far(self) -> Run:
+    def partial_run(self) -> Run:
         """Return what there is when a run ends in the middle of an epoch: nothing of a trial, nothing that diverges."""
         executor = self.executor
         try:
             if self.algorithm.trial is not None:
                 executor.put_back()
-            return self._run() if is_finite(executor.center) else self.before()
+            return self._run() if is_finite(executor.center) else self.last_good_run()
         except Exception:  # noqa: BLE001  a device was lost with the model in its memory
             params, state = np.array(executor.table.params[0]), np.zeros_like(executor.table.states[0])
             self.last_good.restore(params)
             return Run(params, self.history.records, state, 0)
 
-    def before(self) -> Run:
-        """Return what there was before the epoch in which a run has diverged."""
+    def last_good_run(self) -> Run:
+        """Return the last good model, without a state, of a run that has diverged."""
         self.last_good.restore(self.executor.center)
         params, state, _ = self.executor.result()
         state[:] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -46,8 +47,9 @@ class LastGoodModel:
             np.copyto(flat, self._unwritten)
             return
         self._file.seek(0)
-        n_bytes = self._file.readinto(flat.data.cast("B"))
-        assert n_bytes == flat.nbytes
+        if (n_bytes := self._file.readinto(flat.data.cast("B"))) != flat.nbytes:
+            lost = f"a temporary file was cut short, to {n_bytes} of {flat.nbytes} bytes"
+            raise OSError(errno.EIO, lost, tempfile.gettempdir())
 
     def copy(self) -> np.ndarray:
         """Return a copy of what was kept, float32."""

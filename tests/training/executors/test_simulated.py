@@ -27,7 +27,7 @@ from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job, Start
 from xmlsgd.training.loop import train
-from xmlsgd.training.runs import run_of
+from xmlsgd.training.run import run_of
 
 N_ROWS, BATCH = 240, 5
 DATA = toy.learnable_data(N_ROWS)

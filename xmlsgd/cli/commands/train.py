@@ -21,8 +21,7 @@ from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
-from ...errors import MissingPackage, suggest
-from ...training.runs import whole_epochs
+from ...errors import MissingPackage, counted, suggest
 from .. import model_folder
 from ..exit_codes import TrainingStopped, UsageError, exit_code_and_text
 from ..flags import (
@@ -280,7 +279,7 @@ def train_and_save(
         ) from first
     if stop is not None:
         several = f"with {len(classifiers_of(model))} of {n_estimators} classifiers, " if n_estimators > 1 else ""
-        when = f"{several}after {whole_epochs(len(model.history_))}"
+        when = f"{several}after {counted(len(model.history_), 'whole epoch')}"
         raise ended(stop, when + what_is_left(folder if saved else None, checkpoint)) from stop
     return result
 

@@ -47,11 +47,6 @@ class Run:
         return summary(self.records)
 
 
-def whole_epochs(n: int) -> str:
-    """Return "1 whole epoch" or "2 whole epochs"."""
-    return f"{n} whole epoch{'s' * (n != 1)}"
-
-
 def attach_run(error: Any, run: Run) -> None:
     """Let the error that ended a run carry the result so far."""
     error.run = run

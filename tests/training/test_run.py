@@ -19,7 +19,7 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.rollback import LastGoodModel
-from xmlsgd.training.runs import attach_run, run_of
+from xmlsgd.training.run import attach_run, run_of
 
 N_ROWS, BATCH = 12, 4
 
