@@ -19,7 +19,7 @@ from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.devices.cpu.kernel_cache import kernels
 from xmlsgd.devices.cpu.kernels.candidates import keep_highest
 from xmlsgd.devices.cpu.kernels.logits import best_of
-from xmlsgd.errors import DataError, DivergenceError, ModelFileError
+from xmlsgd.errors import DivergenceError, ModelFileError
 from xmlsgd.estimators.defaults import auto_candidates
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.estimators.inference.candidates import CandidateScorer
@@ -161,11 +161,24 @@ def test_partial_fit_adds_its_rows_to_the_index(many):
     np.testing.assert_array_equal(model.candidates_.knn.Y.row(8000)[0], fresh.Y.row(0)[0])
 
 
-def test_multiclass_models_have_no_candidates(many):
-    X, y = many[0].X, np.arange(8000) % 1100
-    assert XMLClassifier(**SETTINGS, max_epochs=1).fit(X, y).candidates_ is None
-    with pytest.raises(DataError, match="candidates: must be 0 for one class a row, got 8"):
-        XMLClassifier(**SETTINGS, candidates=8).fit(X, y)
+@pytest.mark.parametrize("n_classes", [2, 30, 300])
+def test_one_class_a_row_has_candidates_too(many, n_classes):
+    X, y = many[0].X, np.char.add("c", (many[0].Y.indices[many[0].Y.indptr[:-1]] % n_classes).astype(str))
+    model, alone = (XMLClassifier(**SETTINGS, candidates=size).fit(X.span(0, 6000), y[:6000]) for size in ("auto", 0))
+    assert (model.plan_.n_candidates, model.network_.loss) == (min(64, n_classes), "bce")
+    assert (alone.plan_.n_candidates, alone.network_.loss) == (0, "softmax")
+    rows = X.span(6000, 8000)
+    probabilities = model.predict_proba(rows)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    best = model.predict(rows)
+    assert (best == model.classes_[probabilities.argmax(axis=1)]).mean() > 0.99
+    assert (best == y[6000:]).mean() > (alone.predict(rows) == y[6000:]).mean()
+    assert model.score(rows, y[6000:]) == (best == y[6000:]).mean()
+
+
+def test_softmax_that_is_asked_for_has_no_candidates(many):
+    model = XMLClassifier(**SETTINGS, loss="softmax").fit(many[0].X, np.arange(8000) % 1100)
+    assert (model.plan_.n_candidates, model.network_.loss) == (0, "softmax")
 
 
 def test_weights_of_rows_count_in_every_path(many):
@@ -240,12 +253,13 @@ def test_margins_score_the_candidates_that_score_highest_without_them():
     assert (kept_labels >= 0).sum() == 4
 
 
-@pytest.mark.parametrize(("n_rows", "n_labels", "size"), [(500, 192, 64), (499, 192, 0), (500, 191, 0)])
-def test_candidates_are_used_from_500_rows_and_64_times_as_many_labels_as_a_row_has(n_rows, n_labels, size):
+@pytest.mark.parametrize(("n_rows", "n_labels", "size"), [(250, 192, 64), (249, 192, 0), (250, 3, 3)])
+def test_candidates_are_used_from_250_rows_on(n_rows, n_labels, size):
     three_each = CSR(
         3 * np.arange(n_rows + 1), np.tile(np.arange(3), n_rows), np.ones(3 * n_rows, np.float32), n_labels
     )
-    assert auto_candidates(three_each, "bce", "multilabel") == size
+    assert auto_candidates(three_each, "bce") == size
+    assert auto_candidates(three_each, "softmax") == 0
 
 
 def test_a_store_in_memory_maps_is_learned_as_arrays_are(many, model, tmp_path):

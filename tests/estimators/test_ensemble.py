@@ -34,7 +34,7 @@ def ensemble(n=3, **parameters):
 
 @pytest.fixture(scope="module")
 def network(rows):
-    return ensemble(max_epochs=12).fit(*rows)
+    return ensemble(max_epochs=12, candidates=0).fit(*rows)
 
 
 @pytest.fixture(scope="module")

@@ -171,6 +171,6 @@ def test_margins_have_no_chance_to_be_weighed(skewed):
 
 def test_classes_are_weighed_by_softmax(skewed):
     X, y = skewed[0], skewed[1].toarray().argmax(axis=1)
-    model = small(max_epochs=2).fit(X, y)
+    model = small(max_epochs=2, loss="softmax").fit(X, y)
     rare = np.where(np.arange(len(model.classes_)) == 7, 1e6, 1.0)
     assert (model.predict_topk(X, 1, label_weight=rare)[0] == 7).all()

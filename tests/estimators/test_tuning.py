@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_trials():
 
 
 def test_parameters_that_are_given_are_not_searched():
-    model = XMLClassifier((8,), max_epochs=1, hidden_dropout=0.1, random_state=0, n_jobs=1)
+    model = XMLClassifier((8,), max_epochs=1, hidden_dropout=0.1, candidates=8, random_state=0, n_jobs=1)
     found = tune(ROWS.X, ROWS.Y, model, n_trials=3, seconds=math.inf)
     assert [set(trial.parameters) for trial in found.trials] == [set(), {"learning_rate_init"}, {"learning_rate_init"}]
 

@@ -45,8 +45,8 @@ class XMLClassifier(Predictor, BaseEstimator):
     hidden_layer_sizes : sequence of int or "auto"
         Units of the hidden layers, at least one; "auto" for (256,).
     loss : {"auto", "bce", "softmax", "squared_hinge"}
-        "bce" for independent labels, "softmax" where labels of a row share its probability; "auto" for softmax for one
-        class a row, else bce.
+        "bce" for independent labels, "softmax" where labels of a row share its probability; "auto" for bce, without
+        candidates and for one class a row softmax.
     optimizer : {"adam", "adagrad", "row_adagrad", "momentum", "sgd"} or Optimizer
         An object has numbers of its own.
     learning_rate_init : float or "auto"
@@ -69,9 +69,9 @@ class XMLClassifier(Predictor, BaseEstimator):
         "auto" for 0.1 with BCE by Adam and 1,000 labels or more; 0 for exact gradients.
     candidates : int or "auto"
         Candidate labels per row: those of its nearest training rows. Votes of these neighbors and linear classifiers
-        are stacked with the network (docs/candidates.md). 0 for the network alone; "auto" for 64 where there are 500
-        rows or more, 64 times as many labels as a row has on average, and sparse features: at most three quarters of
-        the squared values of X in features that half of the rows have.
+        are stacked with the network (docs/candidates.md). 0 for the network alone; "auto" for 64, or all labels where
+        they are fewer, if there are 250 rows or more, the loss is bce, and features are sparse: at most three quarters
+        of the squared values of X lie in features that half of the rows have.
     max_epochs : int or "auto"
         Passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; 4 beside candidates.
     weight_decay, clip_norm : float

@@ -23,8 +23,7 @@ HIDDEN = (256,)
 NEGATIVES = 1024  # where a sampler is asked for without a number
 # Candidates (docs/candidates.md), all measured (docs/decisions/candidates.md):
 N_CANDIDATES = 64  # candidate labels of a row
-MANY_LABELS = 64  # times the labels of a row: with so many labels there are candidates, fewer the network knows best
-CANDIDATE_ROWS = 500  # with fewer rows there are no candidates
+CANDIDATE_ROWS = 250  # with fewer rows there are no candidates
 FREQUENT = 0.5  # a feature that this share of the rows has is frequent
 DENSE = 0.75  # X is dense where frequent features have a larger share of its squared values
 # The network beside candidates: a short run at a high rate learns most in as little time.
@@ -60,13 +59,9 @@ def auto_epochs(n_rows: int, batch_size: int, listed: bool) -> int:
     return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
 
 
-def auto_candidates(Y: CSR, loss: str, form: str) -> int:
-    """Return 64 labels where independent labels are many and the rows enough to learn them from; else 0.
-
-    Many are 64 for each label that a row has: where a row has a fair share of all labels, the network knows them best.
-    """
-    many = Y.n_cols * Y.n_rows >= MANY_LABELS * Y.nnz and Y.n_cols >= N_CANDIDATES
-    return N_CANDIDATES if many and Y.n_rows >= CANDIDATE_ROWS and loss == "bce" and form != "multiclass" else 0
+def auto_candidates(Y: CSR, loss: str) -> int:
+    """Return 64 labels, all if there are fewer, where labels are independent and rows enough to learn from; else 0."""
+    return min(N_CANDIDATES, Y.n_cols) if Y.n_cols > 1 and Y.n_rows >= CANDIDATE_ROWS and loss == "bce" else 0
 
 
 def dense_share(X: CSR) -> float:

@@ -101,12 +101,15 @@ def _plan_model(planner: _Planner) -> tuple[Network, int]:
     """Decide what is trained: the network, and candidate labels per row (0 for the network alone)."""
     given, data, earlier = planner.given, planner.data, planner.earlier
     before = None if earlier is None else earlier.network
-    loss = _loss(given, data, before)
+    loss = _loss(given, before)
     n_candidates, why = (
         (0, "partial_fit keeps those of the model") if planner.adds_rows else _candidates(given, data, loss)
     )
+    if not n_candidates and data.form == "multiclass" and is_auto(given.loss) and not earlier:
+        loss = "softmax"
     network = _network(given, data, loss, before)
-    default, by_labels = ("goes on", "goes on") if earlier else ("the default", f"labels are {data.form}")
+    beside = " with candidates" if n_candidates and data.form == "multiclass" else ""
+    default, by_labels = ("goes on", "goes on") if earlier else ("the default", f"labels are {data.form}{beside}")
     planner.decide("hidden_layer_sizes", network.hidden, _why(given.hidden_layer_sizes, default))
     planner.decide("loss", loss, _why(given.loss, by_labels))
     planner.decide("candidates", n_candidates, why)
@@ -230,11 +233,10 @@ def _in_groups(data: TrainingData) -> str:
     return "" if data.groups is None else "; at most, as groups are held out whole"
 
 
-def _loss(given: Parameters, data: TrainingData, earlier: Network | None) -> str:
-    """Return the loss by name; one that goes on stays."""
+def _loss(given: Parameters, earlier: Network | None) -> str:
+    """Return the loss by name, "bce" where nothing is given; one that goes on stays."""
     if earlier is None:
-        by_form = "softmax" if data.form == "multiclass" else "bce"
-        return by_form if is_auto(given.loss) else given.loss
+        return "bce" if is_auto(given.loss) else given.loss
     if not is_auto(given.loss) and given.loss != earlier.loss:
         raise DataError(f"loss: must stay {earlier.loss!r} when learning goes on, got {given.loss!r}")
     return earlier.loss
@@ -277,13 +279,11 @@ def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, 
     """Return the candidate labels per row, 0 for the network alone."""
     Y = data.rows.Y
     if is_auto(given.candidates):
-        found = defaults.auto_candidates(Y, loss, data.form)
+        found = defaults.auto_candidates(Y, loss)
         share = defaults.dense_share(data.rows.X) if found else 0.0
         if share > defaults.DENSE:
             return 0, f"{share:.0%} of X lies in dense features"
-        return found, f"{Y.n_rows} rows, {Y.n_cols} labels, {Y.nnz} true pairs"
-    if given.candidates and data.form == "multiclass":
-        raise DataError(f"candidates: must be 0 for one class a row, got {given.candidates}; it is for sets of labels")
+        return found, f"{Y.n_rows} rows, {Y.n_cols} labels"
     return min(int(given.candidates), Y.n_cols), GIVEN
 
 

@@ -114,10 +114,9 @@ class SearchSpace:
         """
         free, rows = self._free, self._rows
         found: dict[str, Any] = {}
-        n_candidates = self.base.candidates
-        sizes = [size for size in (0, 32, 64, 128) if size <= rows.n_labels]
-        if "candidates" in free and n_candidates:
-            n_candidates = found["candidates"] = trial.suggest_categorical("candidates", sizes)
+        if "candidates" in free and self.base.candidates:
+            sizes = sorted({min(size, rows.n_labels) for size in (0, 32, 64, 128)})
+            found["candidates"] = trial.suggest_categorical("candidates", sizes)
         if "hidden_layer_sizes" in free:
             found["hidden_layer_sizes"] = (trial.suggest_categorical("hidden_layer_sizes", [64, 128, 256, 512]),)
         if "hidden_dropout" in free:
