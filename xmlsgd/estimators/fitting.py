@@ -159,20 +159,27 @@ def _rate_folds(
     schedule = replace(plan.schedule, epochs=n_before + plan.schedule.epochs)
     plan = replace(plan, schedule=schedule, early_stopping=False, verbose=False)
     folds: list[Fold] = []
+    n_epochs = n_before + len(run.records) - run.n_undone
+    params = first_parameters(plan.network, plan.optimizer, data.dataset.Y, seed, data.weight).params
     for rows in held_out:
-        fold = _rate_fold(plan, data, rows, seed, n_before + len(run.records) - run.n_undone, folds, cost)
+        fold = _rate_fold(plan, data, rows, seed, params, n_epochs, folds, cost)
         folds += [fold] if fold else []
     return folds
 
 
 def _rate_fold(
-    plan: TrainingPlan, data: TrainingData, rows: NDArray[np.intp], seed: int, n_epochs: int, folds: Sequence[Fold],
-    cost: float,
+    plan: TrainingPlan, data: TrainingData, rows: NDArray[np.intp], seed: int, params: NDArray[np.float32],
+    n_epochs: int, folds: Sequence[Fold], cost: float,
 ) -> Fold | None:  # fmt: skip
-    """Return what a model that learns all other rows says of these; its memory is free again when the next begins."""
+    """Return what a model that learns all other rows says of these; its memory is free again when the next begins.
+
+    params : the starting parameters, whose output biases have counted all rows; to draw them takes as long as an epoch.
+    """
     weight, device = weight_without(data, rows), plan.new_device()
     with _learn_candidates(plan, data, rows, folds[0].label_rows if folds else None, cost) as candidates:
-        start = first_parameters(plan.network, plan.optimizer, data.dataset.Y, seed, weight)
+        network, params = plan.network, params.copy()
+        network.layout.views(params)[network.output_bias][:] = network.initial_biases(data.dataset.Y, weight)
+        start = Start(params, empty_state(network, plan.optimizer))
         learned = replace(data, weight=weight, held_out=None)
         run = _train(plan, learned, device=device, start=start, seed=seed, callbacks=[_StopAfter(n_epochs)])
         return None if run.diverged else candidates.fold(device, run.params)
