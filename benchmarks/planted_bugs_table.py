@@ -404,22 +404,6 @@ BUGS = (
         ("tests/estimators/inference/test_label_weights.py",),
     ),
     Bug(
-        "estimators",
-        "partial_fit writes over models that somebody holds",
-        "xmlsgd/estimators/spare.py",
-        "and _references(arrays, i) == _ALONE",
-        "",
-        ("tests/estimators/test_spare.py",),
-    ),
-    Bug(
-        "estimators",
-        "labels that partial_fit has drawn are not brought up to date",
-        "xmlsgd/estimators/spare.py",
-        "        self.drawn.append(labels)\n",
-        "        self.drawn.append(labels[:1])\n",
-        ("tests/estimators/test_spare.py",),
-    ),
-    Bug(
         "command line",
         "the ks of evaluate are not checked",
         "xmlsgd/cli/commands/evaluate.py",

@@ -251,8 +251,6 @@ class XMLClassifier(Predictor, BaseEstimator):
         data = read_training_data(given, X, y, names, earlier, sample_weight, eval_set, seed, True, groups, **texts)
         plan = make_plan(given, data, earlier)
         memory.check(plan, data, fitted)
-        if fitted is not None:
-            fitted.forget_spare()
         self.fitted_ = train_model(plan, data, earlier, seed, partial(setattr, self, "fitted_"), callbacks, checkpoint)
         self.plan_ = plan
         return self
@@ -271,8 +269,8 @@ class XMLClassifier(Predictor, BaseEstimator):
 
         Columns of X and labels may be added at any time. The optimizer goes on where the last call left it, but starts
         anew behind `fit` and `load`. The rate is low in a model that `fit` has trained, so that it forgets little. k-NN
-        index, co-occurrence and linear classifiers learn the rows, too. Many rows in one call cost less than many
-        calls. After few rows one more copy of the model stays in memory, which the next call writes over.
+        index, co-occurrence and linear classifiers learn the rows, too. A call copies the model: many rows in one cost
+        less than many calls.
 
         Parameters
         ----------

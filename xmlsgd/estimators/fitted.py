@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..data.vectorizer import TextVectorizer
     from ..nn.network import Network
     from .inputs import FeatureSpace
-    from .spare import Spare
     from .targets import Form
 
 MOST_SCORERS = 2  # kept: that of single rows, on one thread, and that of many
@@ -38,15 +37,11 @@ def are_probabilities(loss: str, form: Form) -> bool:
 
 
 class OptimizerState(NamedTuple):
-    """The name of an optimizer, its state float32 (`state_layout`) and the number of its steps.
-
-    spare : arrays that the next call of `partial_fit` may write its model to; None where many rows were learned.
-    """
+    """The name of an optimizer, its state float32 (`state_layout`) and the number of its steps."""
 
     name: str
     state: NDArray[np.float32]
     steps: int
-    spare: Spare | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,11 +138,6 @@ class FittedModel:
     def forget_scorers(self) -> None:
         """Let go of the buffers of earlier predictions."""
         self._scorers.clear()
-
-    def forget_spare(self) -> None:
-        """Let go of the arrays that `partial_fit` has kept for its next call."""
-        if self.optimizer is not None and self.optimizer.spare is not None:
-            self.optimizer.spare.take()
 
     def _new_scorer(self, device: Any, n_threads: int) -> Scorer:
         if self.candidates is None:

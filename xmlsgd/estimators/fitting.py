@@ -25,7 +25,6 @@ from .held_out import folds_to_hold_out, weight_without, with_calibration_of, wi
 from .inference import Measure
 from .parameters import random_state_of
 from .placement import algorithm_of, executor_of, make_device, names_of_excluded, precision_of, select_workers
-from .spare import Spare, TrainedLabels, changed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -209,7 +208,7 @@ def train_more(
 
     Raises `DivergenceError` where the loss is not finite.
     """
-    Y, device, trained = data.dataset.Y, plan.new_device(), TrainedLabels(plan.sampler)
+    Y, device = data.dataset.Y, plan.new_device()
     if earlier is None:
         start = first_parameters(plan.network, plan.optimizer, Y, seed, data.weight)
     else:
@@ -231,30 +230,14 @@ def train_more(
                 candidates, data.dataset.X, Y, data.weight, data.n_label_rows, cpu_of(device, plan.n_threads)
             )
         fitted = _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=n_rows)
-        spare = None if earlier is None else _spare(plan, data.dataset.X, earlier, trained)
-        state = OptimizerState(plan.optimizer.name, run.state, run.steps, spare)
+        state = OptimizerState(plan.optimizer.name, run.state, run.steps)
         fitted = replace(fitted, candidates=candidates, optimizer=state)
         return fitted if earlier is None else with_calibration_of(fitted, earlier)
 
-    noting = replace(plan, sampler=trained) if _trains_in_place(plan) else plan
-    run = _train(noting, data, device=device, start=start, seed=seed, keep=lambda run: keep(fitted_by(run)))
+    run = _train(plan, data, device=device, start=start, seed=seed, keep=lambda run: keep(fitted_by(run)))
     if run.diverged:
         raise DivergenceError(divergence_advice(plan, data.weight, start.epochs + 1))
     return fitted_by(run)
-
-
-def _trains_in_place(plan: TrainingPlan) -> bool:
-    """Return whether one CPU trains the model, which then changes in the rows of its batches alone."""
-    return len(plan.workers) == 1 and plan.workers[0].kind == "cpu" and plan.algorithm == "auto"
-
-
-def _spare(plan: TrainingPlan, X: CSR, earlier: FittedModel, trained: TrainedLabels) -> Spare | None:
-    """Return the arrays of `earlier`, and where training on X has changed them; None where they are no use."""
-    kept = earlier.optimizer
-    if kept is None or kept.name != plan.optimizer.name or earlier.network.layout != plan.network.layout:
-        return None
-    rows = changed_rows(plan.network, X, trained.drawn) if _trains_in_place(plan) else None
-    return None if rows is None else Spare(earlier.float_params, kept.state, rows)
 
 
 def divergence_advice(plan: TrainingPlan, weight: NDArray[np.float32] | None, epoch: int) -> str:
@@ -295,19 +278,14 @@ def grown(
     What is new starts as in a new model; output biases of labels without rows so far start at their frequencies among
     all rows but the last `n_label_rows`. The optimizer's state is kept where there is one, of the same optimizer.
     """
-    old, kept = earlier.network, earlier.optimizer
-    if kept is not None and kept.name != optimizer.name:
-        kept = None
-    layouts = [state_layout(layout, optimizer) for layout in (old.layout, network.layout)]
-    spare = kept.spare if kept is not None and old.layout == network.layout else None
-    if kept is not None and spare is not None and (arrays := spare.take()):
-        start = Start(*arrays, origin=earlier.float_params)
-        spare.update(network.layout, earlier.float_params, start.params)
-        spare.update(layouts[1], kept.state, start.state)
+    old = earlier.network
+    if old.layout == network.layout:
+        flat, origin = zeros(network.layout.size), earlier.float_params
+        start = Start(flat, empty_state(network, optimizer), origin=origin)
     else:
-        start = _copied(earlier, network, optimizer, Y, weight)
-        if kept is not None:
-            copy_rows(layouts[0], kept.state, layouts[1], start.state)
+        mixed = np.random.SeedSequence((earlier.seed, old.n_features, network.n_features)).generate_state(1)
+        start = first_parameters(network, optimizer, Y, int(mixed[0]), weight)
+    copy_rows(old.layout, earlier.float_params, network.layout, start.params)
     if earlier.label_counts is not None:
         n_rows = Y.n_rows - n_label_rows
         counts = Y.span(0, n_rows).column_counts()
@@ -315,21 +293,11 @@ def grown(
         fresh[: old.n_labels] = earlier.label_counts == 0
         biases = network.layout.views(start.params)[network.output_bias]
         biases[fresh] = network.biases_of(counts[fresh], earlier.n_samples_seen + n_rows)
-    return replace(start, steps=kept.steps if kept else 0, epochs=earlier.n_epochs)
-
-
-def _copied(
-    earlier: FittedModel, network: Network, optimizer: Optimizer, Y: CSR, weight: NDArray[np.float32] | None
-) -> Start:
-    """Return a copy of the parameters of `earlier`, with an empty optimizer state."""
-    old, origin = earlier.network, earlier.float_params
-    if old.layout == network.layout:
-        start = Start(zeros(network.layout.size), empty_state(network, optimizer), origin=origin)
-    else:
-        mixed = np.random.SeedSequence((earlier.seed, old.n_features, network.n_features)).generate_state(1)
-        start = first_parameters(network, optimizer, Y, int(mixed[0]), weight)
-    copy_rows(old.layout, origin, network.layout, start.params)
-    return start
+    if earlier.optimizer is None or earlier.optimizer.name != optimizer.name:
+        return replace(start, epochs=earlier.n_epochs)
+    layouts = [state_layout(layout, optimizer) for layout in (old.layout, network.layout)]
+    copy_rows(layouts[0], earlier.optimizer.state, layouts[1], start.state)
+    return replace(start, steps=earlier.optimizer.steps, epochs=earlier.n_epochs)
 
 
 def copy_rows(old: Layout, source: NDArray[np.float32], new: Layout, target: NDArray[np.float32]) -> None:
