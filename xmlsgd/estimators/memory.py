@@ -28,6 +28,9 @@ SCRATCH_ROW = 8  # the order of the rows
 WORKER_BYTES = 150_000_000  # a process with Numba and its kernels
 PAIR_BYTES = 150  # of a held-out row and a label, while stacking is learned: scores, scikit-learn's copies, gradients
 MOST_PER_ENTRY = 6  # weights of the linear classifiers for an entry of the rows; there were 0.2 to 3
+# Of a label while candidates are learned: counts, pointers and frequencies, and scratch arrays for each thread. With a
+# million labels of 600 rows, 260 bytes of a label were taken with one thread and 430 with two.
+LABEL_BYTES, LABEL_SCRATCH = 220, 90
 SOLVER_BYTES = 21  # of a feature, for each thread that solves
 SHARE = 0.8  # of the limit that an estimate may take: the rest is for the interpreter, the kernels, other programs
 
@@ -232,8 +235,9 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> tuple[int, int]:
 
     X, Y = data.dataset.X, data.dataset.Y
     every = X.n_cols * Y.n_cols
-    own = int(np.diff(X.indptr) @ np.diff(Y.indptr))
-    weights = min(own, every, MOST_PER_ENTRY * X.nnz, max_weights(X))
+    by_row = np.diff(X.indptr) * np.diff(Y.indptr)
+    own, most = int(by_row.sum()), MOST_PER_ENTRY * X.nnz + int(by_row.max())  # one row may have most of the labels
+    weights = min(own, every, most, max_weights(X))
     listed = plan.n_candidates + N_MORE
     pairs = Y.nnz + X.n_rows * listed
     room = min(CHUNK, pairs * X.nnz // X.n_rows, every)
@@ -241,8 +245,9 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> tuple[int, int]:
     rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed
     of_features = 8 * min(own, every, N_LABELS * X.n_cols)
     kept = 8 * X.nnz + 4 * Y.nnz + of_features + 8 * weights
-    learning = rows + of_features + 8 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_threads * X.n_cols + scored
-    return learning, kept
+    of_labels = Y.n_cols * (LABEL_BYTES + LABEL_SCRATCH * plan.n_threads)
+    solving = 8 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_threads * X.n_cols
+    return rows + of_features + of_labels + solving + scored, kept
 
 
 def _is_mapped(array: np.ndarray) -> bool:
