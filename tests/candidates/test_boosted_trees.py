@@ -20,6 +20,7 @@ from xmlsgd.candidates.boosted_trees import N_META_FEATURES, BoostedTrees, compl
 from xmlsgd.candidates.fitting import CandidateRows, fit_stacked, fit_unstacked
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, fit_trees
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
+from xmlsgd.candidates.stacking import Inputs
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.data.held_out import HELD_OUT_STACKING
@@ -101,7 +102,10 @@ def pairs_of(known: np.ndarray, truth: np.ndarray) -> tuple[HeldOutPairs, np.nda
     """Return examples as held-out rows with six candidates each, and log odds by their margins."""
     logits, votes, margins, found, labels = (np.ascontiguousarray(column).reshape(-1, 6) for column in known.T)
     pairs = HeldOutPairs(
-        labels.astype(np.int32), (logits, votes, margins, found), truth.reshape(-1, 6), np.arange(20, dtype=np.float32)
+        labels.astype(np.int32),
+        Inputs(logits, votes, margins, found),
+        truth.reshape(-1, 6),
+        np.arange(20, dtype=np.float32),
     )
     return pairs, margins - 1
 
@@ -260,7 +264,7 @@ def test_trees_are_judged_by_rows_of_other_groups(monkeypatch, n_folds):
     folds = [
         HeldOutPairs(
             np.tile(np.arange(4, dtype=np.int32), (60, 1)),
-            tuple(rng.random(shape, np.float32) for _ in range(4)),
+            Inputs(*(rng.random(shape, np.float32) for _ in range(4))),
             rng.random(shape) < 0.3, np.ones(4, np.float32), of_rows,
         )
         for of_rows in groups
@@ -283,7 +287,7 @@ def test_one_group_alone_learns_no_trees():
     rng = np.random.default_rng(0)
     labels, scores = np.tile(np.arange(4, dtype=np.int32), (60, 1)), np.zeros((60, 4), np.float32)
     pairs = HeldOutPairs(
-        labels, (scores,) * 4, rng.random((60, 4)) < 0.3, np.ones(4, np.float32), np.zeros(60, np.int64)
+        labels, Inputs(*(scores,) * 4), rng.random((60, 4)) < 0.3, np.ones(4, np.float32), np.zeros(60, np.int64)
     )
     with DEVICE.start():
         assert fit_trees([pairs], [scores], np.ones(4, np.float32), DEVICE)[0] is None

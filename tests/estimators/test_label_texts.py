@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from xmlsgd import XMLClassifier, XMLEnsemble
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, label_rows_help
 from xmlsgd.candidates.knn import LABEL_ROW_VOTES
+from xmlsgd.candidates.stacking import Inputs
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.held_out import folds_to_hold_out
 from xmlsgd.estimators.parameters import checked_parameters
@@ -89,7 +90,7 @@ def test_label_rows_help_where_held_out_rows_are_told_better_with_them():
     poor, good = (rng.normal(size=shape).astype(np.float32) + strength * truth for strength in (0.5, 2))
     labels = np.tile(np.arange(8, dtype=np.int32), (200, 1))
     for margins, without, helps in ((good, poor, True), (poor, good, False)):
-        scores = others[0], others[1], margins, others[2]
+        scores = Inputs(others[0], others[1], margins, others[2])
         pairs = HeldOutPairs(labels, scores, truth, np.ones(8, np.float32))
         assert label_rows_help(pairs, without) is helps
 

@@ -15,7 +15,7 @@ from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, frequency
 from .knn import KNNIndex, row_votes
 from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pairs
 from .model import CandidateModel, Logits, n_voted, with_more
-from .stacking import Calibration, LogisticStacking, Stacking
+from .stacking import Calibration, Inputs, LogisticStacking, Stacking
 from .weighting import idf_weights, unit_rows
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ class Unstacked:
         """Return the held-out rows with their candidates, by the logits of a network that has not learned them."""
         rows, dataset = self.rows, self.rows.dataset
         frequency = frequency_of_learned(dataset.Y, rows.learned, rows.weight)
-        scores = logits(dataset.X.take(rows.held_out), self.labels), self.votes, self.margins, self.cooccurrence
+        found = logits(dataset.X.take(rows.held_out), self.labels)
+        scores = Inputs(found, self.votes, self.margins, self.cooccurrence)
         truth = dataset.Y.take(rows.held_out).has(self.labels)
         groups = None if rows.groups is None else rows.groups[rows.held_out]
         return HeldOutPairs(self.labels, scores, truth, frequency, groups)
@@ -106,30 +107,32 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
     scale = idf_weights(X.span(0, X.n_rows - rows.n_label_rows))
     of_seen, margins_without = rows.label_rows_of_seen, None
     with device.start():
-        scaled = unit_rows(X, scale, device)
+        weighted = unit_rows(X, scale, device)  # as the neighbors see them
         votes = row_votes(weight, rows.n_label_rows)
-        knn = KNNIndex.build(scaled, Y, votes * (learned > 0) if rows.groups is not None else votes)
-        cooccurrence = Cooccurrence.count(X, Y, learned, device)
-        candidates, asked, shares = training_candidates(knn, scaled, held_out, rows.size, device)
+        knn = KNNIndex.build(weighted, Y, votes * (learned > 0) if rows.groups is not None else votes)
+        candidates, asked, shares = training_candidates(knn, weighted, held_out, rows.size, device)
         validation = draw_validation_rows(weight[: X.n_rows - rows.n_label_rows], candidates, rows.groups)
-        candidates = cooccurrence.candidates(scaled, candidates, device)[0]
-        labels, proposed = cooccurrence.candidates(scaled.take(held_out), asked, device)
+        # Held-out rows get candidates by co-occurrence that has not counted them; the model's has.
+        of_others = Cooccurrence.count(X, Y, learned, device)
+        candidates = of_others.candidates(weighted, candidates, device)[0]
+        labels, shares_of_features = of_others.candidates(weighted.take(held_out), asked, device)
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
-        scaled = unit_rows(X, None, device)
-        scored, pairs = HeldOutLabels(held_out, labels), find_pairs(scaled, Y, weight, candidates, device)
-        cost = choose_cost(scaled, Y, weight, pairs, validation, device) if rows.cost is None else rows.cost
+        del weighted, of_others
+        unit = unit_rows(X, None, device)  # as the linear classifiers see them
+        scored, pairs = HeldOutLabels(held_out, labels), find_pairs(unit, Y, weight, candidates, device)
+        cost = choose_cost(unit, Y, weight, pairs, validation, device) if rows.cost is None else rows.cost
         if rows.compared and len(of_seen) and len(held_out):  # before the others, so that memory holds one of them
             without = weight.copy()
             without[of_seen] = 0
-            others = find_pairs(scaled, Y, without, candidates, device)
-            margins_without = _fit_and_score(scaled, without, others, cost, scored, device)[1]
+            others = find_pairs(unit, Y, without, candidates, device)
+            margins_without = _fit_and_score(unit, without, others, cost, scored, device)[1]
             del others
-        linear, margins = _fit_and_score(scaled, weight, pairs, cost, scored, device)
+        linear, margins = _fit_and_score(unit, weight, pairs, cost, scored, device)
     nothing = Stacking(LogisticStacking(), Calibration(), None)
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
     model = CandidateModel(scale, replace(knn, weight=votes), cooccurrence, linear, nothing, rows.size, label_rows)
     rows = replace(rows, cost=cost)
-    return Unstacked(rows, model, labels, with_more(shares), margins, proposed, margins_without)
+    return Unstacked(rows, model, labels, with_more(shares), margins, shares_of_features, margins_without)
 
 
 def _fit_and_score(

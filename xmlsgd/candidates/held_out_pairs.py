@@ -35,15 +35,13 @@ class HeldOutPairs:
 
     def take(self, rows: np.ndarray) -> HeldOutPairs:
         """Return the pairs of some of the rows."""
-        logits, votes, margins, cooccurrence = (each[rows] for each in self.scores)
         groups = None if self.groups is None else self.groups[rows]
-        scores = logits, votes, margins, cooccurrence
+        scores = Inputs(*(each[rows] for each in self.scores))
         return replace(self, labels=self.labels[rows], scores=scores, truth=self.truth[rows], groups=groups)
 
     def with_margins(self, margins: np.ndarray) -> HeldOutPairs:
         """Return the pairs with other margins, float32 (n, m)."""
-        logits, votes, _, cooccurrence = self.scores
-        return replace(self, scores=(logits, votes, margins, cooccurrence))
+        return replace(self, scores=self.scores._replace(margins=margins))
 
     @property
     def examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -64,7 +62,7 @@ class HeldOutPairs:
     def calibrated(self, calibration: Calibration) -> HeldOutPairs:
         """Return the pairs with calibrated margins."""
         factor, shift = (each[self.labels] for each in calibration.factors(self.frequency))
-        return self.with_margins(factor * self.scores[2] + shift)
+        return self.with_margins(factor * self.scores.margins + shift)
 
 
 class HeldOutScores(NamedTuple):

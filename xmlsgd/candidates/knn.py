@@ -15,7 +15,7 @@ from ..devices.cpu.kernels.knn import scratch_shapes, vote, write_postings
 from ..errors import ModelFileError
 from .weighting import document_frequency
 
-N_NEIGHBORS = 64  # k; docs/decisions/candidates.md compares others
+N_NEIGHBORS = 64  # k
 # Postings that a query reads: 7 microseconds, with the same recall as twice as many (docs/decisions/candidates.md).
 # Frequent features come last and say little.
 MAX_POSTINGS = 1 << 12

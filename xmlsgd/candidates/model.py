@@ -60,7 +60,7 @@ class CandidateModel:
             labels, votes = self.knn.votes(scaled, n_voted(self.size), device)
             labels, cooccurrence = self.cooccurrence.candidates(scaled, labels, device)
             margins = self.linear.margins(unit_rows(X, None, device), labels, device)
-        return labels, (logits(X, labels), with_more(votes), margins, cooccurrence)
+        return labels, Inputs(logits(X, labels), with_more(votes), margins, cooccurrence)
 
     def kernel_arguments(self) -> tuple[Any, ...]:
         """Return what was learned, and constants, in the order of the arguments of `best_candidates`."""

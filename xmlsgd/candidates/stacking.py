@@ -12,13 +12,22 @@ if TYPE_CHECKING:
     from ..devices.cpu import CPU
     from .boosted_trees import BoostedTrees
 
-# Logits, shares of the votes, margins and co-occurrence of pairs of a row and a label; float32, of one shape.
-Inputs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
 # In place of what is smaller, so that its log is finite. Of the labels that co-occurrence alone proposes enough are
 # true that with a tenth of this MIN_VOTE votes would count for little (docs/decisions/candidates.md).
 MIN_VOTE, MIN_COOCCURRENCE = np.float32(1e-2), np.float32(1e-5)
 MIN_NETWORK = 1e-3  # weight of the network, which ranks all labels where nothing else is known of them
+
+
+class Inputs(NamedTuple):
+    """What the base models say of pairs of a row and a label; float32, all of one shape.
+
+    logits : of the network. votes : shares of the neighbors' votes. margins : of the linear classifiers.
+    """
+
+    logits: np.ndarray
+    votes: np.ndarray
+    margins: np.ndarray
+    cooccurrence: np.ndarray
 
 
 class Calibration(NamedTuple):
