@@ -197,8 +197,9 @@ def test_the_command_line_tells_what_a_fleet_would_give(tmp_path, capsys):
 def test_a_comparison_of_all_algorithms_is_one_table(tmp_path, capsys):
     words = [word for word in SMALL if word != "--quiet"]
     assert main(["simulate", str(DATA), *words, "--fleet", "s3", "--compare", "all"]) == 0
-    first, header, *rows = capsys.readouterr().out.splitlines()
+    first, note, header, *rows = capsys.readouterr().out.splitlines()
     assert first.startswith("speed 1:")
+    assert note.startswith("P@1 is of the network alone")
     assert header.split()[:2] == ["P@1", "seconds"]
     *rows, last = rows
     assert [row.split("  ")[0] for row in rows] == ["auto", *algorithm_names(), "fastest alone"]
