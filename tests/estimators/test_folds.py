@@ -114,7 +114,7 @@ def test_folds_train_for_as_many_epochs_as_the_model_and_measure_nothing(rows, m
 
     def noted(plan, data, *others, **named):
         run = train(plan, data, *others, **named)
-        runs.append((len(run.records), data.held_out is None))
+        runs.append((len(run.records), data.validation is None))
         return run
 
     class Stop(Callback):

@@ -247,8 +247,10 @@ class XMLClassifier(Predictor, BaseEstimator):
         earlier = fitted if self.warm_start else None
         seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
         names = names_of_columns(label_names) if earlier is None else earlier.classes
-        texts = {"label_texts": label_texts, "feature_names": feature_names}
-        data = read_training_data(given, X, y, names, earlier, sample_weight, eval_set, seed, True, groups, **texts)
+        data = read_training_data(
+            given, X, y, names=names, earlier=earlier, sample_weight=sample_weight, eval_set=eval_set, seed=seed,
+            anew=True, groups=groups, label_texts=label_texts, feature_names=feature_names,
+        )  # fmt: skip
         plan = make_plan(given, data, earlier)
         memory.check(plan, data, fitted)
         self.fitted_ = train_model(plan, data, earlier, seed, partial(setattr, self, "fitted_"), callbacks, checkpoint)
@@ -297,8 +299,10 @@ class XMLClassifier(Predictor, BaseEstimator):
             earlier.check_learns_on("the model")
         seed = draw_seed(self) if earlier is None else earlier.seed
         names = declared(earlier and earlier.classes, classes, y)
-        texts = {"label_texts": label_texts, "feature_names": feature_names}
-        data = read_training_data(given, X, y, names, earlier, sample_weight, seed=seed, **texts)
+        data = read_training_data(
+            given, X, y, names=names, earlier=earlier, sample_weight=sample_weight, seed=seed, label_texts=label_texts,
+            feature_names=feature_names,
+        )  # fmt: skip
         check_declared(data.names, None if classes is None else names)
         plan = make_plan(given, data, earlier, adds_rows=True)
         memory.check(plan, data, earlier)
@@ -354,6 +358,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     ) -> tuple[TrainingPlan, TrainingData]:
         """Return the plan of `fit`, and its rows; which ones are held out does not matter."""
         given = checked_parameters(self)
-        texts = {"label_texts": label_texts, "feature_names": feature_names}
-        data = read_training_data(given, X, y, None, None, None, eval_set, groups=groups, **texts)
+        data = read_training_data(
+            given, X, y, eval_set=eval_set, groups=groups, label_texts=label_texts, feature_names=feature_names
+        )
         return make_plan(given, data), data

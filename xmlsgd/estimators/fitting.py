@@ -80,7 +80,7 @@ def train_model(
     it came where an error ends training. Raises `DivergenceError` where the first epoch diverges.
     """
     network, device = plan.network, plan.new_device()
-    held_out = folds_to_hold_out(data, plan.held_out, max(plan.n_folds, 1), seed)
+    held_out = folds_to_hold_out(data, plan.held_out_size, max(plan.n_folds, 1), seed)
     left_out = held_out[0] if held_out and not plan.n_folds else np.empty(0, np.intp)
     weight = weight_without(data, left_out)
 
@@ -179,7 +179,7 @@ def _rate_fold(
         network, params = plan.network, params.copy()
         network.layout.views(params)[network.output_bias][:] = network.initial_biases(data.dataset.Y, weight)
         start = Start(params, empty_state(network, plan.optimizer))
-        learned = replace(data, weight=weight, held_out=None)
+        learned = replace(data, weight=weight, validation=None)
         run = _train(plan, learned, device=device, start=start, seed=seed, callbacks=[_StopAfter(n_epochs)])
         return None if run.diverged else candidates.fold(device, run.params)
 
@@ -381,11 +381,11 @@ def _own_callbacks(
     plan: TrainingPlan, data: TrainingData, device: Any, snapshot: LastGoodModel, checkpoint: Checkpoint | None
 ) -> list[Callback]:
     """Return measuring and stopping, in the order in which they change records and model."""
-    if data.held_out is None:
+    if data.validation is None:
         return []
     # The rows that decide when a run with a checkpoint stops tell it from others.
-    rows = checksum_of_rows(data.held_out) if checkpoint and plan.early_stopping else ""
-    found: list[Callback] = [Evaluation(Measure(data.held_out, plan.network, device), rows)]
+    rows = checksum_of_rows(data.validation) if checkpoint and plan.early_stopping else ""
+    found: list[Callback] = [Evaluation(Measure(data.validation, plan.network, device), rows)]
     if plan.early_stopping:
         found.append(EarlyStopping("P@1", plan.n_epochs_no_change, 100 * plan.tol, snapshot))
     return found

@@ -44,9 +44,9 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
     those of a second network, which leaves held-out rows out, and of the model's candidates, which stay beside its own.
     """
     network = plan.network
-    labelled = [data.dataset] if data.held_out is None else [data.dataset, data.held_out]
+    labelled = [data.dataset] if data.validation is None else [data.dataset, data.validation]
     parameters, state = 4 * network.layout.size, 4 * state_layout(network.layout, plan.optimizer).size
-    ranked = data.held_out or plan.held_out.of(data.n_rows)
+    ranked = data.validation or plan.held_out_size.of(data.n_rows)
     packed = 2 * network.n_labels * network.hidden[-1] if ranked and plan.precision == "bfloat16" else 0
     candidates, kept = _candidates(plan, data)
     several = len(plan.workers) > 1  # which share the data, and are processes
@@ -85,8 +85,8 @@ def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float 
     algorithm = plan.equal_algorithm()
     if algorithm.sharing is Sharing.REPLICAS and learners == len(plan.workers):  # merged where they are
         parts["merging"] = (2 + algorithm.merge_state_vectors(learners)) * parameters
-    if data.held_out and plan.workers[0].name == name:
-        parts["evaluation"] = parameters + 8 * data.held_out.X.nnz
+    if data.validation and plan.workers[0].name == name:
+        parts["evaluation"] = parameters + 8 * data.validation.X.nnz
     return {**parts, "total": sum(parts.values())}
 
 
@@ -241,7 +241,7 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> tuple[int, int]:
     listed = plan.n_candidates + N_MORE
     pairs = Y.nnz + X.n_rows * listed
     room = min(CHUNK, pairs * X.nnz // X.n_rows, every)
-    scored = PAIR_BYTES * plan.held_out.of(X.n_rows) * max(plan.n_folds, 1) * (n_voted(plan.n_candidates) + N_MORE)
+    scored = PAIR_BYTES * plan.held_out_size.of(X.n_rows) * max(plan.n_folds, 1) * (n_voted(plan.n_candidates) + N_MORE)
     rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed
     of_features = 8 * min(own, every, N_LABELS * X.n_cols)
     kept = 8 * X.nnz + 4 * Y.nnz + of_features + 8 * weights

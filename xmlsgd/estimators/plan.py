@@ -29,9 +29,10 @@ class TrainingPlan:
     """How a run goes; `str` of it is a table of decisions, their values and reasons.
 
     n_candidates : labels per row, 0 for the network alone. concurrent_candidates : whether they are learned while the
-    network is trained. held_out : how many rows are held out, in each fold. n_folds : of rows that models which are not
-    kept leave out, while the model learns all rows; 0: its network leaves them out. algorithm : as given, "auto" until
-    the speeds of several workers are measured. precision : as given where not all workers are CPUs.
+    network is trained. held_out_size : how many rows are held out, in each fold. n_folds : of rows, each scored by a
+    temporary model that has not learned it, while the model learns all rows; 0 where the model leaves out the only one.
+    algorithm : as given, "auto" until the speeds of several workers are measured. precision : as given where not all
+    workers are CPUs.
     """
 
     network: Network
@@ -42,7 +43,7 @@ class TrainingPlan:
     sampler: Sampler
     n_candidates: int
     concurrent_candidates: bool
-    held_out: HeldOutSize
+    held_out_size: HeldOutSize
     n_folds: int
     algorithm: str | Algorithm
     workers: tuple[Worker, ...]

@@ -81,7 +81,7 @@ def make_plan(
         sampler=sampler,
         n_candidates=n_candidates,
         concurrent_candidates=concurrent,
-        held_out=held_out,
+        held_out_size=held_out,
         n_folds=n_folds,
         algorithm=given.algorithm,
         workers=workers,

@@ -22,11 +22,12 @@ from .targets import Form, Labels, form_of, label_weights, read_labels
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Rows to train on, their weights float32 (n,), None for ones, and rows that are measured after every epoch.
+    """Rows to train on, and what is known of them.
 
-    groups : int64 (n,), rows of one of which are held out together; None where rows are independent. n_label_rows : how
-    many of the rows, the last ones, are made of label texts. They are trained on, and never counted, held out or
-    measured.
+    weight : float32 (n,) of the rows, None for ones. validation : rows that are measured after every epoch, None for
+    none. groups : int64 (n,), rows of one of which are held out together; None where rows are independent.
+    n_label_rows : how many of the rows, the last ones, are made of label texts. They are trained on, and never counted,
+    held out or measured.
     """
 
     dataset: Dataset
@@ -34,7 +35,7 @@ class TrainingData:
     form: Form
     features: FeatureSpace
     weight: NDArray[np.float32] | None
-    held_out: Dataset | None
+    validation: Dataset | None
     groups: NDArray[np.int64] | None = None
     n_label_rows: int = 0
 
@@ -53,8 +54,9 @@ def read_training_data(
     given: Parameters,
     X: Any,
     y: Any,
-    names: Names | None,
-    earlier: FittedModel | None,
+    *,
+    names: Names | None = None,
+    earlier: FittedModel | None = None,
     sample_weight: Any = None,
     eval_set: Any = None,
     seed: int = 0,
@@ -86,11 +88,11 @@ def read_training_data(
     if earlier is not None and anew:
         _check_not_fewer(labels, earlier)
     weight = _row_weights(given.class_weight, sample_weight, labels)
-    dataset, held_out = Dataset(rows, labels.Y), _read_eval_set(features, eval_set, labels)
+    dataset, validation = Dataset(rows, labels.Y), _read_eval_set(features, eval_set, labels)
     data = TrainingData(
-        dataset, labels.classes, labels.form, features, weight, held_out, read_groups(groups, rows.n_rows)
+        dataset, labels.classes, labels.form, features, weight, validation, read_groups(groups, rows.n_rows)
     )
-    if given.early_stopping and held_out is None:
+    if given.early_stopping and validation is None:
         data = _with_validation(data, given.validation_fraction, seed)
         if earlier is not None and anew and data.n_rows != earlier.n_samples_seen:  # else these were held out before
             text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
@@ -182,5 +184,5 @@ def hold_out(data: TrainingData, n_held: int, seed: int) -> TrainingData | None:
     kept = np.setdiff1d(np.arange(n), held)
     weight, groups = (None if each is None else each[kept] for each in (data.weight, data.groups))
     return replace(
-        data, dataset=data.dataset.take(kept), weight=weight, held_out=data.dataset.take(held), groups=groups
+        data, dataset=data.dataset.take(kept), weight=weight, validation=data.dataset.take(held), groups=groups
     )

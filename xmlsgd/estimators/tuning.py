@@ -238,7 +238,7 @@ def _read_rows(
 ) -> tuple[TrainingData, TrainingData, CSR | None]:
     """Return all rows, the same with a tenth of them held out, and the features of each label if it has a text."""
     given = Parameters(**vars(checked_parameters(model)) | {"early_stopping": False})
-    data = read_training_data(given, X, y, None, None, groups=groups, **texts)
+    data = read_training_data(given, X, y, groups=groups, **texts)
     of_labels = None
     if data.n_label_rows:
         n, n_all = data.n_rows, data.dataset.n_rows
@@ -255,10 +255,10 @@ def _read_rows(
 
 def _measured(model: XMLClassifier, split: TrainingData, of_labels: CSR | None, measure: Measure, end: float) -> float:
     """Train a model until `end` at most and return the metric of the held-out rows, in percent."""
-    assert split.held_out is not None
+    assert split.validation is not None
     rows = split.dataset
     model.fit(rows.X, rows.Y, groups=split.groups, label_texts=of_labels, callbacks=[Deadline(end)])
-    return measure(model, split.held_out)
+    return measure(model, split.validation)
 
 
 def _measure_of(name: str) -> Measure:

@@ -164,10 +164,10 @@ def run_race(
     from ...training.learner import Job
     from ...training.simulation import Experiment, fastest_alone, simulate
 
-    assert data.held_out is not None
+    assert data.validation is not None
     job = Job(data.dataset, plan.network, plan.optimizer, parameters.get("random_state", 0), sampler=plan.sampler)
     device, rate, batch = plan.new_device(), plan.learning_rate, plan.batch_size
-    measure = Measure(data.held_out, plan.network, device)
+    measure = Measure(data.validation, plan.network, device)
     experiment = Experiment(job, plan.schedule, device, measure, points, bandwidth)
     outcomes: dict[str, Outcome] = {}
     with device.start():
@@ -198,7 +198,7 @@ def make_plan_of(
     rows, held_out = (found.train, found.test) if found.test is not None else split_rows(found.train)
     rows, held_out = sample_rows(rows, most), sample_rows(held_out, TEST_ROWS)
     eval_set = held_out.X, first_labels(held_out.Y, rows.n_labels)
-    data = read_training_data(given, rows.X, rows.Y, None, None, None, eval_set)
+    data = read_training_data(given, rows.X, rows.Y, eval_set=eval_set)
     return make_plan(given, data), data
 
 
