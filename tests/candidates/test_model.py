@@ -176,6 +176,35 @@ def test_one_class_a_row_has_candidates_too(many, n_classes):
     assert model.score(rows, y[6000:]) == (best == y[6000:]).mean()
 
 
+def test_probabilities_of_classes_sum_to_1_however_far_the_scores(many):
+    X, y = many[0].X, np.arange(8000) % 3
+    model = XMLClassifier(**SETTINGS, max_epochs=1).fit(X.span(0, 1000), y[:1000])
+    for factor in (1e-30, 1.0, 1e6, 1e15):
+        far = CSR(X.indptr[:201], X.indices[: X.indptr[200]], X.data[: X.indptr[200]] * np.float32(factor), X.n_cols)
+        probabilities = model.predict_proba(far)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+        np.testing.assert_array_equal(model.classes_[probabilities.argmax(axis=1)], model.predict(far))
+
+
+def test_interactions_of_few_features_are_learned():
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 10, (2500, 4))
+    (a, b, c, d), X = (values > 4).T, sp.csr_array(np.eye(10, dtype=np.float32)[values].reshape(2500, 40))
+    y = a & b | c & d
+    model, alone = (XMLClassifier(**SETTINGS, candidates=size).fit(X[:1500], y[:1500]) for size in ("auto", 0))
+    assert model.plan_.n_candidates == 2
+    assert model.score(X[1500:], y[1500:]) > alone.score(X[1500:], y[1500:]) - 0.05 > 0.9
+
+
+def test_no_warning_of_few_labels_and_empty_rows(many, recwarn):
+    X, Y = many[0].X.span(0, 600), many[0].Y.span(0, 600)
+    kept = np.where(np.arange(600) % 5 == 0, 0, np.diff(X.indptr))
+    entries = np.repeat(kept > 0, np.diff(X.indptr))
+    sparser = CSR(np.concatenate([[0], np.cumsum(kept)]), X.indices[entries], X.data[entries], X.n_cols)
+    XMLClassifier(**SETTINGS).fit(sparser, Y.indices[Y.indptr[:-1]] % 3)
+    assert [str(each.message) for each in recwarn if "candidates" in str(each.message)] == []
+
+
 def test_softmax_that_is_asked_for_has_no_candidates(many):
     model = XMLClassifier(**SETTINGS, loss="softmax").fit(many[0].X, np.arange(8000) % 1100)
     assert (model.plan_.n_candidates, model.network_.loss) == (0, "softmax")

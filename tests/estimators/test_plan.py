@@ -71,9 +71,15 @@ def test_every_automatic_choice_is_in_the_plan_with_a_reason(rows):
     ],
 )
 def test_beside_candidates_a_network_is_trained_shortly_at_a_high_rate(given, hidden, epochs, rate):
-    data = make_xmc(17_000, 300, 400, nnz_per_row=4, labels_per_row=2, random_state=0)
+    data = make_xmc(17_000, 700, 400, nnz_per_row=4, labels_per_row=2, random_state=0)
     plan = XMLClassifier(**given).plan(data.X, data.Y)
     assert (plan.network.hidden, plan.schedule.epochs, plan.learning_rate) == (hidden, epochs, rate)
+
+
+def test_a_network_of_few_features_and_labels_is_trained_as_long_as_one_alone():
+    data = make_xmc(17_000, 600, 400, nnz_per_row=4, labels_per_row=2, random_state=0)
+    plan = XMLClassifier().plan(data.X, data.Y)
+    assert (plan.n_candidates, plan.schedule.epochs, plan.learning_rate) == (64, 10, 0.006)
 
 
 def test_a_plan_cannot_be_changed(rows):

@@ -106,7 +106,7 @@ class CandidateTraining:
         found, pairs = with_useful_rows(self._unstacked(cpu), pair_scores(alone, cpu), cpu)
         self._found = _done(found)
         compared = X.span(0, min(X.n_rows, COMPARED_ROWS))
-        best_alone, _ = alone.top_k(compared, min(5, self._plan.network.n_labels))
+        best_alone, _ = alone.top_k(compared, max(min(5, self._plan.network.n_labels // 2), 1))
         return Fold(self._held_out, pairs, best_alone, found.margins_without is not None or self._label_rows is True)
 
     def finish(self, device: Device, folds: Sequence[Fold]) -> tuple[CandidateModel, HeldOutScores | None]:
@@ -141,13 +141,17 @@ class _StoppableCPU(CPU):
 
 
 def _warn_of_useless(folds: Sequence[Fold], scores: HeldOutScores, data: TrainingData) -> None:
-    """Warn where the network alone ranks a tenth more true labels of held-out rows among the best five."""
+    """Warn where the network alone ranks a tenth more true labels of held-out rows among the best five.
+
+    Of few labels only half count: among all there is no best. The network ranks labels of rows without candidates.
+    """
     alone = np.concatenate([fold.best_alone for fold in folds])
     first = np.concatenate([np.arange(len(fold.rows)) < len(fold.best_alone) for fold in folds])
     Y, k = data.dataset.Y.take(np.concatenate([fold.rows for fold in folds])[first]), alone.shape[1]
     rated = np.where(scores.labels >= 0, scores.scores, -np.inf)[first]
     best = np.argsort(-rated, axis=1, kind="stable")[:, :k]
     stacked = np.take_along_axis(scores.labels[first], best, axis=1)
+    stacked = np.where((stacked >= 0).any(axis=1, keepdims=True), stacked, alone)
     without, found = (precision_at_k(Y, labels, k)[-1] for labels in (alone, stacked))
     if without > WORSE * found:
         warn(

@@ -73,7 +73,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         they are fewer, if there are 250 rows or more, the loss is bce, and features are sparse: at most three quarters
         of the squared values of X lie in features that half of the rows have.
     max_epochs : int or "auto"
-        Passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; 4 beside candidates.
+        Passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; 4 beside candidates, if
+        features and labels are more than 1,000.
     weight_decay, clip_norm : float
         See `Optimizer`; for an optimizer given by name.
     input_dropout, hidden_dropout : float

@@ -28,6 +28,7 @@ FREQUENT = 0.5  # a feature that this share of the rows has is frequent
 DENSE = 0.75  # X is dense where frequent features have a larger share of its squared values
 # The network beside candidates: a short run at a high rate learns most in as little time.
 CANDIDATE_EPOCHS = 4
+SMALL_NETWORK = 1000  # features and labels: with so few, interactions may decide all, and the run is long as any other
 CANDIDATE_RATE_FACTOR = 5  # times Adam's rate in longer runs
 CANDIDATE_NEGATIVES = 256
 ADDED_ROWS_RATE_FACTOR = 0.05  # times the rate of `fit`, for rows that are added (docs/decisions/candidates.md)
@@ -48,12 +49,9 @@ def auto_batch_size(n_rows: int, listed: bool) -> int:
     return min(max(most // SMALL_BATCH * SMALL_BATCH, SMALL_BATCH), BATCH)
 
 
-def auto_epochs(n_rows: int, batch_size: int, listed: bool) -> int:
-    """Return 10 epochs, more where a run would have fewer than 600 steps, at most 200.
-
-    listed : beside candidates, which know more than the network, 4 and no more.
-    """
-    if listed:
+def auto_epochs(n_rows: int, batch_size: int, is_short: bool) -> int:
+    """Return 10 epochs, more where a run would have fewer than 600 steps, at most 200; 4 of a short run."""
+    if is_short:
         return CANDIDATE_EPOCHS
     per_epoch = math.ceil(n_rows / batch_size)
     return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
@@ -61,7 +59,7 @@ def auto_epochs(n_rows: int, batch_size: int, listed: bool) -> int:
 
 def auto_candidates(Y: CSR, loss: str) -> int:
     """Return 64 labels, all if there are fewer, where labels are independent and rows enough to learn from; else 0."""
-    return min(N_CANDIDATES, Y.n_cols) if Y.n_cols > 1 and Y.n_rows >= CANDIDATE_ROWS and loss == "bce" else 0
+    return min(N_CANDIDATES, Y.n_cols) if Y.n_rows >= CANDIDATE_ROWS and loss == "bce" else 0
 
 
 def dense_share(X: CSR) -> float:

@@ -121,21 +121,24 @@ def _plan_steps(planner: _Planner, optimizer: Optimizer, n_candidates: int) -> t
     given, own, n_rows = planner.given, planner.own_algorithm, planner.data.dataset.n_rows
     planner.decide("optimizer", given.optimizer, GIVEN)
     batch_size = planner.decide("batch_size", *_batch_size(given, n_rows, own, n_candidates > 0))
-    is_short = n_candidates > 0 and is_auto(given.max_epochs)
+    data = planner.data.dataset
+    is_short = n_candidates > 0 and data.n_features + data.n_labels > defaults.SMALL_NETWORK
+    has_short_rate = is_short and is_auto(given.max_epochs)
     is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.of_fit
-    rate = planner.decide("learning_rate_init", *_learning_rate(given, optimizer, own, batch_size, is_short, is_low))
-    return batch_size, rate, _plan_schedule(planner, batch_size, n_candidates > 0)
+    rate = _learning_rate(given, optimizer, own, batch_size, has_short_rate, is_low)
+    rate = planner.decide("learning_rate_init", *rate)
+    return batch_size, rate, _plan_schedule(planner, batch_size, is_short)
 
 
-def _plan_schedule(planner: _Planner, batch_size: int, listed: bool) -> Schedule:
-    """Decide the number of epochs, and how the learning rate rises and falls; `listed`: beside candidates."""
+def _plan_schedule(planner: _Planner, batch_size: int, is_short: bool) -> Schedule:
+    """Decide the number of epochs, and how the learning rate rises and falls; `is_short`: beside candidates."""
     given, n_rows = planner.given, planner.data.dataset.n_rows
     if planner.adds_rows:
         schedule = Schedule(1, "constant", 0.0)
         why_epochs = why = "partial_fit takes one pass"
     else:
         epochs = given.max_epochs
-        epochs = defaults.auto_epochs(n_rows, batch_size, listed) if is_auto(epochs) else int(epochs)
+        epochs = defaults.auto_epochs(n_rows, batch_size, is_short) if is_auto(epochs) else int(epochs)
         schedule = Schedule(epochs, given.learning_rate, float(given.warm_up))
         why_epochs, why = _why(given.max_epochs, f"{math.ceil(n_rows / batch_size)} steps an epoch"), GIVEN
     planner.decide("max_epochs", schedule.epochs, why_epochs)
@@ -283,7 +286,7 @@ def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, 
         share = defaults.dense_share(data.rows.X) if found else 0.0
         if share > defaults.DENSE:
             return 0, f"{share:.0%} of X lies in dense features"
-        return found, f"{Y.n_rows} rows, {Y.n_cols} labels"
+        return found, f"{Y.n_rows} rows, {Y.n_cols} labels" if loss == "bce" else f"loss {loss}"
     return min(int(given.candidates), Y.n_cols), GIVEN
 
 

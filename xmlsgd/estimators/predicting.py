@@ -324,9 +324,12 @@ class Predictor(FittedAttributes, ClassifierMixin):
         check_dense(X.n_rows, self.network_.n_labels, 8)
         probabilities = np.empty((X.n_rows, self.network_.n_labels))
         for rows, Z in self._logits(X):
-            probabilities[rows] = self.fitted_.probability(Z)
-        if self.label_form_ == "multiclass" and not find_loss(self.network_.loss).normalized:
-            probabilities /= probabilities.sum(axis=1, keepdims=True)
+            if self.label_form_ == "multiclass" and not find_loss(self.network_.loss).normalized:
+                logs = -np.logaddexp(0, -Z.astype(np.float64))  # of probabilities that may be below any float
+                shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+                probabilities[rows] = shares / shares.sum(axis=1, keepdims=True)
+            else:
+                probabilities[rows] = self.fitted_.probability(Z)
         return probabilities
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -367,8 +370,10 @@ class Predictor(FittedAttributes, ClassifierMixin):
     def _check_probabilities(self, name: str) -> None:
         """Raise `DataError` where scores do not stand for probabilities."""
         if not self.fitted_.has_probabilities:
-            got = f"got loss {self.network_.loss!r} and {self.label_form_} labels"
-            raise DataError(f"{name}: needs a probability of each label by itself, as with loss='bce', {got}")
+            if self.label_form_ == "multiclass":
+                raise DataError(f"{name}: works for sets of labels, got one class a row; use predict_proba for these")
+            wanted = "needs a probability of each label by itself, as with loss='bce'"
+            raise DataError(f"{name}: {wanted}, got loss {self.network_.loss!r}")
 
     def _ranked_probabilities(self, X: CSR, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the k best labels of some rows of X, and their probabilities."""
