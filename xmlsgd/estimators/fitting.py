@@ -104,17 +104,18 @@ def train_model(
             raise DivergenceError(divergence_advice(plan, weight, start.epochs + 1))
         fitted = fitted_by(run)
         try:
-            rated, stacked = left_out, None
+            folds: list[Fold] = []
+            scores = None
             if candidates:
                 started = time.perf_counter()
                 if plan.n_folds:
-                    folds = _rate_folds(plan, data, held_out, seed, earlier, run, candidates.cost(device))
-                else:
-                    folds = [candidates.fold(device, run.params)] if len(left_out) else []
-                found, stacked = candidates.finish(device, folds)
-                rated = np.concatenate([fold.rows for fold in folds]) if folds else left_out
+                    folds = _score_folds(plan, data, held_out, seed, earlier, run, candidates.cost(device))
+                elif len(left_out):
+                    folds = [candidates.fold(device, run.params)]
+                found, scores = candidates.finish(device, folds)
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
-            fitted = with_thresholds(fitted, data, rated, device, stacked)
+            scored_rows = np.concatenate([fold.rows for fold in folds]) if folds else left_out
+            fitted = with_thresholds(fitted, data, scored_rows, device, scores)
             if earlier is None and len(left_out):
                 _count_held_out(fitted, data, weight)
         except BaseException as error:  # the network alone is a model, too
@@ -142,15 +143,15 @@ class _StopAfter(Callback):
         return self.left <= 0
 
 
-def _rate_folds(
+def _score_folds(
     plan: TrainingPlan, data: TrainingData, held_out: list[NDArray[np.intp]], seed: int,
     earlier: FittedModel | None, run: Run, cost: float,
 ) -> list[Fold]:  # fmt: skip
-    """Return what models that learn all other rows say of each fold of held-out rows; these models are not kept.
+    """Return each fold of held-out rows, scored by a model that learns all other rows and is not kept.
 
-    They begin anew, and learn for as long as the model that is kept: as often as `earlier` has passed over the rows,
-    and the epochs of `run`, where the schedule may not have come to its end. What diverges is not asked.
-    cost : of the linear classifiers.
+    These models begin anew and learn for as long as the one that is kept: as often as `earlier` has passed over the
+    rows, and the epochs of `run`, where the schedule may not have come to its end. A fold whose model diverges is left
+    out. cost : of the linear classifiers.
     """
     # Records of a call have its first epoch, and count its rows from its start: the last of each call stays.
     rows_before = {record.get("first_epoch"): record.get("rows", 0) for record in earlier.history} if earlier else {}
@@ -161,16 +162,16 @@ def _rate_folds(
     n_epochs = n_before + len(run.records) - run.n_undone
     params = first_parameters(plan.network, plan.optimizer, data.dataset.Y, seed, data.weight).params
     for rows in held_out:
-        fold = _rate_fold(plan, data, rows, seed, params, n_epochs, folds, cost)
+        fold = _score_fold(plan, data, rows, seed, params, n_epochs, folds, cost)
         folds += [fold] if fold else []
     return folds
 
 
-def _rate_fold(
+def _score_fold(
     plan: TrainingPlan, data: TrainingData, rows: NDArray[np.intp], seed: int, params: NDArray[np.float32],
     n_epochs: int, folds: Sequence[Fold], cost: float,
 ) -> Fold | None:  # fmt: skip
-    """Return what a model that learns all other rows says of these; its memory is free again when the next begins.
+    """Return these rows scored by a model that learns all others, None if it diverges; its memory is free afterwards.
 
     params : the starting parameters, whose output biases have counted all rows; to draw them takes as long as an epoch.
     """
