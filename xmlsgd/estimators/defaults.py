@@ -28,7 +28,7 @@ FREQUENT = 0.5  # a feature that this share of the rows has is frequent
 DENSE = 0.75  # X is dense where frequent features have a larger share of its squared values
 # The network beside candidates: a short run at a high rate learns most in as little time.
 CANDIDATE_EPOCHS = 4
-SMALL_NETWORK = 1000  # features and labels: with so few, interactions may decide all, and the run is long as any other
+SMALL_NETWORK = 1000  # features and labels: with so few, interactions may decide all, and the run is not shortened
 CANDIDATE_RATE_FACTOR = 5  # times Adam's rate in longer runs
 CANDIDATE_NEGATIVES = 256
 ADDED_ROWS_RATE_FACTOR = 0.05  # times the rate of `fit`, for rows that are added (docs/decisions/candidates.md)

@@ -142,6 +142,7 @@ def vote_of_row(
     n_met = np.uint64(0)
     for j in range(n_lists):
         feature, x = features[order[j]], entries[order[j]] * unit
+        # Unsigned, as Numba would look at the sign of each index (docs/decisions/kernels.md).
         for p in range(np.uint64(postings_ptr[feature]), np.uint64(postings_ptr[feature + 1])):
             row = np.uint32(postings_row[p])
             if not row < n_train:

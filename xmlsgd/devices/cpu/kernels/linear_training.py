@@ -251,6 +251,7 @@ def solve(
     have unlearned these rows, by `passes_without` passes over the others, give the margins of `held_out_labels` (h, m);
     they go to `margins` where the label has a pair of the row. There are no known features then.
     """
+    # Numba would look at the sign of each index (docs/decisions/kernels.md).
     unsigned_ptr, unsigned_indices = indptr.view(np.uint64), indices.view(np.uint32)
     for t in prange(n_threads):
         place, digits = np.zeros(n_features, np.int32), np.empty(1 << DIGITS, np.int64)
