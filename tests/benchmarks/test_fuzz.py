@@ -37,6 +37,14 @@ def test_an_input_that_takes_too_long_is_found_out(monkeypatch):
         fuzz.timed(len)(b"any")
 
 
+def test_an_input_that_takes_too_long_once_is_run_again(monkeypatch):
+    clock = iter([0.0, 5.0, 5.0, 5.1])
+    monkeypatch.setattr(fuzz.time, "process_time", lambda: next(clock))
+    ran = []
+    fuzz.timed(ran.append)(b"any")
+    assert ran == [b"any", b"any"]
+
+
 def test_memory_beyond_the_size_of_an_input_is_measured(tmp_path):
     (tmp_path / "one").write_bytes(b"1")
     _, megabytes = fuzz.measured(lambda data: bytes(5_000_000), tmp_path)
