@@ -284,11 +284,16 @@ def test_margins_score_the_candidates_that_score_highest_without_them():
 
 @pytest.mark.parametrize(("n_rows", "n_labels", "size"), [(250, 192, 64), (249, 192, 0), (250, 3, 3)])
 def test_candidates_are_used_from_250_rows_on(n_rows, n_labels, size):
-    three_each = CSR(
-        3 * np.arange(n_rows + 1), np.tile(np.arange(3), n_rows), np.ones(3 * n_rows, np.float32), n_labels
-    )
-    assert auto_candidates(three_each, "bce") == size
-    assert auto_candidates(three_each, "softmax") == 0
+    assert auto_candidates(n_rows, n_labels, "bce") == size
+    assert auto_candidates(n_rows, n_labels, "softmax") == 0
+
+
+def test_rows_of_weight_0_do_not_count_among_the_250(many):
+    X, Y = many[0].X.span(0, 600), many[0].Y.span(0, 600)
+    weight = (np.arange(600) < 249).astype(np.float32)
+    assert XMLClassifier(**SETTINGS, max_epochs=1).fit(X, Y, weight).plan_.n_candidates == 0
+    weight[249] = 1
+    assert XMLClassifier(**SETTINGS, max_epochs=1).fit(X, Y, weight).plan_.n_candidates == 64
 
 
 def test_a_store_in_memory_maps_is_learned_as_arrays_are(many, model, tmp_path):

@@ -57,9 +57,9 @@ def auto_epochs(n_rows: int, batch_size: int, is_short: bool) -> int:
     return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
 
 
-def auto_candidates(Y: CSR, loss: str) -> int:
+def auto_candidates(n_rows: int, n_labels: int, loss: str) -> int:
     """Return 64 labels, all if there are fewer, where labels are independent and rows enough to learn from; else 0."""
-    return min(N_CANDIDATES, Y.n_cols) if Y.n_rows >= CANDIDATE_ROWS and loss == "bce" else 0
+    return min(N_CANDIDATES, n_labels) if n_rows >= CANDIDATE_ROWS and loss == "bce" else 0
 
 
 def dense_share(X: CSR) -> float:

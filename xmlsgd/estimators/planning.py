@@ -150,7 +150,7 @@ def _plan_schedule(planner: _Planner, batch_size: int, is_short: bool) -> Schedu
 def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[HeldOutSize, int]:
     """Decide how many rows are held out for stacking and thresholds, in how many folds."""
     data = planner.data
-    n_weighted = data.n_rows if data.weight is None else np.count_nonzero(data.weight[: data.n_rows])
+    n_weighted = _n_weighted(data)
     held_out, n_folds = held_out_size(loss, data.form, n_candidates), 0
     if n_candidates:
         held_out, n_folds = _folds(planner, held_out, n_weighted)
@@ -224,6 +224,11 @@ def _why(given: Any, reason: str) -> str:
     return reason if is_auto(given) else GIVEN
 
 
+def _n_weighted(data: TrainingData) -> int:
+    """Return how many rows there are of a weight above 0."""
+    return data.n_rows if data.weight is None else int(np.count_nonzero(data.weight[: data.n_rows]))
+
+
 def _groups(data: TrainingData) -> tuple[int, str]:
     """Return how many groups of rows there are, and what is assumed of new rows."""
     if data.groups is None:
@@ -280,14 +285,14 @@ def _batch_size(given: Parameters, n_rows: int, own: Algorithm | None, listed: b
 
 def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, str]:
     """Return the candidate labels per row, 0 for the network alone."""
-    Y = data.rows.Y
+    n_rows, n_labels = _n_weighted(data), data.rows.Y.n_cols
     if is_auto(given.candidates):
-        found = defaults.auto_candidates(Y, loss)
+        found = defaults.auto_candidates(n_rows, n_labels, loss)
         share = defaults.dense_share(data.rows.X) if found else 0.0
         if share > defaults.DENSE:
             return 0, f"{share:.0%} of X lies in dense features"
-        return found, f"{Y.n_rows} rows, {Y.n_cols} labels" if loss == "bce" else f"loss {loss}"
-    return min(int(given.candidates), Y.n_cols), GIVEN
+        return found, f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}"
+    return min(int(given.candidates), n_labels), GIVEN
 
 
 def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[int | None, str]:
