@@ -116,9 +116,13 @@ class FittedModel:
         return are_probabilities(self.network.loss, self.form)
 
     def probability(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return the probabilities of labels with these scores; with softmax, of all labels (rows, L)."""
-        found: Any = find_loss(self.network.loss).probability
-        return np.asarray(found(self.calibration.log_odds(scores)))
+        """Return the probabilities of labels with these scores; with softmax or one class a row, of all (rows, L)."""
+        loss, log_odds = find_loss(self.network.loss), self.calibration.log_odds(scores)
+        if self.form == "multiclass" and not loss.normalized:
+            # Normalized by their logs: all probabilities of a row may be below any float.
+            loss, log_odds = find_loss("softmax"), -np.logaddexp(0, -log_odds)
+        found: Any = loss.probability
+        return np.asarray(found(log_odds))
 
     def scorer(self, X: CSR, n_jobs: int | None) -> Scorer:
         """Return the scorer of rows such as X on the threads of `n_jobs`; it is kept, with its device's buffers."""

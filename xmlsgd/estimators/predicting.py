@@ -324,12 +324,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         check_dense(X.n_rows, self.network_.n_labels, 8)
         probabilities = np.empty((X.n_rows, self.network_.n_labels))
         for rows, Z in self._logits(X):
-            if self.label_form_ == "multiclass" and not find_loss(self.network_.loss).normalized:
-                logs = -np.logaddexp(0, -Z.astype(np.float64))  # of probabilities that may be below any float
-                shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-                probabilities[rows] = shares / shares.sum(axis=1, keepdims=True)
-            else:
-                probabilities[rows] = self.fitted_.probability(Z)
+            probabilities[rows] = self.fitted_.probability(Z)
         return probabilities
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
