@@ -170,8 +170,8 @@ class TestLoadDataset:
             return TRAIN, TEST
 
         monkeypatch.setattr(public, "load_public", load_public)
-        assert datasets.load_dataset("eurlex-4k", data_home="there", split=1) == (TRAIN, TEST)
-        assert asked == [(("eurlex-4k", "there"), {"split": 1})]
+        assert datasets.load_dataset("eurlex-4k", data_home="there", header=False) == (TRAIN, TEST)
+        assert asked == [(("eurlex-4k", "there"), {"header": False})]
 
     def test_the_built_in_set_is_known_by_its_name(self, monkeypatch, tmp_path):
         def load_python_functions(*, data_home, min_count):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +11,8 @@ import pytest
 from shared.archives import zipped
 from shared.file_server import statuses
 from xmlsgd.data import public
-from xmlsgd.data.archive import extract
 from xmlsgd.data.fetch import DownloadError
+from xmlsgd.data.files.temporary import sole_use
 from xmlsgd.errors import DataError
 
 TRAIN = "2 3 4\n0,1 0:1.0 2:0.5\n3 1:2.0\n"
@@ -69,19 +67,11 @@ def test_an_archive_that_was_saved_by_hand_needs_no_network(server, toy, tmp_pat
     assert (tmp_path / "Toy-4.zip").exists()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock")
-def test_who_comes_second_waits_for_the_first_and_downloads_nothing(server, toy, tmp_path, monkeypatch):
-    waiting, loaded = threading.Event(), []
-    monkeypatch.setattr(public, "print", lambda *args, **kwargs: waiting.set(), raising=False)
-    second = threading.Thread(target=lambda: loaded.append(public.load_public("toy-4", tmp_path)))
-    with public.alone(tmp_path / ".Toy-4.lock", "Toy-4"):
-        second.start()
-        assert waiting.wait(30)
-        (tmp_path / "archive").write_bytes(server.content)
-        extract(tmp_path / "archive", tmp_path / "Toy-4")
-    second.join()
-    assert loaded[0][0].n_rows == 2
+def test_who_comes_second_is_told_and_downloads_nothing(server, toy, tmp_path):
+    with sole_use(tmp_path / "Toy-4"), pytest.raises(DataError, match="another process is installing it; call again"):
+        public.load_public("toy-4", tmp_path)
     assert server.log == []
+    assert public.load_public("toy-4", tmp_path)[0].n_rows == 2
 
 
 def test_the_second_source_is_taken_where_the_first_fails(server, toy, tmp_path, monkeypatch):
@@ -121,7 +111,7 @@ def test_a_downloaded_archive_that_is_damaged_is_not_kept(server, toy, tmp_path)
     server.content = server.content[:-30]
     with pytest.raises(DataError, match="not a readable zip archive"):
         public.load_public("toy-4", tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [".Toy-4.lock"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_shape_than_the_table_says_is_a_warning(server, toy, tmp_path, monkeypatch):
@@ -138,7 +128,7 @@ def test_an_unknown_name_lists_the_known_ones():
         public.load_public("eurlex-4")
 
 
-def test_a_data_set_of_one_file_is_cut_by_the_column_of_its_split_files(server, toy, tmp_path):
+def test_a_data_set_of_one_file_is_cut_by_the_first_column_of_its_split_files(server, toy, tmp_path):
     lines = [f"{row} {row % 3}:{row}.5" for row in range(4)]
     server.content = zipped(
         {
@@ -150,17 +140,6 @@ def test_a_data_set_of_one_file_is_cut_by_the_column_of_its_split_files(server, 
     train, test = public.load_public("toy-4", tmp_path)
     np.testing.assert_array_equal(train.Y.indices, [0, 2])
     np.testing.assert_array_equal(test.Y.indices, [1])
-    train, test = public.load_public("toy-4", tmp_path, split=1)
-    np.testing.assert_array_equal(train.Y.indices, [3, 1])
-    np.testing.assert_array_equal(train.X.data, [3.5, 1.5])
-    np.testing.assert_array_equal(test.Y.indices, [2])
-    with pytest.raises(DataError, match=r"toy_trSplit.txt: split must be in \[0, 2\), got 2"):
-        public.load_public("toy-4", tmp_path, split=2)
     next(tmp_path.rglob("toy_tstSplit.txt")).write_text("5 3\n")
     with pytest.raises(DataError, match=r"toy_tstSplit.txt: rows must be in \[1, 4\], got 5 to 5"):
         public.load_public("toy-4", tmp_path)
-
-
-def test_a_split_of_a_data_set_that_has_one_only_is_an_error(toy, tmp_path):
-    with pytest.raises(DataError, match="the data set has one split only, got split=1"):
-        public.load_public("toy-4", tmp_path, split=1)

@@ -7,12 +7,10 @@ A. Mittal, Y. Prabhu, M. Varma, 2016), as of February 2025; second addresses are
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from .archive import extract
 from .csr import Dataset
 from .fetch import DownloadError, DownloadInterrupted
 from .fetch import download as fetch
+from .files.temporary import sole_use
 from .loading import load_file, load_folder
 
 REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
@@ -40,61 +39,19 @@ class PublicDataset:
     urls: tuple[str, ...]
 
 
-def on_drive(name: str, n_train: int, n_test: int, n_features: int, n_labels: int, *file_ids: str) -> PublicDataset:
-    """Describe a data set whose archives are on Google Drive, by addresses that skip the page about viruses."""
+def read_line(line: str) -> PublicDataset:
+    """Return a row of `public.tsv`; the addresses skip Google Drive's page about viruses."""
+    name, n_train, n_test, n_features, n_labels, *file_ids = line.split("\t")
     base = "https://drive.usercontent.google.com/download?export=download&confirm=t&id="
     urls = tuple(base + file_id for file_id in file_ids)
-    return PublicDataset(name, n_train, n_test, n_features, n_labels, urls)
+    return PublicDataset(name, int(n_train), int(n_test), int(n_features), int(n_labels), urls)
 
 
-# fmt: off
-TABLE = (
-    on_drive("Bibtex", 4_880, 2_515, 1_836, 159,
-             "0B3lPMIHmG6vGcy1xM2pJZ09MMGM&resourcekey=0-UzogKsb6v7pz2Vf_1uooFA"),
-    on_drive("Mediamill", 30_993, 12_914, 120, 101,
-             "0B3lPMIHmG6vGY3B4TXRmZnZBTkk&resourcekey=0-Hv7nA6NTsIJshWk2gJwTYw", "1YDlU9GTYSoydU1UYTNT8BpPkRw1BCnFw"),
-    on_drive("Delicious", 12_920, 3_185, 500, 983,
-             "0B3lPMIHmG6vGdG1jZ19VS2NWRVU&resourcekey=0-viF3jLCBFuBSDjdlKL_32g"),
-    on_drive("RCV1-2K", 623_847, 155_962, 47_236, 2_456,
-             "0B3lPMIHmG6vGdnEzRWZWQWJMRnc&resourcekey=0-dmBYwZpWZck3oL0DGKMdwg", "1pdken_Di3PLcLlRbhHF4XIWp-CEiv9oQ"),
-    on_drive("Eurlex-4K", 15_539, 3_809, 5_000, 3_993,
-             "0B3lPMIHmG6vGU0VTR1pCejFpWjg&resourcekey=0-SurjZ4z_5Tr38jENzf2Iwg", "1xWW1UykQBTD2IorVn7V8XubJatQDScol"),
-    on_drive("Wiki10-31K", 14_146, 6_616, 101_938, 30_938,
-             "1-sE0GoT-eE18S9e-B8nQr8j7LdYexGHX", "1WbxhKvvBSynX5_Sf6OaPReTMs8K6bZ8u"),
-    on_drive("AmazonCat-13K", 1_186_239, 306_782, 203_882, 13_330,
-             "11bI2oHQlK9wnvYdFN9IILd8ilHDqe-j1", "17EFQtnRswEv0XyPng2EOy5IeWmeZbe0a"),
-    on_drive("AmazonCat-14K", 4_398_050, 1_099_725, 597_540, 14_588,
-             "1z_idl5Tw83kH4_j5Qp0kVk9TXBWXCjb8", "1VAxPvByB-SX3_MefdfW1eKZYTfz0vMcR"),
-    on_drive("Delicious-200K", 196_606, 100_095, 782_585, 205_443,
-             "0B3lPMIHmG6vGR3lBWWYyVlhDLWM&resourcekey=0-ghyb4ko9PlDHlEVBb-_9IA", "18Tb595TuGyFW--nEYGfduwS5WvSbX-sX"),
-    on_drive("WikiLSHTC-325K", 1_778_351, 587_084, 1_617_899, 325_056,
-             "0B3lPMIHmG6vGSHE1SWx4TVRva3c&resourcekey=0-ZGNqdLuqttRdnAj-U0bktA", "1Y5xEJu-j3M7voyFV5Ouq9Wl3vyd9fus2"),
-    on_drive("WikiSeeAlsoTitles-350K", 629_418, 162_491, 91_414, 352_072,
-             "1bHtiLVF5EFsVL3qyU7y5e3M-fYHvXsG9", "1icZIEU2TA5k86mTweciSa3mBLFD3fbIP"),
-    on_drive("WikiTitles-500K", 1_699_722, 722_678, 185_479, 501_070,
-             "11U4qDWKvsR6pCzLvY3APckx-R_ihyMih", "1RKKOw0yl2RxrWYbb-S508aOwKdCjY_ih"),
-    on_drive("Wikipedia-500K", 1_813_391, 783_743, 2_381_304, 501_070,
-             "0B3lPMIHmG6vGRmEzVDVkNjBMR3c", "1LkGdINF5coOfkm6J2xys3V1NMW7zz8U1"),
-    on_drive("AmazonTitles-670K", 485_176, 150_875, 66_666, 670_091,
-             "1OKnaLu4SDMOQ69rHdwF8ExKkeF2SZw7z", "1TWF2_tPGdezuljGEHbp63pe7eQUq7wK6"),
-    on_drive("Amazon-670K", 490_449, 153_025, 135_909, 670_091,
-             "1TLaXCNB_IDtLhk4ycOnyud0PswWAW6hR", "1d5EMgVxjjDBGjw7M09gaygx5wSt4-AqQ"),
-    on_drive("AmazonTitles-3M", 1_712_536, 739_665, 165_431, 2_812_281,
-             "1DD9cL85SN9EZd-CmOdXv0lPO1Yhl7Fns", "15MpbBO7MTRLc1okzwSiPkQ9ZHgyKMzzm"),
-    on_drive("Amazon-3M", 1_717_899, 742_507, 337_067, 2_812_281,
-             "1X9CzbgyB-x1dFbPSWUpkbKvKG9TrAU0y", "1tepPa5oOSp7jmih7LTEemHOL9KwdBtuB"),
-    on_drive("LF-AmazonTitles-131K", 294_805, 134_835, 40_000, 131_073,
-             "1VlfcdJKJA99223fLEawRmrXhXpwjwJKn"),
-    on_drive("LF-Amazon-131K", 294_805, 134_835, 80_000, 131_073,
-             "1YNGEifTHu4qWBmCaLEBfjx07qRqw9DVW"),
-)
-# fmt: on
+TABLE = tuple(map(read_line, files(__package__).joinpath("public.tsv").read_text(encoding="utf-8").splitlines()[1:]))
 PUBLIC = {dataset.name.lower(): dataset for dataset in TABLE}
 
 
-def load_public(
-    name: str, data_home: str | os.PathLike[str] | None = None, split: int | None = None, **options: Any
-) -> tuple[Dataset, Dataset]:
+def load_public(name: str, data_home: str | os.PathLike[str] | None = None, **options: Any) -> tuple[Dataset, Dataset]:
     """Load a public data set, which is downloaded on first use.
 
     Parameters
@@ -102,9 +59,8 @@ def load_public(
     name : str
         Such as "Eurlex-4K", in upper or lower case.
     data_home : str or path, optional
-        Folder of all data sets, by default `~/.cache/xmlsgd/datasets`.
-    split : int in [0, 10), optional
-        The smallest sets come as one file with ten random splits; by default the first is used.
+        Folder of all data sets, by default `~/.cache/xmlsgd/datasets`. The smallest sets come as one file with ten
+        random splits, of which the first is used.
     **options
         Those of `load_folder`.
 
@@ -115,7 +71,7 @@ def load_public(
     Raises
     ------
     DataError
-        For an unknown name or split, and for broken files.
+        For an unknown name, and for broken files.
     DownloadError
         If no source can be reached.
     """
@@ -124,7 +80,7 @@ def load_public(
     folder = home / dataset.name
     if not folder.is_dir():
         install(dataset, folder)
-    train, test = load_split(innermost(folder), split, options)
+    train, test = load_parts(innermost(folder), options)
     if test is None:
         raise DataError(f"{folder}: the data set must have a test part")
     warn_of_other_shape(dataset, train, test)
@@ -143,9 +99,9 @@ def install(dataset: PublicDataset, folder: Path) -> None:
     """Put the unpacked data set at `folder`, from an archive beside it or else from the network."""
     archive = folder.with_name(f"{folder.name}.zip")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with alone(folder.with_name(f".{folder.name}.lock"), dataset.name):
-        if folder.is_dir():
-            return  # another process has installed it meanwhile
+    with sole_use(folder) as alone:
+        if not alone:
+            raise DataError(f"{dataset.name}: another process is installing it; call again when it is done")
         if archive.exists():
             extract(archive, folder)
             return
@@ -173,43 +129,25 @@ def fetch_from_any(dataset: PublicDataset, archive: Path) -> None:
     raise DownloadError(f"{dataset.name}: {'; '.join(failures)}; {remedy}")
 
 
-@contextlib.contextmanager
-def alone(path: Path, name: str) -> Iterator[None]:
-    """Hold the lock file `path`, after the process that holds it; the file stays: removing it could let two in."""
-    with open(path, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            print(f"{name}: waiting for another process that is installing it", file=sys.stderr)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def innermost(folder: Path) -> Path:
     """Return the folder that holds the files: archives wrap them in one or more folders."""
     entries = [entry for entry in folder.iterdir() if entry.name != "__MACOSX" and not entry.name.startswith(".")]
     return innermost(entries[0]) if len(entries) == 1 and entries[0].is_dir() else folder
 
 
-def load_split(folder: Path, split: int | None, options: dict[str, Any]) -> tuple[Dataset, Dataset | None]:
-    """Return train and test rows: of `*_data.txt` those in a column of the split files, where these are."""
-    files = [next(folder.glob(f"*_{part}.txt"), None) for part in ("data", "trSplit", "tstSplit")]
-    data, train_rows, test_rows = files
-    if data is None or train_rows is None or test_rows is None:
-        if split is not None:
-            raise DataError(f"{folder}: the data set has one split only, got split={split}")
+def load_parts(folder: Path, options: dict[str, Any]) -> tuple[Dataset, Dataset | None]:
+    """Return train and test rows: of `*_data.txt` those in the first column of the split files, where these are."""
+    data, *splits = (next(folder.glob(f"*_{part}.txt"), None) for part in ("data", "trSplit", "tstSplit"))
+    if data is None or None in splits:
         return load_folder(folder, **options)
     rows = load_file(data, **options)
-    train, test = (rows.take(rows_of_split(file, split or 0, rows.n_rows)) for file in (train_rows, test_rows))
+    train, test = (rows.take(first_split(file, rows.n_rows)) for file in splits if file is not None)
     return train, test
 
 
-def rows_of_split(file: Path, split: int, n_rows: int) -> np.ndarray:
-    """Return column `split` of a split file: row numbers, counted from 1 in the file and from 0 here."""
-    columns = np.loadtxt(file, dtype=np.int64, ndmin=2)
-    if not 0 <= split < columns.shape[1]:
-        raise DataError(f"{file}: split must be in [0, {columns.shape[1]}), got {split}")
-    rows: np.ndarray = columns[:, split]
+def first_split(file: Path, n_rows: int) -> np.ndarray:
+    """Return the first column of a split file: row numbers, counted from 1 in the file and from 0 here."""
+    rows: np.ndarray = np.loadtxt(file, dtype=np.int64, ndmin=2)[:, 0]
     if len(rows) and not 1 <= rows.min() <= rows.max() <= n_rows:
         raise DataError(f"{file}: rows must be in [1, {n_rows}], got {rows.min()} to {rows.max()}")
     return rows - 1
