@@ -178,7 +178,9 @@ def paths(
         plain = unit_rows(X, None, device)
         cooccurrence = Cooccurrence.count(plain, Y, weight, device)
     with clock.part("lists"), device.start():
-        lists, asked, shares = training_candidates(neighbors, scaled, held_out, size, device)
+        lists, shares = training_candidates(neighbors, scaled, held_out, size, device)
+        most = np.argsort(-shares, axis=1)[:, : n_voted(size)]
+        asked, shares = (np.take_along_axis(each, most, axis=1) for each in (lists[held_out], shares))
         lists, _ = cooccurrence.candidates(plain, lists, device)
     with clock.part("linear"), device.start():
         linear = LinearClassifiers.fit(plain, Y, weight, lists, device)

@@ -238,9 +238,9 @@ def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
     def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
         return np.zeros(labels.shape, np.float32)
 
-    rows = CandidateRows(Dataset(data.X, Y), ones(200), held_out, 4)
+    rows = CandidateRows(Dataset(data.X, Y), ones(200), [held_out], 4)
     found = fit_unstacked(rows, DEVICE)
-    model, _ = fit_stacked(found, [found.pairs(logits)], DEVICE)
+    model, _ = fit_stacked(found, [found.pairs(0, logits)], DEVICE)
     assert model.stacking.trees is None
 
 

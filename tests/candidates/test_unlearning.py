@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.candidates import DEVICE, SETTINGS, ones
-from xmlsgd import XMLClassifier, make_xmc
+from shared.candidates import DEVICE, ones
+from xmlsgd import make_xmc
 from xmlsgd.candidates.fitting import CandidateRows, fit_unstacked
 from xmlsgd.candidates.linear import UNTRAINED, HeldOutLabels, LinearClassifiers, find_pairs
 from xmlsgd.data.csr import CSR
-from xmlsgd.estimators import candidate_training
 
 HELD_OUT = np.arange(0, 600, 12)
 
@@ -28,7 +27,8 @@ def scored(data, candidates) -> HeldOutLabels:
     for i in range(len(HELD_OUT)):
         true[i, : Y.indptr[i + 1] - Y.indptr[i]] = Y.indices[Y.indptr[i] : Y.indptr[i + 1]]
     others = candidates[HELD_OUT, :10]
-    return HeldOutLabels(HELD_OUT, np.concatenate([true, np.where(Y.has(others), -1, others)], axis=1))
+    labels = np.concatenate([true, np.where(Y.has(others), -1, others)], axis=1)
+    return HeldOutLabels(HELD_OUT, labels, np.zeros(len(HELD_OUT), np.int32))
 
 
 def learn_all(data, rows, candidates, scored) -> tuple[LinearClassifiers, np.ndarray]:
@@ -79,7 +79,7 @@ def test_a_label_of_held_out_rows_alone_is_scored_as_untrained():
     Y = CSR(np.arange(13), np.array([0] * 6 + [1] * 6, np.int32), ones(12), 2)
     X = CSR(np.arange(13), np.arange(12, dtype=np.int32) % 4, ones(12), 4)
     candidates, held_out = np.full((12, 1), -1, np.int32), np.arange(6)
-    scored = HeldOutLabels(held_out, np.zeros((6, 1), np.int32))
+    scored = HeldOutLabels(held_out, np.zeros((6, 1), np.int32), np.zeros(6, np.int32))
     with DEVICE.start():
         pairs = find_pairs(X, Y, ones(12), candidates, DEVICE)
         linear, margins = LinearClassifiers.fit_and_score(X, ones(12), pairs, 1.0, scored, DEVICE)
@@ -97,25 +97,30 @@ def test_all_candidates_of_held_out_rows_are_pairs_also_where_prediction_looks_a
         return linear, margins
 
     monkeypatch.setattr(LinearClassifiers, "fit_and_score", classmethod(noted))
-    unstacked = fit_unstacked(CandidateRows(rows, ones(1000), np.arange(0, 1000, 10), 160, cost=1.0), DEVICE)
+    folds = [np.arange(0, 1000, 20), np.arange(5, 1000, 20)]
+    unstacked = fit_unstacked(CandidateRows(rows, ones(1000), folds, 160, cost=1.0), DEVICE)
     ((labels, margins),) = found
-    assert unstacked.labels.shape == (100, 96)
+    assert unstacked.held_out.labels.shape == (100, 96)
     np.testing.assert_array_equal(np.isnan(margins), labels < 0)
     np.testing.assert_array_equal(unstacked.margins[labels < 0], UNTRAINED)
 
 
-def test_folds_have_the_cost_that_the_model_has_chosen(monkeypatch):
-    """Margins of another cost have another size, so that stacking would learn the wrong weights."""
-    rows = make_xmc(1000, 300, 600, nnz_per_row=8, labels_per_row=2, random_state=0)
-    costs, fit = [], fit_unstacked
+def test_each_of_several_folds_gets_the_margins_that_it_would_get_alone(data, rows, candidates, scored):
+    fold = np.arange(len(HELD_OUT), dtype=np.int32) % 3
+    together, margins = learn_all(data, rows, candidates, scored._replace(fold=fold))
+    for number in range(3):
+        alone, expected = learn_all(data, rows, candidates, scored._replace(fold=fold).of_fold(number))
+        np.testing.assert_array_equal(margins[fold == number], expected)
+        np.testing.assert_array_equal(together.weights.data, alone.weights.data)
 
-    def noted(rows: CandidateRows, device):
-        found = fit(rows, device)
-        costs.append((rows.cost, found.rows.cost))
-        return found
 
-    monkeypatch.setattr(candidate_training, "fit_unstacked", noted)
-    model = XMLClassifier(**SETTINGS, candidates=16, max_epochs=1).fit(rows.X, rows.Y)
-    chosen = model.candidates_.linear.cost
-    assert costs[0] == (None, chosen)
-    assert costs[1:] == [(chosen, chosen)]
+def test_folds_get_candidates_and_votes_by_models_without_their_rows(data):
+    """Their co-occurrence, and, of rows in groups, their votes."""
+    folds, groups = [np.arange(0, 600, 12), np.arange(6, 600, 12)], np.arange(600) // 2
+    together = fit_unstacked(CandidateRows(data, ones(600), folds, 16, cost=1.0, groups=groups), DEVICE)
+    for number, fold in enumerate(folds):
+        alone = fit_unstacked(CandidateRows(data, ones(600), [fold], 16, cost=1.0, groups=groups), DEVICE)
+        at = together.held_out.fold == number
+        np.testing.assert_array_equal(together.held_out.labels[at], alone.held_out.labels)
+        np.testing.assert_array_equal(together.votes[at], alone.votes)
+        np.testing.assert_array_equal(together.cooccurrence[at], alone.cooccurrence)

@@ -33,7 +33,7 @@ def new_model(**given) -> XMLClassifier:
 
 
 def test_each_fold_is_rated_by_a_network_and_classifiers_that_have_not_learned_it(rows, monkeypatch):
-    networks, candidates = [], []
+    networks, given = [], []
     train, fit = fitting._train, candidate_fitting.fit_unstacked
 
     def noted_train(plan, data, *others, **named):
@@ -41,19 +41,20 @@ def test_each_fold_is_rated_by_a_network_and_classifiers_that_have_not_learned_i
         return train(plan, data, *others, **named)
 
     def noted_fit(found, cpu):
-        candidates.append(found.learned)
+        given.append(found)
         return fit(found, cpu)
 
     monkeypatch.setattr(fitting, "_train", noted_train)
     monkeypatch.setattr(candidate_training, "fit_unstacked", noted_fit)
     model = new_model().fit(rows.X, rows.Y)
     assert networks.pop(0) is None  # the model itself learns all rows
-    assert candidates.pop(0).all()
+    (candidates,) = given  # learned once, for all folds
+    assert candidates.weight.all()
     left_out = [np.flatnonzero(weight == 0) for weight in networks]
     assert [len(fold) for fold in left_out] == [100] * 6
     assert len(np.unique(np.concatenate(left_out))) == 600
-    for network, learned in zip(networks, candidates, strict=True):
-        np.testing.assert_array_equal(network, learned)
+    for number, network in enumerate(networks):
+        np.testing.assert_array_equal(network, candidates.learned(number))
     assert len(model.history_) == 1
 
 
@@ -95,14 +96,11 @@ def test_a_model_that_goes_on_rates_held_out_rows_by_one_that_begins_anew(monkey
 
 def test_an_error_in_a_fold_keeps_the_network(rows, monkeypatch):
     model = new_model()
-    fit = candidate_fitting.fit_unstacked
 
-    def failing(found, cpu):
-        if len(found.held_out):
-            raise MemoryError("of a fold")
-        return fit(found, cpu)
+    def failing(self, number, device, params):
+        raise MemoryError("of a fold")
 
-    monkeypatch.setattr(candidate_training, "fit_unstacked", failing)
+    monkeypatch.setattr(candidate_training.CandidateTraining, "fold", failing)
     with pytest.raises(MemoryError, match="of a fold"):
         model.fit(rows.X, rows.Y)
     assert model.fitted_.candidates is None
@@ -192,10 +190,9 @@ def test_an_error_in_a_fold_tells_the_epochs_of_the_model_alone(rows, monkeypatc
     assert len(run_of(raised.value).records) == 3
 
 
-def test_the_memory_estimate_counts_the_candidates_of_a_fold_beside_those_of_the_model(rows):
+def test_the_memory_estimate_counts_the_network_of_a_fold_beside_that_of_the_model(rows):
     parts = new_model().estimate_memory(rows.X, rows.Y)
-    others = parts["parameters"] + parts["optimizer_state"]
-    assert others + 8 * rows.X.nnz < parts["folds"] < others + parts["candidates"]
+    assert parts["folds"] == 2 * parts["parameters"] + parts["optimizer_state"]
 
 
 def test_a_fold_that_diverges_is_left_out(rows, monkeypatch):

@@ -26,7 +26,7 @@ def draw_validation_rows(weight: np.ndarray, candidates: np.ndarray, groups: np.
     n = min(ROWS, len(learned) // 10)
     drawn = draw_rows(len(learned), n, None if groups is None else groups[learned], np.random.default_rng(0))
     rows = learned[drawn if len(drawn) >= LEAST_ROWS else drawn[:0]]
-    return HeldOutLabels(rows, candidates[rows])
+    return HeldOutLabels(rows, candidates[rows], np.zeros(len(rows), np.int32))
 
 
 def choose_cost(X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, validation: HeldOutLabels, device: CPU) -> float:
@@ -35,7 +35,7 @@ def choose_cost(X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, validation: He
     A logistic regression of margin, log label frequency and their product is fitted to pairs of these rows and a
     sample of the labels.
     """
-    rows, labels = validation
+    rows, labels, _ = validation
     if not len(rows):
         return COST
     sampled, truth = _sample_labels(pairs), Y.take(rows).has(labels)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
-from .cooccurrence import Cooccurrence
+from .cooccurrence import N_MORE, Cooccurrence
 from .cost import choose_cost, draw_validation_rows
 from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, frequency_of_learned, label_rows_help
 from .knn import KNNIndex, row_votes
@@ -32,28 +32,27 @@ class CandidateRows:
     ----------
     dataset : the rows; the last `n_label_rows` are made of label texts, each of one label.
     weight : float32 (n,), sample weights.
-    held_out : intp, rows that the stacking learns from, rated by models without them.
+    folds : of held-out rows, which the stacking learns from: intp, disjoint, each rated by models without its rows.
     size : candidate labels of a row.
     cost : of the hinge loss of the classifiers, None to choose it by some of the rows.
-    groups : int64, of the rows but label rows; held-out rows do not vote for each other, as those of a group are alike.
-        None where rows are independent.
-    compared : whether held-out rows are also scored by classifiers without label rows of labels that other rows have.
+    groups : int64, of the rows but label rows; rows of a fold do not vote for each other, as those of a group are
+        alike. None where rows are independent.
+    compared : whether the first fold is also scored by classifiers without label rows of labels that other rows have.
     """
 
     dataset: Dataset
     weight: np.ndarray
-    held_out: np.ndarray
+    folds: Sequence[np.ndarray]
     size: int
     cost: float | None = None
     groups: np.ndarray | None = None
     n_label_rows: int = 0
     compared: bool = True
 
-    @property
-    def learned(self) -> np.ndarray:
-        """Return the weights without the held-out rows."""
+    def learned(self, fold: int) -> np.ndarray:
+        """Return the weights without the rows of a fold."""
         learned = self.weight.copy()
-        learned[self.held_out] = 0
+        learned[self.folds[fold]] = 0
         return learned
 
     @property
@@ -77,62 +76,95 @@ class CandidateRows:
 class Unstacked:
     """A candidate model without a stacking, and what that is learned from.
 
-    labels : int32 (h, m), candidates of the held-out rows. votes, margins, cooccurrence : float32 (h, m), what models
-    that have not learned these rows say of them. margins_without : margins of classifiers without label rows; None
-    where there are no label rows to leave out.
+    held_out : the held-out rows of all folds and their candidate labels int32 (h, m). votes, margins, cooccurrence :
+    float32 (h, m), what models that have not learned the rows of the same fold say of them. margins_without : margins
+    of the first fold by classifiers without label rows; None where there are no label rows to leave out.
     """
 
     rows: CandidateRows
     model: CandidateModel
-    labels: np.ndarray
+    held_out: HeldOutLabels
     votes: np.ndarray
     margins: np.ndarray
     cooccurrence: np.ndarray
     margins_without: np.ndarray | None
 
-    def pairs(self, logits: Logits) -> HeldOutPairs:
-        """Return the held-out rows with their candidates, by the logits of a network that has not learned them."""
-        rows, dataset = self.rows, self.rows.dataset
-        frequency = frequency_of_learned(dataset.Y, rows.learned, rows.weight)
-        found = logits(dataset.X.take(rows.held_out), self.labels)
-        scores = Inputs(found, self.votes, self.margins, self.cooccurrence)
-        truth = dataset.Y.take(rows.held_out).has(self.labels)
-        groups = None if rows.groups is None else rows.groups[rows.held_out]
-        return HeldOutPairs(self.labels, scores, truth, frequency, groups)
+    def pairs(self, fold: int, logits: Logits) -> HeldOutPairs:
+        """Return the rows of a fold with their candidates, by the logits of a network that has not learned them."""
+        rows, dataset, at = self.rows, self.rows.dataset, self.held_out.fold == fold
+        held_out, labels = rows.folds[fold], self.held_out.labels[at]
+        frequency = frequency_of_learned(dataset.Y, rows.learned(fold), rows.weight)
+        found = logits(dataset.X.take(held_out), labels)
+        scores = Inputs(found, self.votes[at], self.margins[at], self.cooccurrence[at])
+        truth = dataset.Y.take(held_out).has(labels)
+        groups = None if rows.groups is None else rows.groups[held_out]
+        return HeldOutPairs(labels, scores, truth, frequency, groups)
 
 
 def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
-    """Fit k-NN index, co-occurrence and linear classifiers."""
-    X, Y, weight, held_out, learned = rows.dataset.X, rows.dataset.Y, rows.weight, rows.held_out, rows.learned
+    """Fit k-NN index, co-occurrence and linear classifiers, once for all folds."""
+    X, Y, weight = rows.dataset.X, rows.dataset.Y, rows.weight
     scale = idf_weights(X.span(0, X.n_rows - rows.n_label_rows))
     of_seen, margins_without = rows.label_rows_of_seen, None
     with device.start():
         weighted = unit_rows(X, scale, device)  # as the neighbors see them
-        votes = row_votes(weight, rows.n_label_rows)
-        knn = KNNIndex.build(weighted, Y, votes * (learned > 0) if rows.groups is not None else votes)
-        candidates, asked, shares = training_candidates(knn, weighted, held_out, rows.size, device)
+        knn = KNNIndex.build(weighted, Y, row_votes(weight, rows.n_label_rows))
+        candidates, held_out, votes = _voted(rows, knn, weighted, device)
         validation = draw_validation_rows(weight[: X.n_rows - rows.n_label_rows], candidates, rows.groups)
-        # Held-out rows get candidates by co-occurrence that has not counted them; the model's has.
-        of_others = Cooccurrence.count(X, Y, learned, device)
-        candidates = of_others.candidates(weighted, candidates, device)[0]
-        labels, shares_of_features = of_others.candidates(weighted.take(held_out), asked, device)
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
-        del weighted, of_others
+        candidates, held_out, shares = _with_cooccurring(rows, cooccurrence, weighted, candidates, held_out, device)
+        del weighted
         unit = unit_rows(X, None, device)  # as the linear classifiers see them
-        scored, pairs = HeldOutLabels(held_out, labels), find_pairs(unit, Y, weight, candidates, device)
+        pairs = find_pairs(unit, Y, weight, candidates, device)
         cost = choose_cost(unit, Y, weight, pairs, validation, device) if rows.cost is None else rows.cost
-        if rows.compared and len(of_seen) and len(held_out):  # before the others, so that memory holds one of them
+        if rows.compared and len(of_seen) and rows.folds:  # before the others, so that memory holds one of them
             without = weight.copy()
             without[of_seen] = 0
             others = find_pairs(unit, Y, without, candidates, device)
-            margins_without = _fit_and_score(unit, without, others, cost, scored, device)[1]
+            margins_without = _fit_and_score(unit, without, others, cost, held_out.of_fold(0), device)[1]
             del others
-        linear, margins = _fit_and_score(unit, weight, pairs, cost, scored, device)
+        linear, margins = _fit_and_score(unit, weight, pairs, cost, held_out, device)
     nothing = Stacking(LogisticStacking(), Calibration(), None)
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
-    model = CandidateModel(scale, replace(knn, weight=votes), cooccurrence, linear, nothing, rows.size, label_rows)
-    rows = replace(rows, cost=cost)
-    return Unstacked(rows, model, labels, with_more(shares), margins, shares_of_features, margins_without)
+    model = CandidateModel(scale, knn, cooccurrence, linear, nothing, rows.size, label_rows)
+    return Unstacked(replace(rows, cost=cost), model, held_out, votes, margins, shares, margins_without)
+
+
+def _voted(
+    rows: CandidateRows, knn: KNNIndex, weighted: CSR, device: CPU
+) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:
+    """Return the candidates int32 (n, size) of all rows by votes, and those of held-out rows with shares of votes."""
+    fold = np.full(weighted.n_rows, -1, np.int32)
+    for number, held in enumerate(rows.folds):
+        fold[held] = number
+    held_out = np.flatnonzero(fold >= 0)
+    fold = fold[held_out]
+    candidates, shares = training_candidates(knn, weighted, held_out, rows.size, device)
+    for number, held in enumerate(rows.folds if rows.groups is not None else ()):
+        others = replace(knn, weight=knn.weight * (rows.learned(number) > 0))
+        candidates[held], shares[fold == number] = others.votes(weighted.take(held), rows.size, device)
+    most = np.argsort(-shares, axis=1)[:, : n_voted(rows.size)]
+    labels, shares = (np.take_along_axis(each, most, axis=1) for each in (candidates[held_out], shares))
+    return candidates, HeldOutLabels(held_out, labels, fold), with_more(shares)
+
+
+def _with_cooccurring(
+    rows: CandidateRows, counted: Cooccurrence, weighted: CSR, candidates: np.ndarray, held_out: HeldOutLabels,
+    device: CPU,
+) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:  # fmt: skip
+    """Return all candidates and those of held-out rows with `N_MORE` others, and the co-occurrence of the latter.
+
+    Rows of a fold get them from counts without these rows.
+    """
+    more = counted.candidates(weighted, candidates, device)[0]
+    labels = np.empty((len(held_out.rows), held_out.labels.shape[1] + N_MORE), np.int32)
+    shares = np.empty(labels.shape, np.float32)
+    for fold, held in enumerate(rows.folds):
+        others = Cooccurrence.count(rows.dataset.X, rows.dataset.Y, rows.learned(fold), device)
+        of_fold, at = weighted.take(held), held_out.fold == fold
+        more[held] = others.candidates(of_fold, candidates[held], device)[0]
+        labels[at], shares[at] = others.candidates(of_fold, held_out.labels[at], device)
+    return more, held_out._replace(labels=labels), shares
 
 
 def _fit_and_score(
@@ -143,17 +175,15 @@ def _fit_and_score(
     return linear, np.where(np.isnan(margins), UNTRAINED, margins)
 
 
-def with_useful_rows(found: Unstacked, logits: Logits, device: CPU) -> tuple[Unstacked, HeldOutPairs]:
-    """Return the model with its held-out pairs, fitted again without label rows that do not help.
+def with_useful_rows(found: Unstacked, logits: Logits, device: CPU) -> Unstacked:
+    """Return the model, fitted again without label rows where these do not help.
 
     These are of labels that other rows have; they do not help where linear classifiers tell the candidates of the
-    held-out rows worse apart with them.
+    first fold worse apart with them. logits : of a network that has not learned this fold.
     """
-    pairs = found.pairs(logits)
-    if found.margins_without is None or label_rows_help(pairs, found.margins_without):
-        return found, pairs
-    found = fit_unstacked(found.rows.without_label_rows_of_seen(), device)
-    return found, found.pairs(logits)
+    if found.margins_without is None or label_rows_help(found.pairs(0, logits), found.margins_without):
+        return found
+    return fit_unstacked(found.rows.without_label_rows_of_seen(), device)
 
 
 def fit_stacked(
@@ -176,10 +206,10 @@ def fit_stacked(
 
 def training_candidates(
     knn: KNNIndex, rows: CSR, held_out: np.ndarray, size: int, device: CPU
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the candidate labels of every training row, int32 (n, size), and those of held-out rows that are scored.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the candidate labels of every training row, int32 (n, size), by their votes, and shares of these.
 
-    These are int32 (h, m), with their shares of the votes, float32 (h, m). No row votes for itself.
+    The shares are those of the held-out rows, ascending, float32 (h, size). No row votes for itself.
     rows : of norm 1, in the order of the index. The device is started.
     """
     candidates, shares = np.empty((rows.n_rows, size), np.int32), np.empty((len(held_out), size), np.float32)
@@ -188,6 +218,4 @@ def training_candidates(
         candidates[first:last], found = knn.votes(rows.span(first, last), size, device, own=first)
         held = slice(*np.searchsorted(held_out, (first, last)))
         shares[held] = found[held_out[held] - first]
-    most = np.argsort(-shares, axis=1)[:, : n_voted(size)]
-    labels, shares = (np.take_along_axis(each, most, axis=1) for each in (candidates[held_out], shares))
-    return candidates, labels, shares
+    return candidates, shares

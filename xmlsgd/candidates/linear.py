@@ -79,9 +79,9 @@ class LinearClassifiers(LinearPredictor):
     def fit_and_score(
         cls, X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU
     ) -> tuple[LinearClassifiers, np.ndarray]:
-        """Train on all pairs; also return margins of held-out rows, a tenth at most, float32 (h, m).
+        """Train on all pairs; also return margins of held-out rows, a tenth at most in a fold, float32 (h, m).
 
-        Classifiers that have unlearned these rows give the margins; NaN where a row and a label are no pair.
+        Classifiers that have unlearned the rows of a fold give their margins; NaN where a row and a label are no pair.
         """
         start, ease = _zeros(pairs, X.n_cols, cost)
         found, margins = _solved(X, weight, pairs, start, ease, max_weights(X), device, held_out)
@@ -196,13 +196,22 @@ class Pairs(NamedTuple):
 
 
 class HeldOutLabels(NamedTuple):
-    """Held-out rows, intp (h,), ascending, and the labels of each that are scored, int32 (h, m), -1 for none."""
+    """Held-out rows, intp (h,), ascending, and the labels of each that are scored, int32 (h, m), -1 for none.
+
+    fold : int32 (h,), number of each row's fold, whose rows are unlearned together.
+    """
 
     rows: np.ndarray
     labels: np.ndarray
+    fold: np.ndarray
+
+    def of_fold(self, fold: int) -> HeldOutLabels:
+        """Return the rows of one fold as the only ones."""
+        at = self.fold == fold
+        return HeldOutLabels(self.rows[at], self.labels[at], self.fold[at] - fold)
 
 
-NONE_HELD_OUT = HeldOutLabels(np.empty(0, np.intp), np.empty((0, 0), np.int32))
+NONE_HELD_OUT = HeldOutLabels(np.empty(0, np.intp), np.empty((0, 0), np.int32), np.empty(0, np.int32))
 
 
 def _solved(
@@ -219,8 +228,9 @@ def _solved(
     is_trained = np.ones(n_labels, np.bool_) if trained is None else np.isin(np.arange(n_labels), trained)
     counts, n_passes = np.zeros(n_labels, np.int64), MAX_PASSES if max_passes is None else max_passes
     margins = np.full(held_out.labels.shape, np.nan, np.float32)
-    place = np.full(X.n_rows if len(held_out.rows) else 0, -1, np.int32)
-    place[held_out.rows] = np.arange(len(held_out.rows))
+    place, fold = (np.full(X.n_rows if len(held_out.rows) else 0, -1, np.int32) for _ in range(2))
+    place[held_out.rows], fold[held_out.rows] = np.arange(len(held_out.rows)), held_out.fold
+    n_folds = int(held_out.fold.max(initial=-1)) + 1
     # Memory is taken page by page as it is written, and the unused rest is given back at the end.
     features, weights = (np.empty(min(limit, entries[-1] + known.nnz), kind) for kind in (np.int32, np.float32))
     first, n = 0, 0
@@ -236,7 +246,7 @@ def _solved(
             solve, labels[is_trained[labels]], starts, pairs.rows, X.indptr, X.indices, X.data, weight, known.indptr,
             known.indices, known.data, ease, np.float32(start.cost), np.float32(TOLERANCE), n_passes,
             np.float32(MIN_WEIGHT), X.n_cols, int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads, room,
-            *found, counts, bias, place, held_out.labels, PASSES_WITHOUT, margins,
+            *found, counts, bias, fold, n_folds, place, held_out.labels, PASSES_WITHOUT, margins,
         )  # fmt: skip
         share = limit * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
         kept = _largest(found, room[first : last + 1], counts[first:last], share, device)

@@ -33,13 +33,12 @@ class Fold(NamedTuple):
     """A fold of held-out rows, and what models that have not learned them say of them.
 
     rows : intp (n,). pairs : of these rows. best_alone : int32 (up to `COMPARED_ROWS`, k), the labels that the network
-    ranks highest for the first rows. label_rows : whether label rows of labels that other rows have help.
+    ranks highest for the first rows.
     """
 
     rows: NDArray[np.intp]
     pairs: HeldOutPairs
     best_alone: NDArray[np.int32]
-    label_rows: bool
 
 
 class CandidateTraining:
@@ -48,15 +47,11 @@ class CandidateTraining:
     If the plan says so, all that needs no network begins at once, on a thread of its own, which uses as many threads as
     the network: while those of the one wait for each other, the other's run. The model is the same to the bit.
 
-    held_out : rows that stacking learns from. label_rows : whether label rows of labels that other rows have are
-    learned; None until held-out rows have told. cost : of the linear classifiers, None to choose it.
+    folds : of held-out rows, which stacking learns from.
     """
 
-    def __init__(
-        self, plan: TrainingPlan, data: TrainingData, held_out: NDArray[np.intp], label_rows: bool | None = None,
-        cost: float | None = None,
-    ) -> None:  # fmt: skip
-        self._plan, self._data, self._held_out, self._label_rows, self._cost = plan, data, held_out, label_rows, cost
+    def __init__(self, plan: TrainingPlan, data: TrainingData, folds: Sequence[NDArray[np.intp]]) -> None:
+        self._plan, self._data, self._folds = plan, data, folds
         self._stopped = threading.Event()
         self._found: Future[Unstacked] | None = None
         if plan.concurrent_candidates:
@@ -81,11 +76,8 @@ class CandidateTraining:
         plan, data = self._plan, self._data
         weight = np.ones(data.dataset.n_rows, np.float32) if data.weight is None else data.weight
         rows = CandidateRows(
-            data.dataset, weight, self._held_out, plan.n_candidates, self._cost, data.groups, data.n_label_rows,
-            compared=self._label_rows is None,
-        )  # fmt: skip
-        if data.n_label_rows and self._label_rows is False:
-            rows = rows.without_label_rows_of_seen()
+            data.dataset, weight, self._folds, plan.n_candidates, groups=data.groups, n_label_rows=data.n_label_rows
+        )
         return fit_unstacked(rows, cpu)
 
     def _unstacked(self, cpu: CPU) -> Unstacked:
@@ -93,28 +85,26 @@ class CandidateTraining:
             self._found = _done(self._fit(cpu))
         return self._found.result()
 
-    def cost(self, device: Device) -> float:
-        """Return the cost of the linear classifiers."""
-        cost = self._unstacked(cpu_of(device, self._plan.n_threads)).rows.cost
-        assert cost is not None  # `fit_unstacked` has chosen it
-        return cost
+    def fold(self, number: int, device: Device, params: NDArray[np.float32]) -> Fold:
+        """Return a fold of held-out rows, rated beside a network with these parameters, which has not learned them.
 
-    def fold(self, device: Device, params: NDArray[np.float32]) -> Fold:
-        """Return the held-out rows, rated beside a network with these parameters, which has not learned them either."""
-        X, cpu = self._data.dataset.X.take(self._held_out), cpu_of(device, self._plan.n_threads)
-        alone = Scorer(self._plan.network, params, device)
-        found, pairs = with_useful_rows(self._unstacked(cpu), pair_scores(alone, cpu), cpu)
-        self._found = _done(found)
+        Fold 0, which must be the first, tells whether label rows help.
+        """
+        held_out, cpu = self._folds[number], cpu_of(device, self._plan.n_threads)
+        X, alone = self._data.dataset.X.take(held_out), Scorer(self._plan.network, params, device)
+        logits = pair_scores(alone, cpu)
+        found = self._unstacked(cpu)
+        if number == 0:
+            found = with_useful_rows(found, logits, cpu)
+            self._found = _done(found)
         compared = X.span(0, min(X.n_rows, COMPARED_ROWS))
         best_alone, _ = alone.top_k(compared, max(min(5, self._plan.network.n_labels // 2), 1))
-        return Fold(self._held_out, pairs, best_alone, found.margins_without is not None or self._label_rows is True)
+        return Fold(held_out, found.pairs(number, logits), best_alone)
 
     def finish(self, device: Device, folds: Sequence[Fold]) -> tuple[CandidateModel, HeldOutScores | None]:
         """Return the candidates, stacked by folds of held-out rows, and the scores of the latter."""
         cpu = cpu_of(device, self._plan.n_threads)
         found = self._unstacked(cpu)
-        if folds and not folds[0].label_rows and len(found.rows.label_rows_of_seen):
-            found = fit_unstacked(found.rows.without_label_rows_of_seen(), cpu)
         model, scores = fit_stacked(found, [fold.pairs for fold in folds], cpu)
         if scores is not None:
             _warn_of_useless(folds, scores, self._data)

@@ -89,8 +89,9 @@ def train_model(
         return _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=data.n_rows)
 
     learned = replace(data, weight=weight)
-    with _learn_candidates(plan, data, left_out) if plan.n_candidates else nullcontext() as candidates:
+    with _learn_candidates(plan, data, held_out) if plan.n_candidates else nullcontext() as candidates:
         start = first_parameters(network, plan.optimizer, data.dataset.Y, seed, weight)
+        first = start.params.copy() if plan.n_folds else None  # to draw them takes as long as an epoch of few rows
         if earlier is not None:
             copy_rows(earlier.network.layout, earlier.float_params, network.layout, start.params)
             start = replace(start, epochs=earlier.n_epochs)
@@ -109,9 +110,9 @@ def train_model(
             if candidates:
                 started = time.perf_counter()
                 if plan.n_folds:
-                    folds = _score_folds(plan, data, held_out, seed, earlier, run, candidates.cost(device))
+                    folds = _score_folds(plan, data, held_out, seed, earlier, run, first, candidates)
                 elif len(left_out):
-                    folds = [candidates.fold(device, run.params)]
+                    folds = [candidates.fold(0, device, run.params)]
                 found, scores = candidates.finish(device, folds)
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
             scored_rows = np.concatenate([fold.rows for fold in folds]) if folds else left_out
@@ -145,44 +146,31 @@ class _StopAfter(Callback):
 
 def _score_folds(
     plan: TrainingPlan, data: TrainingData, held_out: list[NDArray[np.intp]], seed: int,
-    earlier: FittedModel | None, run: Run, cost: float,
+    earlier: FittedModel | None, run: Run, first: NDArray[np.float32], candidates: CandidateTraining,
 ) -> list[Fold]:  # fmt: skip
-    """Return each fold of held-out rows, scored by a model that learns all other rows and is not kept.
+    """Return each fold of held-out rows, scored beside a network that learns all other rows and is not kept.
 
-    These models begin anew and learn for as long as the one that is kept: as often as `earlier` has passed over the
-    rows, and the epochs of `run`, where the schedule may not have come to its end. A fold whose model diverges is left
-    out. cost : of the linear classifiers.
+    These networks begin anew and learn for as long as the one that is kept: as often as `earlier` has passed over the
+    rows, and the epochs of `run`, where the schedule may not have come to its end. A fold whose network diverges is
+    left out. first : the starting parameters; their output biases have counted all rows.
     """
     # Records of a call have its first epoch, and count its rows from its start: the last of each call stays.
     rows_before = {record.get("first_epoch"): record.get("rows", 0) for record in earlier.history} if earlier else {}
     n_before = round(sum(rows_before.values()) / data.dataset.n_rows)
     schedule = replace(plan.schedule, epochs=n_before + plan.schedule.epochs)
     plan = replace(plan, schedule=schedule, early_stopping=False, verbose=False)
+    network, Y = plan.network, data.dataset.Y
     folds: list[Fold] = []
-    n_epochs = n_before + len(run.records) - run.n_undone
-    params = first_parameters(plan.network, plan.optimizer, data.dataset.Y, seed, data.weight).params
-    for rows in held_out:
-        fold = _score_fold(plan, data, rows, seed, params, n_epochs, folds, cost)
-        folds += [fold] if fold else []
-    return folds
-
-
-def _score_fold(
-    plan: TrainingPlan, data: TrainingData, rows: NDArray[np.intp], seed: int, params: NDArray[np.float32],
-    n_epochs: int, folds: Sequence[Fold], cost: float,
-) -> Fold | None:  # fmt: skip
-    """Return these rows scored by a model that learns all others, None if it diverges; its memory is free afterwards.
-
-    params : the starting parameters, whose output biases have counted all rows; to draw them takes as long as an epoch.
-    """
-    weight, device = weight_without(data, rows), plan.new_device()
-    with _learn_candidates(plan, data, rows, folds[0].label_rows if folds else None, cost) as candidates:
-        network, params = plan.network, params.copy()
-        network.layout.views(params)[network.output_bias][:] = network.initial_biases(data.dataset.Y, weight)
+    for number, rows in enumerate(held_out):
+        weight, device, params = weight_without(data, rows), plan.new_device(), first.copy()
+        network.layout.views(params)[network.output_bias][:] = network.initial_biases(Y, weight)
         start = Start(params, empty_state(network, plan.optimizer))
         learned = replace(data, weight=weight, validation=None)
-        run = _train(plan, learned, device=device, start=start, seed=seed, callbacks=[_StopAfter(n_epochs)])
-        return None if run.diverged else candidates.fold(device, run.params)
+        stop = _StopAfter(n_before + len(run.records) - run.n_undone)
+        of_fold = _train(plan, learned, device=device, start=start, seed=seed, callbacks=[stop], rolls_back=False)
+        if not of_fold.diverged:
+            folds.append(candidates.fold(number, device, of_fold.params))
+    return folds
 
 
 def _learn_candidates(*given: Any) -> CandidateTraining:
@@ -343,6 +331,7 @@ def _train(
     keep: Callable[[Run], None] | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | None = None,
+    rolls_back: bool = True,
 ) -> Run:
     """Train from `start`, whose arrays change in place, and return the run; `keep` gets what an error leaves of it."""
     job = Job(data.dataset, plan.network, plan.optimizer, seed, data.weight, start, plan.sampler)
@@ -356,7 +345,7 @@ def _train(
         watching = _own_callbacks(plan, data, device, snapshot, checkpoint)
         watching += [*([progress] if progress else []), *callbacks]
         with device.start():
-            trained = train(job, algorithm, executor, plan.schedule, watching, checkpoint)
+            trained = train(job, algorithm, executor, plan.schedule, watching, checkpoint, rolls_back=rolls_back)
         trained.n_undone = sum(each.waited for each in watching if isinstance(each, EarlyStopping))
         return trained
     except BaseException as error:

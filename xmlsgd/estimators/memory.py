@@ -31,7 +31,7 @@ MOST_PER_ENTRY = 6  # weights of the linear classifiers for an entry of the rows
 # Of a label while candidates are learned: counts, pointers and frequencies, and scratch arrays for each thread. With a
 # million labels of 600 rows, 260 bytes of a label were taken with one thread and 430 with two.
 LABEL_BYTES, LABEL_SCRATCH = 220, 90
-SOLVER_BYTES = 21  # of a feature, for each thread that solves
+SOLVER_BYTES = 25  # of a feature, for each thread that solves
 SHARE = 0.8  # of the limit that an estimate may take: the rest is for the interpreter, the kernels, other programs
 
 
@@ -41,26 +41,25 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
     Data in memory maps count as zero: the system takes their pages back when it needs them. `replicas` is the models
     and states of workers and what merging them keeps, `buffers` what steps and measuring take, `candidates` what
     learning them takes, `earlier_model` the bytes of a model that stays beside the new one until that is done, `folds`
-    those of a second network, which leaves held-out rows out, and of the model's candidates, which stay beside its own.
+    those of a second network, which leaves held-out rows out, and of the first parameters of all.
     """
     network = plan.network
     labelled = [data.dataset] if data.validation is None else [data.dataset, data.validation]
     parameters, state = 4 * network.layout.size, 4 * state_layout(network.layout, plan.optimizer).size
     ranked = data.validation or plan.held_out_size.of(data.n_rows)
     packed = 2 * network.n_labels * network.hidden[-1] if ranked and plan.precision == "bfloat16" else 0
-    candidates, kept = _candidates(plan, data)
     several = len(plan.workers) > 1  # which share the data, and are processes
     parts = {
         "parameters": parameters,
         "optimizer_state": state,
         "earlier_model": model_bytes(earlier) if earlier else 0,
-        "folds": parameters + state + kept if plan.n_folds else 0,
+        "folds": 2 * parameters + state if plan.n_folds else 0,
         "data": sum(_resident(part) for rows in labelled for part in (rows.X, rows.Y)),
         "replicas": _replicas(plan),
         "workers": several * (_resident(data.dataset.X) + _resident(data.dataset.Y) + len(plan.workers) * WORKER_BYTES),
         "names": 8 * network.n_labels,
         "buffers": int(SCRATCH * (parameters + state)) + SCRATCH_ROW * data.dataset.n_rows + packed,
-        "candidates": candidates,
+        "candidates": _candidates(plan, data),
     }
     return {**parts, "total": sum(parts.values())}
 
@@ -217,18 +216,15 @@ def _replicas(plan: TrainingPlan) -> int:
     return 4 * (shape.floats + algorithm.merge_state_vectors(n) * shape.model + aside)
 
 
-def _candidates(plan: TrainingPlan, data: TrainingData) -> tuple[int, int]:
-    """Return the bytes of learning candidates, and those that stay once they are learned.
-
-    They are rows, scaled and by feature, labels of features, pairs, classifiers. What stays: rows by feature, labels of
-    rows and of features, classifiers.
+def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
+    """Return the bytes of learning candidates: rows, scaled and by feature, labels of features, pairs, classifiers.
 
     A label has weights for features of its own rows alone, which take 8 bytes each, and 16 in a hash table. While they
     are solved, a chunk of labels has room for all features of its pairs. Little of it is written, but in pages, which
     may have 2 MB: of 67 MB for 4,000 rows 35 to 45 were taken.
     """
     if not plan.n_candidates:
-        return 0, 0
+        return 0
     from ..candidates.cooccurrence import N_LABELS, N_MORE
     from ..candidates.linear import CHUNK, max_weights  # here: an estimator can be made without loading Numba
     from ..candidates.model import n_voted
@@ -244,10 +240,9 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> tuple[int, int]:
     scored = PAIR_BYTES * plan.held_out_size.of(X.n_rows) * max(plan.n_folds, 1) * (n_voted(plan.n_candidates) + N_MORE)
     rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed
     of_features = 8 * min(own, every, N_LABELS * X.n_cols)
-    kept = 8 * X.nnz + 4 * Y.nnz + of_features + 8 * weights
     of_labels = Y.n_cols * (LABEL_BYTES + LABEL_SCRATCH * plan.n_threads)
     solving = 8 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_threads * X.n_cols
-    return rows + of_features + of_labels + solving + scored, kept
+    return rows + of_features + of_labels + solving + scored
 
 
 def _is_mapped(array: np.ndarray) -> bool:

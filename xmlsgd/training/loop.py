@@ -33,6 +33,8 @@ def train(
     schedule: Schedule,
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | None = None,
+    *,
+    rolls_back: bool = True,
 ) -> Run:
     """Train the network of a job and return the model.
 
@@ -51,6 +53,9 @@ def train(
     checkpoint
         Where to save the training position. A run that finds its own checkpoint there resumes from it. The checkpoint
         stays when the run is done.
+    rolls_back
+        Whether the model of each epoch is kept until the next is done. Without, a run that diverges returns a model
+        of no use; of few rows an epoch takes no longer than keeping the model does.
 
     Returns
     -------
@@ -69,7 +74,8 @@ def train(
     -----
     An error that ends the run, also one of a callback, carries what was learned until then (`run.run_of`).
     """
-    with closing(LastGoodModel()) as last_good, closing(executor), reserved(checkpoint):
+    keeping = closing(LastGoodModel()) if rolls_back else nullcontext()
+    with keeping as last_good, closing(executor), reserved(checkpoint):
         writer = None if checkpoint is None else CheckpointWriter(checkpoint, job, algorithm, schedule, callbacks)
         if writer and writer.saved:
             job = replace(job, start=writer.saved.start(job))
@@ -90,11 +96,11 @@ def train(
 
 
 class Loop:
-    """A run under way at `position`; `last_good` is the model of the last finished epoch."""
+    """A run under way at `position`; `last_good` is the model of the last finished epoch, None if none is kept."""
 
     def __init__(
         self, job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, callbacks: Sequence[Callback],
-        writer: CheckpointWriter | None, last_good: LastGoodModel,
+        writer: CheckpointWriter | None, last_good: LastGoodModel | None,
     ) -> None:  # fmt: skip
         self.job, self.algorithm, self.executor, self.schedule = job, algorithm, executor, schedule
         self.writer, self.last_good = writer, last_good
@@ -125,6 +131,8 @@ class Loop:
         """Keep the model to go back to when the run diverges, and after a trial, with all that goes with it."""
         if self.algorithm.trial is not None:
             self.executor.set_aside()
+        if self.last_good is None:
+            return
         if self.job.start is not None and self.job.start.origin is not None:
             self.last_good.refer(self.job.start.origin)
         else:
@@ -159,7 +167,7 @@ class Loop:
     def _close(self, record: EpochRecord) -> bool:
         """Show a finished epoch to everyone, also after one wants to stop; return whether it was the last."""
         last = self.position.epoch + 1 == self.schedule.epochs
-        if not last:
+        if self.last_good is not None and not last:
             self.last_good.keep(self.executor.center)
         votes = [callback.epoch(record, self.executor.center) for callback in self.watching]
         return last or any(votes)
@@ -179,12 +187,14 @@ class Loop:
             return self._run() if is_finite(executor.center) else self.last_good_run()
         except Exception:  # noqa: BLE001  a device was lost with the model in its memory
             params, state = np.array(executor.table.params[0]), np.zeros_like(executor.table.states[0])
-            self.last_good.restore(params)
+            if self.last_good is not None:
+                self.last_good.restore(params)
             return Run(params, self.history.records, state, 0)
 
     def last_good_run(self) -> Run:
         """Return the last good model, without a state, of a run that has diverged."""
-        self.last_good.restore(self.executor.center)
+        if self.last_good is not None:
+            self.last_good.restore(self.executor.center)
         params, state, _ = self.executor.result()
         state[:] = 0
         return Run(params, self.history.records, state, 0, diverged=True)

@@ -162,17 +162,26 @@ def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, 
 
 
 @njit(nogil=True)
-def unlearn(pairs, held_out, row_ptr, columns, values, alpha, order, w, seen):
-    """Remove the held-out rows from w and alpha; return how many rows of `pairs` remain, listed first in `order`.
+def count_of_fold(pairs, folds, fold):
+    """Return how many rows of a label's `pairs` are of this fold."""
+    n = 0
+    for j in range(pairs.size):
+        n += folds[pairs[j] if pairs[j] >= 0 else -1 - pairs[j]] == fold
+    return n
+
+
+@njit(nogil=True)
+def unlearn(pairs, folds, fold, row_ptr, columns, values, alpha, order, w, seen):
+    """Remove the rows of a fold from w and alpha; return how many rows of `pairs` remain, listed first in `order`.
 
     Features that no remaining row with the label has get no weight and no values, as if they had been left out
-    (`gather`). held_out int32 (n,) : at least 0 for held-out rows. seen : scratch (features + 1,).
+    (`gather`). folds int32 (n,) : of all rows. seen : scratch (features + 1,).
     """
     n_learned = 0
     seen[:] = False
     seen[0] = True  # the bias
     for j in range(pairs.size):
-        if held_out[pairs[j] if pairs[j] >= 0 else -1 - pairs[j]] >= 0:
+        if folds[pairs[j] if pairs[j] >= 0 else -1 - pairs[j]] == fold:
             for p in range(row_ptr[j], row_ptr[j + 1]):
                 w[columns[p]] -= alpha[j] * values[p]
             alpha[j] = 0
@@ -192,8 +201,8 @@ def unlearn(pairs, held_out, row_ptr, columns, values, alpha, order, w, seen):
 
 
 @njit(nogil=True)
-def write_margins(pairs, held_out, label, row_ptr, columns, values, w, smallest, labels, margins):
-    """Write the margins of the held-out rows among a label's `pairs` where `labels` (h, m) of the row has the label.
+def write_margins(pairs, folds, fold, places, label, row_ptr, columns, values, w, smallest, labels, margins):
+    """Write the margins of a fold's rows among a label's `pairs` where `labels` (h, m) of the row has the label.
 
     Weights up to `smallest` in size count as 0.
     """
@@ -201,9 +210,9 @@ def write_margins(pairs, held_out, label, row_ptr, columns, values, w, smallest,
         row, sign = pairs[j], _ONE
         if row < 0:
             row, sign = -1 - row, -_ONE
-        h = held_out[row]
-        if h < 0:
+        if folds[row] != fold:
             continue
+        h = places[row]
         margin = _ZERO
         for p in range(row_ptr[j], row_ptr[j + 1]):
             if columns[p] == 0 or abs(w[columns[p]]) > smallest:
@@ -237,7 +246,7 @@ def sort_features(features, weights, spare_features, spare_weights, counts, n_fe
 def solve(
     labels, starts, pairs, indptr, indices, data, weight, known_ptr, known_features, known_weights, ease, C, tolerance,
     max_passes, smallest, n_features, most_rows, most_entries, n_threads, out_ptr, out_features, out_weights, counts,
-    bias, held_out, held_out_labels, passes_without, margins,
+    bias, folds, n_folds, places, held_out_labels, passes_without, margins,
 ):  # fmt: skip
     """Solve the machines of `labels`; thread t takes every n_threads-th of them.
 
@@ -247,9 +256,10 @@ def solve(
     weights. Weights of label l above `smallest` in size go to out_ptr[l] and after, features
     ascending, at most out_ptr[l + 1] - out_ptr[l] of them; how many, to counts[l].
 
-    held_out int32 (n,) : the place of each row among those held out, -1 for others; (0,) for none. Classifiers that
-    have unlearned these rows, by `passes_without` passes over the others, give the margins of `held_out_labels` (h, m);
-    they go to `margins` where the label has a pair of the row. There are no known features then.
+    folds, places int32 (n,) : the fold of each held-out row and its place among them, -1 for others; (0,) for none.
+    Classifiers that have unlearned the rows of a fold, by `passes_without` passes over the others, give the margins of
+    `held_out_labels` (h, m) of these rows; they go to `margins` where the label has a pair of the row. There are no
+    known features then.
     """
     # Numba would look at the sign of each index (docs/decisions/kernels.md).
     unsigned_ptr, unsigned_indices = indptr.view(np.uint64), indices.view(np.uint32)
@@ -262,6 +272,9 @@ def solve(
         alpha, inverse = np.empty(most_rows, np.float32), np.empty(most_rows, np.float32)
         order = np.empty(most_rows, np.int32)
         columns, values = np.empty(most_entries, np.uint32), np.empty(most_entries, np.float32)
+        several = int(n_folds > 1)  # else nothing has to be restored
+        w_of_all, alpha_of_all = np.empty(several * w.size, np.float32), np.empty(several * most_rows, np.float32)
+        values_of_all = np.empty(several * most_entries, np.float32)
         for i in range(t, labels.size, n_threads):
             label = labels[i]
             own = pairs[starts[label] : starts[label + 1]]
@@ -295,16 +308,29 @@ def solve(
                 spare_w[:kept], digits, n_features,
             )  # fmt: skip
             counts[label] = kept
-            if held_out.size == 0:
-                continue
-            n_learned = unlearn(own, held_out, row_ptr, columns, values, alpha, order, w[: n + 1], seen[: n + 1])
-            if 0 < n_learned < own.size:
-                inverse_curvatures(row_ptr, values, diagonal[: own.size], inverse)
-                descend(
-                    row_ptr, columns, values, diagonal, inverse, tolerance, passes_without, np.uint64(label),
-                    order[:n_learned], w, alpha,
+            size = row_ptr[own.size]
+            for fold in range(n_folds):
+                if several and fold == 0:
+                    copy_into(w_of_all[: n + 1], w[: n + 1])
+                    copy_into(alpha_of_all[: own.size], alpha[: own.size])
+                    copy_into(values_of_all[:size], values[:size])
+                if count_of_fold(own, folds, fold) == 0:
+                    continue
+                if several:  # what another fold has unlearned
+                    copy_into(w[: n + 1], w_of_all[: n + 1])
+                    copy_into(alpha[: own.size], alpha_of_all[: own.size])
+                    copy_into(values[:size], values_of_all[:size])
+                n_learned = unlearn(
+                    own, folds, fold, row_ptr, columns, values, alpha, order, w[: n + 1], seen[: n + 1]
                 )  # fmt: skip
-            if n_learned == 0:  # such a label is untrained
-                w[0] = -_ONE
-            if n_learned < own.size:
-                write_margins(own, held_out, label, row_ptr, columns, values, w, smallest, held_out_labels, margins)
+                if n_learned > 0:
+                    inverse_curvatures(row_ptr, values, diagonal[: own.size], inverse)
+                    descend(
+                        row_ptr, columns, values, diagonal, inverse, tolerance, passes_without, np.uint64(label),
+                        order[:n_learned], w, alpha,
+                    )  # fmt: skip
+                else:  # such a label is untrained
+                    w[0] = -_ONE
+                write_margins(
+                    own, folds, fold, places, label, row_ptr, columns, values, w, smallest, held_out_labels, margins
+                )
