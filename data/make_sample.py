@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xmlsgd.data.python_functions import select_labels, split, vectorized
-from xmlsgd.data.python_sources import parse_functions, source_files
+from xmlsgd.data.python_functions import parse_functions, select_labels, source_files, split, vectorized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -174,12 +174,12 @@ class TestLoadDataset:
         assert asked == [(("eurlex-4k", "there"), {"header": False})]
 
     def test_the_built_in_set_is_known_by_its_name(self, monkeypatch, tmp_path):
-        def load_python_functions(*, data_home, min_count):
-            assert (data_home, min_count) == (tmp_path, 9)
+        def load_python_functions(*, data_home):
+            assert data_home == tmp_path
             return TRAIN, TEST
 
         monkeypatch.setattr(python_functions, "load_python_functions", load_python_functions)
-        assert datasets.load_dataset("python-functions", data_home=str(tmp_path), min_count=9) == (TRAIN, TEST)
+        assert datasets.load_dataset("python-functions", data_home=str(tmp_path)) == (TRAIN, TEST)
 
     def test_a_folder_goes_before_a_data_set_of_the_same_name(self, tmp_path, monkeypatch):
         write_store(TRAIN, tmp_path / "bibtex")

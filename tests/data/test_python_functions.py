@@ -4,15 +4,23 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections import Counter
 
 import numpy as np
 import pytest
 
 from shared.paths import DATA, ROOT
 from xmlsgd.data import python_functions
-from xmlsgd.data.python_functions import load_python_functions, python_functions_texts, select_labels, split, vectorized
-from xmlsgd.data.python_sources import Function, functions_of, parse_functions, source_files
+from xmlsgd.data.python_functions import (
+    Function,
+    functions_of,
+    load_python_functions,
+    parse_functions,
+    python_functions_texts,
+    select_labels,
+    source_files,
+    split,
+    vectorized,
+)
 from xmlsgd.data.text import RawText, read_raw_text
 from xmlsgd.errors import DataError
 
@@ -105,7 +113,7 @@ def test_all_functions_of_a_file_lie_on_one_side_chosen_by_its_name():
 
 def test_split_without_functions_is_refused():
     with pytest.raises(DataError, match="needs installed Python sources, got 0 functions"):
-        split([])
+        split([], 10)
 
 
 def test_rare_labels_are_counted_in_the_training_part_only():
@@ -114,16 +122,19 @@ def test_rare_labels_are_counted_in_the_training_part_only():
     assert select_labels(train, test, 2) == (RawText(["a", "b"], [("x",), ("x",)]), RawText(["d"], [("x",)]))
 
 
-def test_no_frequent_label_is_refused():
-    with pytest.raises(DataError, match="no name is called in min_count=2 functions"):
-        select_labels(RawText(["a"], [("x",)]), RawText(["b"], [("x",)]), 2)
+@pytest.fixture(scope="module", autouse=True)
+def standard_library_alone():
+    """Parse no packages, which takes longer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(python_functions, "PACKAGES", ())
+        yield
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
     """A folder, and what the first call with it gives."""
     folder = tmp_path_factory.mktemp("home")
-    return folder, python_functions_texts((), data_home=folder)
+    return folder, python_functions_texts(folder)
 
 
 @pytest.fixture
@@ -134,16 +145,16 @@ def home(first):
 def test_second_call_reads_the_cache_and_gives_the_same(first, monkeypatch):
     folder, fresh = first
     monkeypatch.setattr(python_functions, "parse_functions", None)
-    assert python_functions_texts((), data_home=folder) == fresh
+    assert python_functions_texts(folder) == fresh
 
 
 def test_damaged_cache_is_built_again(tmp_path, monkeypatch):
     functions = [Function(f"{i}.py", f"text {i}", ("call",)) for i in range(99)]
     monkeypatch.setattr(python_functions, "parse_functions", lambda files: functions)
-    expected = python_functions_texts((), data_home=tmp_path)
+    expected = python_functions_texts(tmp_path)
     (cache,) = tmp_path.iterdir()
     cache.write_bytes(cache.read_bytes()[:-1])
-    assert python_functions_texts((), data_home=tmp_path) == expected
+    assert python_functions_texts(tmp_path) == expected
     assert list(tmp_path.iterdir()) == [cache]
 
 
@@ -151,14 +162,14 @@ def test_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     functions = [Function(f"{i}.py", f"text {i}", ("call",)) for i in range(99)]
     monkeypatch.setattr(python_functions, "parse_functions", lambda files: functions)
     (tmp_path / "file").write_text("")
-    train, test = python_functions_texts((), data_home=tmp_path / "file")
+    train, test = python_functions_texts(tmp_path / "file")
     assert len(train.texts) + len(test.texts) == 99
 
 
 def test_datasets_agree_with_the_texts(home):
-    train, test = load_python_functions((), data_home=home)
-    _, _, vectorizer = vectorized(*python_functions_texts((), data_home=home))
-    texts, test_texts = python_functions_texts((), data_home=home)
+    train, test = load_python_functions(data_home=home)
+    _, _, vectorizer = vectorized(*python_functions_texts(home))
+    texts, test_texts = python_functions_texts(home)
     assert (train.n_rows, test.n_rows) == (len(texts.texts), len(test_texts.texts))
     assert train.n_features == test.n_features == vectorizer.n_features
     assert train.n_labels == test.n_labels == len(train.label_names)
@@ -169,20 +180,15 @@ def test_datasets_agree_with_the_texts(home):
 
 
 def test_each_label_has_five_training_rows_and_each_row_a_label(home):
-    train, test = load_python_functions((), data_home=home)
+    train, test = load_python_functions(data_home=home)
     assert np.bincount(train.Y.indices, minlength=train.n_labels).min() >= 5
     assert min(np.diff(train.Y.indptr).min(), np.diff(test.Y.indptr).min()) >= 1
     assert train.n_rows > 3000
     assert train.n_labels > 300
 
 
-def test_min_count_selects_labels(home):
-    train, _ = python_functions_texts((), min_count=40, data_home=home)
-    assert min(Counter(name for names in train.labels for name in names).values()) >= 40
-
-
 def test_nearest_centroid_beats_the_most_frequent_label(home):
-    train, test = load_python_functions((), data_home=home)
+    train, test = load_python_functions(data_home=home)
     X, Y, X_test, Y_test = (m.to_scipy() for m in (train.X, train.Y, test.X, test.Y))
     counts = np.asarray(Y.sum(axis=0)).ravel()
     centroids = (Y.T @ X).toarray()

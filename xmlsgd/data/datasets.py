@@ -74,7 +74,7 @@ def load_dataset(
     if name == BUILT_IN:
         from .python_functions import load_python_functions
 
-        return load_python_functions(data_home=None if data_home is None else Path(data_home), **options)
+        return load_python_functions(data_home=None if data_home is None else Path(data_home))
     from .public import load_public
 
     return load_public(name, data_home, **options)
