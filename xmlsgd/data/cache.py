@@ -6,7 +6,7 @@ import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ..errors import DataError, ModelFileError
 from .csr import Dataset
@@ -51,4 +51,4 @@ def text_to_store(path: Path, store: Path, options: dict[str, Any]) -> None:
     """Write the rows of a text file as a store, one block of rows in memory at a time."""
     source = file_state(path)  # before the first look: what changes later makes the store outdated
     blocks = LibsvmBlocks(path, **options)
-    write_blocks(blocks, lambda: (cast("int", blocks.n_features), cast("int", blocks.n_labels)), store, source=source)
+    write_blocks(blocks, lambda: blocks.shape, store, source=source)

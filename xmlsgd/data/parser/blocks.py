@@ -70,78 +70,57 @@ class LibsvmBlocks:
         self._header_line = 0
         self._promised: int | None = None
         self._counts = np.zeros(3, dtype=np.int64)  # rows, entries, labels
-        self._largest = [-1, -1]  # feature, label
-        self._rows = self._read()
+        self._largest = np.array([-1, -1])  # feature, label
 
     @property
     def shape(self) -> tuple[int, int]:
         """Return (F, L), once the last block was handed out."""
-        if self.n_features is None or self.n_labels is None:
-            raise RuntimeError("the shape is known once all blocks were taken")
-        return self.n_features, self.n_labels
+        return cast("int", self.n_features), cast("int", self.n_labels)
 
-    def __iter__(self) -> LibsvmBlocks:
-        """Return itself."""
-        return self
-
-    def __next__(self) -> RowBlock:
-        """Return the next rows; raise `DataError` for what is wrong with them, or at the end with the file."""
-        return next(self._rows)
-
-    def _read(self) -> Iterator[RowBlock]:
+    def __iter__(self) -> Iterator[RowBlock]:
         """Parse block after block, `n_threads` at a time; raise what is wrong in the order of the lines."""
         with open_text(self.path) as stream, ThreadPoolExecutor(self._threads) as pool:
             blank = 0
             for parsed in self._parse_all(stream, pool):
                 if parsed.error is not None:
                     raise self._error(*parsed.error)
-                self._largest = [max(self._largest[0], parsed.max_feature), max(self._largest[1], parsed.max_label)]
+                np.maximum(self._largest, parsed.largest, out=self._largest)
                 self._line += parsed.n_lines
-                n_rows = len(parsed.rows.X_indptr) - 1
-                if parsed.blank_tail == n_rows:  # rows only if another one follows
-                    blank += n_rows
-                    continue
-                rows = _pad(parsed.rows, blank, n_rows - parsed.blank_tail)
-                blank = parsed.blank_tail
-                yield self._count(rows)
-            if self._promised is not None and blank:
-                missing = min(blank, max(self._promised - int(self._counts[0]), 0))
-                if missing:
-                    yield self._count(_pad(NO_ROWS, missing, 0))
+                if len(parsed.rows.X_indptr) > 1:
+                    yield self._count(parsed.rows, blank)
+                    blank = 0
+                blank += parsed.blank_tail  # rows only if another one follows, or the header promises them
+            if self._promised is not None and (missing := min(blank, self._promised - int(self._counts[0]))) > 0:
+                yield self._count(NO_ROWS, missing)
         self._finish()
 
     def _parse_all(self, stream: BinaryIO, pool: ThreadPoolExecutor) -> Iterator[Parsed]:
         """Yield the parsed blocks in order, with a few of them in work or waiting."""
-        blocks = self._after_header(_cut(stream, self.path))
         waiting: deque[Future[Parsed]] = deque()
         broken: DataError | None = None  # to be told after what stands before it
-        while True:
-            try:
-                block = next(blocks, None) if broken is None else None
-            except DataError as error:
-                broken, block = error, None
-            if block is not None:
+        try:
+            for block in self._after_header(_cut(stream, self.path)):
                 waiting.append(pool.submit(parse, block, self._options, self.n_features, self.n_labels))
-            if not waiting:
-                break
-            if block is None or len(waiting) > self._threads + 1:
-                yield waiting.popleft().result()
+                if len(waiting) > self._threads + 1:
+                    yield waiting.popleft().result()
+        except DataError as error:
+            broken = error
+        yield from (future.result() for future in waiting)
         if broken is not None:
             raise broken
 
     def _after_header(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Take the mark, comments and header off the first blocks, and yield the rest."""
-        first, searching = True, True
-        for whole in blocks:
-            block = whole.removeprefix(MARK) if first else whole
-            first = False
+        searching, start = True, MARK
+        for block in blocks:
             if searching:
+                block = block.removeprefix(start)
+                start = b""
                 end = cast("re.Match[bytes]", COMMENTS.match(block)).end()
                 self._line += block.count(b"\n", 0, end)
-                block = block[end:]
-            if searching and block:
-                searching = False
-                block = self._take_header(block)
+                if block := block[end:]:
+                    searching = False
+                    block = self._take_header(block)
             if block:
                 yield block
 
@@ -171,7 +150,11 @@ class LibsvmBlocks:
             raise self._error(0, f"header promises {promised} {what}, got n_{what}={given}; leave it out")
         return promised
 
-    def _count(self, rows: RowBlock) -> RowBlock:
+    def _count(self, rows: RowBlock, n_blank: int) -> RowBlock:
+        """Return the rows behind `n_blank` empty ones, all of them counted."""
+        if n_blank:
+            X_indptr, Y_indptr = (np.pad(indptr, (n_blank, 0)) for indptr in (rows.X_indptr, rows.Y_indptr))
+            rows = rows._replace(X_indptr=X_indptr, Y_indptr=Y_indptr)
         self._counts += (len(rows.X_indptr) - 1, len(rows.X_indices), len(rows.Y_indices))
         return rows
 
@@ -191,8 +174,8 @@ class LibsvmBlocks:
                 f"{self.path}: file must have at least one label, got {n_rows} rows without any;"
                 " labels stand at the start of the line"
             )
-        self.n_features = self._largest[0] + 1 if self.n_features is None else self.n_features
-        self.n_labels = self._largest[1] + 1 if self.n_labels is None else self.n_labels
+        self.n_features = int(self._largest[0]) + 1 if self.n_features is None else self.n_features
+        self.n_labels = int(self._largest[1]) + 1 if self.n_labels is None else self.n_labels
 
     def _error(self, lines_before: int, message: str) -> DataError:
         return DataError(f"{self.path}:{self._line + lines_before}: {message}")
@@ -225,12 +208,3 @@ def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:
             raise DataError(f"{path}:{line}: line must be at most {MAX_LINE_BYTES} bytes, got more")
     if rest:
         yield rest + b"\n"
-
-
-def _pad(rows: RowBlock, before: int, n_rows: int) -> RowBlock:
-    """Return the first `n_rows` of `rows` after `before` empty ones; the rows cut off are empty too."""
-    X_indptr, Y_indptr = rows.X_indptr[: n_rows + 1], rows.Y_indptr[: n_rows + 1]
-    if before:
-        empty = np.zeros(before, np.int64)
-        X_indptr, Y_indptr = np.concatenate((empty, X_indptr)), np.concatenate((empty, Y_indptr))
-    return rows._replace(X_indptr=X_indptr, Y_indptr=Y_indptr)

@@ -48,13 +48,16 @@ class Options:
 
 
 class Parsed(NamedTuple):
-    """A block of text and what the kernel made of it; `error` is (position in the text, message)."""
+    """What the kernel made of a block of text.
+
+    rows : without blank ones at the end, of which there are `blank_tail`. largest : feature and label. error : lines
+    before it, and the message.
+    """
 
     rows: RowBlock
     n_lines: int
     blank_tail: int
-    max_feature: int
-    max_label: int
+    largest: np.ndarray
     error: tuple[int, str] | None
 
 
@@ -90,22 +93,11 @@ def parse(block: bytes, options: Options, n_features: int | None, n_labels: int 
     foreign = _foreign(block)
     if foreign is not None and (error is None or foreign[0] < block.index(b"\n", position)):
         position, error = foreign
-    n_rows = out[kernels.ROWS]
-    n_entries, n_found = out[kernels.ENTRIES], out[kernels.LABELS]
-    return Parsed(
-        RowBlock(
-            X_indptr[: n_rows + 1],
-            X_indices[:n_entries],
-            X_data[:n_entries],
-            Y_indptr[: n_rows + 1],
-            Y_indices[:n_found],
-        ),
-        n_lines,
-        int(out[kernels.BLANK_TAIL]),
-        int(out[kernels.MAX_FEATURE]),
-        int(out[kernels.MAX_LABEL]),
-        None if error is None else (block.count(b"\n", 0, position), error),
-    )
+    blank_tail, ends = int(out[kernels.BLANK_TAIL]), slice(out[kernels.ROWS] - out[kernels.BLANK_TAIL] + 1)
+    entries, labels = slice(out[kernels.ENTRIES]), slice(out[kernels.LABELS])
+    rows = RowBlock(X_indptr[ends], X_indices[entries], X_data[entries], Y_indptr[ends], Y_indices[labels])
+    before = None if error is None else (block.count(b"\n", 0, position), error)
+    return Parsed(rows, n_lines, blank_tail, out[[kernels.MAX_FEATURE, kernels.MAX_LABEL]], before)
 
 
 def _read_rare(block: bytes, positions: np.ndarray) -> np.ndarray:
