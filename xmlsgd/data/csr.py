@@ -94,13 +94,7 @@ class CSR:
         Duplicates are added up (scipy's meaning). Raises `DataError` for a broken structure,
         NaN or infinite values, and values outside float32.
         """
-        if matrix.format in ("csc", "bsr"):  # scipy follows their indices, unchecked
-            check_structure(matrix, name)
-        csr = matrix.tocsr()
-        check_structure(csr, name)
-        if not csr.has_canonical_format:
-            csr = csr.copy() if csr is matrix else csr
-            csr.sum_duplicates()
+        csr = canonical(matrix, name)
         data = csr.data
         if data.dtype != np.float32:
             with np.errstate(over="ignore"):
@@ -209,6 +203,18 @@ def stacked(first: CSR, second: CSR) -> CSR:
 def pointers(counts: np.ndarray | Sequence[int]) -> np.ndarray:
     """Return the indptr of rows with these numbers of entries: int64 (n + 1,)."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
+def canonical(matrix: Any, name: str) -> Any:
+    """Return a scipy sparse matrix as CSR with ascending indices, none twice in a row; the caller's is not changed."""
+    if matrix.format in ("csc", "bsr"):  # scipy follows their indices, unchecked
+        check_structure(matrix, name)
+    csr = matrix.tocsr()
+    check_structure(csr, name)
+    if not csr.has_canonical_format:
+        csr = csr.copy() if csr is matrix else csr
+        csr.sum_duplicates()
+    return csr
 
 
 def check_structure(matrix: Any, name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.csr import CSR, check_structure, pointers
+from ..data.csr import CSR, canonical, pointers
 from ..errors import DataError, shorten
 
 Matrix: TypeAlias = Any  # CSR, scipy sparse matrix or array, numpy array
@@ -58,16 +58,9 @@ def _sparse(matrix: Matrix, name: str) -> Any:
 
 def _top_labels(predicted: Matrix, shape: tuple[int, int], k: int) -> np.ndarray:
     """Return the top k labels of each row, int64 (n, k), padded with -1."""
-    if isinstance(predicted, CSR):
+    if isinstance(predicted, CSR) or hasattr(predicted, "tocsr"):
         _check_shape(predicted.shape, shape)
-        return top_of_rows(predicted.indptr, predicted.indices, predicted.data, k)
-    if hasattr(predicted, "tocsr"):
-        _check_shape(predicted.shape, shape)
-        csr = predicted.tocsr()
-        check_structure(csr, "predicted")
-        if not csr.has_canonical_format:
-            csr = csr.copy() if csr is predicted else csr
-            csr.sum_duplicates()
+        csr = canonical(predicted.to_scipy() if isinstance(predicted, CSR) else predicted, "predicted")
         return top_of_rows(csr.indptr, csr.indices, csr.data, k)
     dense = np.asarray(predicted)
     if dense.ndim == 2 and dense.dtype.kind in "iu":
@@ -110,13 +103,9 @@ def _top_of_ranking(ranking: np.ndarray, shape: tuple[int, int], k: int) -> np.n
 def _top_of_dense(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the top k of dense scores (rows, L)."""
     _check_numbers(scores)
-    n_labels = scores.shape[1]
-    if n_labels > k:
-        # Keep all entries equal to the k-th best, so that ties go to the smaller label.
-        bound = np.partition(scores, n_labels - k, axis=1)[:, n_labels - k, None]
-        candidates = (scores >= bound) & (scores > -np.inf)
-    else:
-        candidates = scores > -np.inf
+    candidates = scores > -np.inf
+    if scores.shape[1] > k:  # all entries equal to the k-th best are kept, so that ties go to the smaller label
+        candidates &= scores >= np.partition(scores, -k, axis=1)[:, -k, None]
     rows, labels = np.nonzero(candidates)
     indptr = pointers(np.bincount(rows, minlength=len(scores)))
     return top_of_rows(indptr, labels, scores[rows, labels], k)
