@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.document_options import DocumentOptions
-from ..data.files.reading import READ_ERRORS, open_compressed, raise_of_system
+from ..data.files.reading import READ_ERRORS, open_text, raise_of_system
 from ..errors import DataError, shorten
 from .exit_codes import UsageError
 from .messages import STDIN
@@ -188,9 +188,9 @@ def _words_in(path: str) -> list[str]:
 def first_lines(file: Path) -> list[str]:
     """Return the first lines of a file that may be compressed, none where it cannot be read: its reader says why."""
     try:
-        with open_compressed(file) as stream:
+        with open_text(file) as stream:
             lines = [stream.readline(LINE_BYTES) for _ in range(LINES_SEEN)]
-    except READ_ERRORS as error:
+    except (*READ_ERRORS, DataError) as error:
         raise_of_system(error, file)
         return []
     return [line.decode(errors="replace") for line in itertools.takewhile(bool, lines)]

@@ -117,8 +117,6 @@ def read_more(
     """
     with on_disk(path) as file:
         lines = _label_texts(file, options, label_texts)
-        if columns.vectorizer is None and options.is_text(file, labelled=True):
-            raise DataError(f"{path}: {NO_VECTORIZER}")
         train = _training_rows(file, options, columns).train
     X = replace(train.X, n_cols=max(train.n_features, columns.n_features))
     train = Dataset(X, *_matched(train.Y, train.label_names, columns))
@@ -155,26 +153,17 @@ def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
 
 
 def read_training_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:
-    """Return the labels of training rows in the given columns, and these with new labels added behind them.
-
-    The rows may have other features.
-    """
+    """Return the labels of training rows in the given columns, and these with new labels added behind them."""
     with on_disk(path) as file:
-        texts = _texts(file, options, TRAIN)
-        if texts is None:
-            train, _ = _load(file, options)
-            Y, names = _matched(train.Y, train.label_names, columns)
-            if names is None and columns.names is not None:  # labels are matched by number
-                names = columns.names
-                if Y.n_cols != len(names):
-                    raise DataError(
-                        f"{file}: must have label names, or the {len(names)} labels of the model, "
-                        f"got {Y.n_cols} without names; pass the rows that it was trained on"
-                    )
-        elif columns.names is None:
-            raise DataError(f"{file}: {NO_VECTORIZER}")
-        else:
-            Y, names = index_labels(texts.labels or (), columns.names)
+        train = _training_rows(file, options, columns).train
+    Y, names = _matched(train.Y, train.label_names, columns)
+    if names is None and columns.names is not None:  # labels are matched by number
+        names = columns.names
+        if Y.n_cols != len(names):
+            raise DataError(
+                f"{path}: must have label names, or the {len(names)} labels of the model, "
+                f"got {Y.n_cols} without names; pass the rows that it was trained on"
+            )
     return Y, replace(columns, n_labels=Y.n_cols, names=names if columns.names is not None else None)
 
 
@@ -203,11 +192,11 @@ def _texts(path: str, options: FormatOptions, part: int) -> RawText | None:
 def _training_rows(
     path: str, options: FormatOptions, columns: Columns | None, label_texts: LabelTexts = ()
 ) -> InputRows:
-    """Return the rows of a source and its own test part; a vectorizer is fitted where `columns` has none."""
+    """Return the rows of a source and its own test part; a vectorizer is fitted where there are no `columns`."""
     raw = _texts(path, options, TRAIN)
     if raw is not None:
-        names, vectorizer = (_names_of(columns, raw, path), columns.vectorizer) if columns else (None, None)
-        vectorizer = vectorizer or _words_of(raw.texts, path, options, label_texts)
+        names = _names_of(columns, raw, path) if columns else None
+        vectorizer = columns.vectorizer if columns else _words_of(raw.texts, path, options, label_texts)
         rows = InputRows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
         return replace(rows, test=_test_rows(path, options, rows.columns)) if _is_built_in(path) else rows
     options.refuse_options_of_texts(f"{path}, which holds rows of numbers")

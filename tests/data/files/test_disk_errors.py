@@ -48,7 +48,7 @@ def test_an_earlier_model_that_cannot_be_read_is_not_called_something_else(folde
 
 def test_a_text_that_cannot_be_read_is_not_called_another_format(tmp_path, monkeypatch):
     (tmp_path / "texts.txt").write_text("a\tred apple\n")
-    monkeypatch.setattr("xmlsgd.cli.format_options.open_compressed", raise_error)
+    monkeypatch.setattr("xmlsgd.cli.format_options.open_text", raise_error)
     with pytest.raises(OSError, match="Input/output error"):
         first_lines(tmp_path / "texts.txt")
 

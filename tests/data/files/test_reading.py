@@ -9,13 +9,13 @@ import os
 
 import pytest
 
-from xmlsgd.data.files.reading import open_compressed, open_regular
+from xmlsgd.data.files.reading import open_regular, open_text
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
 def test_packed_files_are_known_by_their_first_bytes(tmp_path, pack):
     (tmp_path / "file").write_bytes(pack(b"text"))
-    with open_compressed(tmp_path / "file") as stream:
+    with open_text(tmp_path / "file") as stream:
         assert stream.read() == b"text"
 
 

@@ -55,20 +55,6 @@ def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         yield stream
 
 
-@contextmanager
-def open_compressed(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, through the decompressor that its first bytes ask for."""
-    with open_regular(path) as file:
-        start = file.read(6)
-        file.seek(0)
-        for magic, opener in MAGIC:
-            if start.startswith(magic):
-                with cast("Any", opener)(file, "rb") as stream:
-                    yield stream
-                return
-        yield file
-
-
 def checked_path(path: str | os.PathLike[str]) -> Path:
     """Return a path; raise `DataError` for one that no file can have."""
     if "\0" in os.fspath(path):
@@ -87,19 +73,23 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
     if not stat.S_ISREG(mode):
         got = "a directory" if stat.S_ISDIR(mode) else "a device or a pipe"
         raise DataError(f"{path}: path must name a regular file, got {got}")
-    try:
-        with open_regular(path) as file:
+    with open_regular(path) as file:
+        try:
             start = file.read(6)
-    except OSError as error:
-        raise_of_system(error, path)
-        if error.filename is None:  # it was opened, but cannot be read, such as /proc/self/mem
+        except OSError as error:  # it was opened, but cannot be read, such as /proc/self/mem
+            raise_of_system(error, path)
             raise DataError(f"{path}: cannot be read, got {error.strerror}") from error
-        raise
-    for magic, name in OTHERWISE_PACKED:
-        if start.startswith(magic):
-            raise DataError(f"{path}: must be text, plain or packed by gzip, bzip2 or xz, got {name}; unpack it first")
-    with open_compressed(path) as stream:
-        yield stream
+        for magic, name in OTHERWISE_PACKED:
+            if start.startswith(magic):
+                wanted = "must be text, plain or packed by gzip, bzip2 or xz"
+                raise DataError(f"{path}: {wanted}, got {name}; unpack it first")
+        file.seek(0)
+        opener = next((opener for magic, opener in MAGIC if start.startswith(magic)), None)
+        if opener is None:
+            yield file
+        else:
+            with cast("Any", opener)(file, "rb") as stream:
+                yield stream
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:

@@ -27,7 +27,7 @@ from ...errors import DataError
 from .. import cache as store_cache
 from ..csr import CSR, Dataset, check_entries, pointers, row_spans
 from ..files.atomic import atomic_file
-from ..files.reading import COMPRESSED_SUFFIXES, open_compressed
+from ..files.reading import COMPRESSED_SUFFIXES, open_text
 from ..parser.blocks import COMMENTS, HEADER, MARK, LibsvmBlocks
 from .base import PARTS, FileRows, Format, write_parts
 
@@ -127,7 +127,7 @@ def declared_sizes(path: Path, options: dict[str, Any]) -> tuple[bool, bool]:
     """Return whether a header, or an option, declares the numbers of features and of labels of a text file."""
     header = None
     if options.get("header", "auto") is not False and path.is_file():
-        with open_compressed(path) as stream:
+        with open_text(path) as stream:
             text = stream.read(SEEN_BYTES).removeprefix(MARK)
         comments = COMMENTS.match(text)
         header = HEADER.match(text, comments.end() if comments else 0)
