@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.archives import zip_link, zipped
-from xmlsgd.data.archive import extract
+from xmlsgd.data.public import extract
 from xmlsgd.errors import DataError
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from shared.data_sets import TEST, TRAIN, equal, put
-from xmlsgd.data import cache as store_cache
 from xmlsgd.data.conversion import convert
+from xmlsgd.data.formats import libsvm as store_cache
 from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.data.formats.store import open_store
 from xmlsgd.data.loading import load_file, load_folder

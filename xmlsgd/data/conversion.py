@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from .cache import text_to_store
 from .files.atomic import parents_created
 from .files.reading import COMPRESSED_SUFFIXES, checked_path
 from .files.temporary import temporary_folder_beside
 from .formats import format_of, get_format
 from .formats.base import check_free
+from .formats.libsvm import text_to_store
 from .loading import load_file, load_folder
 
 TEXT_ENDS = (".txt", ".svm", ".libsvm")

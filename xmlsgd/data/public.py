@@ -8,7 +8,10 @@ A. Mittal, Y. Prabhu, M. Varma, 2016), as of February 2025; second addresses are
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import zipfile
+import zlib
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -17,13 +20,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, shorten, suggest, warn
-from .archive import extract
 from .csr import Dataset
 from .fetch import DownloadError, DownloadInterrupted
 from .fetch import download as fetch
+from .files.atomic import atomic_folder
 from .files.temporary import sole_use
 from .loading import load_file, load_folder
 
+# What reading a damaged archive raises; the last two where its compression is unknown, or where it is encrypted.
+DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
 
 
@@ -127,6 +132,22 @@ def fetch_from_any(dataset: PublicDataset, archive: Path) -> None:
         return
     remedy = f"download it by hand from {REPOSITORY} and save it as {archive}"
     raise DownloadError(f"{dataset.name}: {'; '.join(failures)}; {remedy}")
+
+
+def extract(archive: Path, folder: Path) -> None:
+    """Unpack a zip archive into the new folder `folder`: all of it, or nothing.
+
+    `zipfile` puts files whose names lead elsewhere into the folder, and writes links as files. Raises `DataError` for
+    more than the disk holds, and for a damaged archive.
+    """
+    try:
+        with atomic_folder(folder, replace=False) as whole, zipfile.ZipFile(archive) as zipped:
+            missing = sum(info.file_size for info in zipped.infolist()) - shutil.disk_usage(whole).free
+            if missing > 0:
+                raise DataError(f"{archive}: the disk has no room for its content, {missing} bytes more are needed")
+            zipped.extractall(whole)
+    except DAMAGE as error:
+        raise DataError(f"{archive}: not a readable zip archive: {error}") from error
 
 
 def innermost(folder: Path) -> Path:

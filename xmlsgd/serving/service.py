@@ -1,14 +1,15 @@
-"""The model behind a server: predictions in batches, explanations, and learning on a copy."""
+"""The model behind a server: predictions in batches, explanations, learning on a copy, and counts of requests."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..data.vocabulary import name_of
-from .request_metrics import RequestMetrics
+from ..data.text import name_of
 from .requests import MAX_SUGGESTIONS
 
 if TYPE_CHECKING:
@@ -16,8 +17,44 @@ if TYPE_CHECKING:
 
     from ..estimators import XMLClassifier, XMLEnsemble
 
+LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 BATCH_SECONDS = 0.001  # requests that arrive within them are answered by one call of the model
 Suggestions = list[tuple[Any, float]]  # names and probabilities, or scores, of labels, best first
+
+
+class RequestMetrics:
+    """What a server has answered; used by one thread."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()  # rows and calls of the model, by name
+        self._requests: Counter[tuple[str, int]] = Counter()
+        self._buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(LATENCY_BOUNDS) + 1))
+        self._sums: defaultdict[str, float] = defaultdict(float)
+
+    def record(self, path: str, status: int, seconds: float) -> None:
+        """Count a request; path : that of the route, so that there are few."""
+        self._requests[path, status] += 1
+        self._buckets[path][bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        self._sums[path] += seconds
+
+    def text(self) -> str:
+        """Return all metrics."""
+        lines = ["# TYPE xmlsgd_requests_total counter"]
+        lines += [
+            f'xmlsgd_requests_total{{path="{path}",status="{status}"}} {n}'
+            for (path, status), n in sorted(self._requests.items())
+        ]
+        lines.append("# TYPE xmlsgd_request_seconds histogram")
+        for path, buckets in sorted(self._buckets.items()):
+            total = 0
+            for bound, n in zip((*LATENCY_BOUNDS, "+Inf"), buckets, strict=True):
+                total += n
+                lines.append(f'xmlsgd_request_seconds_bucket{{path="{path}",le="{bound}"}} {total}')
+            lines.append(f'xmlsgd_request_seconds_sum{{path="{path}"}} {self._sums[path]:.6f}')
+            lines.append(f'xmlsgd_request_seconds_count{{path="{path}"}} {total}')
+        for name, n in sorted(self.counts.items()):
+            lines += [f"# TYPE xmlsgd_{name}_total counter", f"xmlsgd_{name}_total {n}"]
+        return "\n".join(lines) + "\n"
 
 
 class _PendingRequest(NamedTuple):

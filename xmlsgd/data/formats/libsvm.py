@@ -13,24 +13,29 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import lzma
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...errors import DataError
-from .. import cache as store_cache
+from ...errors import DataError, ModelFileError
 from ..csr import CSR, Dataset, check_entries, pointers, row_spans
 from ..files.atomic import atomic_file
+from ..files.manifest import file_state
 from ..files.reading import COMPRESSED_SUFFIXES, open_text
+from ..files.temporary import END
 from ..parser.blocks import COMMENTS, HEADER, MARK, LibsvmBlocks
-from .base import PARTS, FileRows, Format, write_parts
+from .base import PARTS, FileRows, Format, changed_options, write_parts
+from .store import open_store, read_description, write_blocks
 
+CACHE = "~/.cache/xmlsgd/stores"
+MIN_BYTES = 4 << 20  # two cores parse so much plain text in 0.05 s: not worth a second copy on the disk
 SUFFIXES = ("", *COMPRESSED_SUFFIXES)
 SEEN_BYTES = 1 << 16  # in which a header is looked for: small, since packed files are unpacked for it at each load
 WRITE_ENTRIES = 1 << 16  # features formatted at a time
@@ -123,6 +128,40 @@ def write_rows(stream: BinaryIO, X: CSR, Y: CSR | None = None) -> None:
         stream.write(b"\n".join(lines) + b"\n")
 
 
+def read_cached(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict[str, Any]) -> Dataset | None:
+    """Return the rows of a text file from its store, which is written where it is missing or outdated.
+
+    The store belongs to the file's absolute path and the options, and is outdated when the file's size or time of
+    change differ. Returns None where the text is to be parsed: by the caller's choice (`cache` as in `load_file`), or
+    since no store can be written. Raises `DataError` as `read_libsvm`.
+    """
+    if cache is None:  # a temporary file has no store, which would outlive it
+        cache = path.parent.suffix != END and path.stat().st_size >= MIN_BYTES
+    if cache is False or not path.is_file():
+        return None
+    folder = Path(CACHE if cache is True else os.fspath(cache)).expanduser()
+    identity = repr((os.path.realpath(path), sorted(changed_options(options).items())))
+    key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
+    store = folder / f"{path.name.partition('.')[0]}-{key}"
+    with suppress(DataError, ModelFileError):  # none yet, or damaged
+        description = read_description(store)
+        # Where labels are required and missing, the reader of the text says so.
+        enough = description["label_nnz"] or not options.get("labels_required", True)
+        if enough and description.get("source") == file_state(path):
+            return open_store(store)
+    with suppress(OSError):
+        text_to_store(path, store, options)
+        return open_store(store)
+    return None
+
+
+def text_to_store(path: Path, store: Path, options: dict[str, Any]) -> None:
+    """Write the rows of a text file as a store, one block of rows in memory at a time."""
+    source = file_state(path)  # before the first look: what changes later makes the store outdated
+    blocks = LibsvmBlocks(path, **options)
+    write_blocks(blocks, lambda: blocks.shape, store, source=source)
+
+
 def declared_sizes(path: Path, options: dict[str, Any]) -> tuple[bool, bool]:
     """Return whether a header, or an option, declares the numbers of features and of labels of a text file."""
     header = None
@@ -166,7 +205,7 @@ class Libsvm(Format):
 
     def read(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
         """Read a text file, or the store that was made of it before."""
-        dataset = store_cache.read_cached(path, cache, options)
+        dataset = read_cached(path, cache, options)
         return FileRows(
             read_libsvm(path, **options) if dataset is None else dataset, path, declared_sizes(path, options)
         )
