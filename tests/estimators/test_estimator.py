@@ -171,6 +171,22 @@ def test_an_outlier_leaves_the_weights_of_all_other_rows_their_scale(rows, n_row
     assert input_scale(X) == pytest.approx(0.2)
 
 
+def test_large_rows_are_learned_as_small_ones(rows):
+    X, Y = rows[0][:200], rows[1][:200]
+    small_rows, large_rows = (small(max_epochs=2).fit(factor * X, Y) for factor in (np.float32(1), np.float32(64)))
+    first, W0 = (model.network_.layout.views(model.params_)["W0"] for model in (small_rows, large_rows))
+    assert np.abs(64 * W0 - first).mean() < 0.01 * np.abs(first).mean()
+
+
+def test_a_column_that_drowns_the_others_is_warned_of(recwarn):
+    X, y = np.random.default_rng(0).random((50, 8)), np.arange(50) % 2
+    small(max_epochs=1).fit(X, y)
+    assert not recwarn.list
+    X[:, 3] *= 1000
+    with pytest.warns(UserWarning, match=r"X: column 3 has 100% of the squared values.*MaxAbsScaler"):
+        small(max_epochs=1).fit(X, y)
+
+
 def test_rows_without_entries_say_nothing_of_the_norm_of_others():
     few = CSR.from_scipy(sp.csr_array(np.diag([0, 2, 0, 2, 0.0])))
     assert input_scale(few) == pytest.approx(0.1)

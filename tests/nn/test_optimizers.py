@@ -124,6 +124,16 @@ def test_weight_decay_shrinks_weights_by_rate_times_decay_and_leaves_biases(devi
     np.testing.assert_allclose(decayed, np.subtract(plain, shrunk), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("optimizer", "is_scaled"), [("adam", True), ("row_adagrad", True), ("sgd", False)])
+def test_the_rate_of_the_input_layer_follows_the_scale_of_its_weights_if_steps_are_as_long(optimizer, is_scaled):
+    update = find_optimizer(optimizer)(weight_decay=0.5).update(RATE, 1)
+    of_input = update.for_input(0.25)
+    factor = 0.25 if is_scaled else 1
+    assert of_input.hyper[[0, 1]] == pytest.approx([RATE * factor, 0.5 / factor])
+    np.testing.assert_array_equal(of_input.hyper[2:], update.hyper[2:])
+    assert (of_input.optimizer, of_input.output_epsilon) == (update.optimizer, update.output_epsilon)
+
+
 def test_a_gradient_above_the_norm_is_scaled_to_it_and_the_bias_is_not(device):
     g = np.array(GRADIENTS[0])
     norm = math.hypot(g[0], g[1])

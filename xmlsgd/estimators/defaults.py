@@ -10,6 +10,7 @@ import numpy as np
 
 from ..data.csr import CSR
 from ..errors import DataError, shorten
+from ..nn.network import INPUT_SCALE
 from ..nn.optimizers import Adam
 
 BATCH = 256  # rows; the rates below were found with it
@@ -37,7 +38,6 @@ ROUNDED_LABELS = 1000  # with fewer labels gradients are exact
 NORM_ROWS = 10_000  # the first rows tell the typical norm of a row, and which features are frequent
 LEAST_NORM = 1e-30  # a smaller typical norm is refused
 OUTLIERS = 0.05  # share of the largest rows that do not count: one of 1e6 would leave others pre-activations of nothing
-PRE_ACTIVATION = 0.2  # first standard deviation of the first hidden layer (docs/decisions/training.md)
 
 
 def auto_batch_size(n_rows: int, listed: bool) -> int:
@@ -114,8 +114,8 @@ def input_scale(X: CSR) -> float:
     squares = np.add.reduceat(squares, starts) if len(starts) else squares
     squares = squares[squares > 0]
     if not len(squares):
-        return PRE_ACTIVATION
+        return INPUT_SCALE
     norm = math.sqrt(np.minimum(squares, np.quantile(squares, 1 - OUTLIERS, method="lower")).mean())
     if norm < LEAST_NORM:
         raise DataError(f"X: rows must have a norm of {LEAST_NORM:g} or more, got {norm:.1g}; scale X")
-    return PRE_ACTIVATION / norm
+    return INPUT_SCALE / norm

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.csr import VALIDATION, Dataset
+from ..data.csr import CSR, VALIDATION, Dataset
 from ..data.held_out import draw_rows
 from ..data.validation import read_groups
 from ..errors import DataError, shorten, warn
+from .defaults import NORM_ROWS
 from .fitted import FittedModel
 from .inputs import FeatureSpace, check_weight, grow_features, learn_features, read_features, read_weight
 from .label_texts import read_label_rows, with_label_rows, with_new_labels
@@ -88,6 +89,8 @@ def read_training_data(
     if earlier is not None and anew:
         _check_not_fewer(labels, earlier)
     weight = _row_weights(given.class_weight, sample_weight, labels)
+    if earlier is None:
+        _warn_of_large_feature(rows)
     dataset, validation = Dataset(rows, labels.Y), _read_eval_set(features, eval_set, labels)
     data = TrainingData(
         dataset, labels.classes, labels.form, features, weight, validation, read_groups(groups, rows.n_rows)
@@ -105,6 +108,19 @@ def read_training_data(
         weight = np.concatenate([weight, np.ones(label_rows.n_rows, np.float32)])
     dataset = with_label_rows(data.dataset, label_rows)
     return replace(data, dataset=dataset, weight=weight, n_label_rows=label_rows.n_rows)
+
+
+def _warn_of_large_feature(X: CSR) -> None:
+    """Warn where one of eight features or more has most of the squared values: numbers of unlike units."""
+    n = min(X.n_rows, NORM_ROWS)
+    if X.n_cols < 8 or not n:
+        return
+    entries = slice(0, X.indptr[n])
+    squares = np.bincount(X.indices[entries], np.asarray(X.data[entries], np.float64) ** 2, X.n_cols)
+    largest, share = int(squares.argmax()), squares.max() / max(squares.sum(), 1e-300)
+    if share > 0.5:
+        text = f"X: column {largest} has {share:.0%} of the squared values, so that the others hardly count"
+        warn(f"{text}; scale the columns, e.g. by MaxAbsScaler of scikit-learn")
 
 
 def _check_not_fewer(labels: Labels, earlier: FittedModel) -> None:

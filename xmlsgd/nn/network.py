@@ -18,6 +18,7 @@ from .optimizers import Optimizer, Update
 from .parameters import Layout
 from .samplers import ALL_LABELS, Batch, Sampler
 
+INPUT_SCALE = 0.2  # that suits rows of norm 1 (docs/decisions/training.md)
 _NONE = Dropout(0.0, 0)
 
 
@@ -37,7 +38,7 @@ class Network(Checked):
         Shares in [0, 1) of the entries of X and of the activations left out in training.
     input_scale : float
         Standard deviation of the initial W0. With L2-normalised rows it is that of a pre-activation, so it does not
-        depend on the number of features.
+        depend on the number of features. The learning rate of an adaptive optimizer for W0 follows it.
     gradient_rounding : float
         Threshold in [0, 1) below which gradients of the output layer are rounded at random (`devices.base.Rounding`);
         0 for exact ones.
@@ -49,7 +50,7 @@ class Network(Checked):
     loss: str = "bce"
     input_dropout: float = below_one(0.0)
     hidden_dropout: float = below_one(0.0)
-    input_scale: float = within(0.2, 0, FLOAT32_MAX)
+    input_scale: float = within(INPUT_SCALE, 0, FLOAT32_MAX)
     gradient_rounding: float = below_one(0.0)
 
     def __post_init__(self) -> None:
@@ -149,7 +150,8 @@ class Network(Checked):
         for i in range(len(layers) - 2, 0, -1):
             dZ = device.through_relu(dA, activations[i], kept)
             dA = device.dense_step(activations[i - 1], dZ, layers[i], update)
-        device.input_step(X, rows, device.through_relu(dA, activations[0], kept), layers[0], update, dropped)
+        of_input = update.for_input(self.input_scale / INPUT_SCALE)
+        device.input_step(X, rows, device.through_relu(dA, activations[0], kept), layers[0], of_input, dropped)
         return value
 
     def hidden_activations(self, device: Device, layers: list[Layer], X: CSR, rows: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ class Adagrad(Optimizer):
 
     epsilon: float = 1e-8
 
+    adaptive = True
     slots = 1
     default_rate = 0.1
     cuda = 2

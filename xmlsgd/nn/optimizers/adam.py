@@ -32,6 +32,7 @@ class Adam(Optimizer):
     epsilon: float = 1e-8
     output_epsilon: float = 4e-4
 
+    adaptive = True
     slots = 2
     default_rate = 6e-3
     cuda = 4

@@ -34,6 +34,19 @@ class Update(NamedTuple):
         hyper[EPSILON] = self.output_epsilon
         return Update(self.optimizer, hyper)
 
+    def for_input(self, scale: float) -> Update:
+        """Return the update of the input layer, given the scale of its first weights over that for rows of norm 1.
+
+        The steps of an adaptive optimizer are as long for large rows, where pre-activations then move further: its
+        rate follows the scale. Weight decay does not.
+        """
+        if not self.optimizer.adaptive or scale in (0, 1):
+            return self
+        hyper = self.hyper.copy()
+        hyper[RATE] *= scale
+        hyper[DECAY] /= scale
+        return self._replace(hyper=hyper)
+
     def for_biases(self) -> Update:
         """Return the update of biases: no decay, no clipping, one accumulator each."""
         hyper = self.hyper.copy()
@@ -68,6 +81,8 @@ class Optimizer:
 
     # Numbers that a parameter remembers, 0 to 2: s, or s and t.
     slots: ClassVar[int] = 0
+    # Whether a step is as long whatever the size of the gradients.
+    adaptive: ClassVar[bool] = False
     # Whether the weights of a row share one s; `square` of `state` is then the mean of g g over the row.
     row_state: ClassVar[bool] = False
     # Learning rate that "auto" stands for, at a batch of 256; None where none is known. Those of our own were found on
