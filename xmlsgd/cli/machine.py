@@ -18,13 +18,8 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "llvmlite")
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, of this package and of its dependencies, without importing them."""
-    found = {"xmlsgd": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "missing"
-    return found
+    found = {package: importlib.metadata.version(package) for package in PACKAGES}
+    return {"xmlsgd": __version__, "python": platform.python_version(), **found}
 
 
 def peak_memory_bytes() -> int:

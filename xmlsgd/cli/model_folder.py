@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..training.history import EpochRecord, History
     from .sources import InputRows
 
-CALL = "call"  # in the report: the call of `train --checkpoint` that has made a model
+CALL = "call"  # in the report: the checksum of the call of `train --checkpoint` that has made a model, and its runs
 COMPACT = 4  # a parameter of a compact model takes one byte instead of four
 
 
@@ -178,11 +178,6 @@ def call_of(settings: Any, rows: InputRows) -> str:
     parts = [part for part in (rows.train, rows.test) if part is not None]
     data = [(part.X.shape, part.Y.shape, checksum_of_rows(part), list(part.label_names or ())) for part in parts]
     return hashlib.sha256(json.dumps(as_json([settings, data]), sort_keys=True).encode()).hexdigest()
-
-
-def report_of_call(call: str, checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return what the report of a finished run says of its call and of the checkpoints that it wrote."""
-    return {CALL: {"sha256": call, "runs": checkpoint.request.runs}}
 
 
 def report_in(out: str) -> Any:

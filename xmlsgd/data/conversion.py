@@ -11,7 +11,6 @@ from .files.atomic import parents_created
 from .files.reading import COMPRESSED_SUFFIXES, checked_path
 from .files.temporary import temporary_folder_beside
 from .formats import format_of, get_format
-from .formats.base import check_free
 from .formats.libsvm import text_to_store
 from .loading import load_file, load_folder
 
@@ -55,8 +54,6 @@ def convert(
     if not source.exists():
         raise DataError(f"{source}: no such file or folder")
     kind = format_of(source)
-    if kind is None or to != "libsvm":
-        check_free(target)
     if to == "store" and kind is get_format("libsvm"):
         text_to_store(source, target, options)
         return

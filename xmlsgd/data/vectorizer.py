@@ -263,10 +263,9 @@ def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
 def _read_vectorizer(path: Path) -> dict[str, Any]:
     """Return the checked content of `vectorizer.json`."""
     saved = read_object(path, MAX_FILE_BYTES)
-    if saved.get("format") != FORMAT:
-        raise ModelFileError(f"{path}: must be of format {FORMAT!r}, got {shorten(saved)}")
-    if not is_positive_integer(saved.get("version")) or saved["version"] != FORMAT_VERSION:
-        raise ModelFileError(f"{path}: must be of version {FORMAT_VERSION}, got {shorten(saved.get('version'))}")
+    if saved.get("format") != FORMAT or saved.get("version") != FORMAT_VERSION:
+        got = shorten((saved.get("format"), saved.get("version")))
+        raise ModelFileError(f"{path}: must be of format {FORMAT!r}, version {FORMAT_VERSION}, got {got}")
     if set(saved) != {"format", "version", "options", "words", "idf"}:
         raise ModelFileError(f"{path}: must have the fields of version {FORMAT_VERSION}, got {shorten(sorted(saved))}")
     words, idf = saved["words"], saved["idf"]

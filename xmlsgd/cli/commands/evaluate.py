@@ -77,10 +77,12 @@ def run(
     estimator = read_predictor(model, test, "evaluate", parameters)
     if per_label and not estimator.fitted_.has_probabilities:
         raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
+    from ...metrics import metric as find_metric
     from .. import evaluation
 
     more = metric or []
-    check_metrics(more)
+    for name in more:  # before rows are read
+        find_metric(name)
     format_options = options_of_model(format_options, model, estimator)
     rows, Y_train = read_test_rows(estimator, test, propensity, format_options, ks)
     group_of = groups_in_file(groups, rows.n_rows)
@@ -102,14 +104,6 @@ def run(
         "versions": versions(),
     }
     write_json(json, result)
-
-
-def check_metrics(names: list[str]) -> None:
-    """Raise `DataError` for the name of no metric, before rows are read."""
-    from ...metrics import metric
-
-    for name in names:
-        metric(name)
 
 
 def read_test_rows(

@@ -267,7 +267,7 @@ def train_and_save(
             folder = out if stop is None else model_folder.name_of_interrupted(out, checkpoint is not None)
             saved = not (checkpoint and is_resumed_by_machine(stop, checkpoint))
             if checkpoint and stop is None:
-                result |= model_folder.report_of_call(call, checkpoint)
+                result[model_folder.CALL] = {"sha256": call, "runs": checkpoint.request.runs}
             if saved:
                 model_folder.save(model, folder, result, title, compact, rows.names_of_uris)
             if checkpoint and stop is None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ...errors import DataError, ModelFileError, shorten
-from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers, row_spans
+from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers
 from ..files.atomic import read_consistently
 from ..files.folders import FolderArrays, read_folder
 from ..files.manifest import STORE, compare_checksums, listed_files, read_part, update_verified, write_manifest
@@ -43,7 +43,6 @@ DTYPES: dict[str, type] = {
     "Y_indptr": np.int64,
     "Y_indices": np.int32,
 }
-BLOCK_ENTRIES = 1 << 20  # entries written at once: bounds memory
 
 
 def write_store(dataset: Dataset, path: str | os.PathLike[str]) -> None:
@@ -63,11 +62,12 @@ def write_store(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     DataError
         For rows that are not canonical or not finite, and for label names that are equal or not one line each.
     """
-    for part, matrix in (("X", dataset.X), ("Y", dataset.Y)):
+    X, Y = dataset.X, dataset.Y
+    for part, matrix in (("X", X), ("Y", Y)):
         check_pointers(matrix.indptr, matrix.nnz, f"{part}: indptr")
         check_entries(matrix, (f"{part}: indices", part))
-    rows = row_blocks(dataset)
-    write_blocks(rows, lambda: (dataset.n_features, dataset.n_labels), path, dataset.label_names)
+    rows = RowBlock(X.indptr, X.indices, X.data, Y.indptr, Y.indices)
+    write_blocks([rows], lambda: (dataset.n_features, dataset.n_labels), path, dataset.label_names)
 
 
 def write_blocks(
@@ -155,13 +155,6 @@ def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
         compare_checksums(path, found._replace(verified={}))
         states = found.states
     return Dataset(X, Y, names), states
-
-
-def row_blocks(dataset: Dataset, entries: int = BLOCK_ENTRIES) -> Iterator[RowBlock]:
-    """Yield a data set in blocks of rows with about `entries` entries of X and as many of Y, or a single row."""
-    for start, stop in row_spans([dataset.X, dataset.Y], entries):
-        X, Y = dataset.X.span(start, stop), dataset.Y.span(start, stop)
-        yield RowBlock(X.indptr, X.indices, X.data, Y.indptr, Y.indices)
 
 
 def read_description(path: Path) -> dict[str, Any]:
