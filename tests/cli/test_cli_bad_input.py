@@ -205,7 +205,7 @@ BAD_CALLS = {
     ),
     "evaluate at k = 0": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "0"),
-        "--k: must be at least 1, got 0",
+        "--k: must be a whole number of at least 1, got '0'",
     ),
     "evaluate at a huge k": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "1000000000000"),
@@ -215,7 +215,10 @@ BAD_CALLS = {
         ("evaluate", "{place}/rows", "{place}/text.txt"),
         "text.txt: the model was trained on rows of numbers and has no words, got text",
     ),
-    "predict at k = 0": (("predict", "{place}/rows", "{place}/good.txt", "--k", "0"), "--k: must be at least 1, got 0"),
+    "predict at k = 0": (
+        ("predict", "{place}/rows", "{place}/good.txt", "--k", "0"),
+        "--k: must be a whole number of at least 1, got '0'",
+    ),
     "out without a name": (
         (*GOOD_ROWS, "--out", ""),
         "argument --out: must be a name, got ''; see xmlsgd train --help",
@@ -274,7 +277,7 @@ BAD_CALLS = {
     ),
     "simulate without rows": (
         ("simulate", "{place}/good.txt", "--rows", "0"),
-        "--rows and --points: must be at least 1",
+        "--rows: must be a whole number of at least 1",
     ),
     "a batch without rows": ((*GOOD_ROWS, *TRAIN, "--batch", "0"), "batch_size: must be 'auto' or a positive"),
     "logistic loss": ((*GOOD_ROWS, *TRAIN, "--loss", "logistic"), "logistic loss is called 'bce'"),

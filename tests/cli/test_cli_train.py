@@ -254,7 +254,7 @@ def test_an_ensemble_trains_evaluates_and_predicts_like_one_model(tmp_path, caps
     [
         (
             ("train", ROWS, "--out", "m", "--n-estimators", "0", "--overwrite"),
-            "--n-estimators: must be at least 1, got 0",
+            "--n-estimators: must be a whole number of at least 1, got '0'",
         ),
         (("learn", "m", ROWS), "m: must hold an XMLClassifier, got 'XMLEnsemble'; xmlsgd.load_model reads it"),
     ],

@@ -6,7 +6,6 @@ From one entry of a table follow the parser's argument, its line in the help and
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from argparse import SUPPRESS, ArgumentTypeError, BooleanOptionalAction
 from collections.abc import Callable, Sequence
@@ -56,12 +55,11 @@ def _reader(convert: Callable[[str], Any], description: str) -> Callable[[str], 
     return read
 
 
-def _read_minutes(text: str) -> float:
-    """Return a finite number of minutes, 0 or more."""
-    minutes = float(text)
-    if not 0 <= minutes < math.inf:
+def _read_count(text: str) -> int:
+    """Return a whole number of at least 1."""
+    if (count := int(text)) < 1:
         raise ValueError
-    return minutes
+    return count
 
 
 PATH = ValueType("PATH", _read_path)
@@ -70,29 +68,13 @@ DIR = ValueType("DIR", _read_path)
 NAME = ValueType("NAME", str)
 INT = ValueType("INT", _reader(int, "a whole number"))
 FLOAT = ValueType("FLOAT", _reader(float, "a number"))
-SIZES = ValueType(
+COUNT = ValueType("INT", _reader(_read_count, "a whole number of at least 1"))
+INTS = ValueType(
     "INT,...",
-    _reader(lambda text: tuple(map(int, text.split(","))), "whole numbers separated by commas, as in 512,256"),
+    _reader(lambda text: tuple(map(int, text.split(","))), "whole numbers with commas between, as in 512,256"),
 )
-
-
-def _read_ngrams(text: str) -> tuple[int, ...]:
-    """Return the least and the greatest n of n-grams."""
-    try:
-        least, greatest = map(int, text.split(","))
-    except ValueError:
-        numbers = re.findall(r"\d+", text)
-        hint = f"; did you mean '{','.join(numbers)}'?" if len(numbers) == 2 else ""
-        raise ArgumentTypeError(f"must be the least and the greatest n, as in 1,2, got {text!r}{hint}") from None
-    return least, greatest
-
-
-NGRAMS = ValueType("INT,INT", _read_ngrams)
 FREQUENCY = ValueType(
     "INT|FLOAT", _reader(lambda text: int(text) if text.isdecimal() else float(text), "a number of texts or a share")
-)
-MINUTES = ValueType(
-    "MINUTES", _reader(_read_minutes, "minutes between two checkpoints, 0 or more (DIR.checkpoint holds them)")
 )
 
 
@@ -263,7 +245,7 @@ TEXT_FLAGS = (
     FormatFlag("max_df", FREQUENCY, "leave out words of more training texts, a number (1 is one text) or a share such "
                "as 0.5", default=1.0),
     FormatFlag("max_features", INT, "keep so many words, the most frequent ones", default_text="all"),
-    FormatFlag("ngram_range", NGRAMS, "least and greatest n of n-grams; 1,2 adds pairs of words", default=(1, 1),
+    FormatFlag("ngram_range", INTS, "least and greatest n of n-grams; 1,2 adds pairs of words", default=(1, 1),
                default_text="1,1"),
     FormatFlag("analyzer", name_among("word", "char_wb"), "n-grams of words, or of characters within words",
                default="word"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..nn.schedules import SCHEDULES
-from .flags import FLOAT, INT, NAME, SIZES, Flag, ValueType, or_word
+from .flags import FLOAT, INT, INTS, NAME, Flag, ValueType, or_word
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -46,7 +46,7 @@ AUTO_INT, AUTO_FLOAT = or_word(INT, "auto"), or_word(FLOAT, "auto")
 
 # Ranges and names are checked by the estimator, for all its users.
 PARAMETERS = (
-    Parameter("hidden_layer_sizes", or_word(SIZES, "auto"), "units of the hidden layers", "model", "auto",
+    Parameter("hidden_layer_sizes", or_word(INTS, "auto"), "units of the hidden layers", "model", "auto",
               synonyms=("--hidden",)),
     Parameter("loss", ValueType("NAME", read_loss, ("auto", *parts_in("nn/losses"))), "loss function",
               "model", "auto"),

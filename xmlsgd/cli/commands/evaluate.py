@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ..exit_codes import UsageError
-from ..flags import DIR, FILE, FLOAT, FORMAT_FLAGS, INT, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, positional
+from ..flags import COUNT, DIR, FILE, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, positional
 from ..format_options import FormatOptions
 from ..machine import peak_memory_bytes, versions
 from ..messages import Console
@@ -38,7 +38,7 @@ FLAGS = (
     Flag("propensity", PATH, "rows whose labels give the propensities", "data", default_text="the training rows"),
     PROPENSITY_POWER,
     *parameter_flags("precision", "n_jobs"),
-    Flag("k", INT, "measure at this k, too; may be repeated", "output", default_text="1, 3 and 5",
+    Flag("k", COUNT, "measure at this k, too; may be repeated", "output", default_text="1, 3 and 5",
          synonyms=("-k", "--top-k", "--topk"), repeated=True),
     Flag("metric", NAME, "another metric, such as coverage; may be repeated", "output", repeated=True),
     Flag("propensity_a", FLOAT, "A of the propensities (docs/metrics.md)", "output", 0.55, metavar="A"),
@@ -72,7 +72,7 @@ def run(
 ) -> None:
     """Load, read, rank, measure, show."""
     ks = sorted({*KS, *(k or ())})
-    check_numbers(ks, propensity_a, propensity_b)
+    check_numbers(propensity_a, propensity_b)
     format_options.check_inputs(test, propensity)
     estimator = read_predictor(model, test, "evaluate", parameters)
     if per_label and not estimator.fitted_.has_probabilities:
@@ -136,10 +136,8 @@ def show(result: dict[str, Any], ks: list[int], more: list[str], console: Consol
         console.show(reliability_table(result))
 
 
-def check_numbers(ks: list[int], A: float, B: float) -> None:
-    """Raise `UsageError` for ranks, ascending, or numbers of the propensities outside their ranges."""
-    if ks[0] < 1:
-        raise UsageError(f"--k: must be at least 1, got {ks[0]}")
+def check_numbers(A: float, B: float) -> None:
+    """Raise `UsageError` for numbers of the propensities outside their ranges."""
     if not (0 <= A < math.inf and 0 < B < math.inf):
         wanted = "must be finite, A at least 0 and B above 0"
         raise UsageError(f"--propensity-a, --propensity-b: {wanted}, got {A:g} and {B:g}")

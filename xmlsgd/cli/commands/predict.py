@@ -18,7 +18,7 @@ from typing import Any
 
 from ...errors import DataError
 from ..exit_codes import UsageError
-from ..flags import DIR, FILE, FLOAT, FORMAT_FLAGS, INT, PATH, PROPENSITY_POWER, Flag, name_among, or_word, positional
+from ..flags import COUNT, DIR, FILE, FLOAT, FORMAT_FLAGS, PATH, PROPENSITY_POWER, Flag, name_among, or_word, positional
 from ..format_options import FormatOptions
 from ..messages import STDIN, STDOUT, Console
 from ..models import label_weight_of, read_excluded, read_predictor, saved_names
@@ -31,7 +31,7 @@ FLAGS = (
     *FORMAT_FLAGS,
     PROPENSITY_POWER,
     *parameter_flags("precision", "n_jobs"),
-    Flag("k", INT, "labels per row, at most", "output", 5, synonyms=("-k", "--top-k", "--topk")),
+    Flag("k", COUNT, "labels per row, at most", "output", 5, synonyms=("-k", "--top-k", "--topk")),
     Flag("threshold", or_word(FLOAT, "micro", "macro"), "only labels with at least this probability, or with those "
          "that training found best for micro or macro F1", "output", default_text="all labels"),
     Flag("exclude", PATH, "labels that are never written, such as deprecated ones: names, one per line", "output"),
@@ -61,7 +61,7 @@ def run(
     console: Console,
 ) -> None:
     """Load, rank, write."""
-    check_options(k, threshold, explain, output_format)
+    check_options(threshold, explain, output_format)
     check_data(data, model, format_options)
     estimator = read_predictor(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)
@@ -95,10 +95,8 @@ def run(
             stream.flush()
 
 
-def check_options(k: int, threshold: float | str | None, explain: bool, output_format: str) -> None:
+def check_options(threshold: float | str | None, explain: bool, output_format: str) -> None:
     """Raise `UsageError` for flags outside their ranges, or that exclude each other."""
-    if k < 1:
-        raise UsageError(f"--k: must be at least 1, got {k}")
     if isinstance(threshold, float) and not 0 <= threshold <= 1:
         raise UsageError(f"--threshold: must be a probability in [0, 1], micro or macro, got {threshold:g}")
     if explain and output_format == "csv":

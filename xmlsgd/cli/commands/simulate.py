@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError, suggest
 from ..exit_codes import UsageError
-from ..flags import FILE, FLOAT, FORMAT_FLAGS, INT, JSON_FILE, NAME, PATH, Flag, positional
+from ..flags import COUNT, FILE, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, positional
 from ..kernels import compile_kernels
 from ..machine import versions
 from ..parameters import parameter_flags
@@ -68,7 +68,7 @@ __doc__ += "\n".join(f"  {name:<10} {meaning}" for name, meaning in MEANING.item
 FLAGS = (
     positional("train", PATH, "DATA", "rows to learn from"),
     Flag("test", PATH, "rows to measure on", "data", default_text="the test part of DATA, or a fifth of its rows"),
-    Flag("rows", INT, "training rows, at most", "data", 10_000),
+    Flag("rows", COUNT, "training rows, at most", "data", 10_000),
     *FORMAT_FLAGS,
     *parameter_flags(
         "hidden_layer_sizes", "loss", "optimizer", "learning_rate_init", "learning_rate", "warm_up", "batch_size",
@@ -78,7 +78,7 @@ FLAGS = (
     Flag("fleet", NAME, "the devices: a scenario, or NAME:SPEED,...", "workers", "S2", metavar="FLEET"),
     Flag("compare", NAME, "algorithms to compare, separated by commas, or all", "workers", metavar="NAMES"),
     Flag("bandwidth", FLOAT, "GB per second of merges and transfers", "workers", 20.0),
-    Flag("points", INT, "measurements per epoch", "output", 4),
+    Flag("points", COUNT, "measurements per epoch", "output", 4),
     Flag("plot", FILE, "draw P@1 over time (needs matplotlib)", "output"),
     JSON_FILE,
 )  # fmt: skip
@@ -105,7 +105,8 @@ def run(
 ) -> None:
     """Read, time this machine, train on the simulated clock, show."""
     format_options.check_inputs(train, test)
-    check_numbers(rows, points, bandwidth)
+    if not 0 < bandwidth < math.inf:
+        raise UsageError(f"--bandwidth: must be finite and above 0, in GB per second, got {bandwidth:g}")
     if plot is not None:
         from ...training.plots import check_suffix
 
@@ -128,14 +129,6 @@ def run(
 
         curves = {name: [outcome.curve] for name, outcome in race.outcomes.items() if outcome.curve}
         plot_over_time(curves, plot, title=f"{fleet}, simulated")
-
-
-def check_numbers(rows: int, points: int, bandwidth: float) -> None:
-    """Raise `UsageError` for numbers outside their ranges."""
-    if rows < 1 or points < 1:
-        raise UsageError(f"--rows and --points: must be at least 1, got {rows} and {points}")
-    if not 0 < bandwidth < math.inf:
-        raise UsageError(f"--bandwidth: must be finite and above 0, in GB per second, got {bandwidth:g}")
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ from ...errors import MissingPackage, counted, suggest
 from .. import model_folder
 from ..exit_codes import TrainingStopped, UsageError, exit_code_and_text
 from ..flags import (
+    COUNT,
     DIR,
+    FLOAT,
     FORMAT_FLAGS,
-    INT,
     JSON_FILE,
     LABEL_FLAGS,
-    MINUTES,
     NAME,
     OVERWRITE,
     PATH,
@@ -67,10 +67,10 @@ FLAGS = (
     *FORMAT_FLAGS,
     *TEXT_FLAGS,
     *LABEL_FLAGS,
-    Flag("n_estimators", INT, "train this many models and predict by the mean of their scores", "model", 1),
+    Flag("n_estimators", COUNT, "train this many models and predict by the mean of their scores", "model", 1),
     *parameter_flags(),
-    Flag("checkpoint", MINUTES, "save the state of the run this often (0: after each step), to resume from", "training",
-         default_text="no checkpoints"),
+    Flag("checkpoint", FLOAT, "minutes between checkpoints in DIR.checkpoint, to resume from; 0: after each step",
+         "training", default_text="no checkpoints", metavar="MINUTES"),
     Flag("out", DIR, "folder of the model; required unless --dry-run", "output", synonyms=("-o", "--output")),
     Flag("dry_run", None, "print the training plan, with the reason of each decision; train and save nothing",
          "output"),
@@ -204,8 +204,6 @@ def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> XMLClassifie
     from ...estimators.placement import check_devices, parse_devices
     from ..input_warnings import warn_of_workers
 
-    if n_estimators < 1:
-        raise UsageError(f"--n-estimators: must be at least 1, got {n_estimators}")
     model = XMLClassifier(**parameters)
     check_parameters(model)  # before the data are read, which may take minutes
     check_devices(model.devices)
