@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..data.files.manifest import MODEL, VOCABULARY
-from ..data.files.temporary import restore
 from ..errors import nor_others, shorten, warn
 from .exit_codes import UsageError
 
@@ -26,7 +25,6 @@ URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 
 def read_predictor(folder: str, data: str, command: str, parameters: dict[str, Any]) -> XMLClassifier | XMLEnsemble:
     """Return the model in a folder with `parameters` set; `data` is the argument that follows it in the command."""
-    restore(Path(folder))
     if not MODEL.exists_at(Path(folder)):
         if MODEL.exists_at(Path(data)):
             right = f"xmlsgd {command} {data} {folder}"

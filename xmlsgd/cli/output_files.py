@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..data.files.manifest import MODEL
-from ..data.files.temporary import restore
 from .exit_codes import UsageError
 from .flags import DIR, FILE, PATH, Flag
 from .messages import STDIN, STDOUT
@@ -54,7 +53,6 @@ def check_new(path: str, flag: str, overwrite: bool, remedy: str = "") -> None:
 def check_folder(out: str, *inputs: str | None) -> None:
     """Raise `UsageError` where no model folder can be written to `--out`, or where an input is or lies there."""
     path = Path(out).absolute()
-    restore(path)
     if reason := MODEL.obstacle_at(path):
         raise UsageError(f"--out {out}: {reason}")
     if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):

@@ -11,6 +11,7 @@ from .files.atomic import parents_created
 from .files.reading import COMPRESSED_SUFFIXES, checked_path
 from .files.temporary import temporary_folder_beside
 from .formats import format_of, get_format
+from .formats.base import Format
 from .formats.libsvm import text_to_store
 from .loading import load_file, load_folder
 
@@ -46,15 +47,11 @@ def convert(
         Where anything else has the target's name.
     """
     source, target = checked_path(source), checked_path(target)
-    if to is None and target.suffix == ".npz":
-        raise DataError(f"{target}: npz data are a folder of X and Y; name a folder, with npz as its format (--to npz)")
-    unpacked = Path(target.stem) if target.suffix in COMPRESSED_SUFFIXES else target
-    to = to or ("libsvm" if unpacked.suffix in TEXT_ENDS else "store")
-    writer = get_format(to)
+    writer = format_for(target, to)
     if not source.exists():
         raise DataError(f"{source}: no such file or folder")
     kind = format_of(source)
-    if to == "store" and kind is get_format("libsvm"):
+    if writer is get_format("store") and kind is get_format("libsvm"):
         text_to_store(source, target, options)
         return
     with parents_created(target), temporary_folder_beside(target) as scratch:
@@ -62,3 +59,11 @@ def convert(
             writer.write(target, *load_folder(source, cache=scratch, **options), single=False)
         else:
             writer.write(target, load_file(source, cache=scratch, **options), None, single=True)
+
+
+def format_for(target: Path, to: str | None) -> Format:
+    """Return the format of a name, or that of a target's name; raise `DataError` for an unknown one."""
+    if to is None and target.suffix == ".npz":
+        raise DataError(f"{target}: npz data are a folder of X and Y; name a folder, with npz as its format (--to npz)")
+    unpacked = Path(target.stem) if target.suffix in COMPRESSED_SUFFIXES else target
+    return get_format(to or ("libsvm" if unpacked.suffix in TEXT_ENDS else "store"))

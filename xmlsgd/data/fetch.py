@@ -11,6 +11,7 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
 import ssl
 import urllib.error
 import urllib.request
@@ -95,7 +96,7 @@ def receive(url: str, out: IO[bytes], tag: Path) -> None:
             have = out.truncate(0)
             write_tag(tag, url, response.headers)
         total = total_bytes(response, have)
-        have += copy(response, out, have, total, tag.name.removesuffix(".part.tag"))
+        have = copy(response, out, have, total, tag.name.removesuffix(".part.tag"))
     if total not in (None, have):
         raise DownloadInterrupted(f"{url}: the connection ended after {have} of {total} bytes; the same call goes on")
 
@@ -112,16 +113,13 @@ def total_bytes(response: Any, have: int) -> int | None:
 
 
 def copy(response: Any, out: IO[bytes], have: int, total: int | None, name: str) -> int:
-    """Append the body of a response to `out` and return its bytes; show progress on a terminal."""
+    """Append the body of a response to `out` and return its new size; show progress on a terminal."""
     from tqdm import tqdm
 
-    received = 0
-    with tqdm(total=total, initial=have, desc=name, unit="B", unit_scale=True, disable=None) as bar:
-        while chunk := response.read(CHUNK_BYTES):
-            out.write(chunk)
-            received += len(chunk)
-            bar.update(len(chunk))
-    return received
+    bar = tqdm.wrapattr(out, "write", total=total, initial=have, desc=name, disable=None)
+    with bar as shown:
+        shutil.copyfileobj(response, shown, CHUNK_BYTES)
+    return out.seek(0, os.SEEK_END)
 
 
 def write_tag(tag: Path, url: str, headers: Any) -> None:

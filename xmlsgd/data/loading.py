@@ -15,7 +15,6 @@ from ..errors import DataError
 from .csr import Dataset
 from .files.manifest import MODEL
 from .files.reading import checked_path
-from .files.temporary import restore
 from .formats import all_formats, find_parts, format_of
 from .formats.base import LABEL_NAMES, PARTS, FileRows
 from .formats.libsvm import SUFFIXES
@@ -103,10 +102,9 @@ def is_data_file(path: Path) -> bool:
 
 def _read(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict[str, Any]) -> FileRows:
     """Return the rows of a file, pair or store."""
-    restore(path)
+    kind = format_of(path)
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
-    kind = format_of(path)
     if kind is None:
         raise DataError(f"{path}: must be a file or a store, got a folder; load_folder loads its train and test")
     return kind.read(path, cache, options)

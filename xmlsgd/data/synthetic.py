@@ -165,12 +165,9 @@ def _tf_idf(indptr: np.ndarray, indices: np.ndarray, counts: np.ndarray, n_featu
     n_rows = len(indptr) - 1
     document_frequency = np.bincount(indices, minlength=n_features)
     idf = (np.log((1 + n_rows) / (1 + document_frequency)) + 1).astype(np.float32)
-    for start in range(0, n_rows, CHUNK_ROWS):
-        bounds = indptr[start : start + CHUNK_ROWS + 1]
-        span = slice(bounds[0], bounds[-1])
-        counts[span] *= idf[indices[span]]
-        norms = np.sqrt(np.add.reduceat(counts[span] ** 2, bounds[:-1] - bounds[0]))  # no row is empty
-        counts[span] /= np.repeat(norms, np.diff(bounds))
+    counts *= idf[indices]
+    norms = np.sqrt(np.add.reduceat(counts**2, indptr[:-1]))  # no row is empty
+    counts /= np.repeat(norms, np.diff(indptr))
     return counts
 
 

@@ -8,11 +8,11 @@ replaced with --overwrite only; missing folders above it are made.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...data.files.atomic import parents_created
-from ...data.files.temporary import temporary_folder_beside
 from ...data.formats import format_names
 from ..exit_codes import UsageError
 from ..flags import DIR, FORMAT_FLAGS, OVERWRITE, PATH, TEXT_FLAGS, Flag, ValueType, name_among, positional
@@ -90,18 +90,18 @@ def lost_names(source: Path, target: Path, has_texts: bool) -> list[str]:
 
 
 def convert_texts(source: str, target: Path, options: FormatOptions, vectorizer_of: str | None, to: str | None) -> None:
-    """Convert raw text or a named data set, by way of a store."""
-    from ...data.conversion import convert
+    """Convert raw text or a named data set."""
+    from ...data.conversion import format_for
+    from ...data.csr import Dataset
     from ...data.formats.base import is_store
-    from ...data.formats.store import write_store
     from ..sources import read_source
 
     rows = read_source(source, options, vectorizer_of)
-    with parents_created(target), temporary_folder_beside(target) as scratch:
-        write_store(rows.train, Path(scratch, "train"))
-        if rows.test is not None:
-            write_store(rows.test, Path(scratch, "test"))
-        convert(scratch if rows.test is not None else Path(scratch, "train"), target, to)
+    train, test = rows.train, rows.test
+    if test is not None:  # labels that only it has get columns in both
+        train = Dataset(train.X, replace(train.Y, n_cols=test.n_labels), test.label_names)
+    with parents_created(target):
+        format_for(target, to).write(target, train, test, single=test is None)
     for folder in (target, target / "train"):
         if rows.vectorizer is not None and is_store(folder):
             rows.vectorizer.to_files(folder)

@@ -16,10 +16,10 @@ from ..results import size_text, table, write_json
 from .train import COLUMNS, new_model, train_and_save
 
 if TYPE_CHECKING:
+    from ...data.csr import Dataset
     from ...data.text import RawText
     from ...estimators import XMLClassifier, XMLEnsemble
     from ..messages import Console
-    from ..sources import InputRows
 
 OUT = "xmlsgd-demo"
 FLAGS = (
@@ -44,43 +44,40 @@ def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None,
     started = time.perf_counter()
     console.show("Data: reading the functions of this Python and its packages ...")
     texts = python_functions_texts()
-    rows = InputRows(*vectorized(*texts))
-    assert rows.test is not None
-    console.show(f"      train: {size_text(rows.train)}")
-    console.show(f"      test:  {size_text(rows.test)}")
+    train, test, vectorizer = vectorized(*texts)
+    console.show(f"      train: {size_text(train)}")
+    console.show(f"      test:  {size_text(test)}")
     model = new_model(parameters)
     console.show("Train: a sparse network, measured on the test rows after every epoch ...")
-    result = train_and_save(model, rows, out, "python-functions", console) | {"baseline": baseline(rows)}
+    rows = InputRows(train, test, vectorizer)
+    result = train_and_save(model, rows, out, "python-functions", console) | {"baseline": baseline(train, test)}
     console.show(f"       {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s\n")
     console.show(table({"this network": result, "most frequent labels": result["baseline"]}, COLUMNS))
     console.show("\nWhat some test functions call (* what they do call):\n")
-    for line in examples(model, rows, texts[1]):
+    for line in examples(model, test, texts[1]):
         console.show(f"  {line}")
     console.show(f"\nmodel: {out}   ({time.perf_counter() - started:.0f} s in all)")
     console.show(f"learning curve: {result['learning_curve'] or result['not_drawn']}")
     write_json(json, result)
 
 
-def baseline(rows: InputRows) -> dict[str, float]:
+def baseline(train: Dataset, test: Dataset) -> dict[str, float]:
     """Return the metrics of predicting the most frequent labels for every row."""
     import numpy as np
 
     from ...metrics import evaluate_ranking
 
-    assert rows.test is not None
-    counts = rows.train.Y.column_counts()
-    top = np.argsort(-counts, kind="stable")[:5]
-    return evaluate_ranking(rows.test.Y, np.tile(top, (rows.test.n_rows, 1)), rows.train.Y)
+    top = np.argsort(-train.Y.column_counts(), kind="stable")[:5]
+    return evaluate_ranking(test.Y, np.tile(top, (test.n_rows, 1)), train.Y)
 
 
-def examples(model: XMLClassifier | XMLEnsemble, rows: InputRows, texts: RawText) -> list[str]:
+def examples(model: XMLClassifier | XMLEnsemble, test: Dataset, texts: RawText) -> list[str]:
     """Return two lines for each of some test rows spread over the set: its words, and the best labels."""
     import numpy as np
 
-    assert rows.test is not None
     long = np.flatnonzero([len(text.split()) >= WORDS // 2 for text in texts.texts])
     shown = long[np.linspace(0, len(long) - 1, min(EXAMPLE_ROWS, len(long))).astype(int)]
-    labels, _ = model.predict_topk(rows.test.X.take(shown), k=5)
+    labels, _ = model.predict_topk(test.X.take(shown), k=5)
     lines: list[str] = []
     for row, best in zip(shown.tolist(), labels, strict=True):
         words, true = texts.texts[row].split(), set((texts.labels or [])[row])
