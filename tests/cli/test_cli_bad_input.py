@@ -193,11 +193,11 @@ BAD_CALLS = {
     "train on a model": (("train", "{place}/words", *TRAIN), "words: must hold data, got a saved model"),
     "train on text without labels": (
         ("train", "{place}/unlabelled.txt", *TRAIN),
-        "or labels and a tab before each text, `label1,label2<TAB>text`, got texts without labels",
+        "unlabelled.txt:1: label must be a plain integer, got 'read'; a text reads `label1,label2<TAB>text`, with",
     ),
     "convert text without labels into a new folder": (
         ("convert", "{place}/unlabelled.txt", "{place}/new/folder/store"),
-        "unlabelled.txt: must hold rows of numbers, or labels and a tab before each text",
+        "unlabelled.txt:1: label must be a plain integer, got 'read'; a text reads",
     ),
     "test rows without their flag": (
         (*GOOD_ROWS, "{place}/good.txt", *TRAIN),
@@ -240,7 +240,7 @@ BAD_CALLS = {
     ),
     "train on texts with spaces for the tab": (
         ("train", "{place}/spaces.txt", *TRAIN),
-        "got texts without labels; labels and text are separated by one tab, not by spaces",
+        "spaces.txt:1: label must be a plain integer, got 'open'; it looks like CSV: a row reads",
     ),
     "train on CSV of numbers": (
         ("train", "{place}/numbers.txt", *TRAIN),

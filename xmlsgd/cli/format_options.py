@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
 LINES_SEEN = 100
 LINE_BYTES = 1 << 20
 ENTRY = re.compile(r"-?\d*:")  # the beginning of an entry `feature:value`, also of a broken one
-VALUE = re.compile(r":[-+.\d]")  # of an entry whose index may be broken
-SPACES_WITHIN = re.compile(r"\S(?: {2,}|\\t)\S")  # spaces where an editor has replaced a tab, or a written "\t"
-SPACES = "; labels and text are separated by one tab, not by spaces"
-COMMAS = "; labels are separated by commas"
-OTHER_SEPARATOR = re.compile(r"label must be .*got '[^']*[;|]")
 FORMATS_OF = {"text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": ("annif",)}
 OF_TEXTS = ("min_df", "max_df", "max_features", "ngram_range", "analyzer", "stop_words", "sublinear_tf")
 NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
@@ -154,23 +148,6 @@ class FormatOptions(DocumentOptions):
         """Return whether documents have labels before a tab: at least half of them; in a few the tab is text."""
         found = [_has_words(line, labelled=True) for line in lines if line.strip()]
         return self.format == "auto" and any(found) and 2 * sum(found) >= len(found)
-
-    @contextmanager
-    def explained(self, path: str) -> Iterator[None]:
-        """Add to an error of reading rows what the file seems to hold instead: texts without labels, CSV, ..."""
-        try:
-            yield
-        except DataError as error:
-            from ..data.parser.parse import CSV, is_csv
-
-            if OTHER_SEPARATOR.search(str(error)):
-                raise DataError(f"{error}{COMMAS}") from error
-            lines = first_lines(Path(path)) if Path(path).is_file() else []
-            if not self.is_text(path, labelled=False) or any(map(VALUE.search, lines)):
-                raise
-            want = "rows of numbers, or labels and a tab before each text, `label1,label2<TAB>text`"
-            hint = SPACES if all(map(SPACES_WITHIN.search, lines)) else CSV if any(map(is_csv, lines)) else ""
-            raise DataError(f"{path}: must hold {want}, got texts without labels{hint}") from error
 
 
 def _words_in(path: str) -> list[str]:

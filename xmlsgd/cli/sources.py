@@ -225,8 +225,7 @@ def _test_rows(path: str, options: FormatOptions, columns: Columns, labels_requi
 
 def _load(path: str, options: FormatOptions, labels_required: bool = True) -> tuple[Dataset, Dataset | None]:
     """Return the rows of a source that is no raw text, and its test part if it has one."""
-    with options.explained(path):
-        return load_dataset(path, labels_required=labels_required, **options.for_rows)
+    return load_dataset(path, labels_required=labels_required, **options.for_rows)
 
 
 def in_columns(dataset: Dataset, columns: Columns, path: str) -> Dataset:

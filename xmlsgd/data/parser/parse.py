@@ -15,7 +15,9 @@ TOKEN = re.compile(rb"[^ \t\r\n#]*")
 NUMBERS, ENTRY = re.compile(rb"[-+\d., ]*"), re.compile(rb":[-+.\d]")
 RAW_TEXT = "; raw text, `label1,label2<TAB>text`, is read by read_raw_text(path, labelled=True)"
 CSV = "; it looks like CSV: a row reads `label,label feature:value ...`, a text `label1,label2<TAB>text`"
-COLUMNS = re.compile(r"\S[,;]\S")
+COMMAS = "; labels are separated by commas"
+TEXT = "; a text reads `label1,label2<TAB>text`, with a tab behind the labels"
+COLUMNS = re.compile(rb"\S[,;]\S")
 NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -144,10 +146,12 @@ def _describe(
         if _is_raw_text(block, position):
             return text + RAW_TEXT
         line = block[block.rfind(b"\n", 0, position) + 1 :].partition(b"\n")[0]
-        return text + (CSV if is_csv(line.decode(errors="replace")) else "")
+        if COLUMNS.search(line) and b"\t" not in line and not ENTRY.search(line):
+            return text + CSV
+        return text + (COMMAS if re.search("[;|]", token) else _hint_of_text(token))
     index, colon, value = token.partition(":")
     if not colon:
-        return f"feature must be 'index:value', got {shorten(token)}"
+        return f"feature must be 'index:value', got {shorten(token)}{_hint_of_text(token)}"
     if code in (kernels.VALUE, kernels.FLOAT32):
         if NOT_FINITE.fullmatch(value):
             return f"feature value must be finite, got {shorten(value)}"
@@ -157,9 +161,9 @@ def _describe(
     return _describe_index("feature index", index, first_feature, n_features, "zero_based")
 
 
-def is_csv(line: str) -> bool:
-    """Return whether a line that is neither a row nor labelled text has columns with commas or semicolons between."""
-    return COLUMNS.search(line) is not None and "\t" not in line and not ENTRY.search(line.encode())
+def _hint_of_text(token: str) -> str:
+    """Return how texts are written, where a token is a word; nothing otherwise."""
+    return TEXT if re.fullmatch(r"[^\W\d]{2,}", token) else ""
 
 
 def _is_raw_text(block: bytes, position: int) -> bool:
