@@ -23,7 +23,7 @@ def run(parameters: dict[str, Any], console: Console) -> None:
     started = time.perf_counter()
     losses = [find_loss(name) for name in loss_names()]
     optimizers = [find_optimizer(name)() for name in optimizer_names()]
-    parse(b"0 0:1\n", Options(True, True, "auto", "error"), None, None)
+    parse(b"0 0:1\n", Options(), None, None)
     for n_threads in sorted({1, thread_count(parameters.get("n_jobs"))}):
         compile_kernels({**parameters, "n_jobs": n_threads})
         device = make_device("cpu", n_threads, parameters.get("precision", "auto"))

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,9 +17,9 @@ from ..csr import CSR, Dataset
 from ..files.atomic import atomic_folder
 from ..files.manifest import STORE
 from ..files.temporary import restore
+from ..parser.parse import Options
 
 PARTS = ("train", "test")
-DEFAULTS = {"zero_based": True, "zero_based_labels": True, "header": "auto", "duplicates": "error"}  # of others: None
 NEUTRAL = ("n_threads", "labels_required")  # options that do not change what is read
 DESCRIPTION = STORE.description  # a folder with this file is a store
 LABEL_NAMES = "labels.txt"  # the name of label l on line l
@@ -140,8 +140,8 @@ def write_parts(
 
 def changed_options(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of `read_libsvm` that change what is read."""
-    given = {name: value for name, value in options.items() if name not in NEUTRAL}
-    return {name: value for name, value in given.items() if value != DEFAULTS.get(name)}
+    defaults = {field.name: field.default for field in fields(Options)}
+    return {name: value for name, value in options.items() if name not in NEUTRAL and value != defaults.get(name)}
 
 
 def refuse_options(options: dict[str, Any], path: Path) -> None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -38,34 +38,14 @@ class LibsvmBlocks:
     ----------
     path : str or path
         The file.
-    labelled : bool
-        Whether rows begin with labels; False for files of `index:value` entries alone.
     **options
-        All others are those of `read_libsvm`.
+        Those of `Options`.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        zero_based: bool = True,
-        zero_based_labels: bool = True,
-        header: bool | str = "auto",
-        duplicates: str = "error",
-        n_features: int | None = None,
-        n_labels: int | None = None,
-        labelled: bool = True,
-        labels_required: bool = True,
-        n_threads: int | None = None,
-    ) -> None:
-        self.path = Path(path)
-        self.n_features = _check_size("n_features", n_features)
-        self.n_labels = _check_size("n_labels", n_labels)
-        self._options = Options(zero_based, zero_based_labels, header, duplicates, labelled)
-        self._labels_required = labelled and labels_required
-        if n_threads is not None and n_threads < 1:
-            raise ValueError(f"n_threads must be at least 1, got {n_threads}")
-        self._threads = n_threads or min(usable_cores(), MAX_THREADS)
+    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        self.path, self._options = Path(path), Options(**options)
+        self.n_features, self.n_labels = self._options.n_features, self._options.n_labels
+        self._threads = self._options.n_threads or min(usable_cores(), MAX_THREADS)
         self._line = 1  # the first line of the block that is next
         self._header_line = 0
         self._promised: int | None = None
@@ -169,7 +149,7 @@ class LibsvmBlocks:
         if n_entries == 0:
             hint = CSV if n_labels > n_rows else ""  # its numbers were read as labels
             raise DataError(f"{self.path}: file must have at least one feature, got {n_rows} rows without any{hint}")
-        if n_labels == 0 and self._labels_required:
+        if n_labels == 0 and self._options.labelled and self._options.labels_required:
             raise DataError(
                 f"{self.path}: file must have at least one label, got {n_rows} rows without any;"
                 " labels stand at the start of the line"
@@ -179,12 +159,6 @@ class LibsvmBlocks:
 
     def _error(self, lines_before: int, message: str) -> DataError:
         return DataError(f"{self.path}:{self._line + lines_before}: {message}")
-
-
-def _check_size(name: str, value: int | None) -> int | None:
-    if value is not None and not 1 <= value <= INT32_MAX:
-        raise ValueError(f"{name} must be in [1, {INT32_MAX}], got {value}")
-    return value
 
 
 def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:

@@ -33,20 +33,29 @@ class RowBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How text is read, as in `LibsvmBlocks`."""
+    """How text is read, as in `read_libsvm`. labelled : False for files of `index:value` entries alone."""
 
-    zero_based: bool
-    zero_based_labels: bool
-    header: bool | str
-    duplicates: str
+    zero_based: bool = True
+    zero_based_labels: bool = True
+    header: bool | str = "auto"
+    duplicates: str = "error"
+    n_features: int | None = None
+    n_labels: int | None = None
+    labels_required: bool = True
+    n_threads: int | None = None
     labelled: bool = True
 
     def __post_init__(self) -> None:
-        """Check the two options that are words."""
+        """Raise `ValueError` for an option outside its range."""
         if self.header not in ("auto", True, False):
             raise ValueError(f'header must be "auto", True or False, got {self.header!r}')
         if self.duplicates not in ("error", "sum"):
             raise ValueError(f'duplicates must be "error" or "sum", got {self.duplicates!r}')
+        for name, value in (("n_features", self.n_features), ("n_labels", self.n_labels)):
+            if value is not None and not 1 <= value <= INT32_MAX:
+                raise ValueError(f"{name} must be in [1, {INT32_MAX}], got {value}")
+        if self.n_threads is not None and self.n_threads < 1:
+            raise ValueError(f"n_threads must be at least 1, got {self.n_threads}")
 
 
 class Parsed(NamedTuple):
