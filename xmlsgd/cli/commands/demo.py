@@ -1,7 +1,6 @@
-"""Train on real data that every machine has: what the functions of your Python installation call.
+"""Train on real data that come with the package: what functions of Python's standard library call.
 
-A row is a function of the standard library or of an installed scientific package: the words of its name, arguments and
-docstring. Its labels are the names that it calls. Nothing is downloaded, and no code that is read is run.
+A row is a function: the words of its name, arguments and docstring. Its labels are the names that it calls.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ WORDS = 14  # of an example on display
 
 
 def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None, console: Console) -> None:
-    """Build the data, train, compare with a baseline, show examples."""
+    """Train, compare with a baseline, show examples."""
     check_folder(out)
     check_new(out, "--out", overwrite or out == OUT)
     from ...data.python_functions import python_functions_texts, vectorized
     from ..sources import InputRows
 
     started = time.perf_counter()
-    console.show("Data: reading the functions of this Python and its packages ...")
+    console.show("Data: functions of Python's standard library, and the names that they call")
     texts = python_functions_texts()
     train, test, vectorizer = vectorized(*texts)
     console.show(f"      train: {size_text(train)}")
