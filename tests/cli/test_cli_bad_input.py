@@ -232,7 +232,7 @@ BAD_CALLS = {
     "convert nothing": (("convert", "{place}/none.txt", "{place}/new"), "none.txt: no such file or folder"),
     "unknown form": (
         ("convert", "{place}/good.txt", "{place}/new", "--to", "csv"),
-        "argument --to: must be one of libsvm, npz, split, store, got 'csv'",
+        "format must be one of libsvm, npz, split, store, got 'csv'",
     ),
     "train on CSV of texts": (
         ("train", "{place}/texts.csv", *TRAIN),
@@ -280,7 +280,7 @@ BAD_CALLS = {
         "--rows: must be a whole number of at least 1",
     ),
     "a batch without rows": ((*GOOD_ROWS, *TRAIN, "--batch", "0"), "batch_size: must be 'auto' or a positive"),
-    "logistic loss": ((*GOOD_ROWS, *TRAIN, "--loss", "logistic"), "logistic loss is called 'bce'"),
+    "logistic loss": ((*GOOD_ROWS, *TRAIN, "--loss", "logistic"), "loss must be one of bce, softmax, squared_hinge"),
     "labels separated by semicolons": (
         ("train", "{place}/semicolons.txt", *TRAIN),
         "semicolons.txt:1: label must be a plain integer, got '0;1'; labels are separated by commas",

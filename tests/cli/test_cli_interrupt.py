@@ -224,16 +224,6 @@ def test_a_failed_save_leaves_no_temporary_files(tmp_path, monkeypatch, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["m.history.jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("words", "needed"), [((), "0.1 MB"), (("--n-estimators", "3"), "0.4 MB"), (("--compact",), "0.0 MB")]
-)
-def test_a_model_larger_than_the_free_disk_space_is_not_trained(tmp_path, monkeypatch, capsys, words, needed):
-    monkeypatch.setattr("shutil.disk_usage", lambda _: types.SimpleNamespace(free=10_000))
-    assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, *words]) == 1
-    assert f"m: the model needs at least {needed}, 0.0 MB are free; nothing was trained" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_ctrl_c_before_anything_is_learned_leaves_nothing(tmp_path, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import itertools
 import json
@@ -19,21 +18,19 @@ from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT
 from ..data.files.temporary import temporary_folder_beside
 from ..errors import warn
 from .exit_codes import TrainingStopped, exit_code_and_text
-from .models import save_names, template_of
-from .output_files import check_folder, innermost_folder
+from .models import save_names
+from .output_files import check_folder
 from .results import as_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ..data.csr import Dataset
     from ..estimators import XMLClassifier, XMLEnsemble
     from ..training.checkpoints import Checkpoint
     from ..training.history import EpochRecord, History
     from .sources import InputRows
 
 CALL = "call"  # in the report: the checksum of the call of `train --checkpoint` that has made a model, and its runs
-COMPACT = 4  # a parameter of a compact model takes one byte instead of four
 
 
 @contextmanager
@@ -79,21 +76,6 @@ def name_of_interrupted(out: str, resumable: bool = False) -> str:
     beside = f"{Path(out)}.interrupted"
     numbered = (f"{beside}-{number}" for number in itertools.count(2))
     return next(name for name in itertools.chain([beside], numbered) if not os.path.lexists(name))
-
-
-def check_room(model: XMLClassifier | XMLEnsemble, n_models: int, dataset: Dataset, out: str, compact: bool) -> None:
-    """Raise `OSError` where the disk has no room for the parameters of the models that will be trained."""
-    from ..estimators.defaults import HIDDEN
-    from ..nn.network import Network
-
-    sizes = template_of(model).hidden_layer_sizes
-    hidden = HIDDEN if sizes == "auto" else tuple(sizes)
-    floats = Network(dataset.n_features, dataset.n_labels, hidden).layout.size
-    needed = n_models * 4 * floats // (COMPACT if compact else 1)
-    free = shutil.disk_usage(innermost_folder(out)).free
-    if needed > free:
-        text = f"the model needs at least {needed / 1e6:,.1f} MB, {free / 1e6:,.1f} MB are free"
-        raise OSError(errno.ENOSPC, f"{text}; nothing was trained: make room, or pass another --out or --compact", out)
 
 
 def save(

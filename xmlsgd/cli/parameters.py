@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,6 @@ from ..nn.schedules import SCHEDULES
 from .flags import FLOAT, INT, INTS, NAME, Flag, ValueType, or_word
 
 PACKAGE = Path(__file__).parents[1]
-
-
-OTHER_LOSSES = dict.fromkeys(("logistic", "sigmoid", "log"), "bce") | {"hinge": "squared_hinge"}
-OTHER_LOSSES |= dict.fromkeys(("cross_entropy", "categorical_crossentropy"), "softmax")
-
-
-def read_loss(text: str) -> str:
-    """Return the name of a loss, which the estimator checks; tell what other programs' names are called here."""
-    if text in OTHER_LOSSES:
-        raise ArgumentTypeError(f"{text} loss is called {OTHER_LOSSES[text]!r} here, got {text!r}")
-    return text
 
 
 def parts_in(folder: str) -> tuple[str, ...]:
@@ -48,7 +36,7 @@ AUTO_INT, AUTO_FLOAT = or_word(INT, "auto"), or_word(FLOAT, "auto")
 PARAMETERS = (
     Parameter("hidden_layer_sizes", or_word(INTS, "auto"), "units of the hidden layers", "model", "auto",
               synonyms=("--hidden",)),
-    Parameter("loss", ValueType("NAME", read_loss, ("auto", *parts_in("nn/losses"))), "loss function",
+    Parameter("loss", named("auto", *parts_in("nn/losses")), "loss function",
               "model", "auto"),
     Parameter("candidates", AUTO_INT, "candidate labels per row, from k-nearest neighbors and linear classifiers; "
               "0 for the network alone", "model", "auto"),

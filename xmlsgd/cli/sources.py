@@ -268,9 +268,7 @@ def _matched(Y: CSR, names: Sequence[str] | None, columns: Columns) -> tuple[CSR
 
 def first_labels(Y: CSR, n_labels: int) -> CSR:
     """Return Y without the columns from `n_labels` on."""
-    if Y.n_cols == n_labels:
-        return Y
-    return CSR.from_scipy(Y.to_scipy()[:, :n_labels], "Y")
+    return replace(Y.where(Y.indices < n_labels), n_cols=n_labels)
 
 
 def names_of_rows(Y: CSR, names: Sequence[str]) -> list[list[str]]:

@@ -228,9 +228,29 @@ class TextVectorizer:
     @classmethod
     def from_files(cls, folder: str | Path) -> TextVectorizer:
         """Return the vectorizer that `to_files` wrote; `ModelFileError` for anything else."""
-        saved = _read_vectorizer(Path(folder) / VECTORIZER_FILE)
-        vectorizer = cls.from_options(saved["options"])
-        vectorizer._adopt(saved["words"], saved["idf"])
+        path = Path(folder) / VECTORIZER_FILE
+        saved = read_object(path, MAX_FILE_BYTES)
+        if saved.get("format") != FORMAT or saved.get("version") != FORMAT_VERSION:
+            got = shorten((saved.get("format"), saved.get("version")))
+            raise ModelFileError(f"{path}: must be of format {FORMAT!r}, version {FORMAT_VERSION}, got {got}")
+        if set(saved) != {"format", "version", "options", "words", "idf"}:
+            wanted = f"must have the fields of version {FORMAT_VERSION}"
+            raise ModelFileError(f"{path}: {wanted}, got {shorten(sorted(saved))}")
+        words, idf = saved["words"], saved["idf"]
+        try:
+            vectorizer = cls.from_options(saved["options"])
+        except DataError as error:
+            raise ModelFileError(f"{path}: {error}") from error
+        if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+            raise ModelFileError(f"{path}: words must be a list of strings, got {shorten(words)}")
+        if any(a >= b for a, b in itertools.pairwise(words)):
+            raise ModelFileError(f"{path}: words must be in ascending order, none twice")
+        if not isinstance(idf, list) or len(idf) != len(words):
+            got = f"{len(idf)} values" if isinstance(idf, list) else shorten(idf)
+            raise ModelFileError(f"{path}: idf must be a list of {len(words)} numbers, got {got}")
+        if not all(isinstance(value, float) and 0 < value <= FLOAT32_MAX for value in idf):  # NaN fails too
+            raise ModelFileError(f"{path}: idf must be positive finite numbers, got {shorten(idf)}")
+        vectorizer._adopt(words, idf)
         return vectorizer
 
     def __getstate__(self) -> dict[str, Any]:
@@ -258,28 +278,3 @@ def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
         if not isinstance(text, str):
             raise DataError(f"texts: row {row}: must be a string, got {shorten(text)}; write '' where there is none")
         yield text
-
-
-def _read_vectorizer(path: Path) -> dict[str, Any]:
-    """Return the checked content of `vectorizer.json`."""
-    saved = read_object(path, MAX_FILE_BYTES)
-    if saved.get("format") != FORMAT or saved.get("version") != FORMAT_VERSION:
-        got = shorten((saved.get("format"), saved.get("version")))
-        raise ModelFileError(f"{path}: must be of format {FORMAT!r}, version {FORMAT_VERSION}, got {got}")
-    if set(saved) != {"format", "version", "options", "words", "idf"}:
-        raise ModelFileError(f"{path}: must have the fields of version {FORMAT_VERSION}, got {shorten(sorted(saved))}")
-    words, idf = saved["words"], saved["idf"]
-    try:
-        TextVectorizer.from_options(saved["options"])
-    except DataError as error:
-        raise ModelFileError(f"{path}: {error}") from error
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
-        raise ModelFileError(f"{path}: words must be a list of strings, got {shorten(words)}")
-    if any(a >= b for a, b in itertools.pairwise(words)):
-        raise ModelFileError(f"{path}: words must be in ascending order, none twice")
-    if not isinstance(idf, list) or len(idf) != len(words):
-        got = f"{len(idf)} values" if isinstance(idf, list) else shorten(idf)
-        raise ModelFileError(f"{path}: idf must be a list of {len(words)} numbers, got {got}")
-    if not all(isinstance(value, float) and 0 < value <= FLOAT32_MAX for value in idf):  # NaN fails too
-        raise ModelFileError(f"{path}: idf must be positive finite numbers, got {shorten(idf)}")
-    return saved

@@ -145,7 +145,7 @@ async def project(service: Service, request: Request) -> dict[str, Any]:
 async def annif_suggest(service: Service, request: Request) -> dict[str, Any]:
     """Suggest labels for the text of a form, as Annif does; a label without a URI is one itself."""
     _check_project(service, request)
-    form = await requests.read_form(request)
+    form = requests.form_of(await requests.read_body(request, requests.FORM))
     text = requests.text_of(form.get("text"))
     limit, threshold = requests.limit_of(form.get("limit")), requests.threshold_of(form.get("threshold"))
     (found,) = await service.suggest([text], limit)

@@ -78,11 +78,6 @@ def json_of(body: bytes) -> dict[str, Any]:
     return found
 
 
-async def read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form, the last value of each."""
-    return form_of(await read_body(request, FORM))
-
-
 def form_of(body: bytes) -> dict[str, str]:
     """Return the fields of the form that a body is."""
     try:

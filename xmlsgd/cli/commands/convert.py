@@ -10,21 +10,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...data.files.atomic import parents_created
 from ...data.formats import format_names
 from ..exit_codes import UsageError
-from ..flags import DIR, FORMAT_FLAGS, OVERWRITE, PATH, TEXT_FLAGS, Flag, ValueType, name_among, positional
+from ..flags import DIR, FORMAT_FLAGS, OVERWRITE, PATH, TEXT_FLAGS, Flag, ValueType, positional
 from ..format_options import FormatOptions
 from ..messages import STDOUT, Console
 from ..output_files import check_apart, check_new, check_parent
-
-
-def read_format(text: str) -> Any:
-    """Return the name of a format that is in the folder of formats now."""
-    return name_among(*format_names()).read(text)
-
 
 FLAGS = (
     positional("source", PATH, "SOURCE", "data in any format"),
@@ -33,7 +26,7 @@ FLAGS = (
     *TEXT_FLAGS,
     Flag("vectorizer", DIR, "model or store whose words raw text is turned into", "data",
          default_text="the words of SOURCE"),
-    Flag("to", ValueType("NAME", read_format, tuple(format_names())), "format of TARGET", "output",
+    Flag("to", ValueType("NAME", str, tuple(format_names())), "format of TARGET", "output",
          default_text="by its name"),
     OVERWRITE,
 )  # fmt: skip
@@ -55,12 +48,13 @@ def run(
     origin, end = Path(source), Path(target)
     if target == STDOUT:
         raise UsageError("TARGET -: convert writes no standard output; name a file or a folder")
+    from ...data.conversion import convert, format_for
+    from ...data.formats.base import check_free
+
+    format_for(end, to)  # refuses a wrong one before anything is read
     check_apart(target, "TARGET", (source, vectorizer, format_options.vocabulary, format_options.stop_words))
     check_parent(target, "TARGET")
     format_options.check_inputs(source)
-    from ...data.conversion import convert
-    from ...data.formats.base import check_free
-
     if not end.is_file():
         check_free(end)  # what writing would refuse at the end is refused now
     check_new(target, "TARGET", overwrite)

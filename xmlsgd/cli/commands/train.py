@@ -243,7 +243,6 @@ def train_and_save(
 
     After Ctrl-C, or an error that leaves a model, save the model as it is and raise an exception that says where.
     """
-    model_folder.check_room(model, n_estimators, rows.train, out, compact)
     compile_kernels(template_of(model).get_params(), rows.train.n_labels, compact)
     started = time.perf_counter()
     before = getattr(model, "history_", None)

@@ -102,13 +102,16 @@ def write_libsvm(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     DataError
         For what could not be read back: values that are not finite, no feature or no label in the whole set.
     """
-    _check_writable(dataset)
-    path = Path(path)
+    X, Y, path = dataset.X, dataset.Y, Path(path)
+    if X.nnz == 0 or Y.nnz == 0:
+        what = "label" if X.nnz else "feature"
+        raise DataError(f"dataset must have at least one {what}, got {dataset.n_rows} rows without any")
+    check_entries(X, ("X: indices", "X"))
     with atomic_file(path) as raw:
         packed = COMPRESSORS[path.suffix](raw) if path.suffix in COMPRESSORS else nullcontext(raw)
         with packed as stream:
             stream.write(b"%d %d %d\n" % (dataset.n_rows, dataset.n_features, dataset.n_labels))
-            write_rows(stream, dataset.X, dataset.Y)
+            write_rows(stream, X, Y)
 
 
 def write_rows(stream: BinaryIO, X: CSR, Y: CSR | None = None) -> None:
@@ -228,12 +231,3 @@ def _concatenated(blocks: LibsvmBlocks) -> tuple[CSR, CSR]:
     X_ends, Y_ends = (pointers(np.concatenate(list(map(np.diff, part)))) for part in (X_indptr, Y_indptr))
     X = CSR(X_ends, np.concatenate(X_indices), np.concatenate(X_data), n_features)
     return X, CSR(Y_ends, np.concatenate(Y_indices), np.ones(int(Y_ends[-1]), np.float32), n_labels)
-
-
-def _check_writable(dataset: Dataset) -> None:
-    """Raise `DataError` for a data set that could not be read back."""
-    X, Y = dataset.X, dataset.Y
-    if X.nnz == 0 or Y.nnz == 0:
-        what = "label" if X.nnz else "feature"
-        raise DataError(f"dataset must have at least one {what}, got {dataset.n_rows} rows without any")
-    check_entries(X, ("X: indices", "X"))
