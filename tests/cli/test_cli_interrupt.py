@@ -14,7 +14,7 @@ from shared.paths import DATA
 from shared.processes import end, n_lines, start, wait_for
 from xmlsgd.cli import main, signals
 from xmlsgd.cli.model_folder import growing_history, name_of_interrupted
-from xmlsgd.cli.signals import SignalInterrupt, first_signal_raises, signal_number, signals_as_exceptions
+from xmlsgd.cli.signals import SignalInterrupt, signal_number, signals_as_exceptions, signals_deferred
 from xmlsgd.errors import WorkerDied
 from xmlsgd.estimators import XMLClassifier
 from xmlsgd.training.callbacks import Evaluation
@@ -192,7 +192,7 @@ def test_a_second_ctrl_c_long_after_the_first_interrupts_the_cleanup(tmp_path, m
 
 @pytest.mark.usefixtures("listening")
 def test_an_interruption_is_acknowledged_at_once(monkeypatch, capfd):
-    with pytest.raises(SignalInterrupt), signals_as_exceptions(), first_signal_raises("ending the run ..."):
+    with pytest.raises(SignalInterrupt), signals_as_exceptions(), signals_deferred(True, "ending the run ..."):
         signal.raise_signal(signal.SIGTERM)
     assert capfd.readouterr().err == "xmlsgd: ended by SIGTERM: ending the run ...\n"
 

@@ -88,27 +88,17 @@ def signals_as_exceptions() -> Iterator[None]:
 
 
 @contextmanager
-def signals_deferred() -> Iterator[list[SignalInterrupt]]:
-    """Keep signals in the list that is given, while something is written that must be complete."""
-    with _deferring(_Deferral(first_raises=False)) as deferral:
-        yield deferral.received
+def signals_deferred(
+    first_raises: bool = False, text: str = "", checkpoint: Checkpoint | None = None
+) -> Iterator[list[SignalInterrupt]]:
+    """Keep signals in the list that is given, while something is written that must be complete.
 
-
-@contextmanager
-def first_signal_raises(text: str, checkpoint: Checkpoint | None = None) -> Iterator[None]:
-    """Let the first signal raise and defer others while the interrupted run is brought to its end.
-
-    `text` tells the user so. A run with a `checkpoint` is given a moment to write it before the signal raises.
+    Arguments are those of `_Deferral`: with `first_raises` an interrupted run is brought to its end.
     """
-    with _deferring(_Deferral(first_raises=True, text=text, checkpoint=checkpoint)):
-        yield
-
-
-@contextmanager
-def _deferring(deferral: _Deferral) -> Iterator[_Deferral]:
+    deferral = _Deferral(first_raises, text, checkpoint)
     _DEFERRALS.append(deferral)
     try:
-        yield deferral
+        yield deferral.received
     finally:
         _DEFERRALS.remove(deferral)
 
@@ -145,7 +135,7 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
     """Raise a signal again that arrived in a finalizer or a callback, where Python prints exceptions and goes on."""
     if isinstance(lost.exc_value, SignalInterrupt):
         for deferral in _DEFERRALS:
-            deferral.received = [each for each in deferral.received if each is not lost.exc_value]
+            deferral.received[:] = [each for each in deferral.received if each is not lost.exc_value]
         _retry(lost.exc_value.signal)
     else:
         sys.__unraisablehook__(lost)

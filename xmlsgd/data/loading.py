@@ -48,7 +48,13 @@ def load_file(
     DataError
         For bad input, as `file:line: what was wrong, what was got`.
     """
-    return _read(checked_path(path), cache, options).dataset
+    path = checked_path(path)
+    kind = format_of(path)
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder")
+    if kind is None:
+        raise DataError(f"{path}: must be a file or a store, got a folder; load_folder loads its train and test")
+    return kind.read(path, cache, options).dataset
 
 
 def load_folder(
@@ -98,16 +104,6 @@ def load_folder(
 def is_data_file(path: Path) -> bool:
     """Return whether a path is a file that would be read with its folder."""
     return path.is_file() and (path.name in LABEL_FILES or any(kind.recognizes(path) for kind in all_formats()))
-
-
-def _read(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict[str, Any]) -> FileRows:
-    """Return the rows of a file, pair or store."""
-    kind = format_of(path)
-    if not path.exists():
-        raise DataError(f"{path}: no such file or folder")
-    if kind is None:
-        raise DataError(f"{path}: must be a file or a store, got a folder; load_folder loads its train and test")
-    return kind.read(path, cache, options)
 
 
 def _agreed(parts: list[FileRows], names_file: Path | None) -> list[FileRows]:

@@ -38,22 +38,20 @@ def compare(Y_true: Matrix, predicted: Matrix, k: int) -> Compared:
 
 def labels_of(matrix: Matrix, name: str) -> CSR:
     """Return the true labels as a canonical CSR without zeros."""
-    Y = matrix if isinstance(matrix, CSR) else CSR.from_scipy(_sparse(matrix, name), name)
+    if isinstance(matrix, CSR):
+        Y = matrix
+    elif hasattr(matrix, "tocsr"):
+        Y = CSR.from_scipy(matrix, name)
+    else:
+        import scipy.sparse as sp
+
+        dense = np.asarray(matrix)
+        if dense.ndim != 2 or dense.dtype.kind not in "biuf":
+            raise DataError(f"{name}: must be a matrix of numbers, got {dense.dtype} of shape {dense.shape}")
+        Y = CSR.from_scipy(sp.csr_array(dense), name)
     if Y.n_rows == 0:
         raise DataError(f"{name}: must have at least one row, got shape {Y.shape}")
     return Y if Y.data.all() else Y.where(Y.data != 0)
-
-
-def _sparse(matrix: Matrix, name: str) -> Any:
-    """Return a sparse matrix unchanged, a dense one as a scipy array."""
-    if hasattr(matrix, "tocsr"):
-        return matrix
-    import scipy.sparse as sp
-
-    dense = np.asarray(matrix)
-    if dense.ndim != 2 or dense.dtype.kind not in "biuf":
-        raise DataError(f"{name}: must be a matrix of numbers, got {dense.dtype} of shape {dense.shape}")
-    return sp.csr_array(dense)
 
 
 def _top_labels(predicted: Matrix, shape: tuple[int, int], k: int) -> np.ndarray:

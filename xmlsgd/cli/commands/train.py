@@ -44,7 +44,7 @@ from ..models import classifiers_of, groups_in_file, parameters_of, template_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_numbers, size_text, table, write_json
-from ..signals import SignalInterrupt, first_signal_raises, in_words, signal_number, signals_deferred
+from ..signals import SignalInterrupt, in_words, signal_number, signals_deferred
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -249,7 +249,7 @@ def train_and_save(
     ending = "ending the run, to save what it has learned ..." if console.is_interactive else ""
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
     stop: KeyboardInterrupt | Exception | None = None
-    with model_folder.growing_history(out) as history, first_signal_raises(ending, checkpoint):
+    with model_folder.growing_history(out) as history, signals_deferred(True, ending, checkpoint):
         try:
             fit(model, rows, [history, *trackers], checkpoint, console)
             result |= measures(model, rows.test, console)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -229,9 +229,8 @@ class _LabelNames(Sequence[str]):
 def _write_arrays(blocks: Iterable[Sequence[np.ndarray]], folder: Path) -> dict[str, int]:
     """Write the arrays of a store into `folder` and return the length of each."""
     with ExitStack() as stack:
-        files = {
-            name: stack.enter_context(closing(_ArrayFile(folder / f"{name}.npy", DTYPES[name]))) for name in DTYPES
-        }
+        streams = [stack.enter_context((folder / f"{name}.npy").open("xb")) for name in DTYPES]
+        files = {name: _ArrayFile(stream, DTYPES[name]) for name, stream in zip(DTYPES, streams, strict=True)}
         for pointers in ("X_indptr", "Y_indptr"):
             files[pointers].append(np.zeros(1, np.int64))
         for X_indptr, X_indices, X_data, Y_indptr, Y_indices in blocks:
@@ -248,8 +247,8 @@ def _write_arrays(blocks: Iterable[Sequence[np.ndarray]], folder: Path) -> dict[
 class _ArrayFile:
     """A `.npy` file of a vector that grows; its header is written last, when the length is known."""
 
-    def __init__(self, path: Path, kind: type) -> None:
-        self._stream: BinaryIO = path.open("xb")
+    def __init__(self, stream: BinaryIO, kind: type) -> None:
+        self._stream = stream
         self._dtype: np.dtype[Any] = np.dtype(kind)
         self.size = 0
         self.write_header()
@@ -264,7 +263,3 @@ class _ArrayFile:
         self._stream.seek(0)
         header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self.size,)}
         np.lib.format.write_array_header_1_0(self._stream, header)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
