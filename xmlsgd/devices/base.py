@@ -15,7 +15,7 @@ import numpy as np
 
 from ..data.csr import CSR
 from ..nn.losses import Loss
-from ..nn.optimizers import Optimizer, Update
+from ..nn.optimizers import SGD, Optimizer, Update
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 GOLDEN = 0x9E3779B1  # a prime near 2^32 over the golden ratio: its multiples are spread evenly over 32 bits
@@ -110,17 +110,36 @@ class Device(ABC):
     def start(self) -> AbstractContextManager[None]:
         """Return the context in which one Python thread at a time calls the operations."""
 
-    @abstractmethod
     def load_kernels(
         self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
         dropout: bool = True, rounding: bool = False,
     ) -> None:  # fmt: skip
-        """Compile or load every kernel of networks with these losses and optimizers before a run's clock starts.
+        """Compile or load every kernel of such networks before a run's clock starts, by running each operation once.
 
         `deep`: also those of a second hidden layer; `dropout`: also that of dropped activations; `rounding`: those of
-        sparsified gradients in place of exact ones. Sizes and k choose no kernel; prediction, and steps on some of the
-        labels, are always included.
+        sparsified gradients in place of exact ones. Sizes and k choose no kernel; prediction, of few rows and of many,
+        and steps on some of the labels are always included.
         """
+        # Two rows, of which a batch has one many times: a GPU keeps a matrix of more rows than the batch.
+        X = CSR(np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones(2, np.float32), 1)
+        rows, update, none = np.zeros(16, np.int64), SGD().update(0.0, 1), Dropout(0.0, 0)
+        with self.start():
+            one, two = (self.to_device(np.zeros(n, np.float32)) for n in (1, 2))
+            layer, pair = (Layer(*([flat.reshape(-1, 1), flat] * 3)) for flat in (one, two))
+            A = self.input_forward(X, rows, layer, none)
+            if dropout:
+                self.drop(A, none)
+            targets = Targets(X, rows, np.ones(len(rows), np.float32))
+            for loss in losses:
+                value, _ = self.output_step(A, targets, layer, loss, update, Rounding(0.5 * rounding, 0))
+                float(0.0 + value * len(rows))  # as losses are added up
+            if deep:
+                self.dense_step(self.dense_forward(A, layer), A, layer, update)
+            self.input_step(X, rows, self.through_relu(A, A, 1.0), layer, update, none)
+            self.top_k(A[:1], layer, 1)
+            self.top_k(A, layer, 1)
+            active = np.zeros(1, np.int32)
+            self.put(self.take(pair, active), pair, active)
 
     def to_device(self, flat: np.ndarray) -> Any:
         """Return a copy of a vector in the device's memory, the vector itself where that is the process's."""

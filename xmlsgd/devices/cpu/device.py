@@ -13,7 +13,6 @@ from ...data.cores import FORKED_FROM_THREADS
 from ...data.csr import CSR
 from ...data.validation import check_choice
 from ...errors import DataError
-from ...nn.optimizers import SGD
 from ...nn.parameters import zeros
 from ..base import EXACT, PRECISIONS, Device, Dropout, Layer, Rounding, Targets
 from ..compact import CompactLayer
@@ -91,28 +90,11 @@ class CPU(Device):
         self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
         dropout: bool = True, rounding: bool = False,
     ) -> None:  # fmt: skip
-        """Compile or load every kernel of such networks, by running each operation on one row."""
-        X = CSR(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), 1)
-        row, update = np.zeros(1, np.int64), SGD().update(0.0, 1)
-        none = np.zeros((1, 1), np.float32)
-        layer = Layer(none.copy(), none[0].copy(), none, none[0], none, none[0])
-        with self.start():
-            A = self.input_forward(X, row, layer, Dropout(0.0, 0))
-            if dropout:
-                self.drop(A, Dropout(0.0, 0))
-            targets = Targets(X, row, np.ones(1, np.float32))
-            for loss in losses:
-                self.output_step(A, targets, layer, loss, update, Rounding(0.5 * rounding, 0))
-            if deep:
-                self.dense_step(A, A, layer, update)
-            self.input_step(X, row, A, layer, update, Dropout(0.0, 0))
-            for n_rows in (1, search.FEW + 1):
-                self.top_k(np.repeat(A, n_rows, axis=0), layer, 1)
-            for optimizer in optimizers:
-                update_address(optimizer)
-                update_address(optimizer.for_biases())
-            two, one = Layer(np.zeros((2, 1), np.float32), *np.zeros((5, 2), np.float32)), np.zeros(1, np.int32)
-            self.put(self.take(two, one), two, one)
+        """Compile or load every kernel of such networks, and the functions of the optimizers."""
+        super().load_kernels(losses, (), deep, dropout, rounding)
+        for optimizer in optimizers:
+            update_address(optimizer)
+            update_address(optimizer.for_biases())
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer | CompactLayer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""

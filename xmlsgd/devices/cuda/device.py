@@ -6,7 +6,7 @@ kind of GPU give the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from ...data.csr import CSR
 from ...data.validation import check_choice
 from ...errors import DataError
 from ...nn.losses import Loss
-from ...nn.optimizers import CLIP, SGD, Optimizer, Update
+from ...nn.optimizers import CLIP, Update
 from ..base import EXACT, PRECISIONS, Device, Dropout, Layer, Rounding, Targets
 from .availability import check_gpu, runtime_of
 from .batches import BatchLoader, DeviceRows, sort_keys
@@ -83,28 +83,6 @@ class CUDA(Device):
         """Return the context in which one Python thread at a time calls the operations."""
         return self.runtime.start()
 
-    def load_kernels(
-        self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
-        dropout: bool = True, rounding: bool = False,
-    ) -> None:  # fmt: skip
-        """Run every operation once: cuBLAS and CuPy load their kernels at the first call, those that add losses too."""
-        _check_rounding(rounding)
-        X = CSR(np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones(2, np.float32), 1)
-        rows, update = np.zeros(1, np.int64), SGD().update(0.0, 1)
-        with self.start():
-            none = self.to_device(np.zeros(1, np.float32))
-            layer = Layer(*([none.reshape(1, 1), none] * 3))
-            A = self.input_forward(X, rows, layer, Dropout(0.0, 0))
-            if dropout:
-                self.drop(A, Dropout(0.0, 0))
-            for loss in losses:
-                value, _ = self.output_step(A, Targets(X, rows, np.ones(1, np.float32)), layer, loss, update)
-                float(0.0 + value * len(rows))
-            if deep:
-                self.dense_step(self.dense_forward(A, layer), A, layer, update)
-            self.input_step(X, rows, self.through_relu(A, A, 1.0), layer, update, Dropout(0.0, 0))
-            self.top_k(A, layer, 1)
-
     def to_device(self, flat: np.ndarray) -> Any:
         """Return a copy of an array in the GPU's memory."""
         with self.runtime.current():
@@ -154,7 +132,8 @@ class CUDA(Device):
         self, A: Any, targets: Targets, layer: Layer, loss: Loss, update: Update, rounding: Rounding = EXACT
     ) -> tuple[Any, Any]:
         """Update the output layer on one batch; return the loss, weighed by row, float64 () on the GPU, and dA."""
-        _check_rounding(rounding.threshold > 0)
+        if rounding.threshold > 0:  # which would save nothing: a GPU is fast at dense products
+            raise DataError("gradient_rounding: must be 0 on a GPU, got a threshold above; pass gradient_rounding=0")
         number = loss.on_cuda()  # a loss without CUDA code is refused before anything is uploaded
         uploaded, B = upload_weights(self.runtime, targets, loss), len(targets.rows)
         weights = RowWeights(uploaded[:B], uploaded[B:])
@@ -241,9 +220,3 @@ class CUDA(Device):
 def _mask(dropout: Dropout) -> tuple[int, int, float]:
     """Return seed, threshold of the hash and factor of what is kept, as kernels take them."""
     return dropout.seed & 0xFFFFFFFF, int(dropout.threshold), float(dropout.factor)
-
-
-def _check_rounding(rounds: bool) -> None:
-    """Raise `DataError` for rounded gradients, which save a GPU nothing: it is fast at dense products."""
-    if rounds:
-        raise DataError("gradient_rounding: must be 0 on a GPU, got a threshold above; pass gradient_rounding=0")
