@@ -152,8 +152,7 @@ class Replicas:
     def __init__(self, center, *replicas, n_threads=1, network=None):
         self.network = network or Network(3, 2, (2,))
         layout, n = self.network.layout, len(replicas)
-        marks = self.network.n_features + self.network.n_labels
-        self.table = Table.in_memory(Shape(layout.size, 0, n, n, marks))
+        self.table = Table.in_memory(Shape(layout.size, 0, n, n, self.network.n_features))
         for row, values in zip(self.table.params, (center, *replicas), strict=True):
             row[:] = values
         self.table.touched[:] = 1

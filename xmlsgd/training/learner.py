@@ -91,13 +91,10 @@ class RowOrder:
 
 
 class DeviceCopy:
-    """The copy of a vector `host` in the memory of a device, the vector itself where that is the host's.
+    """The copy of a vector `host` in the memory of a device, the vector itself where that is the host's."""
 
-    kept : whether it stays there from step to step.
-    """
-
-    def __init__(self, device: Device, host: np.ndarray, kept: bool) -> None:
-        self._device, self._host, self.kept = device, host, kept
+    def __init__(self, device: Device, host: np.ndarray) -> None:
+        self._device, self._host = device, host
         self.placed = device.to_device(host)
         self._host_is_newer, self._device_is_newer = False, False
 
@@ -107,7 +104,7 @@ class DeviceCopy:
 
     def up_to_date(self) -> Any:
         """Return the copy, up to date, for the caller to change."""
-        if self._host_is_newer or not self.kept:
+        if self._host_is_newer:
             self._device.copy_to_device(self.placed, self._host)
         self._host_is_newer, self._device_is_newer = False, True
         return self.placed
@@ -122,33 +119,33 @@ class DeviceCopy:
 class Learner:
     """Runs the steps of a job on the model `flat`, float32 (n_params,), and an optimizer state.
 
-    `touched`, uint8 (F + L,), marks each feature and each label of the trained batches; None to leave that out. A GPU
-    trains copies in its memory. They are made before each step and written back after it, or, if `lazy`, only when
-    `invalidate` and `fetch` ask for it; not the model, if it is `pulled` from a center before each step.
+    `touched`, uint8 (F,), marks each feature of the trained batches; None to leave that out. A GPU
+    trains copies in its memory, which are made and written back when `invalidate` and `fetch` ask for it; that of a
+    model that is `pulled` from a center before each step, with each step.
     """
 
     pending_losses = False  # whether the losses of a GPU are read later than its steps
 
     def __init__(
         self, job: Job, device: Device, flat: np.ndarray, state: np.ndarray | None = None,
-        touched: np.ndarray | None = None, lazy: bool = False, pulled: bool = False,
+        touched: np.ndarray | None = None, pulled: bool = False,
     ) -> None:  # fmt: skip
         layout = state_layout(job.network.layout, job.optimizer)
-        self.job, self.device, self.flat, self.touched = job, device, flat, touched
+        self.job, self.device, self.flat, self.touched, self._pulled = job, device, flat, touched, pulled
         self.state = zeros(layout.size) if state is None else state
-        self._model = DeviceCopy(device, flat, lazy and not pulled)
-        self._state = DeviceCopy(device, self.state, lazy)
+        self._model = DeviceCopy(device, flat)
+        self._state = DeviceCopy(device, self.state)
         none = device.to_device(np.zeros((1, 1), np.float32))
         self.layers = job.network.layers(self._model.placed, layout.views(self._state.placed), none)
         self.sampler = job.sampler.begin(job.dataset.Y, job.seed)
         self._order = RowOrder(job.dataset.n_rows, job.seed)
 
     @classmethod
-    def of(cls, job: Job, device: Device, table: Table, arrays: WorkerArrays, lazy: bool = False) -> Learner:
+    def of(cls, job: Job, device: Device, table: Table, arrays: WorkerArrays) -> Learner:
         """Return the learner of a worker that trains these arrays of `table`."""
         touched = None if arrays.marks is None else table.touched[arrays.marks]
         model, state = table.params[arrays.params], table.states[arrays.state]
-        return cls(job, device, model, state, touched, lazy, arrays.base is not None)
+        return cls(job, device, model, state, touched, arrays.base is not None)
 
     def invalidate(self, state: bool = True) -> None:
         """Note that the host wrote the model, and the `state`: copy them before they are used, whatever is there."""
@@ -188,6 +185,8 @@ class Learner:
     def _step(self, step: Step) -> Report:
         started, indptr = time.perf_counter(), self.job.dataset.X.indptr
         loss: Any = 0.0  # in the device's memory
+        if self._pulled:
+            self._model.invalidate()
         self._model.up_to_date()
         self._state.up_to_date()
         rows = self._order.rows(step)
@@ -199,9 +198,8 @@ class Learner:
         nnz = int((indptr[rows + 1] - indptr[rows]).sum())
         pending = self.pending_losses and self.device.memory is not None
         found = PendingLoss(self.device.read_later(loss)) if pending else float(loss)
-        for copy in (self._model, self._state):
-            if not copy.kept:
-                copy.fetch()
+        if self._pulled:
+            self._model.fetch()
         return Report(step.worker, len(rows), nnz, found, time.perf_counter() - started, step.updates)
 
     def _update(self, rows: np.ndarray, update: Update, seed: int) -> float:
@@ -214,7 +212,6 @@ class Learner:
         loss = job.network.step(self.device, self.layers, X, targets, update, seed, self.sampler)
         if self.touched is not None:
             self.touched[X.row_entries(rows)] = 1
-            self.touched[job.network.n_features + Y.row_entries(rows)] = 1
         return loss * len(rows)
 
 

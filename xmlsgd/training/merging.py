@@ -30,7 +30,7 @@ class ParameterSlice:
     """Rows of one tensor at a merge. All arrays are float32 (rows, width), written in place.
 
     center : the shared model. replicas : those of the members, by worker. touched : bool (members, rows), who has
-    trained on these rows since the last merge, None where all rows are trained by everyone. state : merge state,
+    trained on these rows of W0 since the last merge, None for other tensors. state : merge state,
     `(name, worker=None) -> rows` of a vector that the rule keeps between merges, float32, zeros at first; that of a
     worker is lost when it leaves. clear : sets one to zeros, if an earlier merge has made it.
     """
@@ -78,15 +78,14 @@ class Comm(Protocol):
 
 
 class Merger:
-    """Applies rules to a table whose parameters have `layout`, W0 first and the output layer last."""
+    """Applies rules to a table whose parameters have `layout`, W0 first."""
 
     on_device = False  # whether replicas are merged in the memory of their device
     slice_floats = SLICE
 
     def __init__(self, table: Table, layout: Layout, n_threads: int) -> None:
         self.table, self.layout = table, layout
-        names = list(layout.shapes)
-        self._input, self._output = names[0], names[-2:]
+        self._input = next(iter(layout.shapes))
         offsets = layout.offsets
         self._places = {name: (offsets[name], (shape[0], prod(shape[1:]))) for name, shape in layout.shapes.items()}
         self._n_features = layout.shapes[self._input][0]
@@ -173,7 +172,7 @@ class Merger:
 
         A row that a member merely catches up on gets no new motion, unless the members stay apart from the center.
         """
-        touched = (self.table.touched[members, : self._n_features] != 0).any(axis=0)
+        touched = (self.table.touched[members] != 0).any(axis=0)
         behind = self._behind[members].any(axis=0)
         pushed = touched if ends_at_center else touched | behind
         # A merge without momentum does not end the motion that an earlier one began.
@@ -235,15 +234,8 @@ class Merger:
         return flat[start : start + shape[0] * shape[1]].reshape(shape)
 
     def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> np.ndarray | None:
-        """Return who has touched the rows of a slice, or None where a row is not that of a feature or a label."""
-        n = self._n_features
-        if name == self._input:
-            marks = self.table.touched[:, :n]
-        elif name in self._output:
-            marks = self.table.touched[:, n:]
-        else:
-            return None
-        return marks[members][:, rows] != 0
+        """Return who has touched the rows of a slice, or None where a row is not that of a feature."""
+        return self.table.touched[members][:, rows] != 0 if name == self._input else None
 
     def _state_of(self, key: tuple[str, int | None]) -> np.ndarray:
         """Return the vector of a merge state, float32 (n_params,)."""

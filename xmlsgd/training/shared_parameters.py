@@ -83,8 +83,8 @@ def table_shape(model: int, state: int, marks: int, arrays: Sequence[WorkerArray
 class Table:
     """params float32 (1 + replicas, n_params): row 0 is the center; the others are the replicas or copies of workers.
 
-    states : float32 (states, state size). touched : uint8 (states, marks), which rows of the first and of the last
-    layer a worker has touched since its last merge.
+    states : float32 (states, state size). touched : uint8 (states, marks), which rows of the first layer a
+    worker has touched since its last merge.
     """
 
     params: np.ndarray

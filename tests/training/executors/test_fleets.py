@@ -120,7 +120,7 @@ def test_a_malformed_fleet_is_refused_in_one_line(text, complaint):
 class Timed:
     """A learner on a clock of its own: 2 ms an update, 0.1 ms a row."""
 
-    def __init__(self, job, device, flat, lazy):
+    def __init__(self, job, device, flat, pulled):
         self.job, self.device, self.flat = job, device, flat
         self.calls = 0
 

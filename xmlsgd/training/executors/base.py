@@ -96,8 +96,8 @@ class Executor(ABC):
         self._reset()
         layout = job.network.layout
         self.sharing, self.arrays = sharing, worker_arrays(sharing, copies)
-        marks = job.network.n_features + job.network.n_labels
-        shape = table_shape(layout.size, state_layout(layout, job.optimizer).size, marks, self.arrays)
+        state = state_layout(layout, job.optimizer).size
+        shape = table_shape(layout.size, state, job.network.n_features, self.arrays)
         self.table = make(shape)
         self.merger = Merger(self.table, layout, self.n_threads)
         self._replicas, self._first = Sharing.REPLICAS in sharing, job.start
@@ -122,8 +122,7 @@ class Executor(ABC):
     def _make_learners(self, job: Job, devices: Sequence[Device]) -> None:
         """Make the learner of each worker in this process; merge on the GPU if all replicas are there."""
         self.learners = [
-            Learner.of(job, device, self.table, arrays, lazy=True)
-            for device, arrays in zip(devices, self.arrays, strict=True)
+            Learner.of(job, device, self.table, arrays) for device, arrays in zip(devices, self.arrays, strict=True)
         ]
         memories = {device.memory for device in devices}
         if self._replicas and None not in memories and len(memories) == 1:

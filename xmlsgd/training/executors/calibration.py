@@ -21,12 +21,12 @@ REPEATS = 5  # the shortest counts: other work on the machine only lengthens ste
 def measure_device(job: Job, device: Device, lazy: bool = False) -> VirtualDevice:
     """Return the virtual device of speed 1, without noise, that takes as long as `device`.
 
-    lazy : whether a GPU keeps the model from step to step. The device must have been started. Takes about as long as
-    training on 2,500 rows.
+    lazy : whether a GPU keeps the model from step to step, as it keeps the optimizer's state. The device must have been
+    started. Takes about as long as training on 2,500 rows.
     """
     flat = zeros(job.network.layout.size)
     job.network.initialize(flat, job.dataset.Y, job.seed)
-    learner = Learner(job, device, flat, lazy=lazy)
+    learner = Learner(job, device, flat, pulled=not lazy)
     learner.load_kernels()
     sizes = sorted({min(size, job.dataset.n_rows) for size in SIZES})
     timed = [[learner.step(Step(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:] for size in sizes]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...nn.parameters import Layout
-from ..learner import Learner
+from ..learner import DeviceCopy, Learner
 from ..merging import Merger, MergeRule
 from ..shared_parameters import Table
 
@@ -28,7 +28,7 @@ class DeviceMerger(Merger):
         super().__init__(table, layout, 1)
         self._learners = learners
         self._device: Any = learners[0].device.beside()  # type: ignore[attr-defined]
-        self._center, self._center_is_newer = self._device.to_device(table.params[0]), False
+        self._center = DeviceCopy(self._device, table.params[0])
 
     def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector."""
@@ -36,14 +36,11 @@ class DeviceMerger(Merger):
         with self._device.start():
             floats = super().run(rule, members, fade_merges, ends_at_center)
             self._device.runtime.stream.synchronize()  # learners use other streams
-        self._center_is_newer = True
         return floats
 
     def fetch_center(self) -> None:
         """Copy the center to the table if a merge has changed it since."""
-        if self._center_is_newer:
-            self._device.to_host(self._center, self.table.params[0])
-        self._center_is_newer = False
+        self._center.fetch()
 
     def copy_center(self, worker: int) -> None:
         """Copy the center to the replica of `worker` in the table and clear its merge states."""
@@ -63,8 +60,7 @@ class DeviceMerger(Merger):
     def put_back(self) -> None:
         """Restore center, replicas and optimizer states to what `set_aside` saved."""
         super().put_back()
-        self._device.copy_to_device(self._center, self.table.params[0])
-        self._center_is_newer = False
+        self._center.invalidate()
 
     def _active(self, members: list[int], fade_merges: int, ends_at_center: bool) -> np.ndarray:
         """Return all rows of W0."""
@@ -76,13 +72,13 @@ class DeviceMerger(Merger):
 
     def _vector(self, worker: int | None) -> Any:
         """Return the replica of a worker on the GPU, the center for None."""
-        return self._center if worker is None else self._replicas[worker]
+        return self._center.up_to_date() if worker is None else self._replicas[worker]
 
     def _zeros(self) -> Any:
         """Return the vector of a new merge state."""
         return self._device.to_device(np.zeros(self.layout.size, np.float32))
 
     def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> Any:
-        """Return which members have touched the rows of a slice, on the GPU; None for rows of no feature or label."""
+        """Return which members have touched the rows of a slice, on the GPU; None for rows of no feature."""
         touched = super()._touched(members, name, rows)
         return None if touched is None else self._device.to_device(touched)

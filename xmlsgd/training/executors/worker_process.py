@@ -208,7 +208,7 @@ def _serve(pipe: Connection, folders: list[Path]) -> None:
         logging.getLogger(LOGGER).addHandler(logging.NullHandler())
     device = assignment.make_device()
     table = Table.open(assignment.table, assignment.shape)
-    learner = Learner.of(assignment.job.open(), device, table, assignment.arrays, lazy=True)
+    learner = Learner.of(assignment.job.open(), device, table, assignment.arrays)
     with device.start():
         learner.load_kernels()
         pipe.send(None)
