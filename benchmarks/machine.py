@@ -97,10 +97,9 @@ def bfloat16_gemm_rate(threads: int) -> float | None:
     if not bf16.HAS_AVX512_BF16:
         return None
     multiply = _tiled_products()
-    configuration = bf16.TILE_CONFIGURATION
     operands = [[_aligned(TILED_SIZE**2 // size) for size in (2, 2, 1)] for _ in range(threads)]
     with ThreadPoolExecutor(threads) as pool:
-        seconds = best_seconds(lambda: list(pool.map(lambda abc: multiply(*abc, configuration), operands)))
+        seconds = best_seconds(lambda: list(pool.map(lambda abc: multiply(*abc), operands)))
     return threads * TILED_TIMES * 2 * TILED_SIZE**3 / seconds
 
 
@@ -111,8 +110,8 @@ def _tiled_products() -> Any:
     from xmlsgd.devices.cpu.intrinsics.bf16 import multiply, tiles_off, tiles_on
 
     @njit(nogil=True)
-    def products(a, b, c, configuration):  # type: ignore[no-untyped-def]
-        tiles_on(configuration)
+    def products(a, b, c):  # type: ignore[no-untyped-def]
+        tiles_on()
         for _ in range(TILED_TIMES):
             multiply(
                 a.ctypes.data, b.ctypes.data, c.ctypes.data,

@@ -70,8 +70,8 @@ def kernels():
         bf16.transpose_tile(target.ctypes.data, source.ctypes.data, source.shape[1] * 4)
 
     @njit
-    def multiply(a, b, C, n_tiles, add, configuration):
-        bf16.tiles_on(configuration)
+    def multiply(a, b, C, n_tiles, add):
+        bf16.tiles_on()
         M, N = C.shape
         bf16.multiply(a.ctypes.data, b.ctypes.data, C.ctypes.data, M, N, N * 4, n_tiles, add)
         bf16.tiles_off()
@@ -82,14 +82,13 @@ def kernels():
 def compiled_block(name):
     """Return a compiled call of one block function with the tile registers that it needs."""
     block = getattr(bf16, name)
-    on, off = (bf16._amx_on, bf16._amx_off) if name == "block_amx" else (bf16._nothing_on, bf16._nothing_off)
 
     @njit
-    def call(a, b, C, n_tiles, add, configuration):
-        on(configuration)
+    def call(a, b, C, n_tiles, add):
+        bf16.tiles_on()
         panel = n_tiles * TILE_BYTES
         block(a.ctypes.data, panel, b.ctypes.data, panel, C.ctypes.data, C.shape[1] * 4, n_tiles, add)
-        off()
+        bf16.tiles_off()
 
     return call
 
@@ -152,9 +151,9 @@ def test_multiply_is_the_product_of_the_rounded_operands(kernels, M, K, N):
     C = np.full((M, N), np.nan, np.float32)
     exact = rounded(A).astype(np.float64) @ rounded(B)
     limit = K * 2.0**-24 * (np.abs(A) @ np.abs(B)).max()  # float32 sums of K terms
-    kernels["multiply"](packed_a(A), packed_b(B), C, K // 32, 0, bf16.TILE_CONFIGURATION)
+    kernels["multiply"](packed_a(A), packed_b(B), C, K // 32, 0)
     np.testing.assert_allclose(C, exact, rtol=0, atol=limit)
-    kernels["multiply"](packed_a(A), packed_b(B), C, K // 32, 1, bf16.TILE_CONFIGURATION)
+    kernels["multiply"](packed_a(A), packed_b(B), C, K // 32, 1)
     np.testing.assert_allclose(C, 2 * exact, rtol=0, atol=4 * limit)
 
 
@@ -165,12 +164,12 @@ def test_a_block_is_exact_on_integers_and_stays_inside_its_32_columns(name):
     A, B = (rng.integers(-8, 9, shape).astype(np.float32) for shape in ((BLOCK, K), (K, BLOCK)))
     C = np.full((BLOCK, BLOCK + 16), 5, np.float32)
     block = compiled_block(name)
-    block(packed_a(A), packed_b(B), C, n_tiles, 0, bf16.TILE_CONFIGURATION)
+    block(packed_a(A), packed_b(B), C, n_tiles, 0)
     np.testing.assert_array_equal(C[:, :BLOCK], A @ B)
     np.testing.assert_array_equal(C[:, BLOCK:], 5)
-    block(packed_a(A), packed_b(B), C, n_tiles, 1, bf16.TILE_CONFIGURATION)
+    block(packed_a(A), packed_b(B), C, n_tiles, 1)
     np.testing.assert_array_equal(C[:, :BLOCK], 2 * (A @ B))
-    block(packed_a(A), packed_b(B), C, 1, 0, bf16.TILE_CONFIGURATION)  # panels of one tile, from the same memory
+    block(packed_a(A), packed_b(B), C, 1, 0)  # panels of one tile, from the same memory
     first = packed_a(A)[: 2 * TILE_BYTES // 4].reshape(2, 16, 16), packed_b(B)[: 2 * TILE_BYTES // 4].reshape(2, 16, 16)
     left = halves(first[0]).reshape(BLOCK, 32)
     right = halves(first[1]).transpose(1, 3, 0, 2).reshape(32, BLOCK)
@@ -183,7 +182,7 @@ def test_a_block_carries_nan_to_just_the_row_and_the_column_that_hold_it(name):
     A[3, 7] = np.nan
     B[9, 20] = np.nan
     C = np.zeros((BLOCK, BLOCK), np.float32)
-    compiled_block(name)(packed_a(A), packed_b(B), C, 1, 0, bf16.TILE_CONFIGURATION)
+    compiled_block(name)(packed_a(A), packed_b(B), C, 1, 0)
     expected = np.full((BLOCK, BLOCK), False)
     expected[3], expected[:, 20] = True, True
     np.testing.assert_array_equal(np.isnan(C), expected)

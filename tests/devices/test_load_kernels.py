@@ -65,7 +65,7 @@ def test_warming_up_compiles_only_what_the_settings_need():
         "from xmlsgd.devices.cpu.kernels import input_layer, output_layer, sparsified_layer\n"
         "from xmlsgd.devices.cpu import CPU\n"
         "from xmlsgd.nn.losses import find_loss\n"
-        "steps = output_layer.output_step_float32, sparsified_layer.sparsified_step\n"
+        "steps = output_layer.output_step, sparsified_layer.sparsified_step\n"
         "others = input_layer.drop, output_layer.rows_update, output_layer.log_sums, input_layer.input_update\n"
         "for rounding in (False, True):\n"
         "    CPU(1, 'float32').load_kernels([find_loss('bce')], deep=False, dropout=False, rounding=rounding)\n"

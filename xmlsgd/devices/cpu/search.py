@@ -37,11 +37,10 @@ def top_k(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple
     scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
     if few:
         cpu.run(topk.top_k_few, A, *weights_of(layer), scores, labels)
-    elif cpu.bfloat16:
-        _by_bfloat16(cpu, A, layer, scores, labels)
-        cpu.run(topk.rescore, A, *weights_of(layer), labels, scores)
     else:
-        _by_float32(cpu, A, layer, scores, labels)
+        _rank(cpu, A, layer, scores, labels)
+        if cpu.bfloat16:
+            cpu.run(topk.rescore, A, *weights_of(layer), labels, scores)
     if wide < k:
         gap = ((0, 0), (0, k - wide))
         return np.pad(labels, gap, constant_values=-1), np.pad(scores, gap, constant_values=-np.inf)
@@ -64,35 +63,25 @@ def _by_sorting(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) ->
     return labels, scores
 
 
-def _by_bfloat16(
-    cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, scores: np.ndarray, labels: np.ndarray
-) -> None:  # fmt: skip
-    """Write the labels with the best logits, found in bfloat16, and these logits."""
-    batch, Hp, threads = _batch(len(A)), bf16.pad(A.shape[1]), cpu.n_threads
+def _rank(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, scores: np.ndarray, labels: np.ndarray) -> None:
+    """Write the labels with the best logits, and these logits, both found in the precision of the device."""
+    compact, threads, batch = isinstance(layer, CompactLayer), cpu.n_threads, _batch(len(A))
+    Hp = bf16.pad(A.shape[1]) if cpu.bfloat16 else A.shape[1]
     padded = cpu.padded("top A", A, -(-len(A) // batch) * batch, Hp)
-    pads, ready = cpu.buffer("pads", (threads, 2, Hp)), not isinstance(layer, CompactLayer)
-    words = bf16.pad(len(layer.b)) * Hp // 2
-    packed = cpu.buffer("labels", (1, words) if ready else (threads, bf16.BLOCK * Hp // 2), np.uint32)
-    if ready:
-        cpu.run(topk.pack_weights, layer.W, packed, pads)
+    wide = operand = packed = pads = None
+    if cpu.bfloat16:
+        words = bf16.pad(len(layer.b)) * Hp // 2
+        packed = cpu.buffer("labels", (threads, bf16.BLOCK * Hp // 2) if compact else (1, words), np.uint32)
+        operand = cpu.buffer("operand", (threads, batch * Hp // 2 + 256), np.uint32)
+        pads = cpu.buffer("pads", (threads, 2, Hp))
+        if not compact:
+            cpu.run(topk.pack_weights, layer.W, packed, pads)
+    else:
+        wide = cpu.buffer("wide", (threads, CHUNK if compact else 0, Hp))
+    Z = cpu.buffer("top Z", (threads, bf16.BLOCK if cpu.bfloat16 else CHUNK, batch))
     cpu.run(
-        topk.top_k_bf16, padded, *weights_of(layer), batch, ready,
-        cpu.buffer("operand", (threads, batch * Hp // 2 + 256), np.uint32), packed, pads,
-        cpu.buffer("top Z", (threads, bf16.BLOCK, batch)), cpu.buffer("limits", (threads, batch)),
-        bf16.TILE_CONFIGURATION, scores, labels,
-    )  # fmt: skip
-
-
-def _by_float32(
-    cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, scores: np.ndarray, labels: np.ndarray
-) -> None:  # fmt: skip
-    """Write the labels with the best logits, and these logits, both found in float32."""
-    batch, H, threads = _batch(len(A)), A.shape[1], cpu.n_threads
-    padded = cpu.padded("top A", A, -(-len(A) // batch) * batch, H)
-    wide = cpu.buffer("wide", (threads, CHUNK if isinstance(layer, CompactLayer) else 0, H))
-    cpu.run(
-        topk.top_k_float32, padded, *weights_of(layer), batch, CHUNK, wide,
-        cpu.buffer("top Z", (threads, CHUNK, batch)), cpu.buffer("limits", (threads, batch)), scores, labels,
+        topk.top_k_many, padded, *weights_of(layer), batch, not compact, wide, operand, packed, pads, Z,
+        cpu.buffer("limits", (threads, batch)), scores, labels,
     )  # fmt: skip
 
 

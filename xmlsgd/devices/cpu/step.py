@@ -55,27 +55,29 @@ def output_step(
             db, ints, kept, logits, losses, *operands,
         )  # fmt: skip
     else:
-        scratch = (chunk, Z, cpu.buffer("dW", (n, Z.shape[1], Hp)), dA, db, ints, logits, losses)
+        part = backward = None
         if cpu.bfloat16:
             backward = cpu.buffer("backward", (Bp * Hp // 2,), np.uint32)
             cpu.run(output_layer.pack_backward, padded, backward, n)
-            cpu.run(output_layer.output_step_bf16, *head, *scratch, backward, *operands)
         else:
             part = cpu.buffer("dA_part", (n, Bp, Hp))
-            cpu.run(output_layer.output_step_float32, *head, *scratch, padded, part)
+        cpu.run(
+            output_layer.output_step, *head, chunk, Z, cpu.buffer("dW", (n, Z.shape[1], Hp)), dA, part, db, ints,
+            logits, losses, padded, backward, *operands,
+        )  # fmt: skip
     return float(losses.sum()), np.ascontiguousarray(dA.sum(axis=0)[:B, :H])  # kernels are compiled for this layout
 
 
 def _operands(cpu: CPU, padded: np.ndarray, chunk: int) -> tuple[np.ndarray | None, ...]:
-    """Return packed activations, room for packed labels and padding, each None in float32, and tile settings."""
+    """Return packed activations, room for packed labels and padding, each None in float32."""
     if not cpu.bfloat16:
-        return None, None, None, bf16.TILE_CONFIGURATION
+        return None, None, None
     n, (Bp, Hp) = cpu.n_threads, padded.shape
     words = (bf16.BLOCK * Hp + chunk * Hp + bf16.BLOCK * Bp + chunk * Bp) // 2 + 16 * Bp
     packed, pads = cpu.buffer("packed", (n, words), np.uint32), cpu.buffer("pads", (n, 2, Hp))
     forward = cpu.buffer("forward", (Bp * Hp // 2,), np.uint32)
     cpu.run(output_layer.pack_forward, padded, forward, packed)
-    return forward, packed, pads, bf16.TILE_CONFIGURATION
+    return forward, packed, pads
 
 
 def _log_sum(

@@ -21,6 +21,7 @@ import platform
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .llvm import broadcast, declare, f16x, host_features, i8, i32, i32x, i64, load, loop, offset, pointer, store
@@ -126,32 +127,30 @@ def transpose_tile(typingctx, target, source, stride):
     return types.void(types.uintp, types.uintp, types.intp), codegen
 
 
-def _tile_configuration() -> np.ndarray:
-    """Return the 64 bytes that make all eight tile registers 16 rows of 64 bytes (palette 1)."""
-    configuration = np.zeros(64, np.uint8)
-    configuration[0] = 1
-    configuration[16:32:2] = 64
-    configuration[48:56] = 16
-    return configuration
-
-
-TILE_CONFIGURATION = _tile_configuration()
-
-
 @intrinsic
-def _load_configuration(typingctx, address):
+def tiles_on(typingctx):
+    """Make all eight tile registers 16 rows of 64 bytes (palette 1); do nothing without AMX."""
+
     def codegen(context, builder, signature, args):
-        configure = declare(builder, "llvm.x86.ldtilecfg", ir.VoidType(), [pointer])
-        builder.call(configure, [builder.inttoptr(args[0], pointer)])
+        if HAS_AMX:
+            settings = np.zeros(64, np.uint8)
+            settings[0], settings[16:32:2], settings[48:56] = 1, 64, 16
+            constant = ir.Constant(ir.ArrayType(i8, 64), bytearray(settings))
+            address = cgutils.global_constant(builder, "tile_settings", constant)
+            configure = declare(builder, "llvm.x86.ldtilecfg", ir.VoidType(), [pointer])
+            builder.call(configure, [builder.bitcast(address, pointer)])
         return context.get_dummy_value()
 
-    return types.void(types.uintp), codegen
+    return types.void(), codegen
 
 
 @intrinsic
-def _release_tiles(typingctx):
+def tiles_off(typingctx):
+    """Give the tile registers back."""
+
     def codegen(context, builder, signature, args):
-        builder.call(declare(builder, "llvm.x86.tilerelease", ir.VoidType(), []), [])
+        if HAS_AMX:
+            builder.call(declare(builder, "llvm.x86.tilerelease", ir.VoidType(), []), [])
         return context.get_dummy_value()
 
     return types.void(), codegen
@@ -262,30 +261,8 @@ def block_avx512(typingctx, a, a_panel, b, b_panel, c, c_row, n_tiles, add):
     return _block_signature, codegen
 
 
-@njit(nogil=True)
-def _amx_on(configuration):
-    _load_configuration(configuration.ctypes.data)
-
-
-@njit(nogil=True)
-def _amx_off():
-    _release_tiles()
-
-
-@njit(nogil=True)
-def _nothing_on(configuration):
-    pass
-
-
-@njit(nogil=True)
-def _nothing_off():
-    pass
-
-
 # The choice is made once, at import: code for an instruction set that the processor lacks does not compile.
 block = block_amx if HAS_AMX else block_avx512
-tiles_on = _amx_on if HAS_AMX else _nothing_on
-tiles_off = _amx_off if HAS_AMX else _nothing_off
 
 
 @njit(nogil=True)

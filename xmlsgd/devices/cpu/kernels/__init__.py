@@ -16,7 +16,7 @@ Numba takes arrays and numbers only, so kernels have long argument lists. A name
     bias_update, bias_hyper        the same for biases
     threshold, seed                of dropout or of stochastic gradient sparsification, and what its draws depend on
     n_threads, chunk, batch        how many threads share the loop; labels, rows that are worked on together
-    forward, backward, packed, pads, configuration    operands of bfloat16 products and their scratch (`bf16`)
+    forward, backward, packed, pads    operands of bfloat16 products and their scratch (`bf16`)
     labels, scores                 an answer: int32 and float32 (n, k), best first, filled up with -1 and -inf
 
 A step of the output layer is Z = W A^T + b, the gradient of the loss by Z in place, dA = Z^T W, dW = Z A and the update

@@ -5,8 +5,8 @@ Z = W A^T, gradient of the loss in place, dW = G A, update of W, and its part of
 (B, L) and no gradient of the size of W exists; W and its state are read and written once a step.
 
 Logits are label-major, (labels, B), so that a label's bias, gradient row and update belong to one thread.
-`output_step_bf16` and `output_step_float32` are the same step with the matrix products in bfloat16 (float32 sums,
-float32 weights) and in float32 by the BLAS that SciPy ships.
+Matrix products are in bfloat16 (float32 sums, float32 weights) or, where `forward` is None, in float32 by the BLAS that
+SciPy ships. Numba leaves out what is for an argument that is not None where that is None.
 """
 
 from __future__ import annotations
@@ -104,32 +104,79 @@ def pack_labels(W, scales, label, n_labels, as_a, as_b, b_panel, pads):
 
 
 @njit(nogil=True)
-def block_logits(W, label, n_labels, A, forward, packed, pads, thread, z):
+def block_logits(W, label, n_labels, A, forward, packed, pads, thread, z, chunk, tile):
     """Write the logits of `n_labels` labels from `label` on, without biases, to the first rows of z (labels, B).
 
-    The product is in float32, of A (B, H); or, where `forward` is not None, in bfloat16, of `BLOCK` labels.
+    The product is in float32, of A (B, H); or, where `forward` is not None, in bfloat16, of `BLOCK` labels. These are
+    then also packed as tile `tile` of the operand B of a `chunk` of labels, if that is not 0 (`chunk_operands`).
     """
     if forward is None:
         np.dot(W[label : label + n_labels], A.T, z[:n_labels])
     else:
-        B, as_a = z.shape[1], packed[thread].ctypes.data
-        pack_labels(W, ONE_SCALE, label, BLOCK, as_a, 0, 0, pads[thread])
-        bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, pads.shape[2] // 32, 0)
+        B, H, as_a = z.shape[1], pads.shape[2], packed[thread].ctypes.data
+        as_b = chunk_operands(as_a, chunk, B, H)[0] + tile * TILE_BYTES if chunk else 0
+        pack_labels(W, ONE_SCALE, label, BLOCK, as_a, as_b, chunk // 32 * TILE_BYTES, pads[thread])
+        bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, H // 32, 0)
+
+
+@njit(nogil=True, inline="always")
+def chunk_operands(as_a, chunk, B, H):
+    """Return the addresses of a chunk's operands behind operand A of a block at `as_a`.
+
+    They are its weights as operand B, a block's gradient, the chunk's gradient transposed, and words of scratch.
+    """
+    as_b = as_a + BLOCK * H * 2
+    gradient = as_b + chunk * H * 2
+    transposed = gradient + BLOCK * B * 2
+    return as_b, gradient, transposed, transposed + chunk * B * 2
 
 
 @njit(nogil=True)
 def pack_gradient(Z, as_a, transposed, n_chunk_tiles, tile, words):
     """Pack the gradient of 32 labels, Z (32, B), as operand A of G A and as tile `tile` of operand A of G^T W."""
     B = Z.shape[1]
-    z, w = Z.ctypes.data, words.ctypes.data
+    z = Z.ctypes.data
     bf16.pack_a(as_a, z, B * 4, BLOCK, B // 32)
     for p in range(16):
         for j in range(B // 16):
             bf16.pack_interleaved(
-                w + (p * B + j * 16) * 4, z + (2 * p * B + j * 16) * 4, z + ((2 * p + 1) * B + j * 16) * 4
+                words + (p * B + j * 16) * 4, z + (2 * p * B + j * 16) * 4, z + ((2 * p + 1) * B + j * 16) * 4
             )
     for j in range(B // 16):
-        bf16.transpose_tile(transposed + (j * n_chunk_tiles + tile) * TILE_BYTES, w + j * 64, B * 4)
+        bf16.transpose_tile(transposed + (j * n_chunk_tiles + tile) * TILE_BYTES, words + j * 64, B * 4)
+
+
+@njit(nogil=True)
+def block_gradients(z, label, n_labels, W, A, backward, packed, thread, chunk, tile, g, dA, part):
+    """Write dW of a block to g (labels, H), given its gradient z (labels, B); in float32, add its part of dA (B, H).
+
+    In bfloat16 the gradient is kept for `chunk_gradient`, which adds the parts of all blocks of a chunk.
+    """
+    if part is not None:
+        np.dot(z[:n_labels].T, W[label : label + n_labels], part[thread])
+        dA += part[thread]
+        np.dot(z[:n_labels], A, g[:n_labels])
+    if backward is not None:
+        for r in range(n_labels, BLOCK):
+            z[r] = _ZERO
+        B, H = dA.shape
+        _, gradient, transposed, words = chunk_operands(packed[thread].ctypes.data, chunk, B, H)
+        pack_gradient(z, gradient, transposed, chunk // 32, tile, words)
+        bf16.multiply(gradient, backward.ctypes.data, g.ctypes.data, BLOCK, H, H * 4, B // 32, 0)
+
+
+@njit(nogil=True)
+def chunk_gradient(backward, packed, thread, chunk, n_blocks, dA):
+    """Add the part of a chunk of `n_blocks` blocks to dA (B, H); nothing in float32, where blocks have added theirs."""
+    if backward is not None:
+        (B, H), panel = dA.shape, chunk // 32 * TILE_BYTES
+        as_b, _, transposed, _ = chunk_operands(packed[thread].ctypes.data, chunk, B, H)
+        for j in range(0, H, BLOCK):
+            for i in range(0, B, BLOCK):
+                bf16.block(
+                    transposed + i // 16 * panel, panel, as_b + j // 16 * panel, panel,
+                    dA.ctypes.data + (i * H + j) * 4, H * 4, n_blocks, 1,
+                )  # fmt: skip
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -154,20 +201,20 @@ def softmax_block(Z, b, label, n_labels, largest, total, top):
 
 
 @kernel()
-def log_sums(W, b, chunk, Z, largest, total, tops, A, forward, packed, pads, configuration):
+def log_sums(W, b, chunk, Z, largest, total, tops, A, forward, packed, pads):
     """Run the softmax's first pass: maximum and sum of exponentials of every row, a part a thread, (threads, B)."""
     L = W.shape[0]
     n_threads, block, _ = Z.shape
     n_chunks = -(-L // chunk)
     for thread in prange(n_threads):
-        bf16.tiles_on(configuration)
+        bf16.tiles_on()
         largest[thread] = _LOWEST
         total[thread] = _ZERO
         z = Z[thread]
         first, last = n_chunks * thread // n_threads, n_chunks * (thread + 1) // n_threads
         for label in range(first * chunk, min(last * chunk, L), block):
             n_labels = min(block, L - label)
-            block_logits(W, label, n_labels, A, forward, packed, pads, thread, z)
+            block_logits(W, label, n_labels, A, forward, packed, pads, thread, z, 0, 0)
             softmax_block(z, b, label, n_labels, largest[thread], total[thread], tops[thread])
         bf16.tiles_off()
 
@@ -179,102 +226,50 @@ def first_key(keys, label):
 
 
 @kernel()
-def output_step_bf16(
+def output_step(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update, bias_hyper,
-    chunk, Z, dW, dA, db, ints, logits, losses, backward, forward, packed, pads, configuration,
+    chunk, Z, dW, dA, part, db, ints, logits, losses, A, backward, forward, packed, pads,
 ):  # fmt: skip
-    """Run one step of the output layer in bfloat16 products; W, b and their state are updated in place.
+    """Run one step of the output layer; W, b and their state are updated in place.
 
     The sum of dA (threads, B, H) over threads is the gradient of the activations, `losses` (threads,) that of the loss.
+    `part` (threads, B, H) is scratch of products in float32, `backward` for products in bfloat16; the other is None.
     """
     L, H = W.shape
-    n_threads, B, Hp = dA.shape
-    n_tiles, chunk_tiles = Hp // 32, chunk // 32
-    panel = chunk_tiles * TILE_BYTES
+    n_threads, block, _ = Z.shape
     n_chunks = -(-L // chunk)
     s_rows, t_rows = Ws.shape[0], Wt.shape[0]
     for thread in prange(n_threads):
-        bf16.tiles_on(configuration)
+        bf16.tiles_on()
         z, g, d_bias, positives = Z[thread], dW[thread], db[thread], ints[thread]
-        as_a = packed[thread].ctypes.data
-        as_b = as_a + BLOCK * Hp * 2
-        gradient = as_b + chunk * Hp * 2
-        transposed = gradient + BLOCK * B * 2
-        words = packed[thread][(BLOCK * Hp + chunk * Hp + BLOCK * B + chunk * B) // 2 :]
-        first_chunk, last_chunk = n_chunks * thread // n_threads, n_chunks * (thread + 1) // n_threads
-        at = first_key(keys, first_chunk * chunk)
-        value = 0.0
-        if first_chunk == last_chunk:
-            dA[thread] = _ZERO
-        for c in range(first_chunk, last_chunk):
-            start, stop = c * chunk, min((c + 1) * chunk, L)
-            n_blocks = -(-(stop - start) // BLOCK)
-            for block in range(n_blocks):
-                label = start + block * BLOCK
-                n_labels = min(BLOCK, L - label)
-                pack_labels(W, ONE_SCALE, label, BLOCK, as_a, as_b + block * TILE_BYTES, panel, pads[thread])
-                bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, n_tiles, 0)
-                for r in range(n_labels):
-                    # What comes after this loop and in the next block, asked for while there is arithmetic to do.
-                    prefetch_row(Ws, label + r)
-                    prefetch_row(Wt, label + r)
-                    prefetch_row(W, label + BLOCK + r)
-                    at, n = positives_of(keys, at, label + r, positives)
-                    value += label_gradient(
-                        loss, z[r], b[label + r], scale, target, log_sum, positives[:n], logits[thread],
-                        d_bias[block * BLOCK + r :],
-                    )  # fmt: skip
-                for r in range(n_labels, BLOCK):
-                    z[r] = _ZERO
-                pack_gradient(z, gradient, transposed, chunk_tiles, block, words)
-                bf16.multiply(gradient, backward.ctypes.data, g.ctypes.data, BLOCK, Hp, Hp * 4, B // 32, 0)
-                for r in range(n_labels):
-                    row = label + r
-                    update_row(update, W[row], g[r, :H], Ws[min(row, s_rows - 1)], Wt[min(row, t_rows - 1)], hyper)
-            for j in range(0, Hp, BLOCK):
-                for i in range(0, B, BLOCK):
-                    bf16.block(
-                        transposed + i // 16 * panel, panel, as_b + j // 16 * panel, panel,
-                        dA[thread].ctypes.data + (i * Hp + j) * 4, Hp * 4, n_blocks, c > first_chunk,
-                    )  # fmt: skip
-            update_row(bias_update, b[start:stop], d_bias[: stop - start], bs[start:stop], bt[start:stop], bias_hyper)
-        losses[thread] = value
-        bf16.tiles_off()
-
-
-@kernel()
-def output_step_float32(
-    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update, bias_hyper,
-    chunk, Z, dW, dA, db, ints, logits, losses, A, dA_part,
-):  # fmt: skip
-    """Run one step of the output layer in float32 products; as `output_step_bf16`."""
-    L = W.shape[0]
-    n_threads = dA.shape[0]
-    n_chunks = -(-L // chunk)
-    s_rows, t_rows = Ws.shape[0], Wt.shape[0]
-    for thread in prange(n_threads):
-        d_bias, positives = db[thread], ints[thread]
         first_chunk, last_chunk = n_chunks * thread // n_threads, n_chunks * (thread + 1) // n_threads
         at = first_key(keys, first_chunk * chunk)
         value = 0.0
         dA[thread] = _ZERO
         for c in range(first_chunk, last_chunk):
             start, stop = c * chunk, min((c + 1) * chunk, L)
-            z, g = Z[thread][: stop - start], dW[thread][: stop - start]
-            np.dot(W[start:stop], A.T, z)
-            for r in range(stop - start):
-                at, n = positives_of(keys, at, start + r, positives)
-                value += label_gradient(
-                    loss, z[r], b[start + r], scale, target, log_sum, positives[:n], logits[thread], d_bias[r:]
-                )
-            np.dot(z.T, W[start:stop], dA_part[thread])
-            dA[thread] += dA_part[thread]
-            np.dot(z, A, g)
-            for r in range(stop - start):
-                row = start + r
-                update_row(update, W[row], g[r], Ws[min(row, s_rows - 1)], Wt[min(row, t_rows - 1)], hyper)
+            for label in range(start, stop, block):
+                n_labels, tile = min(block, stop - label), (label - start) // block
+                block_logits(W, label, n_labels, A, forward, packed, pads, thread, z, chunk, tile)
+                for r in range(n_labels):
+                    row = label + r
+                    # What comes after this loop and in the next block, asked for while there is arithmetic to do.
+                    prefetch_row(Ws, row)
+                    prefetch_row(Wt, row)
+                    prefetch_row(W, row + block)
+                    at, n = positives_of(keys, at, row, positives)
+                    value += label_gradient(
+                        loss, z[r], b[row], scale, target, log_sum, positives[:n], logits[thread],
+                        d_bias[row - start :],
+                    )  # fmt: skip
+                block_gradients(z, label, n_labels, W, A, backward, packed, thread, chunk, tile, g, dA[thread], part)
+                for r in range(n_labels):
+                    row = label + r
+                    update_row(update, W[row], g[r, :H], Ws[min(row, s_rows - 1)], Wt[min(row, t_rows - 1)], hyper)
+            chunk_gradient(backward, packed, thread, chunk, -(-(stop - start) // block), dA[thread])
             update_row(bias_update, b[start:stop], d_bias[: stop - start], bs[start:stop], bt[start:stop], bias_hyper)
         losses[thread] = value
+        bf16.tiles_off()
 
 
 @kernel()

@@ -146,7 +146,7 @@ def train_block(
 def sparsified_step(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update,
     bias_hyper, threshold, seed,
-    A, Z, g, dA, db, ints, kept, logits, losses, forward, packed, pads, configuration,
+    A, Z, g, dA, db, ints, kept, logits, losses, forward, packed, pads,
 ):  # fmt: skip
     """Run one step of the output layer; W, b and their state are updated in place (`block_logits` for products).
 
@@ -156,14 +156,14 @@ def sparsified_step(
     L = W.shape[0]
     n_threads, block, _ = Z.shape
     for thread in prange(n_threads):
-        bf16.tiles_on(configuration)
+        bf16.tiles_on()
         dA[thread] = _ZERO
         value = 0.0
         z = Z[thread]
         # Blocks are dealt out in turn: where labels stand by frequency, those that keep many pairs stand together.
         for label in range(block * thread, L, block * n_threads):
             n_labels = min(block, L - label)
-            block_logits(W, label, n_labels, A, forward, packed, pads, thread, z)
+            block_logits(W, label, n_labels, A, forward, packed, pads, thread, z, 0, 0)
             value += train_block(
                 z, label, n_labels, W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update,
                 hyper, bias_update, bias_hyper, threshold, seed, A, g[thread], dA[thread], db[thread], ints[thread],

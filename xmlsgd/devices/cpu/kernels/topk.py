@@ -1,7 +1,7 @@
 """Kernels of top-k prediction: logits in blocks that stay in cache, a running list of the best k a row.
 
 Labels are visited in ascending order and enter a list only with a larger score, so ties go to the smaller label.
-The bfloat16 kernel ranks `k` candidates a row; `rescore` then gives them float32 scores and the final order.
+In bfloat16 `k` candidates a row are ranked; `rescore` then gives them float32 scores and the final order.
 """
 
 from __future__ import annotations
@@ -71,36 +71,6 @@ def pack_weights(W, packed, pads):
             pack_labels(W, ONE_SCALE, block * BLOCK, BLOCK, target, 0, 0, pads[thread])
 
 
-@kernel()
-def top_k_bf16(A, W, scales, b, batch, ready, operand, packed, pads, Z, limits, configuration, scores, labels):
-    """Write the k best labels of every row of A (n, H), best first, by bfloat16 logits.
-
-    A is padded to whole multiples of 32 in H and of `batch` in n. ready : whether `packed` comes from `pack_weights`;
-    else W is packed for each batch, into room for `BLOCK` labels a thread, so that no other copy of it is made.
-    """
-    n, H = A.shape
-    n_threads, n_tiles, n_rows, L = Z.shape[0], H // 32, scores.shape[0], b.size
-    for thread in prange(n_threads):
-        bf16.tiles_on(configuration)
-        z, limit = Z[thread], limits[thread]
-        right = operand[thread].ctypes.data
-        scratch = right + batch * H * 2
-        for i in range(thread, n // batch, n_threads):
-            first = i * batch
-            rows = slice(first, min(first + batch, n_rows))
-            limit[:] = _NONE
-            bf16.pack_b_transposed(right, A.ctypes.data + first * H * 4, H * 4, batch, n_tiles, scratch)
-            for label in range(0, L, BLOCK):
-                if ready:
-                    left = packed.ctypes.data + label // 16 * n_tiles * TILE_BYTES
-                else:
-                    left = packed[thread].ctypes.data
-                    pack_labels(W, scales, label, BLOCK, left, 0, 0, pads[thread])
-                bf16.multiply(left, right, z.ctypes.data, BLOCK, batch, batch * 4, n_tiles, 0)
-                offer_block(z[: min(BLOCK, L - label)], b, label, limit, scores[rows], labels[rows])
-        bf16.tiles_off()
-
-
 def float_rows(W, scales, start, stop, wide):
     """Return rows start .. stop of W in float32: those of W itself, or of int8 copies in `wide` (labels, H)."""
 
@@ -119,23 +89,37 @@ def _float_rows(W, scales, start, stop, wide):
 
 
 @kernel()
-def top_k_float32(A, W, scales, b, batch, chunk, wide, Z, limits, scores, labels):
-    """Write the k best labels of every row of A (n, H), best first, by float32 logits; n is a multiple of `batch`.
+def top_k_many(A, W, scales, b, batch, ready, wide, operand, packed, pads, Z, limits, scores, labels):
+    """Write the k best labels of every row of A (n, H), best first, by bfloat16 logits, or float32 without `operand`.
 
-    `wide` (threads, chunk, H) is for weights in int8.
+    A is padded to whole multiples of `batch` in n, in bfloat16 of 32 in H. ready : whether `packed` comes from
+    `pack_weights`; else W is packed for each batch, into room for `BLOCK` labels a thread, so that no other copy of it
+    is made. `wide` (threads, labels, H) is for weights in int8 whose products are in float32.
     """
-    n_threads, n_rows, L = Z.shape[0], scores.shape[0], b.size
+    n_threads, step, _ = Z.shape
+    n_rows, L, H = scores.shape[0], b.size, A.shape[1]
     for thread in prange(n_threads):
+        bf16.tiles_on()
         limit = limits[thread]
         for i in range(thread, A.shape[0] // batch, n_threads):
             first = i * batch
-            rows = slice(first, min(first + batch, n_rows))
+            rows, some = slice(first, min(first + batch, n_rows)), A[first : first + batch]
             limit[:] = _NONE
-            for start in range(0, L, chunk):
-                stop = min(start + chunk, L)
-                z = Z[thread][: stop - start]
-                np.dot(float_rows(W, scales, start, stop, wide[thread]), A[first : first + batch].T, z)
-                offer_block(z, b, start, limit, scores[rows], labels[rows])
+            if operand is not None:
+                right = operand[thread].ctypes.data
+                bf16.pack_b_transposed(right, some.ctypes.data, H * 4, batch, H // 32, right + batch * H * 2)
+            for label in range(0, L, step):
+                z = Z[thread][: min(step, L - label)]
+                if wide is not None:
+                    np.dot(float_rows(W, scales, label, label + z.shape[0], wide[thread]), some.T, z)
+                if operand is not None:
+                    left = packed.ctypes.data + label // 16 * (H // 32) * TILE_BYTES
+                    if not ready:
+                        left = packed[thread].ctypes.data
+                        pack_labels(W, scales, label, BLOCK, left, 0, 0, pads[thread])
+                    bf16.multiply(left, right, z.ctypes.data, BLOCK, batch, batch * 4, H // 32, 0)
+                offer_block(z, b, label, limit, scores[rows], labels[rows])
+        bf16.tiles_off()
 
 
 @kernel(fastmath=FAST)
