@@ -21,15 +21,14 @@ import numpy as np
 from ..data.validation import above_zero, at_least, below_one, check_choice, ranged
 from ..errors import DataError
 from ..training.merging import Comm, ParameterSlice
-from .base import Algorithm
 from .combiners import COMBINERS, WEIGHTS
-from .elastic import BATCHES
+from .elastic import Elastic
 from .outer import HeavyBall, block_momentum
-from .rounds import Rounds, Work, even_part
+from .rounds import Work
 
 
 @dataclass
-class AdaptiveSGD(Rounds, Algorithm):
+class AdaptiveSGD(Elastic):
     """Batches go to whoever is free; merges weigh replicas by updates, and sizes change to make the updates equal.
 
     Parameters
@@ -67,7 +66,6 @@ class AdaptiveSGD(Rounds, Algorithm):
         for everybody, as the paper does.
     """
 
-    mega_batch: int | None = at_least(None, 1)
     low: int | None = at_least(None, 1)
     size_rule: str = "multiplicative"
     kappa: float = ranged(0.5, "in (0, 2)", lambda value: 0 < value < 2)
@@ -117,15 +115,6 @@ class AdaptiveSGD(Rounds, Algorithm):
     # Algorithm 1: dynamic scheduling.
 
     dynamic = True
-
-    @property
-    def mega_rows(self) -> int:
-        """Return the rows of a mega-batch: at least one batch for everyone."""
-        return max(self.mega_batch or even_part(self.n_rows, BATCHES * self.batch), sum(self.size.values()))
-
-    def open_rows(self, w: int) -> float:
-        """Return the rows of the mega-batch that are left."""
-        return self.rest_of_round(self.mega_rows, w)
 
     def learning_rate_of(self, w: int, rows: int) -> float:
         """Return the learning rate, linear in the rows of the batch, also of a short one at the end of an epoch.

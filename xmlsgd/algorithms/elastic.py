@@ -26,10 +26,14 @@ class Elastic(Rounds, Algorithm):
 
     mega_batch: int | None = at_least(None, 1)
 
+    @property
+    def mega_rows(self) -> int:
+        """Return the rows of a mega-batch: at least one batch for everyone."""
+        return max(self.mega_batch or even_part(self.n_rows, BATCHES * self.batch), sum(self.size.values()))
+
     def open_rows(self, w: int) -> float:
-        """Return the rows of the worker's share of the mega-batch that are left."""
-        rows = self.mega_batch or even_part(self.n_rows, BATCHES * self.batch)
-        return self.rest_of_round(max(rows, sum(self.size.values())), w)
+        """Return the rows of the mega-batch that are left: of the worker's share, or of all if they go to anyone."""
+        return self.rest_of_round(self.mega_rows, w)
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Take the mean as the common model."""

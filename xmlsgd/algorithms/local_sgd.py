@@ -15,8 +15,7 @@ from ..training.merging import Comm, ParameterSlice
 from .base import Algorithm
 from .combiners import COMBINERS, WEIGHTS
 from .outer import MOST, Nesterov, Outer, block_momentum
-from .rounds import Rounds, Work
-from .throughput import moving_average
+from .rounds import Rounds, Work, moving_average
 
 ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions/workers.md)
 

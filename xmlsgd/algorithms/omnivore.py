@@ -25,7 +25,7 @@ from ..training.messages import Report
 from .base import Algorithm
 from .omnivore_tuner import GroupTuner, Phase, Result, Setting, divisors
 from .outer import merges_to_fade
-from .throughput import moving_average
+from .rounds import moving_average
 
 # Multiply-adds a hidden unit: a stored feature takes part forward and in a gradient; a label in two gradients.
 PER_NNZ, PER_LABEL = 2.0, 3.0

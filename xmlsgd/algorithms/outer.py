@@ -38,26 +38,19 @@ class Outer(Checked):
 
 
 @dataclass(frozen=True)
-class Moving(Outer):
-    """Base of those that go on moving: momentum in [0, 1), learning rate > 0."""
-
-    momentum: float = below_one(0.0)
-    learning_rate: float = above_zero(1.0)
-
-    @property
-    def fade_merges(self) -> int:
-        """Return the merges until the motion of an untouched row is negligible."""
-        return merges_to_fade(self.momentum)
-
-
-@dataclass(frozen=True)
-class HeavyBall(Moving):
+class HeavyBall(Outer):
     """Block momentum: motion <- momentum * motion + rate * (combined - center); center <- center + motion.
 
     With rate 1 it is Adaptive SGD's w <- combined + momentum * (w - w_previous). momentum in [0, 1), learning rate > 0.
     """
 
     momentum: float = below_one(0.75)
+    learning_rate: float = above_zero(1.0)
+
+    @property
+    def fade_merges(self) -> int:
+        """Return the merges until the motion of an untouched row is negligible."""
+        return merges_to_fade(self.momentum)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -80,7 +73,7 @@ class HeavyBall(Moving):
 
 
 @dataclass(frozen=True)
-class Nesterov(Moving):
+class Nesterov(HeavyBall):
     """DiLoCo: d = center - combined; v <- momentum * v + d; center <- center - rate * (d + momentum * v)."""
 
     momentum: float = below_one(0.9)
