@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .compiling import for_kernels
 from .intrinsics import bf16
 from .kernels import output_layer, sparsified_layer
 from .kernels.parts import loss_address, update_address
@@ -94,7 +93,7 @@ def _log_sum(
 def _positives(targets: Targets) -> np.ndarray:
     """Return the batch's (label, row) pairs as sorted keys, int64."""
     Y, rows, _ = targets
-    keys = np.empty(int((Y.indptr[rows + 1] - Y.indptr[rows]).sum()), np.int64)
-    output_layer.gather_positives.alone(rows, *map(for_kernels, (Y.indptr, Y.indices)), keys)
+    of_row = np.repeat(np.arange(len(rows)), Y.indptr[rows + 1] - Y.indptr[rows])
+    keys: np.ndarray = (Y.row_entries(rows).astype(np.int64) << 32) + of_row
     keys.sort(kind="stable")  # merges the rows: a quicksort took 3 s where one has a million labels, this takes 0.6 ms
     return keys

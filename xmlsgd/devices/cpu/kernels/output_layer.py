@@ -27,16 +27,6 @@ _ZERO = np.float32(0)
 _LOWEST = np.float32(-3.0e38)
 
 
-@kernel()
-def gather_positives(rows, indptr, indices, keys):
-    """Write label * 2^32 + batch row of every positive of the batch to `keys`, row by row."""
-    n = 0
-    for i in range(rows.size):
-        for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            keys[n] = (np.int64(indices[q]) << 32) + i
-            n += 1
-
-
 @njit(nogil=True)
 def positives_of(keys, at, label, out):
     """Copy the batch rows of `label` from the sorted `keys`, from place `at` on, to `out`; return the next place."""
