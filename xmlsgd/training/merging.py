@@ -30,9 +30,9 @@ class ParameterSlice:
     """Rows of one tensor at a merge. All arrays are float32 (rows, width), written in place.
 
     center : the shared model. replicas : those of the members, by worker. touched : bool (members, rows), who has
-    trained on these rows of W0 since the last merge, None for other tensors. state : merge state,
-    `(name, worker=None) -> rows` of a vector that the rule keeps between merges, float32, zeros at first; that of a
-    worker is lost when it leaves. clear : sets one to zeros, if an earlier merge has made it.
+    trained on these rows of W0 since the last merge, NumPy's also on a GPU; None for other tensors. state : merge
+    state, `(name, worker=None) -> rows` of a vector that the rule keeps between merges, float32, zeros at first; that
+    of a worker is lost when it leaves. clear : sets one to zeros, if an earlier merge has made it.
     """
 
     name: str

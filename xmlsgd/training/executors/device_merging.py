@@ -77,8 +77,3 @@ class DeviceMerger(Merger):
     def _zeros(self) -> Any:
         """Return the vector of a new merge state."""
         return self._device.to_device(np.zeros(self.layout.size, np.float32))
-
-    def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> Any:
-        """Return which members have touched the rows of a slice, on the GPU; None for rows of no feature."""
-        touched = super()._touched(members, name, rows)
-        return None if touched is None else self._device.to_device(touched)
