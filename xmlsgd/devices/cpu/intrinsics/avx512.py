@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .llvm import LANES, broadcast, declare, f16x, host_features, i32, i64, load, loop, store
+from .llvm import LANES, broadcast, declare, f16x, host_features, i32, i64, load, store
 
 _features = host_features()
 HAS_AVX512 = bool(_features.get("avx512f") and _features.get("avx512dq"))
@@ -60,24 +61,27 @@ def bce_gradient_avx512(typingctx, z, bias, scale, size):
     def codegen(context, builder, signature, args):
         z, bias, scale, size = args
         biases = broadcast(builder, bias, f16x)
-        sums = [_all(0.0), _all(0.0)]
-        index, finish = loop(builder, builder.lshr(size, ir.Constant(i64, 4)), sums)
-        at = builder.shl(index, ir.Constant(i64, 6))
-        x = builder.fadd(load(builder, builder.add(z, at)), biases)
-        weight = load(builder, builder.add(scale, at))
-        a = _call(builder, "llvm.fabs.v16f32", [x])
-        # e = exp(-|x|) = 2^n 2^f, n the nearest integer.
-        t = builder.fmul(a, _all(-_LOG2_E))
-        n = _call(builder, "llvm.x86.avx512.mask.rndscale.ps.512", [t, _ROUND_TO_INTEGER, t, _ALL, _CURRENT_ROUNDING])
-        power = _polynomial(builder, EXP2, builder.fsub(t, n))
-        e = _call(builder, "llvm.x86.avx512.mask.scalef.ps.512", [power, n, power, _ALL, _CURRENT_ROUNDING])
-        positive = builder.fmul(_all(0.5), builder.fadd(x, a))
-        value = _call(builder, "llvm.fma.v16f32", [_polynomial(builder, LOG1P, e), e, positive])
-        share = builder.select(builder.fcmp_ordered(">=", x, _all(0.0)), _all(1.0), e)
-        gradient = builder.fmul(weight, builder.fdiv(share, builder.fadd(e, _all(1.0))))
-        store(builder, gradient, builder.add(z, at))
-        following = [_call(builder, "llvm.fma.v16f32", [value, weight, sums[0]]), builder.fadd(sums[1], gradient)]
-        finish(following)
-        return context.make_tuple(builder, pair, [_sum(builder, total) for total in following])
+        sums = [cgutils.alloca_once_value(builder, _all(0.0)) for _ in range(2)]
+        with cgutils.for_range(builder, builder.lshr(size, ir.Constant(i64, 4))) as rounds:
+            at = builder.shl(rounds.index, ir.Constant(i64, 6))
+            x = builder.fadd(load(builder, builder.add(z, at)), biases)
+            weight = load(builder, builder.add(scale, at))
+            a = _call(builder, "llvm.fabs.v16f32", [x])
+            # e = exp(-|x|) = 2^n 2^f, n the nearest integer.
+            t = builder.fmul(a, _all(-_LOG2_E))
+            n = _call(
+                builder, "llvm.x86.avx512.mask.rndscale.ps.512", [t, _ROUND_TO_INTEGER, t, _ALL, _CURRENT_ROUNDING]
+            )
+            power = _polynomial(builder, EXP2, builder.fsub(t, n))
+            e = _call(builder, "llvm.x86.avx512.mask.scalef.ps.512", [power, n, power, _ALL, _CURRENT_ROUNDING])
+            positive = builder.fmul(_all(0.5), builder.fadd(x, a))
+            value = _call(builder, "llvm.fma.v16f32", [_polynomial(builder, LOG1P, e), e, positive])
+            share = builder.select(builder.fcmp_ordered(">=", x, _all(0.0)), _all(1.0), e)
+            gradient = builder.fmul(weight, builder.fdiv(share, builder.fadd(e, _all(1.0))))
+            store(builder, gradient, builder.add(z, at))
+            loss = _call(builder, "llvm.fma.v16f32", [value, weight, builder.load(sums[0])])
+            builder.store(loss, sums[0])
+            builder.store(builder.fadd(builder.load(sums[1]), gradient), sums[1])
+        return context.make_tuple(builder, pair, [_sum(builder, builder.load(total)) for total in sums])
 
     return pair(types.uintp, types.float32, types.uintp, types.intp), codegen

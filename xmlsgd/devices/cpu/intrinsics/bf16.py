@@ -24,7 +24,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .llvm import broadcast, declare, f16x, host_features, i8, i32, i32x, i64, load, loop, offset, pointer, store
+from .llvm import broadcast, declare, f16x, host_features, i8, i32, i32x, i64, load, offset, pointer, store
 
 TILE_BYTES = 1024
 BLOCK = 32  # rows and columns of C that one call of a block function computes
@@ -194,16 +194,15 @@ def block_amx(typingctx, a, a_panel, b, b_panel, c, c_row, n_tiles, add):
             with fresh:
                 for n, _ in corners:
                     builder.call(zero, [tile(n)])
-        index, finish = loop(builder, n_tiles, [])
-        shift = builder.mul(index, ir.Constant(i64, TILE_BYTES))
-        a_tile, b_tile = builder.add(a, shift), builder.add(b, shift)
-        builder.call(load_tile, [tile(4), at(a_tile), stride])
-        builder.call(load_tile, [tile(6), at(b_tile), stride])
-        builder.call(load_tile, [tile(5), at(builder.add(a_tile, a_panel)), stride])
-        builder.call(load_tile, [tile(7), at(builder.add(b_tile, b_panel)), stride])
-        for n in range(4):
-            builder.call(multiply, [tile(n), tile(4 + n // 2), tile(6 + n % 2)])
-        finish([])
+        with cgutils.for_range(builder, n_tiles) as rounds:
+            shift = builder.mul(rounds.index, ir.Constant(i64, TILE_BYTES))
+            a_tile, b_tile = builder.add(a, shift), builder.add(b, shift)
+            builder.call(load_tile, [tile(4), at(a_tile), stride])
+            builder.call(load_tile, [tile(6), at(b_tile), stride])
+            builder.call(load_tile, [tile(5), at(builder.add(a_tile, a_panel)), stride])
+            builder.call(load_tile, [tile(7), at(builder.add(b_tile, b_panel)), stride])
+            for n in range(4):
+                builder.call(multiply, [tile(n), tile(4 + n // 2), tile(6 + n % 2)])
         for n, address in corners:
             builder.call(store_tile, [tile(n), at(address), c_row])
         return context.get_dummy_value()
@@ -220,42 +219,32 @@ def block_avx512(typingctx, a, a_panel, b, b_panel, c, c_row, n_tiles, add):
         multiply = declare(builder, "llvm.x86.avx512bf16.dpbf16ps.512", f16x, [f16x, _bf32x, _bf32x])
         adding = builder.icmp_signed("!=", add, ir.Constant(i64, 0))
         for first in range(0, 32, 8):
-            addresses = [
-                [
-                    offset(builder, builder.add(c, builder.mul(c_row, ir.Constant(i64, first + i))), 64 * j)
-                    for j in range(2)
-                ]
+            corners = [
+                offset(builder, builder.add(c, builder.mul(c_row, ir.Constant(i64, first + i))), 64 * j)
                 for i in range(8)
+                for j in range(2)
             ]
-            zero = [ir.Constant(f16x, None)] * 16
-            fresh = builder.block
+            sums = [cgutils.alloca_once_value(builder, ir.Constant(f16x, None)) for _ in corners]
             with builder.if_then(adding):
-                old = [load(builder, address) for pair in addresses for address in pair]
-                loaded = builder.block
-            sums = []
-            for z, o in zip(zero, old, strict=True):
-                phi = builder.phi(f16x)
-                phi.add_incoming(z, fresh)
-                phi.add_incoming(o, loaded)
-                sums.append(phi)
+                for total, corner in zip(sums, corners, strict=True):
+                    builder.store(load(builder, corner), total)
             panel = builder.add(a, builder.mul(a_panel, ir.Constant(i64, first // 16)))
             # One round a word of K: a tile of A holds 16 words a row, so word p lies in tile p // 16.
-            index, finish = loop(builder, builder.mul(n_tiles, ir.Constant(i64, 16)), sums)
-            in_tile = builder.mul(builder.lshr(index, ir.Constant(i64, 4)), ir.Constant(i64, TILE_BYTES))
-            word = builder.shl(builder.and_(index, ir.Constant(i64, 15)), ir.Constant(i64, 2))
-            a_word = offset(builder, builder.add(panel, builder.add(in_tile, word)), 64 * (first % 16))
-            b_row = builder.add(b, builder.shl(index, ir.Constant(i64, 6)))
-            columns = [
-                builder.bitcast(load(builder, row, i32x), _bf32x) for row in (b_row, builder.add(b_row, b_panel))
-            ]
-            following = []
-            for i in range(8):
-                scalar = builder.load(builder.inttoptr(offset(builder, a_word, 64 * i), i32.as_pointer()))
-                row = builder.bitcast(broadcast(builder, scalar), _bf32x)
-                following += [builder.call(multiply, [sums[2 * i + j], row, columns[j]]) for j in range(2)]
-            finish(following)
-            for value, address in zip(following, [x for pair in addresses for x in pair], strict=True):
-                store(builder, value, address)
+            with cgutils.for_range(builder, builder.mul(n_tiles, ir.Constant(i64, 16))) as rounds:
+                in_tile = builder.mul(builder.lshr(rounds.index, ir.Constant(i64, 4)), ir.Constant(i64, TILE_BYTES))
+                word = builder.shl(builder.and_(rounds.index, ir.Constant(i64, 15)), ir.Constant(i64, 2))
+                a_word = offset(builder, builder.add(panel, builder.add(in_tile, word)), 64 * (first % 16))
+                b_row = builder.add(b, builder.shl(rounds.index, ir.Constant(i64, 6)))
+                columns = [
+                    builder.bitcast(load(builder, row, i32x), _bf32x) for row in (b_row, builder.add(b_row, b_panel))
+                ]
+                for i in range(8):
+                    scalar = builder.load(builder.inttoptr(offset(builder, a_word, 64 * i), i32.as_pointer()))
+                    row = builder.bitcast(broadcast(builder, scalar), _bf32x)
+                    for total, column in zip(sums[2 * i : 2 * i + 2], columns, strict=True):
+                        builder.store(builder.call(multiply, [builder.load(total), row, column]), total)
+            for total, corner in zip(sums, corners, strict=True):
+                store(builder, builder.load(total), corner)
         return context.get_dummy_value()
 
     return _block_signature, codegen

@@ -1,4 +1,4 @@
-"""What kernels ask of LLVM beyond Numba: vectors of 16 floats at an address, loops over them, prefetches.
+"""What kernels ask of LLVM beyond Numba: vectors of 16 floats at an address, prefetches.
 
 All addresses are integers.
 """
@@ -53,34 +53,6 @@ def broadcast(builder, value, lanes=i32x):
     undefined = ir.Constant(lanes, ir.Undefined)
     lane = builder.insert_element(undefined, value, ir.Constant(i32, 0))
     return builder.shuffle_vector(lane, undefined, ir.Constant(i32x, [0] * LANES))
-
-
-def loop(builder, count, phis):
-    """Open a loop of `count` >= 1 rounds; return (index, finish); `finish(values)` closes it.
-
-    `phis` holds the values before the loop and is changed in place to those of the current round; `values` are those of
-    the next one.
-    """
-    before = builder.block
-    body, done = builder.append_basic_block("k"), builder.append_basic_block("done")
-    builder.branch(body)
-    builder.position_at_end(body)
-    index = builder.phi(i64)
-    index.add_incoming(ir.Constant(i64, 0), before)
-    for i, value in enumerate(phis):
-        phis[i] = builder.phi(value.type)
-        phis[i].add_incoming(value, before)
-
-    def finish(values):
-        following = builder.add(index, ir.Constant(i64, 1))
-        end = builder.block
-        index.add_incoming(following, end)
-        for phi, value in zip(phis, values, strict=True):
-            phi.add_incoming(value, end)
-        builder.cbranch(builder.icmp_signed("<", following, count), body, done)
-        builder.position_at_end(done)
-
-    return index, finish
 
 
 @intrinsic
