@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,7 +49,7 @@ def test_a_public_data_set_is_downloaded_once_and_then_loaded_from_the_disk(serv
 
 
 def test_an_interrupted_download_goes_on_at_the_next_call_and_from_no_other_source(server, toy, monkeypatch, tmp_path):
-    several = replace(toy, urls=(server.url, f"{server.url}-copy"))
+    several = toy._replace(urls=(server.url, f"{server.url}-copy"))
     monkeypatch.setitem(public.PUBLIC, "toy-4", several)
     server.faults.append(100)
     with pytest.raises(DownloadError, match=r"ended after 100 of .* bytes; the same call goes on"):

@@ -12,10 +12,9 @@ import shutil
 import sys
 import zipfile
 import zlib
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +31,7 @@ DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtime
 REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
 
 
-@dataclass(frozen=True)
-class PublicDataset:
+class PublicDataset(NamedTuple):
     """Name, shape and addresses of the archive of a data set; the addresses are tried in their order."""
 
     name: str
@@ -80,7 +78,10 @@ def load_public(name: str, data_home: str | os.PathLike[str] | None = None, **op
     DownloadError
         If no source can be reached.
     """
-    dataset = find(name)
+    if name.lower() not in PUBLIC:
+        known = [dataset.name for dataset in TABLE]
+        raise DataError(f"unknown data set {shorten(name)}; known are {', '.join(known)}{suggest(name, known)}")
+    dataset = PUBLIC[name.lower()]
     home = Path(data_home or "~/.cache/xmlsgd/datasets").expanduser()
     folder = home / dataset.name
     if not folder.is_dir():
@@ -90,14 +91,6 @@ def load_public(name: str, data_home: str | os.PathLike[str] | None = None, **op
         raise DataError(f"{folder}: the data set must have a test part")
     warn_of_other_shape(dataset, train, test)
     return train, test
-
-
-def find(name: str) -> PublicDataset:
-    """Return the row of the table; raise `DataError` with the names there are."""
-    if name.lower() not in PUBLIC:
-        known = [dataset.name for dataset in TABLE]
-        raise DataError(f"unknown data set {shorten(name)}; known are {', '.join(known)}{suggest(name, known)}")
-    return PUBLIC[name.lower()]
 
 
 def install(dataset: PublicDataset, folder: Path) -> None:

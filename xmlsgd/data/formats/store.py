@@ -166,11 +166,9 @@ def _checked_description(found: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return what `store.json` of a store holds; `DataError` for what `write_blocks` would not write."""
     file = path / DESCRIPTION
     for name in COUNTS:
-        if type(found.get(name)) is not int or not 0 <= found[name] < MAX_ENTRIES:
-            raise DataError(f"{file}: {name} must be a count, got {shorten(found.get(name))}")
-    for name in ("n_features", "n_labels"):
-        if found[name] > INT32_MAX:
-            raise DataError(f"{file}: {name} must be at most {INT32_MAX}, got {found[name]}")
+        most = INT32_MAX if name in ("n_features", "n_labels") else MAX_ENTRIES
+        if type(found.get(name)) is not int or not 0 <= found[name] <= most:
+            raise DataError(f"{file}: {name} must be a count of at most {most}, got {shorten(found.get(name))}")
     if type(found.get("label_names")) is not bool:
         raise DataError(f"{file}: label_names must be true or false, got {shorten(found.get('label_names'))}")
     return found
