@@ -7,7 +7,8 @@ import pytest
 
 from shared.candidates import DEVICE, ones
 from xmlsgd import XMLClassifier
-from xmlsgd.candidates.linear import LinearClassifiers
+from xmlsgd.candidates.compact import CompactLinearClassifiers
+from xmlsgd.candidates.linear import NO_FILTERS, LinearClassifiers
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
 
@@ -105,6 +106,8 @@ def test_margins_are_those_of_the_weights(data, rows):
             rows, data.Y, ones(600), np.tile(np.arange(80, dtype=np.int32), (600, 1)), DEVICE
         )
         found = linear.margins(rows, candidates, DEVICE)
+        unfiltered = CompactLinearClassifiers((*linear.tables[:-1], NO_FILTERS), linear.bias)
+        np.testing.assert_array_equal(unfiltered.margins(rows, candidates, DEVICE), found)
     whole = (rows.to_scipy() @ linear.weights.to_scipy().T).toarray() + linear.bias
     expected = np.where(candidates >= 0, np.take_along_axis(whole, np.maximum(candidates, 0), axis=1), -1)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

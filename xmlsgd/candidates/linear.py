@@ -12,7 +12,7 @@ from ..data.csr import CSR, pointers
 from ..devices.cpu import CPU
 from ..devices.cpu.compiling import for_kernels
 from ..devices.cpu.kernels.copying import copy_spans
-from ..devices.cpu.kernels.linear_margins import hash_weights, margins
+from ..devices.cpu.kernels.linear_margins import hash_weights, margins, write_filters
 from ..devices.cpu.kernels.linear_training import count_pairs, solve, write_pairs
 from ..devices.cpu.kernels.logits import ONE_SCALE
 from .knn import check_sound
@@ -32,13 +32,14 @@ CHUNK = 1 << 23  # entries of the rows of labels that are solved together
 # Limit of the number of weights: a label with few rows has one for nearly every feature of them, which adds little.
 WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26  # weights for each entry of the rows; 512 MB
 
+NO_FILTERS = np.empty(0, np.uint8)  # of tables that were saved without: they would take a sixth more
 UNTRAINED = np.float32(-1)  # margin of a label without rows
 # Resistance of bias and weights to later rows, for each row that the label had (docs/decisions/candidates.md).
 STIFFNESS = np.float32([10, 0.3])
 LEAST_FACTOR = np.float32(1e-3)  # of a calibration that is undone
 
 Factors = tuple[np.ndarray, np.ndarray]  # factor and shift of each label's margin (`Calibration.factors`)
-Tables = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # starts, keys, values and scales (`margins`)
+Tables = tuple[np.ndarray, ...]  # starts, keys, values, scales and filters (`margins`)
 
 
 class LinearPredictor:
@@ -129,13 +130,15 @@ class LinearClassifiers(LinearPredictor):
 
     @cached_property
     def tables(self) -> Tables:  # type: ignore[override]
-        """Return the weights as hash tables, which take twice their memory."""
+        """Return the weights as hash tables with filters, which take twice their memory."""
         weights = self.weights
         starts = table_starts(weights.indptr, SLOTS_PER_WEIGHT)
         keys, values = np.zeros(starts[-1], np.int32), np.zeros(starts[-1], np.float32)
-        arrays = map(for_kernels, (weights.indptr, weights.indices, weights.data))
+        arrays = [for_kernels(each) for each in (weights.indptr, weights.indices, weights.data)]
         hash_weights.alone(*arrays, starts, keys, values)
-        return starts, keys, values, ONE_SCALE
+        filters = np.zeros(len(keys) // 2, np.uint8)
+        write_filters.alone(*arrays[:2], starts, filters)
+        return starts, keys, values, ONE_SCALE, filters
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the tables, which are rebuilt from them."""

@@ -70,7 +70,8 @@ def prefetch(typingctx, address):
 
 @njit(nogil=True)
 def prefetch_row(matrix, row):
-    """Ask for a row of a contiguous float32 matrix, which may lie past its end."""
-    first = matrix.ctypes.data + row * matrix.shape[1] * 4
-    for at in range(0, matrix.shape[1] * 4, 64):
+    """Ask for a row of a contiguous matrix, which may lie past its end."""
+    n_bytes = matrix.shape[1] * matrix.itemsize
+    first = matrix.ctypes.data + row * n_bytes
+    for at in range(0, n_bytes, 64):
         prefetch(first + at)

@@ -80,8 +80,8 @@ def keep_highest(labels, found, scores, places, kept_labels, kept):
 def best_candidates(
     indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row, postings_value, unit,
     label_ptr, label_index, weight, share_ptr, share_label, share_value, share_scale, starts, keys, weights, factors,
-    bias, stacking, frequency, feature, threshold, value, least_vote, least_cooccurrence, n_voted, n_more, n_neighbors,
-    budget, clean, items, values, n_threads, n_kept, labels, scores,
+    filters, bias, stacking, frequency, feature, threshold, value, least_vote, least_cooccurrence, n_voted, n_more,
+    n_neighbors, budget, clean, items, values, n_threads, n_kept, labels, scores,
 ):  # fmt: skip
     """Write the best labels of each row among its candidates into `labels` and `scores` (rows, k).
 
@@ -91,10 +91,10 @@ def best_candidates(
     network of one hidden layer, none; `scale` (F,) weighs the features for the neighbors alone. W, `scales` and b are
     the output layer (`logits`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and the scratch are,
     `cooccurrence` what `share_*` are, `linear_margins` what the tables (`starts`, `keys`, `weights`), their scales
-    `factors` and `bias` are. stacking float32 (5,): weights of the network's log probability, of the log of the share
-    of votes, at least `least_vote`, of the margin and of the log of the co-occurrence, at least `least_cooccurrence`,
-    and the intercept. Trees, if there are any, add to it: `trees_of_row` says what `frequency`, `feature`, `threshold`
-    and `value` are. A row that met a pointer or an index to nothing gets labels `DAMAGED`.
+    `factors`, `filters` and `bias` are. stacking float32 (5,): weights of the network's log probability, of the log of
+    the share of votes, at least `least_vote`, of the margin and of the log of the co-occurrence, at least
+    `least_cooccurrence`, and the intercept. Trees, if there are any, add to it: `trees_of_row` says what `frequency`,
+    `feature`, `threshold` and `value` are. A row that met a pointer or an index to nothing gets labels `DAMAGED`.
     """
     n_rows, m = indptr.size - 1, n_voted + n_more
     most = 0
@@ -128,7 +128,7 @@ def best_candidates(
             score_cheaply(proposed, found[1], found[2], found[3], stacking, least_vote, least_cooccurrence, found[0])
             keep_highest(proposed, found, highest, places, listed, kept)
             unit_row(features, given, scale[:0], entries)
-            sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, bias, margins)
+            sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, filters, bias, margins)
             for j in range(n_kept):
                 kept[0, j] += stacking[2] * margins[j]
             if feature.shape[0] > 0:

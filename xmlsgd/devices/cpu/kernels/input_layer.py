@@ -11,11 +11,13 @@ from numba import njit, prange
 
 from ..compiling import kernel
 from ..intrinsics.elementary import FAST
+from ..intrinsics.llvm import prefetch_row
 from .copying import copy_into
 from .parts import update_row
 from .random import kept
 
 _ZERO = np.float32(0)
+AHEAD = 2  # rows of W0 asked for before they are added
 
 
 @njit(nogil=True, fastmath=FAST)
@@ -38,6 +40,8 @@ def activate_row(features, values, W, scales, b, a):
     """Write the activations a (H,) of a row given its entries, as `input_forward` does without dropout."""
     copy_into(a, b)
     for p in range(features.size):
+        if p + AHEAD < features.size:
+            prefetch_row(W, np.int64(features[p + AHEAD]))
         add_entry(features[p], values[p], W, scales, a)
     rectify(a)
 

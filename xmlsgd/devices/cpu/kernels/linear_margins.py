@@ -1,7 +1,8 @@
 """Kernels that predict with the linear classifiers: the weights of a label as a hash table, and the margins they give.
 
-A row asks for a few features of each label on its list, and most answers are that there is no such weight. A hash table
-takes one access for it, which can be asked for ahead; a search in sorted features takes ten that wait for each other.
+A row asks for a few features of each label on its list, and most answers are that there is no such weight. A filter, of
+eight bits a weight, tells most of these without a branch that the processor would have to guess (Bloom 1970, with one
+hash function). What passes is looked up in the table while the next label is filtered, so that the slots have come.
 """
 
 from __future__ import annotations
@@ -14,13 +15,30 @@ from ..intrinsics.elementary import FAST
 from ..intrinsics.llvm import prefetch
 
 _ZERO = np.float32(0)
+_ZERO64, _ONE64 = np.uint64(0), np.uint64(1)
 _GOLDEN = np.uint32(2654435769)  # 2^32 over the golden ratio: spreads numbers that lie close together (Knuth)
+CACHE_LINE = 64  # bytes
+MOST_LINES = 8  # of a filter that are asked for
+AHEAD = 2  # labels whose filters are asked for before
 
 
 @njit(nogil=True, inline="always")
-def place_of(feature, room):
-    """Return the place, below `room`, at which the search for a feature begins."""
-    return np.int64((np.uint64(np.uint32(np.uint32(feature) * _GOLDEN)) * np.uint64(room)) >> np.uint64(32))
+def hash_of(feature):
+    """Return the hash of a feature's number, below 2^32."""
+    return np.uint64(np.uint32(np.uint32(feature) * _GOLDEN))
+
+
+@njit(nogil=True, inline="always")
+def place_of(hashed, room):
+    """Return the place, below `room`, at which the search for a feature of this hash begins."""
+    return (hashed * np.uint64(room)) >> np.uint64(32)
+
+
+@njit(nogil=True, inline="always")
+def filter_of(start, end):
+    """Return the first byte of a table's filter and the number of its bits: half a byte for each slot."""
+    first, last = np.uint64(start) >> _ONE64, np.uint64(end) >> _ONE64
+    return first, (last - first) << np.uint64(3)
 
 
 @kernel()
@@ -33,53 +51,101 @@ def hash_weights(indptr, features, weights, starts, keys, values):
     for label in prange(indptr.size - 1):
         first, room = starts[label], starts[label + 1] - starts[label]
         for p in range(indptr[label], indptr[label + 1]):
-            at = place_of(features[p], room)
+            at = np.int64(place_of(hash_of(features[p]), room))
             while keys[first + at] != 0:
                 at = at + 1 if at + 1 < room else 0
             keys[first + at], values[first + at] = features[p] + 1, weights[p]
 
 
+@kernel()
+def write_filters(indptr, features, starts, filters):
+    """Write the filters of the tables of all labels, which `hash_weights` has written; uint8 (n // 2,), 0 before."""
+    for label in range(indptr.size - 1):  # filters of neighbors share no byte, but threads would share cache lines
+        first, n_bits = filter_of(starts[label], starts[label + 1])
+        for p in range(indptr[label], indptr[label + 1]):
+            bit = place_of(hash_of(features[p]), n_bits)
+            filters[first + (bit >> np.uint64(3))] |= np.uint8(1) << np.uint8(bit & np.uint64(7))
+
+
+@njit(nogil=True, inline="always")
+def pass_filter(hashes, start, end, filters, passed):
+    """Write the entries of a row whose features a label may have weights of to `passed`; return how many.
+
+    Without `filters` all pass.
+    """
+    if filters.size == 0:
+        for p in range(hashes.size):
+            passed[p] = p
+        return np.uint64(hashes.size)
+    first, n_bits = filter_of(start, end)
+    if n_bits == 0:  # no weights
+        return _ZERO64
+    n = _ZERO64
+    for p in range(hashes.size):
+        bit = place_of(hashes[p], n_bits)
+        passed[n] = p
+        n += np.uint64((filters[first + (bit >> np.uint64(3))] >> np.uint8(bit & np.uint64(7))) & np.uint8(1))
+    return n
+
+
 @njit(nogil=True, fastmath=FAST)
-def margins_of_row(features, entries, labels, starts, keys, values, scales, bias, out):
+def margins_of_row(features, entries, labels, starts, keys, values, scales, filters, bias, out):
     """Write the margin of each label in `labels` int32 (M,) of one row into `out` float32; see `margins`.
 
     Returns whether the tables were found where they have to be; if not, nothing outside of them was read.
     """
-    sound = True
-    for j in range(labels.size):
-        if j + 1 < labels.size and labels[j + 1] >= 0:
-            following = labels[j + 1]
-            first, room = starts[following], starts[following + 1] - starts[following]
-            for p in range(features.size):
-                prefetch(keys.ctypes.data + keys.itemsize * (first + place_of(features[p], room)))
-        label = labels[j]
-        out[j] = np.float32(-1)
-        if label < 0:
-            continue
-        first, last = starts[label], starts[label + 1]
-        if not 0 <= first < last <= keys.size:
-            sound = False
-            continue
-        score, room = _ZERO, last - first
-        for p in range(features.size):
-            wanted = features[p] + 1
-            at, left = place_of(features[p], room), room
-            while keys[first + at] != wanted and keys[first + at] != 0 and left > 0:
-                at = at + 1 if at + 1 < room else 0
-                left -= 1
-            if keys[first + at] == wanted:
-                score += np.float32(values[first + at]) * entries[p]
-        out[j] = bias[label] + scales[min(label, scales.size - 1)] * score
+    sound, n_labels = True, labels.size
+    hashes = np.empty(features.size, np.uint64)
+    passed, slots = np.empty((2, features.size), np.int32), np.empty((2, features.size), np.uint64)
+    counts = np.zeros(2, np.uint64)
+    for p in range(features.size):
+        hashes[p] = hash_of(features[p])
+    for j in range(n_labels + 1):
+        if filters.size > 0 and j + AHEAD < n_labels and labels[j + AHEAD] >= 0:
+            byte, n_bits = filter_of(starts[labels[j + AHEAD]], starts[labels[j + AHEAD] + 1])
+            for line in range(min(np.int64(n_bits) // (8 * CACHE_LINE), MOST_LINES) + 1):
+                prefetch(filters.ctypes.data + np.int64(byte) + CACHE_LINE * line)
+        if j < n_labels and labels[j] >= 0:
+            half, first, last = j & 1, starts[labels[j]], starts[labels[j] + 1]
+            counts[half] = 0
+            if 0 <= first < last <= keys.size:
+                n = pass_filter(hashes, first, last, filters, passed[half])
+                for q in range(n):
+                    slot = np.uint64(first) + place_of(hashes[passed[half, q]], last - first)
+                    prefetch(keys.ctypes.data + keys.itemsize * np.int64(slot))
+                    prefetch(values.ctypes.data + values.itemsize * np.int64(slot))
+                    slots[half, q] = slot
+                counts[half] = n
+            else:
+                sound = False
+        if j > 0:
+            half, label = (j - 1) & 1, labels[j - 1]
+            out[j - 1] = np.float32(-1)
+            if label < 0:
+                continue
+            first, last, score = np.uint64(starts[label]), np.uint64(starts[label + 1]), _ZERO
+            for q in range(counts[half]):
+                p, slot, left = passed[half, q], slots[half, q], last - first
+                wanted = features[p] + 1
+                while keys[slot] != wanted and keys[slot] != 0 and left > _ZERO64:
+                    slot = slot + _ONE64 if slot + _ONE64 < last else first
+                    left -= _ONE64
+                if keys[slot] == wanted:
+                    score += np.float32(values[slot]) * entries[p]
+            out[j - 1] = bias[label] + scales[min(label, scales.size - 1)] * score
     return sound
 
 
 @kernel(fastmath=FAST)
-def margins(indptr, indices, data, labels, starts, keys, values, scales, bias, out, sound):
+def margins(indptr, indices, data, labels, starts, keys, values, scales, filters, bias, out, sound):
     """Write the margin of each label in `labels` int32 (rows, M) into `out` float32; -1 where there is none.
 
     `starts`, `keys` and `values` are tables as `hash_weights` leaves them; values of label l count scales[l] times,
-    where there is one scale, that. `sound` bool (rows,) is what `margins_of_row` returns.
+    where there is one scale, that. `filters` uint8 are theirs (`write_filters`), or (0,). `sound` bool (rows,) is what
+    `margins_of_row` returns.
     """
     for i in prange(labels.shape[0]):
         span = slice(indptr[i], indptr[i + 1])
-        sound[i] = margins_of_row(indices[span], data[span], labels[i], starts, keys, values, scales, bias, out[i])
+        sound[i] = margins_of_row(
+            indices[span], data[span], labels[i], starts, keys, values, scales, filters, bias, out[i]
+        )

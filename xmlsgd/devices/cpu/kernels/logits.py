@@ -10,9 +10,11 @@ from numba import njit, prange
 
 from ..compiling import kernel
 from ..intrinsics.elementary import FAST, exp_negative, log1p_unit
+from ..intrinsics.llvm import prefetch_row
 
 ONE_SCALE = np.ones(1, np.float32)  # of weights in float32
 _ZERO = np.float32(0)
+AHEAD = 2  # labels whose weights are asked for before they are multiplied
 
 
 @njit(nogil=True, fastmath=FAST)
@@ -36,6 +38,8 @@ def logit_of(a, W, scales, b, label):
 def logits_of_row(a, W, scales, b, labels, out):
     """Write a W^T + b of the labels int32 (M,) into `out` float32 (M,); 0 where a label is -1. a (H,) is a row of A."""
     for j in range(labels.size):
+        if j + AHEAD < labels.size:
+            prefetch_row(W, np.int64(labels[j + AHEAD]))
         out[j] = logit_of(a, W, scales, b, labels[j]) if labels[j] >= 0 else _ZERO
 
 
