@@ -185,7 +185,8 @@ def test_blocks_of_a_large_file_are_parsed_within_the_memory_of_a_few(tmp_path):
 def test_files_of_features_alone_are_read_as_one_matrix(tmp_path):
     path = tmp_path / "trn_X_Xf.txt"
     path.write_bytes(b"3 5\n0:1 4:2\n\n3:0.5\n")
-    X = read_libsvm_features(path)
+    X, declared = read_libsvm_features(path)
+    assert declared
     np.testing.assert_array_equal(X.to_scipy().toarray(), [[1, 0, 0, 0, 2], [0] * 5, [0, 0, 0, 0.5, 0]])
 
 

@@ -36,8 +36,7 @@ def check_file(path: str | None, flag: str, *inputs: str | None, beside: str | N
         raise UsageError(f"{flag} {path}: must be a file, got a folder")
     if not folder.is_dir():
         raise UsageError(f"{flag} {path}: the folder {folder} does not exist; make it first")
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"{flag} {path}: the folder {folder} cannot be written")
+    check_parent(path, flag)
     if beside is not None and _is_in(path, beside):
         raise UsageError(f"{flag} {path}: must not lie in --out {beside}, which is written as a whole; choose another")
     check_apart(path, flag, inputs)
@@ -63,16 +62,11 @@ def check_folder(out: str, *inputs: str | None) -> None:
 
 def check_parent(path: str, flag: str) -> None:
     """Raise `UsageError` where the missing folders above `path` cannot be made."""
-    above = innermost_folder(path)
+    above = next(folder for folder in Path(path).absolute().parents if folder.exists())
     if not above.is_dir():
         raise UsageError(f"{flag} {path}: {above} is not a folder")
     if not os.access(above, os.W_OK):
         raise UsageError(f"{flag} {path}: the folder {above} cannot be written")
-
-
-def innermost_folder(path: str) -> Path:
-    """Return the innermost existing folder above `path`."""
-    return next(folder for folder in Path(path).absolute().parents if folder.exists())
 
 
 def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:
@@ -80,6 +74,7 @@ def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:
 
     An input in a folder that is going to be replaced would be lost with it.
     """
+    from ..data.formats.base import is_store
     from ..data.loading import is_data_file
 
     for given in inputs:
@@ -93,8 +88,8 @@ def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:
             if _is_in(path, given) and is_data_file(Path(path)):
                 raise UsageError(f"{flag} {path}: is a data file of {given}; choose another name")
     for folder in Path(os.path.realpath(path)).parents:
-        kind = _protected_kind(folder)
-        if kind:
+        if (is_model := MODEL.exists_at(folder)) or is_store(folder):
+            kind = "saved model" if is_model else "store"
             raise UsageError(f"{flag} {path}: lies in the {kind} {folder}; choose a folder outside")
 
 
@@ -112,12 +107,3 @@ def _is_in(path: str, folder: str) -> bool:
     """Return whether a path is a folder, which need not exist yet, or lies in it."""
     real = Path(os.path.realpath(path))
     return Path(os.path.realpath(folder)) in (real, *real.parents)
-
-
-def _protected_kind(folder: Path) -> str:
-    """Return what a folder is if only its own writer may change it, else nothing."""
-    if MODEL.exists_at(folder):
-        return "saved model"
-    if (folder / "store.json").is_file() and (folder / "X_indptr.npy").is_file():
-        return "store"
-    return ""

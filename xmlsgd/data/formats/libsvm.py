@@ -24,20 +24,19 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ...errors import DataError, ModelFileError
+from ...errors import DataError
 from ..csr import CSR, Dataset, check_entries, pointers, row_spans
 from ..files.atomic import atomic_file
 from ..files.manifest import file_state
-from ..files.reading import COMPRESSED_SUFFIXES, open_text
+from ..files.reading import COMPRESSED_SUFFIXES
 from ..files.temporary import END
-from ..parser.blocks import COMMENTS, HEADER, MARK, LibsvmBlocks
+from ..parser.blocks import LibsvmBlocks
 from .base import PARTS, FileRows, Format, changed_options, write_parts
 from .store import open_store, read_description, write_blocks
 
 CACHE = "~/.cache/xmlsgd/stores"
 MIN_BYTES = 4 << 20  # two cores parse so much plain text in 0.05 s: not worth a second copy on the disk
 SUFFIXES = ("", *COMPRESSED_SUFFIXES)
-SEEN_BYTES = 1 << 16  # in which a header is looked for: small, since packed files are unpacked for it at each load
 WRITE_ENTRIES = 1 << 16  # features formatted at a time
 COMPRESSORS: dict[str, Callable[..., Any]] = {
     ".gz": partial(gzip.GzipFile, "", "wb", 6, mtime=0),
@@ -75,13 +74,16 @@ def read_libsvm(path: str | os.PathLike[str], **options: Any) -> Dataset:
     DataError
         For whatever is wrong with the file, as `file:line: what was wrong, what was got`.
     """
-    X, Y = _concatenated(LibsvmBlocks(path, **options))
-    return Dataset(X, Y)
+    return _read_all(Path(path), options).dataset
 
 
-def read_libsvm_features(path: str | os.PathLike[str], **options: Any) -> CSR:
-    """Read a file whose rows hold `index:value` alone; options and errors are those of `read_libsvm`."""
-    return _concatenated(LibsvmBlocks(path, labelled=False, **options))[0]
+def read_libsvm_features(path: Path, **options: Any) -> tuple[CSR, bool]:
+    """Return the rows of a file that holds `index:value` alone, and whether it declares the number of features.
+
+    Options and errors are those of `read_libsvm`.
+    """
+    found = _read_all(path, {**options, "labelled": False})
+    return found.dataset.X, found.declared[0]
 
 
 def write_libsvm(dataset: Dataset, path: str | os.PathLike[str]) -> None:
@@ -131,7 +133,7 @@ def write_rows(stream: BinaryIO, X: CSR, Y: CSR | None = None) -> None:
         stream.write(b"\n".join(lines) + b"\n")
 
 
-def read_cached(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict[str, Any]) -> Dataset | None:
+def read_cached(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict[str, Any]) -> FileRows | None:
     """Return the rows of a text file from its store, which is written where it is missing or outdated.
 
     The store belongs to the file's absolute path and the options, and is outdated when the file's size or time of
@@ -146,37 +148,26 @@ def read_cached(path: Path, cache: bool | str | os.PathLike[str] | None, options
     identity = repr((os.path.realpath(path), sorted(changed_options(options).items())))
     key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
     store = folder / f"{path.name.partition('.')[0]}-{key}"
-    with suppress(DataError, ModelFileError):  # none yet, or damaged
+    with suppress(ValueError, LookupError, TypeError, AttributeError):  # none yet, damaged, or of another version
         description = read_description(store)
         # Where labels are required and missing, the reader of the text says so.
         enough = description["label_nnz"] or not options.get("labels_required", True)
-        if enough and description.get("source") == file_state(path):
-            return open_store(store)
+        source = description["source"]
+        features, labels = source.pop("declared")
+        if enough and source == file_state(path):
+            return FileRows(open_store(store), path, (features, labels))
     with suppress(OSError):
-        text_to_store(path, store, options)
-        return open_store(store)
+        declared = text_to_store(path, store, options)
+        return FileRows(open_store(store), path, declared)
     return None
 
 
-def text_to_store(path: Path, store: Path, options: dict[str, Any]) -> None:
-    """Write the rows of a text file as a store, one block of rows in memory at a time."""
-    source = file_state(path)  # before the first look: what changes later makes the store outdated
+def text_to_store(path: Path, store: Path, options: dict[str, Any]) -> tuple[bool, bool]:
+    """Write the rows of a text file as a store, one block of rows in memory at a time; return what it declares."""
+    state = file_state(path)  # before the first look: what changes later makes the store outdated
     blocks = LibsvmBlocks(path, **options)
-    write_blocks(blocks, lambda: blocks.shape, store, source=source)
-
-
-def declared_sizes(path: Path, options: dict[str, Any]) -> tuple[bool, bool]:
-    """Return whether a header, or an option, declares the numbers of features and of labels of a text file."""
-    header = None
-    if options.get("header", "auto") is not False and path.is_file():
-        with open_text(path) as stream:
-            text = stream.read(SEEN_BYTES).removeprefix(MARK)
-        comments = COMMENTS.match(text)
-        header = HEADER.match(text, comments.end() if comments else 0)
-    return (
-        header is not None or options.get("n_features") is not None,
-        (header is not None and header[3] is not None) or options.get("n_labels") is not None,
-    )
+    write_blocks(blocks, lambda: blocks.shape, store, source=lambda: {**state, "declared": blocks.declared})
+    return blocks.declared
 
 
 class Libsvm(Format):
@@ -208,10 +199,7 @@ class Libsvm(Format):
 
     def read(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
         """Read a text file, or the store that was made of it before."""
-        dataset = read_cached(path, cache, options)
-        return FileRows(
-            read_libsvm(path, **options) if dataset is None else dataset, path, declared_sizes(path, options)
-        )
+        return read_cached(path, cache, options) or _read_all(path, options)
 
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
         """Write a file, or a folder with a file for each part and one of label names."""
@@ -224,10 +212,12 @@ class Libsvm(Format):
 FORMAT = Libsvm()
 
 
-def _concatenated(blocks: LibsvmBlocks) -> tuple[CSR, CSR]:
-    """Return X and Y of all blocks."""
+def _read_all(path: Path, options: dict[str, Any]) -> FileRows:
+    """Return the rows of a text file."""
+    blocks = LibsvmBlocks(path, **options)
     X_indptr, X_indices, X_data, Y_indptr, Y_indices = zip(*blocks, strict=True)
     n_features, n_labels = blocks.shape
     X_ends, Y_ends = (pointers(np.concatenate(list(map(np.diff, part)))) for part in (X_indptr, Y_indptr))
     X = CSR(X_ends, np.concatenate(X_indices), np.concatenate(X_data), n_features)
-    return X, CSR(Y_ends, np.concatenate(Y_indices), np.ones(int(Y_ends[-1]), np.float32), n_labels)
+    Y = CSR(Y_ends, np.concatenate(Y_indices), np.ones(int(Y_ends[-1]), np.float32), n_labels)
+    return FileRows(Dataset(X, Y), path, blocks.declared)

@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import DataError, warn
 from ..csr import CSR
 from .base import PairFormat
-from .libsvm import declared_sizes, read_libsvm_features, write_rows
+from .libsvm import read_libsvm_features, write_rows
 
 FILTERS = "*filter_labels*.txt"
 
@@ -40,8 +40,9 @@ class Split(PairFormat):
         }
         for filters in sorted(X_path.parent.glob(FILTERS)):
             warn(f"{filters}: not read; the labels that it excludes are ranked like others")
-        X, Y = read_libsvm_features(X_path, **X_options), read_libsvm_features(Y_path, **Y_options)
-        return X, Y, (declared_sizes(X_path, X_options)[0], declared_sizes(Y_path, Y_options)[0])
+        X, declares_features = read_libsvm_features(X_path, **X_options)
+        Y, declares_labels = read_libsvm_features(Y_path, **Y_options)
+        return X, Y, (declares_features, declares_labels)
 
     def write_matrix(self, matrix: CSR, path: Path) -> None:
         """Write a matrix as text; raise `DataError` for what could not be read back."""

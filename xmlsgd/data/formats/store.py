@@ -75,12 +75,12 @@ def write_blocks(
     shape: Callable[[], tuple[int, int]],
     path: str | os.PathLike[str],
     label_names: Sequence[str] | None = None,
-    source: dict[str, Any] | None = None,
+    source: Callable[[], dict[str, Any]] | None = None,
 ) -> None:
     """Write a store from blocks of rows (X_indptr, X_indices, X_data, Y_indptr, Y_indices), one in memory at a time.
 
     The pointers of each block start from zero, and its rows are taken to be sound: those of `LibsvmBlocks` are. `shape`
-    tells (F, L) once the last block was taken. `source` is kept in `store.json`. For the rest see `write_store`.
+    tells (F, L) once the last block was taken, `source` what is kept of it in `store.json`. For the rest see `write_store`.
     """
     path = Path(path)
     with replacing(path) as folder:
@@ -95,7 +95,7 @@ def write_blocks(
             "nnz": counts["X_indices"],
             "label_nnz": counts["Y_indices"],
             "label_names": label_names is not None,
-            "source": source,
+            "source": source() if source else None,
         }
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
         write_manifest(folder, STORE)

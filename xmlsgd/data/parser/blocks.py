@@ -31,7 +31,8 @@ NO_ROWS = RowBlock(
 class LibsvmBlocks:
     """An iterator over the rows of a LIBSVM file, block by block, for data larger than memory.
 
-    `n_features` and `n_labels` are None until the last block was returned, unless a header or the caller gives them.
+    `n_features` and `n_labels` are None until the last block was returned, unless a header or the caller gives them,
+    which `declared` tells of both.
     Errors of the file are raised when the iteration comes to them.
 
     Parameters
@@ -45,6 +46,7 @@ class LibsvmBlocks:
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self.path, self._options = Path(path), Options(**options)
         self.n_features, self.n_labels = self._options.n_features, self._options.n_labels
+        self.declared = self.n_features is not None, self.n_labels is not None
         self._threads = self._options.n_threads or min(usable_cores(), MAX_THREADS)
         self._line = 1  # the first line of the block that is next
         self._header_line = 0
@@ -119,6 +121,7 @@ class LibsvmBlocks:
         self.n_features = self._agree("features", n_features, self.n_features)
         if found[3] is not None:
             self.n_labels = self._agree("labels", int(found[3]), self.n_labels)
+        self.declared = True, self.n_labels is not None
         self._line += 1
         return block[found.end() :]
 
