@@ -27,7 +27,7 @@ class TestCache:
 
         def counted(path, store, options, convert=store_cache.text_to_store):
             seen.append(path)
-            convert(path, store, options)
+            return convert(path, store, options)
 
         monkeypatch.setattr(store_cache, "text_to_store", counted)
         return seen

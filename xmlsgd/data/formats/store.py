@@ -80,7 +80,8 @@ def write_blocks(
     """Write a store from blocks of rows (X_indptr, X_indices, X_data, Y_indptr, Y_indices), one in memory at a time.
 
     The pointers of each block start from zero, and its rows are taken to be sound: those of `LibsvmBlocks` are. `shape`
-    tells (F, L) once the last block was taken, `source` what is kept of it in `store.json`. For the rest see `write_store`.
+    tells (F, L) once the last block was taken, and `source` what `store.json` keeps of it. For the rest see
+    `write_store`.
     """
     path = Path(path)
     with replacing(path) as folder:
