@@ -11,7 +11,7 @@ from ..compact import CompactLayer
 from .intrinsics import bf16
 from .kernels import topk
 from .kernels.logits import ONE_SCALE, pair_logits
-from .step import CHUNK
+from .kernels.output_layer import CHUNK
 
 if TYPE_CHECKING:
     from .device import CPU

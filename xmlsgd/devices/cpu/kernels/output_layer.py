@@ -23,6 +23,7 @@ from .copying import copy_into
 from .logits import ONE_SCALE, widen
 from .parts import label_gradient, update_row
 
+CHUNK = 256  # labels: at B = H = 256 a chunk's operands and weights take 1.2 MB, inside a level-2 cache of 2 MB
 _ZERO = np.float32(0)
 _LOWEST = np.float32(-3.0e38)
 
