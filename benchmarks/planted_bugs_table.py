@@ -405,11 +405,11 @@ BUGS = (
     ),
     Bug(
         "command line",
-        "the ks of evaluate are not checked",
-        "xmlsgd/cli/commands/evaluate.py",
-        "if ks[0] < 1:",
-        "if False:",
-        ("tests/cli/test_cli_bad_input.py", "tests/cli/test_cli_evaluate.py"),
+        "counts on the command line are not checked",
+        "xmlsgd/cli/flags.py",
+        "if (count := int(text)) < 1:",
+        "if (count := int(text)) < 0:",
+        ("tests/cli/test_cli_bad_input.py",),
     ),
     Bug(
         "command line",

@@ -70,7 +70,7 @@ def run(
     warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
     known, results = len(estimator.classes_), {}
     if held_out is not None:
-        results["before"] = measures(estimator, held_out, console)
+        results["before"] = measures(estimator, held_out, console, with_thresholds=False)
     n_records, started = len(estimator.history_), time.perf_counter()
     # Labels with names find their columns by them, and new ones get columns behind.
     Y = train.Y if train.label_names is None else names_of_rows(train.Y, train.label_names)
@@ -78,7 +78,7 @@ def run(
     seconds = time.perf_counter() - started
     if held_out is not None:
         held_out = in_columns(held_out, Columns.of_model(estimator), str(test))
-        results["after"] = measures(estimator, held_out, console)
+        results["after"] = measures(estimator, held_out, console, with_thresholds=False)
         console.show(table(results, COLUMNS))
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
     result |= {"before": results.get("before"), "seconds": seconds}

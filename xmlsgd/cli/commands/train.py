@@ -303,15 +303,17 @@ def ended(stop: KeyboardInterrupt | Exception, where: str) -> SignalInterrupt | 
     return TrainingStopped(f"stopped {where}: {exit_code_and_text(stop)[1]}")
 
 
-def measures(model: XMLClassifier | XMLEnsemble, test: Dataset | None, console: Console) -> dict[str, Any]:
-    """Return the metrics of test rows, none without them."""
+def measures(
+    model: XMLClassifier | XMLEnsemble, test: Dataset | None, console: Console, with_thresholds: bool = True
+) -> dict[str, Any]:
+    """Return the metrics of test rows, none without them, and by default F1 at the learned thresholds, too."""
     if test is None:
         return {}
     from ..evaluation import evaluate, evaluate_thresholds, inverse_propensity_if_known, rank_rows
 
     ranking = rank_rows(model, test.X, quiet=console.quiet)
     result = evaluate(model, test, ranking, inv_propensity=inverse_propensity_if_known(model, test.Y.n_cols))
-    return result | evaluate_thresholds(model, test, ranking)[0]
+    return result | (evaluate_thresholds(model, test, ranking)[0] if with_thresholds else {})
 
 
 def fit(
