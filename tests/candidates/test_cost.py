@@ -8,8 +8,8 @@ from scipy.sparse import csr_array
 from shared.candidates import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import cost as module
-from xmlsgd.candidates.cost import LOWEST_COST, choose_cost, draw_validation_rows
-from xmlsgd.candidates.linear import COST, find_pairs, score_without
+from xmlsgd.candidates.cost import LOWEST_COST, all_features_help, choose_cost, draw_validation_rows
+from xmlsgd.candidates.linear import COST, NONE_HELD_OUT, LinearClassifiers, find_pairs, score_without
 from xmlsgd.data.csr import CSR
 
 
@@ -81,6 +81,52 @@ def test_some_labels_choose_for_all(monkeypatch):
     monkeypatch.setattr(module, "LABEL_SHARE", 0.5)
     assert chosen(X, Y, candidates) in (whole / 2, whole, 2 * whole)
     assert all(10 < n < 30 for n in seen)
+
+
+def absent(n_rows: int = 2000) -> tuple[CSR, CSR, np.ndarray]:
+    """Return rows of norm 1, their labels, and candidates: the labels of rows with a feature in common.
+
+    Feature 20 + l names label l, unless feature l says that it is another's.
+    """
+    rng = np.random.default_rng(0)
+    named = np.argsort(rng.random((n_rows, 20)), axis=1)[:, :6]
+    refused = rng.random(named.shape) < 0.5
+    features = np.sort(np.concatenate([20 + named, np.where(refused, named, 40 + named)], axis=1), axis=1)
+    X = CSR(
+        12 * np.arange(n_rows + 1), features.ravel().astype(np.int32), np.full(12 * n_rows, 12**-0.5, np.float32), 60
+    )
+    Y = csr_array((ones((~refused).sum()), (np.nonzero(~refused)[0], named[~refused])), shape=(n_rows, 20))
+    Y.sort_indices()
+    return X, CSR(Y.indptr.astype(np.int64), Y.indices.astype(np.int32), ones(Y.nnz), 20), named.astype(np.int32)
+
+
+def helped(X: CSR, Y: CSR, candidates: np.ndarray) -> bool:
+    weight = ones(X.n_rows)
+    with DEVICE.start():
+        validation = draw_validation_rows(weight, candidates)
+        pairs = find_pairs(X, Y, weight, candidates.copy(), DEVICE)
+        return all_features_help(X, Y, weight, pairs, 1.0, validation, DEVICE)
+
+
+def test_features_that_only_rows_without_a_label_have_are_used_where_they_tell():
+    assert helped(*absent())
+    assert not helped(*made(4000, 0.0))
+    assert not helped(*absent(900))  # too few rows to tell
+
+
+def test_labels_have_weights_for_all_features_only_if_asked():
+    X, Y, candidates = absent()
+    with DEVICE.start():
+        pairs = find_pairs(X, Y, ones(2000), candidates, DEVICE)
+        of_own, of_all = (
+            LinearClassifiers.fit_and_score(
+                X, ones(2000), pairs._replace(all_features=each), 1.0, NONE_HELD_OUT, DEVICE
+            )[0].weights.to_scipy().toarray()
+            for each in (False, True)
+        )  # fmt: skip
+    refusing = np.arange(20)
+    assert (of_own[refusing, refusing] == 0).all()
+    assert (of_all[refusing, refusing] < -0.5).all()
 
 
 def test_a_model_keeps_its_cost_and_later_rows_use_it(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The cost of the hinge loss of linear classifiers, chosen on some of the training rows."""
+"""What linear classifiers learn and at which cost of the hinge loss, chosen on some of the training rows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from ..data.csr import CSR
 from ..data.held_out import draw_rows
 from ..devices.cpu import CPU
 from .linear import COST, HeldOutLabels, Pairs, score_without
-from .stacking import margin_log_loss
+from .stacking import margin_log_losses
 
 LOWEST_COST = 0.25  # the cost is halved from `COST` down to this; above `COST` nothing is gained once stacked
 ROWS, LEAST_ROWS = 2000, 100  # validation rows: a tenth at most; with fewer, nothing is chosen
 LABEL_SHARE = 1 / 8  # labels with this share of the entries of all pairs are trained
 MIN_ENTRIES = 1 << 22  # or with so many, if that is more
+# Labels with so many entries tell whether all features help; they do if the log loss falls by this share, and by two
+# standard errors, for up to four times the weights.
+TRIAL_ENTRIES, LEAST_GAIN = 1 << 21, 0.005
 
 
 def draw_validation_rows(weight: np.ndarray, candidates: np.ndarray, groups: np.ndarray | None = None) -> HeldOutLabels:
@@ -30,23 +33,14 @@ def draw_validation_rows(weight: np.ndarray, candidates: np.ndarray, groups: np.
 
 
 def choose_cost(X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, validation: HeldOutLabels, device: CPU) -> float:
-    """Return the cost whose margins give the lowest log loss on validation rows.
-
-    A logistic regression of margin, log label frequency and their product is fitted to pairs of these rows and a
-    sample of the labels.
-    """
-    rows, labels, _ = validation
-    if not len(rows):
+    """Return the cost whose margins give the lowest log loss on validation rows and a sample of the labels."""
+    if not len(validation.rows):
         return COST
-    sampled, truth = _sample_labels(pairs), Y.take(rows).has(labels)
-    kept, others = np.isin(labels, sampled), weight.copy()
-    others[rows] = 0
-    frequency = np.bincount(Y.row_entries(np.flatnonzero(others)), minlength=Y.n_cols).astype(np.float32)
+    sampled = _sample_labels(pairs, max(int(pairs.entries[-1] * LABEL_SHARE), MIN_ENTRIES))
 
     def loss(cost: float) -> float:
-        margins = score_without(X, weight, pairs, cost, validation, device, sampled)
-        at = kept & ~np.isnan(margins)
-        return margin_log_loss(margins[at], truth[at], frequency[labels[at]])
+        losses, found = _losses(X, Y, weight, pairs, cost, validation, device, sampled)
+        return float(losses.sum() / max(found.sum(), 1))
 
     best, least = COST, loss(COST)
     while best > LOWEST_COST and (lower := loss(best / 2)) < least:
@@ -54,9 +48,46 @@ def choose_cost(X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, validation: He
     return best
 
 
-def _sample_labels(pairs: Pairs) -> np.ndarray:
-    """Return labels drawn at random, with an eighth of the entries of all pairs, or `MIN_ENTRIES`."""
+def all_features_help(
+    X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, cost: float, validation: HeldOutLabels, device: CPU
+) -> bool:
+    """Return whether validation rows are told apart better by weights for all features of a label's pairs.
+
+    Features that only rows without the label have say what it does not go with. Of texts these are many, and say
+    little; of the few things that somebody likes they say much.
+    """
+    if not len(validation.rows):
+        return False
+    sampled = _sample_labels(pairs, TRIAL_ENTRIES)
+    of_own, of_all = (
+        _losses(X, Y, weight, pairs._replace(all_features=each), cost, validation, device, sampled)[0].sum(axis=1)
+        for each in (False, True)
+    )
+    gain = of_own - of_all
+    return bool(gain.sum() > LEAST_GAIN * of_own.sum() and gain.mean() > 2 * gain.std() / np.sqrt(len(gain)))
+
+
+def _losses(
+    X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, cost: float, validation: HeldOutLabels, device: CPU,
+    sampled: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return the log loss of each validation row and label, (h, m), and where there is one: of a sample of labels.
+
+    A logistic regression of margin, log label frequency and their product is fitted to these pairs.
+    """
+    rows, labels, _ = validation
+    truth, others = Y.take(rows).has(labels), weight.copy()
+    others[rows] = 0
+    frequency = np.bincount(Y.row_entries(np.flatnonzero(others)), minlength=Y.n_cols).astype(np.float32)
+    margins = score_without(X, weight, pairs, cost, validation, device, sampled)
+    found = np.isin(labels, sampled) & ~np.isnan(margins)
+    losses = np.zeros(labels.shape)
+    losses[found] = margin_log_losses(margins[found], truth[found], frequency[labels[found]])
+    return losses, found
+
+
+def _sample_labels(pairs: Pairs, n_entries: int) -> np.ndarray:
+    """Return labels drawn at random, the same in each run, whose pairs have so many entries."""
     shuffled = np.random.default_rng(1).permutation(len(pairs.starts) - 1)
     entries = np.cumsum(np.diff(pairs.entries)[shuffled])
-    n = int(np.searchsorted(entries, max(entries[-1] * LABEL_SHARE, MIN_ENTRIES)))
-    return shuffled[: n + 1]
+    return shuffled[: int(np.searchsorted(entries, n_entries)) + 1]

@@ -10,7 +10,7 @@ import numpy as np
 from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
 from .cooccurrence import N_MORE, Cooccurrence
-from .cost import choose_cost, draw_validation_rows
+from .cost import all_features_help, choose_cost, draw_validation_rows
 from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, frequency_of_learned, label_rows_help
 from .knn import KNNIndex, row_votes
 from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pairs
@@ -34,7 +34,8 @@ class CandidateRows:
     weight : float32 (n,), sample weights.
     folds : of held-out rows, which the stacking learns from: intp, disjoint, each rated by models without its rows.
     size : candidate labels of a row.
-    cost : of the hinge loss of the classifiers, None to choose it by some of the rows.
+    cost : of the hinge loss of the classifiers, None to choose it, and `all_features`, by some of the rows.
+    all_features : whether classifiers have weights for all features of their rows (`Pairs`).
     groups : int64, of the rows but label rows; rows of a fold do not vote for each other, as those of a group are
         alike. None where rows are independent.
     compared : whether the first fold is also scored by classifiers without label rows of labels that other rows have.
@@ -45,6 +46,7 @@ class CandidateRows:
     folds: Sequence[np.ndarray]
     size: int
     cost: float | None = None
+    all_features: bool = False
     groups: np.ndarray | None = None
     n_label_rows: int = 0
     compared: bool = True
@@ -116,18 +118,23 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         del weighted
         unit = unit_rows(X, None, device)  # as the linear classifiers see them
         pairs = find_pairs(unit, Y, weight, candidates, device)
-        cost = choose_cost(unit, Y, weight, pairs, validation, device) if rows.cost is None else rows.cost
+        cost, all_features = rows.cost, rows.all_features
+        if cost is None:
+            cost = choose_cost(unit, Y, weight, pairs, validation, device)
+            all_features = all_features_help(unit, Y, weight, pairs, cost, validation, device)
+        pairs = pairs._replace(all_features=all_features)
         if rows.compared and len(of_seen) and rows.folds:  # before the others, so that memory holds one of them
             without = weight.copy()
             without[of_seen] = 0
-            others = find_pairs(unit, Y, without, candidates, device)
+            others = find_pairs(unit, Y, without, candidates, device)._replace(all_features=all_features)
             margins_without = _fit_and_score(unit, without, others, cost, held_out.of_fold(0), device)[1]
             del others
         linear, margins = _fit_and_score(unit, weight, pairs, cost, held_out, device)
     nothing = Stacking(LogisticStacking(), Calibration(), None)
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
     model = CandidateModel(scale, knn, cooccurrence, linear, nothing, rows.size, label_rows)
-    return Unstacked(replace(rows, cost=cost), model, held_out, votes, margins, shares, margins_without)
+    rows = replace(rows, cost=cost, all_features=all_features)
+    return Unstacked(rows, model, held_out, votes, margins, shares, margins_without)
 
 
 def _voted(

@@ -191,11 +191,15 @@ def _largest(
 
 
 class Pairs(NamedTuple):
-    """The rows of each label (`write_pairs`), the start of each label's, and the cumulated entries of these rows."""
+    """The rows of each label (`write_pairs`), the start of each label's, and the cumulated entries of these rows.
+
+    all_features : whether a label may have weights for all features of these rows, not only for those of its own rows.
+    """
 
     rows: np.ndarray
     starts: np.ndarray
     entries: np.ndarray
+    all_features: bool = False
 
 
 class HeldOutLabels(NamedTuple):
@@ -247,9 +251,10 @@ def _solved(
         n_pairs = np.diff(starts[first : last + 1])
         device.run(
             solve, labels[is_trained[labels]], starts, pairs.rows, X.indptr, X.indices, X.data, weight, known.indptr,
-            known.indices, known.data, ease, np.float32(start.cost), np.float32(TOLERANCE), n_passes,
-            np.float32(MIN_WEIGHT), X.n_cols, int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads, room,
-            *found, counts, bias, fold, n_folds, place, held_out.labels, PASSES_WITHOUT, margins,
+            known.indices, known.data, ease, pairs.all_features, np.float32(start.cost), np.float32(TOLERANCE),
+            n_passes, np.float32(MIN_WEIGHT), X.n_cols, int(n_pairs.max()), int((sizes + n_pairs).max()),
+            device.n_threads, room, *found, counts, bias, fold, n_folds, place, held_out.labels, PASSES_WITHOUT,
+            margins,
         )  # fmt: skip
         share = limit * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
         kept = _largest(found, room[first : last + 1], counts[first:last], share, device)

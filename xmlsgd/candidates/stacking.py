@@ -125,20 +125,21 @@ def log_loss(features: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> 
     """Return the mean log loss of the regression with calibration that is learned from these pairs; 0 for one class."""
     if truth.all() or not truth.any():
         return 0.0
-    return _log_loss(_with_frequency(features, frequency, float(np.log1p(frequency).mean())), truth)
+    mean = float(np.log1p(frequency).mean())
+    return float(_log_losses(_with_frequency(features, frequency, mean), truth).mean())
 
 
-def margin_log_loss(margins: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> float:
-    """Return the log loss of a regression of margins float32 (n,), log label frequency and the product of both."""
+def margin_log_losses(margins: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> np.ndarray:
+    """Return the log losses of a regression of margins float32 (n,), log label frequency and the product of both."""
     if truth.all() or not truth.any():
-        return 0.0
+        return np.zeros(len(truth))
     logs = np.log1p(frequency)
-    return _log_loss(np.stack([margins, logs, logs * margins], axis=1), truth)
+    return _log_losses(np.stack([margins, logs, logs * margins], axis=1), truth)
 
 
-def _log_loss(columns: np.ndarray, truth: np.ndarray) -> float:
-    """Return the mean log loss of a regression on the pairs that it was learned from."""
-    return float(log_losses(_regression(columns, truth).decision_function(columns), truth).mean())
+def _log_losses(columns: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return the log losses of a regression on the pairs that it was learned from."""
+    return log_losses(_regression(columns, truth).decision_function(columns), truth)
 
 
 def log_losses(log_odds: np.ndarray, truth: np.ndarray) -> np.ndarray:

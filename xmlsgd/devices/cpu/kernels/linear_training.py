@@ -2,9 +2,9 @@
 
 Hsieh, Chang, Lin, Keerthi, Sundararajan 2008 (ICML), Algorithm 1 for the squared hinge, with overrelaxed steps
 (Mangasarian, Musicant 1999) and without shrinking: of a label's rows it leaves hardly one out. A label sees only its
-own rows and those that it is a wrong candidate of, and of these only features that its own rows have. Their entries
-are copied together first, with features numbered anew, so that rows and weights of a label lie in a near cache while
-they are visited.
+own rows and those that it is a wrong candidate of, and of these, unless asked for all, only features that its own rows
+have. Their entries are copied together first, with features numbered anew, so that rows and weights of a label lie in a
+near cache while they are visited.
 """
 
 from __future__ import annotations
@@ -81,18 +81,18 @@ def _prefetch_row(columns, values, start):
 
 
 @njit(nogil=True)
-def gather(pairs, indptr, indices, data, known, ease, place, features, row_ptr, columns, values):
+def gather(pairs, indptr, indices, data, known, ease, all_features, place, features, row_ptr, columns, values):
     """Copy the entries of a label's rows together, negated where they lack the label; return how many features.
 
     Column 0 is the bias, the last entry of each row; column c is features[c - 1]: first those `known`, then others that
-    rows with the label have. All others are left out. `ease` multiplies bias and values. `place` (F,) must be 0
-    everywhere and is so again at the end.
+    rows with the label have, or all rows (`all_features`). All others are left out. `ease` multiplies bias and values.
+    `place` (F,) must be 0 everywhere and is so again at the end.
     """
     n_features, n = known.size, np.uint64(0)
     for j in range(known.size):
         features[j], place[known[j]] = known[j], j + 1
     for j in range(pairs.size):
-        row = pairs[j]
+        row = pairs[j] if pairs[j] >= 0 or not all_features else -1 - pairs[j]
         if row >= 0:
             for p in range(indptr[row], indptr[row + 1]):
                 feature = indices[p]
@@ -171,11 +171,11 @@ def count_of_fold(pairs, folds, fold):
 
 
 @njit(nogil=True)
-def unlearn(pairs, folds, fold, row_ptr, columns, values, alpha, order, w, seen):
+def unlearn(pairs, folds, fold, all_features, row_ptr, columns, values, alpha, order, w, seen):
     """Remove the rows of a fold from w and alpha; return how many rows of `pairs` remain, listed first in `order`.
 
-    Features that no remaining row with the label has get no weight and no values, as if they had been left out
-    (`gather`). folds int32 (n,) : of all rows. seen : scratch (features + 1,).
+    Features that `gather` would leave out now get no weight and no values. folds int32 (n,) : of all rows. seen :
+    scratch (features + 1,).
     """
     n_learned = 0
     seen[:] = False
@@ -188,7 +188,7 @@ def unlearn(pairs, folds, fold, row_ptr, columns, values, alpha, order, w, seen)
         else:
             order[n_learned] = j
             n_learned += 1
-            if pairs[j] >= 0:
+            if pairs[j] >= 0 or all_features:
                 for p in range(row_ptr[j], row_ptr[j + 1]):
                     seen[columns[p]] = True
     for c in range(seen.size):
@@ -244,9 +244,9 @@ def sort_features(features, weights, spare_features, spare_weights, counts, n_fe
 
 @kernel()
 def solve(
-    labels, starts, pairs, indptr, indices, data, weight, known_ptr, known_features, known_weights, ease, C, tolerance,
-    max_passes, smallest, n_features, most_rows, most_entries, n_threads, out_ptr, out_features, out_weights, counts,
-    bias, folds, n_folds, places, held_out_labels, passes_without, margins,
+    labels, starts, pairs, indptr, indices, data, weight, known_ptr, known_features, known_weights, ease, all_features,
+    C, tolerance, max_passes, smallest, n_features, most_rows, most_entries, n_threads, out_ptr, out_features,
+    out_weights, counts, bias, folds, n_folds, places, held_out_labels, passes_without, margins,
 ):  # fmt: skip
     """Solve the machines of `labels`; thread t takes every n_threads-th of them.
 
@@ -282,8 +282,8 @@ def solve(
                 continue
             known = slice(known_ptr[label], known_ptr[label + 1])
             n = gather(
-                own, unsigned_ptr, unsigned_indices, data, known_features[known], ease[label], place, features,
-                row_ptr, columns, values,
+                own, unsigned_ptr, unsigned_indices, data, known_features[known], ease[label], all_features, place,
+                features, row_ptr, columns, values,
             )  # fmt: skip
             for j in range(own.size):
                 diagonal[j] = _HALF / (C * weight[own[j] if own[j] >= 0 else -1 - own[j]])
@@ -321,7 +321,7 @@ def solve(
                     copy_into(alpha[: own.size], alpha_of_all[: own.size])
                     copy_into(values[:size], values_of_all[:size])
                 n_learned = unlearn(
-                    own, folds, fold, row_ptr, columns, values, alpha, order, w[: n + 1], seen[: n + 1]
+                    own, folds, fold, all_features, row_ptr, columns, values, alpha, order, w[: n + 1], seen[: n + 1]
                 )  # fmt: skip
                 if n_learned > 0:
                     inverse_curvatures(row_ptr, values, diagonal[: own.size], inverse)
