@@ -10,7 +10,7 @@ import pytest
 
 from shared.data_sets import FORMS, TEST, TRAIN, equal
 from shared.paths import DATA, ROOT
-from xmlsgd.data import datasets, public
+from xmlsgd.data import datasets, public, python_functions
 from xmlsgd.data.conversion import convert
 from xmlsgd.data.csr import Dataset
 from xmlsgd.data.formats import base
@@ -173,10 +173,13 @@ class TestLoadDataset:
         assert datasets.load_dataset("eurlex-4k", data_home="there", header=False) == (TRAIN, TEST)
         assert asked == [(("eurlex-4k", "there"), {"header": False})]
 
-    def test_the_built_in_set_is_known_by_its_name(self):
-        train, test = datasets.load_dataset("python-functions")
-        assert (train.n_rows, test.n_rows) == (8400, 458)
-        assert train.label_names == test.label_names
+    def test_the_built_in_set_is_known_by_its_name(self, monkeypatch, tmp_path):
+        def load_python_functions(*, data_home):
+            assert data_home == tmp_path
+            return TRAIN, TEST
+
+        monkeypatch.setattr(python_functions, "load_python_functions", load_python_functions)
+        assert datasets.load_dataset("python-functions", data_home=str(tmp_path)) == (TRAIN, TEST)
 
     def test_a_folder_goes_before_a_data_set_of_the_same_name(self, tmp_path, monkeypatch):
         write_store(TRAIN, tmp_path / "bibtex")

@@ -1,7 +1,6 @@
-"""The built-in data set: what becomes a row, the split by file, and that its labels can be learned."""
+"""The built-in data set: what becomes a row, the split by file, the cache, and that its labels can be learned."""
 
 import hashlib
-import importlib.util
 import os
 import subprocess
 import sys
@@ -10,14 +9,20 @@ import numpy as np
 import pytest
 
 from shared.paths import DATA, ROOT
-from xmlsgd.data.python_functions import load_python_functions, python_functions_texts
+from xmlsgd.data import python_functions
+from xmlsgd.data.python_functions import (
+    Function,
+    functions_of,
+    load_python_functions,
+    parse_functions,
+    python_functions_texts,
+    select_labels,
+    source_files,
+    split,
+    vectorized,
+)
 from xmlsgd.data.text import RawText, read_raw_text
-
-SPEC = importlib.util.spec_from_file_location("make_sample", DATA / "make_sample.py")
-make_sample = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(make_sample)
-Function, functions_of, parse_functions = make_sample.Function, make_sample.functions_of, make_sample.parse_functions
-select_labels, source_files, split = make_sample.select_labels, make_sample.source_files, make_sample.split
+from xmlsgd.errors import DataError
 
 SOURCE = '''
 @decorated(1)
@@ -77,12 +82,19 @@ def test_parse_skips_what_it_cannot_read_and_what_it_has_seen(tmp_path):
     ]
 
 
-def test_source_files_are_sorted_and_those_of_tests_and_other_projects_left_out(tmp_path):
+def test_source_files_are_sorted_python_files_of_installed_packages(tmp_path, monkeypatch):
     for name in ("b.py", "a.py", "tests/t.py", "_vendor/v.py", "z.txt", "sub/c.py"):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
+        path = tmp_path / "tinypackage" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
-    assert [name for name, _ in source_files(tmp_path)] == ["a.py", "b.py", "sub/c.py"]
+    (tmp_path / "tinypackage" / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = [name for name, _ in source_files(["tinypackage", "package_that_is_absent"])]
+    ours = [name.removeprefix("tinypackage/") for name in names if not name.startswith("stdlib/")]
+    assert ours == ["__init__.py", "a.py", "b.py", "sub/c.py", "tests/t.py"]
+    assert "stdlib/json/decoder.py" in names
+    assert not any("/test/" in name or "site-packages" in name for name in names)
+    assert len(names) == len(set(names))
 
 
 def test_all_functions_of_a_file_lie_on_one_side_chosen_by_its_name():
@@ -99,26 +111,84 @@ def test_all_functions_of_a_file_lie_on_one_side_chosen_by_its_name():
     }
 
 
+def test_split_without_functions_is_refused():
+    with pytest.raises(DataError, match="needs installed Python sources, got 0 functions"):
+        split([], 10)
+
+
 def test_rare_labels_are_counted_in_the_training_part_only():
     train = RawText(["a", "b", "c"], [("x", "y"), ("x",), ("z",)])
     test = RawText(["d", "e"], [("x", "z"), ("y", "z")])
     assert select_labels(train, test, 2) == (RawText(["a", "b"], [("x",), ("x",)]), RawText(["d"], [("x",)]))
 
 
-def test_the_built_in_set_is_the_sample_as_rows_of_words():
-    train, test = load_python_functions()
-    texts, test_texts = python_functions_texts()
+@pytest.fixture(scope="module", autouse=True)
+def standard_library_alone():
+    """Parse no packages, which takes longer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(python_functions, "PACKAGES", ())
+        yield
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A folder, and what the first call with it gives."""
+    folder = tmp_path_factory.mktemp("home")
+    return folder, python_functions_texts(folder)
+
+
+@pytest.fixture
+def home(first):
+    return first[0]
+
+
+def test_second_call_reads_the_cache_and_gives_the_same(first, monkeypatch):
+    folder, fresh = first
+    monkeypatch.setattr(python_functions, "parse_functions", None)
+    assert python_functions_texts(folder) == fresh
+
+
+def test_damaged_cache_is_built_again(tmp_path, monkeypatch):
+    functions = [Function(f"{i}.py", f"text {i}", ("call",)) for i in range(99)]
+    monkeypatch.setattr(python_functions, "parse_functions", lambda files: functions)
+    expected = python_functions_texts(tmp_path)
+    (cache,) = tmp_path.iterdir()
+    cache.write_bytes(cache.read_bytes()[:-1])
+    assert python_functions_texts(tmp_path) == expected
+    assert list(tmp_path.iterdir()) == [cache]
+
+
+def test_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
+    functions = [Function(f"{i}.py", f"text {i}", ("call",)) for i in range(99)]
+    monkeypatch.setattr(python_functions, "parse_functions", lambda files: functions)
+    (tmp_path / "file").write_text("")
+    train, test = python_functions_texts(tmp_path / "file")
+    assert len(train.texts) + len(test.texts) == 99
+
+
+def test_datasets_agree_with_the_texts(home):
+    train, test = load_python_functions(data_home=home)
+    _, _, vectorizer = vectorized(*python_functions_texts(home))
+    texts, test_texts = python_functions_texts(home)
     assert (train.n_rows, test.n_rows) == (len(texts.texts), len(test_texts.texts))
-    assert train.n_features == test.n_features
+    assert train.n_features == test.n_features == vectorizer.n_features
+    assert train.n_labels == test.n_labels == len(train.label_names)
     assert list(train.label_names) == list(test.label_names) == sorted(train.label_names)
-    assert np.bincount(train.Y.indices, minlength=train.n_labels).min() >= 5
-    assert min(np.diff(train.Y.indptr).min(), np.diff(test.Y.indptr).min()) >= 1
+    np.testing.assert_array_equal(vectorizer.transform(test_texts.texts[:50]).data, test.X.data[: test.X.indptr[50]])
     for i in (0, 7, test.n_rows - 1):
         assert {test.label_names[label] for label in test.Y.row(i)[0]} == set(test_texts.labels[i])
 
 
-def test_nearest_centroid_beats_the_most_frequent_label():
-    train, test = load_python_functions()
+def test_each_label_has_five_training_rows_and_each_row_a_label(home):
+    train, test = load_python_functions(data_home=home)
+    assert np.bincount(train.Y.indices, minlength=train.n_labels).min() >= 5
+    assert min(np.diff(train.Y.indptr).min(), np.diff(test.Y.indptr).min()) >= 1
+    assert train.n_rows > 3000
+    assert train.n_labels > 300
+
+
+def test_nearest_centroid_beats_the_most_frequent_label(home):
+    train, test = load_python_functions(data_home=home)
     X, Y, X_test, Y_test = (m.to_scipy() for m in (train.X, train.Y, test.X, test.Y))
     counts = np.asarray(Y.sum(axis=0)).ravel()
     centroids = (Y.T @ X).toarray()
@@ -130,10 +200,10 @@ def test_nearest_centroid_beats_the_most_frequent_label():
 
 def test_sample_is_written_in_all_its_forms(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, DATA / "make_sample.py", tmp_path, tmp_path]
-    subprocess.run(words, check=True, env=environment)
-    files = ["train.txt", "test.txt", "train_raw.txt", "test_raw.txt", "labels.txt", "features.txt"]
-    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([*files, "train.txt.xz", "test.txt.xz"])
+    subprocess.run([sys.executable, DATA / "make_sample.py", tmp_path], check=True, env=environment)
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(
+        ["train.txt", "test.txt", "train_raw.txt", "test_raw.txt", "labels.txt", "features.txt"]
+    )
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 1_000_000
 
 

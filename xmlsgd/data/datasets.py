@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, suggest
@@ -41,10 +42,10 @@ def load_dataset(
     Parameters
     ----------
     path_or_name : str or path
-        A path, which is loaded as by `load_folder`; or a name: "python-functions", a sample in the package, or that of
-        a public set, downloaded on first use as by `load_public`. A path that exists goes first.
+        A path, which is loaded as by `load_folder`; or a name: "python-functions", made of the installed Python
+        sources, or that of a public set, downloaded on first use as by `load_public`. A path that exists goes first.
     data_home : str or path, optional
-        Where public data sets are kept, by default `~/.cache/xmlsgd/datasets`.
+        Where data sets with names are kept, by default `~/.cache/xmlsgd/datasets`.
     **options
         Passed to the function that loads.
 
@@ -73,7 +74,7 @@ def load_dataset(
     if name == BUILT_IN:
         from .python_functions import load_python_functions
 
-        return load_python_functions()
+        return load_python_functions(data_home=None if data_home is None else Path(data_home))
     from .public import load_public
 
     return load_public(name, data_home, **options)

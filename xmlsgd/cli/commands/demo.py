@@ -1,6 +1,7 @@
-"""Train on real data that come with the package: what functions of Python's standard library call.
+"""Train on real data that every machine has: what the functions of your Python installation call.
 
-A row is a function: the words of its name, arguments and docstring. Its labels are the names that it calls.
+A row is a function of the standard library or of an installed scientific package: the words of its name, arguments and
+docstring. Its labels are the names that it calls. Nothing is downloaded, and no code that is read is run.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ WORDS = 14  # of an example on display
 
 
 def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None, console: Console) -> None:
-    """Train, compare with a baseline, show examples."""
+    """Build the data, train, compare with a baseline, show examples."""
     check_folder(out)
     check_new(out, "--out", overwrite or out == OUT)
     from ...data.python_functions import python_functions_texts, vectorized
     from ..sources import InputRows
 
     started = time.perf_counter()
-    console.show("Data: functions of Python's standard library, and the names that they call")
+    console.show("Data: reading the functions of this Python and its packages ...")
     texts = python_functions_texts()
     train, test, vectorizer = vectorized(*texts)
     console.show(f"      train: {size_text(train)}")
