@@ -40,6 +40,9 @@ SAMPLERS: dict[str, Sampler] = {
     f"{NEGATIVES // 2} hard ones by clusters, {NEGATIVES // 2} evenly": HardNegatives(NEGATIVES),
     f"{NEGATIVES} hard ones by clusters": HardNegatives(NEGATIVES, hard=1.0),
     "LSH, SimHash 9 x 50, 32 a row": LSH(),
+    "LSH, SimHash 9 x 50, 32 a row, most frequent": LSH(frequent=True),
+    "LSH, DWTA 4 x 50, 32 a row": LSH("dwta", hashes=4),
+    "LSH, DWTA 4 x 50, 32 a row, most frequent": LSH("dwta", hashes=4, frequent=True),
 }
 
 

@@ -140,9 +140,11 @@ def of_all_labels(parts):
     return learned(parts, ALL_LABELS)[0]
 
 
+SMALL = {"hashes": 2, "tables": 10, "per_row": 4, "negatives": 100, "refresh": Refresh(20)}
 SAMPLERS = {
     "uniform": UniformNegatives(100),
-    "lsh": LSH(hashes=4, tables=10, per_row=4, negatives=100, refresh=Refresh(20)),
+    "simhash": LSH(**{**SMALL, "hashes": 4}),
+    "dwta": LSH("dwta", **SMALL, rule="fifo", frequent=True),
 }
 
 
