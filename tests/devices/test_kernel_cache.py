@@ -107,3 +107,25 @@ def test_kernels_work_where_no_folder_for_a_cache_can_be_written():
         [sys.executable, "-c", source], capture_output=True, text=True, check=False, env=environment
     )
     assert result.stdout.strip() == "64.0", result.stderr
+
+
+TRAINING = """
+import hashlib
+from xmlsgd import XMLClassifier, make_xmc
+rows = make_xmc(400, 100, 600, nnz_per_row=10, labels_per_row=2, random_state=0)
+for loss in ("softmax", "squared_hinge"):
+    model = XMLClassifier((64,), loss=loss, batch_size=64, max_epochs=1, precision="float32", n_jobs=1, random_state=0)
+    print(hashlib.sha256(model.fit(rows.X, rows.Y).params_.tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_the_process_that_compiles_learns_the_same_bits_as_those_that_load(tmp_path):
+    given = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    compiled, loaded = (
+        subprocess.run([sys.executable, "-c", TRAINING], env=given, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    )
+    assert "compiling losses" in compiled.stderr
+    assert "compiling" not in loaded.stderr
+    assert compiled.stdout == loaded.stdout

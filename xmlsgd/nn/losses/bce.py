@@ -27,7 +27,7 @@ def probability(Z: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0, -Z))
 
 
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, fastmath=FAST, error_model="numpy", inline="always")
 def negatives_loops(z, bias, scale, log_sum):
     """Turn logits z (B,) into scale * sigmoid(z + bias) in place; return the loss of all-negative rows and the sum."""
     value, total = ZERO, ZERO

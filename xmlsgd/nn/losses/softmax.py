@@ -30,7 +30,7 @@ def probability(Z: np.ndarray) -> np.ndarray:
     return chances / chances.sum(axis=1, keepdims=True)
 
 
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, fastmath=FAST, error_model="numpy", inline="always")
 def negatives(z, bias, scale, log_sum):
     """Turn logits z (B,) into scale * exp(z + bias - log_sum) in place; return 0 and the sum."""
     total = ZERO

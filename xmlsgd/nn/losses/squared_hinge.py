@@ -23,7 +23,7 @@ def initial_bias(frequency: np.ndarray) -> np.ndarray:
     return np.full(len(frequency), -1.0)
 
 
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, fastmath=FAST, error_model="numpy", inline="always")
 def negatives(z, bias, scale, log_sum):
     """Turn logits z (B,) into the gradient of scale * max(0, 1 + z + bias)^2 in place; return the loss and the sum."""
     value, total = ZERO, ZERO

@@ -138,7 +138,7 @@ def _correction(z, scale, target, log_sum):
     return scale * np.float32(value - without), scale * np.float32(slope - slope_without)
 
 
-@njit(nogil=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, fastmath=FAST, error_model="numpy", inline="always")
 def _clip(g, limit):
     """Scale g in place so that its Euclidean norm is at most `limit`."""
     square = ZERO
@@ -200,6 +200,9 @@ _MOVES = (_move_without_state, _move_with_s, _move_with_s_and_t)
 # How they are compiled.
 
 _fast = njit(nogil=True, fastmath=FAST, error_model="numpy")
+# What sums is inlined: else the process that compiles a part runs a copy of it that is optimized on its own, and rounds
+# otherwise than those that load the part.
+_inlined = njit(nogil=True, fastmath=FAST, error_model="numpy", inline="always")
 
 
 def loss_address(loss: Loss) -> int:
@@ -208,11 +211,17 @@ def loss_address(loss: Loss) -> int:
     def functions() -> dict[str, Any]:
         given = {"value_and_gradient": _fast(loss.value_and_gradient)}
         return {
-            "negatives": loss.negatives or _fast(_with(_negatives, given, f"negatives_{loss.name}")),
+            "negatives": loss.negatives or _inlined(_with(_negatives, given, f"negatives_{loss.name}")),
             "correction": loss.correction or _fast(_with(_correction, given, f"correction_{loss.name}")),
         }
 
-    return _address(loss, "loss", loss.name, loss.value_and_gradient, partial(_build, _gradient, functions, _LOSS, {}))
+    return _address(
+        loss,
+        "loss",
+        loss.name,
+        loss.value_and_gradient,
+        partial(_build, _gradient, functions, _LOSS, {"fastmath": FAST}),
+    )
 
 
 def update_address(optimizer: Optimizer) -> int:
@@ -222,7 +231,7 @@ def update_address(optimizer: Optimizer) -> int:
     def functions() -> dict[str, Any]:
         given = {"state": _fast(kind.state), "step": _fast(kind.step)}
         move = _move_with_s_of_row if kind.row_state else _MOVES[kind.slots]
-        return {"move": _fast(_with(move, given, f"move_{optimizer.name}"))}
+        return {"move": _inlined(_with(move, given, f"move_{optimizer.name}"))}
 
     build = partial(_build, _update, functions, _UPDATE, {"fastmath": FAST})
     return _address(kind, "optimizer", optimizer.name, kind.step, build)
