@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.cooccurrence import Cooccurrence
-from xmlsgd.candidates.fitting import training_candidates
+from xmlsgd.candidates.fitting import most_voted, training_candidates
 from xmlsgd.candidates.held_out_pairs import frequency_of_learned
 from xmlsgd.candidates.knn import KNNIndex
 from xmlsgd.candidates.linear import LinearClassifiers
@@ -179,8 +179,7 @@ def paths(
         cooccurrence = Cooccurrence.count(plain, Y, weight, device)
     with clock.part("lists"), device.start():
         lists, shares = training_candidates(neighbors, scaled, held_out, size, device)
-        most = np.argsort(-shares, axis=1)[:, : n_voted(size)]
-        asked, shares = (np.take_along_axis(each, most, axis=1) for each in (lists[held_out], shares))
+        asked, shares = most_voted(lists[held_out], shares)
         lists, _ = cooccurrence.candidates(plain, lists, device)
     with clock.part("linear"), device.start():
         linear = LinearClassifiers.fit(plain, Y, weight, lists, device)

@@ -8,7 +8,7 @@ import pytest
 from shared.candidates import DEVICE, ones
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.compact import CompactLinearClassifiers
-from xmlsgd.candidates.linear import NO_FILTERS, LinearClassifiers
+from xmlsgd.candidates.linear import LinearClassifiers, Tables
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
 
@@ -106,7 +106,7 @@ def test_margins_are_those_of_the_weights(data, rows):
             rows, data.Y, ones(600), np.tile(np.arange(80, dtype=np.int32), (600, 1)), DEVICE
         )
         found = linear.margins(rows, candidates, DEVICE)
-        unfiltered = CompactLinearClassifiers((*linear.tables[:-1], NO_FILTERS), linear.bias)
+        unfiltered = CompactLinearClassifiers(Tables(*linear.tables[:4]), linear.bias)
         np.testing.assert_array_equal(unfiltered.margins(rows, candidates, DEVICE), found)
     whole = (rows.to_scipy() @ linear.weights.to_scipy().T).toarray() + linear.bias
     expected = np.where(candidates >= 0, np.take_along_axis(whole, np.maximum(candidates, 0), axis=1), -1)

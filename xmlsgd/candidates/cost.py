@@ -14,9 +14,9 @@ LOWEST_COST = 0.25  # the cost is halved from `COST` down to this; above `COST` 
 ROWS, LEAST_ROWS = 2000, 100  # validation rows: a tenth at most; with fewer, nothing is chosen
 LABEL_SHARE = 1 / 8  # labels with this share of the entries of all pairs are trained
 MIN_ENTRIES = 1 << 22  # or with so many, if that is more
-# Labels with so many entries tell whether all features help; they do if the log loss falls by this share, and by two
-# standard errors, for up to four times the weights.
-TRIAL_ENTRIES, LEAST_GAIN = 1 << 21, 0.005
+# All features are used if they lower the log loss by this share and by two standard errors, since they can mean four
+# times the weights. They are tried on labels with this many entries.
+LEAST_GAIN, TRIAL_ENTRIES = 0.005, 1 << 21
 
 
 def draw_validation_rows(weight: np.ndarray, candidates: np.ndarray, groups: np.ndarray | None = None) -> HeldOutLabels:
@@ -53,8 +53,8 @@ def all_features_help(
 ) -> bool:
     """Return whether validation rows are told apart better by weights for all features of a label's pairs.
 
-    Features that only rows without the label have say what it does not go with. Of texts these are many, and say
-    little; of the few things that somebody likes they say much.
+    Features that only negatives have can say what a label does not go with. In texts there are many such features, and
+    they say little; where rows are choices (artists, products) they say much.
     """
     if not len(validation.rows):
         return False

@@ -150,9 +150,14 @@ def _voted(
     for number, held in enumerate(rows.folds if rows.groups is not None else ()):
         others = replace(knn, weight=knn.weight * (rows.learned(number) > 0))
         candidates[held], shares[fold == number] = others.votes(weighted.take(held), rows.size, device)
-    most = np.argsort(-shares, axis=1)[:, : n_voted(rows.size)]
-    labels, shares = (np.take_along_axis(each, most, axis=1) for each in (candidates[held_out], shares))
+    labels, shares = most_voted(candidates[held_out], shares)
     return candidates, HeldOutLabels(held_out, labels, fold), with_more(shares)
+
+
+def most_voted(labels: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the labels int32 (n, size) that prediction would look at, those with the most votes, and their shares."""
+    most = np.argsort(-shares, axis=1)[:, : n_voted(shares.shape[1])]
+    return np.take_along_axis(labels, most, axis=1), np.take_along_axis(shares, most, axis=1)
 
 
 def _with_cooccurring(

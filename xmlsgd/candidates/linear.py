@@ -32,14 +32,22 @@ CHUNK = 1 << 23  # entries of the rows of labels that are solved together
 # Limit of the number of weights: a label with few rows has one for nearly every feature of them, which adds little.
 WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26  # weights for each entry of the rows; 512 MB
 
-NO_FILTERS = np.empty(0, np.uint8)  # of tables that were saved without: they would take a sixth more
 UNTRAINED = np.float32(-1)  # margin of a label without rows
 # Resistance of bias and weights to later rows, for each row that the label had (docs/decisions/candidates.md).
 STIFFNESS = np.float32([10, 0.3])
 LEAST_FACTOR = np.float32(1e-3)  # of a calibration that is undone
 
 Factors = tuple[np.ndarray, np.ndarray]  # factor and shift of each label's margin (`Calibration.factors`)
-Tables = tuple[np.ndarray, ...]  # starts, keys, values, scales and filters (`margins`)
+
+
+class Tables(NamedTuple):
+    """Weights as hash tables (`margins`). filters : none of compact models, where they would take a sixth more."""
+
+    starts: np.ndarray
+    keys: np.ndarray
+    values: np.ndarray
+    scales: np.ndarray = ONE_SCALE
+    filters: np.ndarray = np.empty(0, np.uint8)
 
 
 class LinearPredictor:
@@ -94,7 +102,8 @@ class LinearClassifiers(LinearPredictor):
     ) -> LinearClassifiers:  # fmt: skip
         """Return classifiers that these rows have moved, as `fit` takes them; there may be new features and labels.
 
-        A label starts from its weights, and the more rows it had, float32 (L,) `frequency`, the less it moves: the rows
+        New weights are for features of the label's own rows, also where `fit` chose all. A label starts from its
+        weights, and the more rows it had, float32 (L,) `frequency`, the less it moves: the rows
         before, which are not seen again, would resist (elastic weight consolidation). calibrations : the `Factors` of
         all labels of Y, before and after. The device is started.
         """
@@ -138,7 +147,7 @@ class LinearClassifiers(LinearPredictor):
         hash_weights.alone(*arrays, starts, keys, values)
         filters = np.zeros(len(keys) // 2, np.uint8)
         write_filters.alone(*arrays[:2], starts, filters)
-        return starts, keys, values, ONE_SCALE, filters
+        return Tables(starts, keys, values, filters=filters)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the tables, which are rebuilt from them."""

@@ -16,7 +16,7 @@ from .boosted_trees import N_META_FEATURES, BoostedTrees
 from .compact import PREFIX, CompactLinearClassifiers, index_type
 from .cooccurrence import Cooccurrence
 from .knn import KNNIndex
-from .linear import NO_FILTERS, LinearClassifiers
+from .linear import LinearClassifiers, Tables
 from .model import CandidateModel
 from .stacking import Calibration, LogisticStacking, Stacking
 
@@ -68,7 +68,7 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     if compact:
         keys, starts = found.array("linear_keys", kind, None), found.array("linear_starts", np.int64, n_labels + 1)
         values, scales = found.array("linear_int8", np.int8, len(keys)), found.finite("linear_scales", n_labels)
-        linear = CompactLinearClassifiers((starts, keys, values, scales, NO_FILTERS), bias)
+        linear = CompactLinearClassifiers(Tables(starts, keys, values, scales), bias)
     else:
         weights = found.matrix("linear", (n_labels, n_features), kind, "linear_data")
         linear = LinearClassifiers(weights, bias, cost)

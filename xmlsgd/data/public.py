@@ -57,13 +57,14 @@ PUBLIC = {dataset.name.lower(): dataset for dataset in TABLE}
 def load_public(name: str, data_home: str | os.PathLike[str] | None = None, **options: Any) -> tuple[Dataset, Dataset]:
     """Load a public data set, which is downloaded on first use.
 
+    The smallest sets come with ten random splits, of which the first is used.
+
     Parameters
     ----------
     name : str
         Such as "Eurlex-4K", in upper or lower case.
     data_home : str or path, optional
-        Folder of all data sets, by default `~/.cache/xmlsgd/datasets`. The smallest sets come as one file with ten
-        random splits, of which the first is used.
+        Folder of all data sets, by default `~/.cache/xmlsgd/datasets`.
     **options
         Those of `load_folder`.
 

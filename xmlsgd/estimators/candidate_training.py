@@ -88,7 +88,7 @@ class CandidateTraining:
     def fold(self, number: int, device: Device, params: NDArray[np.float32]) -> Fold:
         """Return a fold of held-out rows, rated beside a network with these parameters, which has not learned them.
 
-        Fold 0, which must be the first, tells whether label rows help.
+        Fold 0, which must be the first, decides whether label rows stay; where its network diverges, they stay.
         """
         held_out, cpu = self._folds[number], cpu_of(device, self._plan.n_threads)
         X, alone = self._data.dataset.X.take(held_out), Scorer(self._plan.network, params, device)

@@ -20,6 +20,8 @@ from .names import Names, values
 from .parameters import Parameters
 from .targets import Form, Labels, form_of, label_weights, read_labels
 
+MIN_COLUMNS = 8  # with fewer, one may well matter most
+
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
@@ -111,13 +113,15 @@ def read_training_data(
 
 
 def _warn_of_large_feature(X: CSR) -> None:
-    """Warn where one of eight features or more has most of the squared values: numbers of unlike units."""
+    """Warn where one column has most of the squared values of X, as with columns of different units."""
     n = min(X.n_rows, NORM_ROWS)
-    if X.n_cols < 8 or not n:
+    if X.n_cols < MIN_COLUMNS:
         return
     entries = slice(0, X.indptr[n])
     squares = np.bincount(X.indices[entries], np.asarray(X.data[entries], np.float64) ** 2, X.n_cols)
-    largest, share = int(squares.argmax()), squares.max() / max(squares.sum(), 1e-300)
+    if not squares.any():
+        return
+    largest, share = int(squares.argmax()), squares.max() / squares.sum()
     if share > 0.5:
         text = f"X: column {largest} has {share:.0%} of the squared values, so that the others hardly count"
         warn(f"{text}; scale the columns, e.g. by MaxAbsScaler of scikit-learn")

@@ -20,7 +20,7 @@ from .executors.base import Executor
 from .history import EpochRecord, History
 from .learner import Job
 from .progress import TrainingProgress
-from .rollback import LastGoodModel
+from .rollback import LastGoodModel, NoModel
 from .router import Router
 from .run import Run, attach_run
 from .worker_log import WorkerLog
@@ -54,8 +54,8 @@ def train(
         Where to save the training position. A run that finds its own checkpoint there resumes from it. The checkpoint
         stays when the run is done.
     rolls_back
-        Whether the model of each epoch is kept until the next is done. Without, a run that diverges returns a model
-        of no use; of few rows an epoch takes no longer than keeping the model does.
+        Whether the model of each epoch is kept until the next is done. Without, a run that diverges returns parameters
+        of no use; on few rows, to keep them takes as long as an epoch.
 
     Returns
     -------
@@ -74,8 +74,8 @@ def train(
     -----
     An error that ends the run, also one of a callback, carries what was learned until then (`run.run_of`).
     """
-    keeping = closing(LastGoodModel()) if rolls_back else nullcontext()
-    with keeping as last_good, closing(executor), reserved(checkpoint):
+    kept = LastGoodModel() if rolls_back else NoModel()
+    with closing(kept) as last_good, closing(executor), reserved(checkpoint):
         writer = None if checkpoint is None else CheckpointWriter(checkpoint, job, algorithm, schedule, callbacks)
         if writer and writer.saved:
             job = replace(job, start=writer.saved.start(job))
@@ -96,11 +96,11 @@ def train(
 
 
 class Loop:
-    """A run under way at `position`; `last_good` is the model of the last finished epoch, None if none is kept."""
+    """A run under way at `position`; `last_good` keeps the model of the last finished epoch."""
 
     def __init__(
         self, job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, callbacks: Sequence[Callback],
-        writer: CheckpointWriter | None, last_good: LastGoodModel | None,
+        writer: CheckpointWriter | None, last_good: LastGoodModel | NoModel,
     ) -> None:  # fmt: skip
         self.job, self.algorithm, self.executor, self.schedule = job, algorithm, executor, schedule
         self.writer, self.last_good = writer, last_good
@@ -131,8 +131,6 @@ class Loop:
         """Keep the model to go back to when the run diverges, and after a trial, with all that goes with it."""
         if self.algorithm.trial is not None:
             self.executor.set_aside()
-        if self.last_good is None:
-            return
         if self.job.start is not None and self.job.start.origin is not None:
             self.last_good.refer(self.job.start.origin)
         else:
@@ -167,7 +165,7 @@ class Loop:
     def _close(self, record: EpochRecord) -> bool:
         """Show a finished epoch to everyone, also after one wants to stop; return whether it was the last."""
         last = self.position.epoch + 1 == self.schedule.epochs
-        if self.last_good is not None and not last:
+        if not last:
             self.last_good.keep(self.executor.center)
         votes = [callback.epoch(record, self.executor.center) for callback in self.watching]
         return last or any(votes)
@@ -187,14 +185,12 @@ class Loop:
             return self._run() if is_finite(executor.center) else self.last_good_run()
         except Exception:  # noqa: BLE001  a device was lost with the model in its memory
             params, state = np.array(executor.table.params[0]), np.zeros_like(executor.table.states[0])
-            if self.last_good is not None:
-                self.last_good.restore(params)
+            self.last_good.restore(params)
             return Run(params, self.history.records, state, 0)
 
     def last_good_run(self) -> Run:
         """Return the last good model, without a state, of a run that has diverged."""
-        if self.last_good is not None:
-            self.last_good.restore(self.executor.center)
+        self.last_good.restore(self.executor.center)
         params, state, _ = self.executor.result()
         state[:] = 0
         return Run(params, self.history.records, state, 0, diverged=True)

@@ -12,6 +12,22 @@ import numpy as np
 from ..data.files.temporary import disk_errors_named
 
 
+class NoModel:
+    """Nothing kept: a run that diverges returns the parameters that it came to."""
+
+    def refer(self, flat: np.ndarray) -> None:
+        """Do nothing."""
+
+    def keep(self, flat: np.ndarray) -> None:
+        """Do nothing."""
+
+    def restore(self, flat: np.ndarray) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 class LastGoodModel:
     """One model kept in a temporary file, not in memory: the last good one, or the best.
 

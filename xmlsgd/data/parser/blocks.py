@@ -29,11 +29,10 @@ NO_ROWS = RowBlock(
 
 
 class LibsvmBlocks:
-    """An iterator over the rows of a LIBSVM file, block by block, for data larger than memory.
+    """The rows of a LIBSVM file, block by block, for data larger than memory; to be iterated once.
 
-    `n_features` and `n_labels` are None until the last block was returned, unless a header or the caller gives them,
-    which `declared` tells of both.
-    Errors of the file are raised when the iteration comes to them.
+    `n_features` and `n_labels` are None until the last block was returned, unless a header or the caller gives them;
+    `declared` says for each whether one does. Errors of the file are raised when the iteration comes to them.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ class Optimizer:
 
     # Numbers that a parameter remembers, 0 to 2: s, or s and t.
     slots: ClassVar[int] = 0
-    # Whether a step is as long whatever the size of the gradients.
+    # Whether the length of a step does not depend on the scale of the gradients, as in Adam.
     adaptive: ClassVar[bool] = False
     # Whether the weights of a row share one s; `square` of `state` is then the mean of g g over the row.
     row_state: ClassVar[bool] = False

@@ -72,7 +72,13 @@ def write_pairs(label_ptr, label_index, candidates, weight, starts, pairs):
 
 
 @njit(nogil=True, inline="always")
-def _prefetch_row(columns, values, start):
+def row_of(pair):
+    """Return the row of a pair, which is -1 - row where the row lacks the label."""
+    return pair if pair >= 0 else -1 - pair
+
+
+@njit(nogil=True, inline="always")
+def _prefetch_entries(columns, values, start):
     """Ask for the first two cache lines of a row, which are most of a short one; the processor guesses the others."""
     for line in range(2):
         offset = 4 * np.int64(start) + CACHE_LINE * line
@@ -92,7 +98,7 @@ def gather(pairs, indptr, indices, data, known, ease, all_features, place, featu
     for j in range(known.size):
         features[j], place[known[j]] = known[j], j + 1
     for j in range(pairs.size):
-        row = pairs[j] if pairs[j] >= 0 or not all_features else -1 - pairs[j]
+        row = row_of(pairs[j]) if all_features else pairs[j]
         if row >= 0:
             for p in range(indptr[row], indptr[row + 1]):
                 feature = indices[p]
@@ -102,8 +108,7 @@ def gather(pairs, indptr, indices, data, known, ease, all_features, place, featu
                     place[feature] = n_features
     for j in range(pairs.size):
         if j + AHEAD < pairs.size:
-            ahead = pairs[j + AHEAD]
-            _prefetch_row(indices, data, indptr[ahead if ahead >= 0 else -1 - ahead])
+            _prefetch_entries(indices, data, indptr[row_of(pairs[j + AHEAD])])
         row, sign = pairs[j], _ONE
         if row < 0:
             row, sign = -1 - row, -_ONE
@@ -146,7 +151,7 @@ def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, 
             if s + 1 < order.size:  # the next row is drawn now, so that it is in the cache by its turn
                 state = following(state)
                 other = s + 1 + below(state, order.size - s - 1)
-                _prefetch_row(columns, values, row_ptr[order[other]])
+                _prefetch_entries(columns, values, row_ptr[order[other]])
             first, last = row_ptr[j], row_ptr[j + 1]
             gradient = diagonal[j] * alpha[j] - _ONE
             for p in range(first, last):
@@ -166,7 +171,7 @@ def count_of_fold(pairs, folds, fold):
     """Return how many rows of a label's `pairs` are of this fold."""
     n = 0
     for j in range(pairs.size):
-        n += folds[pairs[j] if pairs[j] >= 0 else -1 - pairs[j]] == fold
+        n += folds[row_of(pairs[j])] == fold
     return n
 
 
@@ -181,7 +186,7 @@ def unlearn(pairs, folds, fold, all_features, row_ptr, columns, values, alpha, o
     seen[:] = False
     seen[0] = True  # the bias
     for j in range(pairs.size):
-        if folds[pairs[j] if pairs[j] >= 0 else -1 - pairs[j]] == fold:
+        if folds[row_of(pairs[j])] == fold:
             for p in range(row_ptr[j], row_ptr[j + 1]):
                 w[columns[p]] -= alpha[j] * values[p]
             alpha[j] = 0
@@ -220,6 +225,39 @@ def write_margins(pairs, folds, fold, places, label, row_ptr, columns, values, w
         for k in range(labels.shape[1]):
             if labels[h, k] == label:
                 margins[h, k] = sign * margin
+
+
+@njit(nogil=True)
+def score_folds(
+    pairs, label, folds, n_folds, places, all_features, row_ptr, columns, values, diagonal, inverse, tolerance,
+    max_passes, order, w, alpha, saved_w, saved_alpha, saved_values, seen, smallest, labels, margins,
+):  # fmt: skip
+    """Write margins of each fold's rows by a machine that has unlearned them, from what all rows have taught.
+
+    w, alpha and values are those of all rows, and change. With several folds `saved_w`, `saved_alpha` and
+    `saved_values`, at least as long, keep them.
+    """
+    if n_folds > 1:
+        copy_into(saved_w[: w.size], w)
+        copy_into(saved_alpha[: alpha.size], alpha)
+        copy_into(saved_values[: values.size], values)
+    for fold in range(n_folds):
+        if count_of_fold(pairs, folds, fold) == 0:
+            continue
+        if n_folds > 1:  # another fold has changed them
+            copy_into(w, saved_w[: w.size])
+            copy_into(alpha, saved_alpha[: alpha.size])
+            copy_into(values, saved_values[: values.size])
+        n_learned = unlearn(pairs, folds, fold, all_features, row_ptr, columns, values, alpha, order, w, seen)
+        if n_learned > 0:
+            inverse_curvatures(row_ptr, values, diagonal, inverse)
+            descend(
+                row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, np.uint64(label),
+                order[:n_learned], w, alpha,
+            )  # fmt: skip
+        else:  # such a label is untrained
+            w[0] = -_ONE
+        write_margins(pairs, folds, fold, places, label, row_ptr, columns, values, w, smallest, labels, margins)
 
 
 @njit(nogil=True)
@@ -273,28 +311,28 @@ def solve(
         order = np.empty(most_rows, np.int32)
         columns, values = np.empty(most_entries, np.uint32), np.empty(most_entries, np.float32)
         several = int(n_folds > 1)  # else nothing has to be restored
-        w_of_all, alpha_of_all = np.empty(several * w.size, np.float32), np.empty(several * most_rows, np.float32)
-        values_of_all = np.empty(several * most_entries, np.float32)
+        saved_w, saved_alpha = np.empty(several * w.size, np.float32), np.empty(several * most_rows, np.float32)
+        saved_values = np.empty(several * most_entries, np.float32)
         for i in range(t, labels.size, n_threads):
             label = labels[i]
-            own = pairs[starts[label] : starts[label + 1]]
-            if own.size == 0:
+            of_label = pairs[starts[label] : starts[label + 1]]
+            if of_label.size == 0:
                 continue
             known = slice(known_ptr[label], known_ptr[label + 1])
             n = gather(
-                own, unsigned_ptr, unsigned_indices, data, known_features[known], ease[label], all_features, place,
+                of_label, unsigned_ptr, unsigned_indices, data, known_features[known], ease[label], all_features, place,
                 features, row_ptr, columns, values,
             )  # fmt: skip
-            for j in range(own.size):
-                diagonal[j] = _HALF / (C * weight[own[j] if own[j] >= 0 else -1 - own[j]])
+            for j in range(of_label.size):
+                diagonal[j] = _HALF / (C * weight[row_of(of_label[j])])
                 alpha[j], order[j] = _ZERO, j
             w[0], w[1 : n + 1] = bias[label] / ease[label, 0], 0
             for j in range(known.stop - known.start):
                 w[1 + j] = known_weights[known.start + j] / ease[label, 1]
-            inverse_curvatures(row_ptr, values, diagonal[: own.size], inverse)
+            inverse_curvatures(row_ptr, values, diagonal[: of_label.size], inverse)
             descend(
                 row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, np.uint64(label),
-                order[: own.size], w, alpha,
+                order[: of_label.size], w, alpha,
             )  # fmt: skip
             bias[label] = ease[label, 0] * w[0]
             kept, first = 0, out_ptr[label]
@@ -308,29 +346,9 @@ def solve(
                 spare_w[:kept], digits, n_features,
             )  # fmt: skip
             counts[label] = kept
-            size = row_ptr[own.size]
-            for fold in range(n_folds):
-                if several and fold == 0:
-                    copy_into(w_of_all[: n + 1], w[: n + 1])
-                    copy_into(alpha_of_all[: own.size], alpha[: own.size])
-                    copy_into(values_of_all[:size], values[:size])
-                if count_of_fold(own, folds, fold) == 0:
-                    continue
-                if several:  # what another fold has unlearned
-                    copy_into(w[: n + 1], w_of_all[: n + 1])
-                    copy_into(alpha[: own.size], alpha_of_all[: own.size])
-                    copy_into(values[:size], values_of_all[:size])
-                n_learned = unlearn(
-                    own, folds, fold, all_features, row_ptr, columns, values, alpha, order, w[: n + 1], seen[: n + 1]
-                )  # fmt: skip
-                if n_learned > 0:
-                    inverse_curvatures(row_ptr, values, diagonal[: own.size], inverse)
-                    descend(
-                        row_ptr, columns, values, diagonal, inverse, tolerance, passes_without, np.uint64(label),
-                        order[:n_learned], w, alpha,
-                    )  # fmt: skip
-                else:  # such a label is untrained
-                    w[0] = -_ONE
-                write_margins(
-                    own, folds, fold, places, label, row_ptr, columns, values, w, smallest, held_out_labels, margins
-                )
+            score_folds(
+                of_label, label, folds, n_folds, places, all_features, row_ptr, columns,
+                values[: row_ptr[of_label.size]], diagonal[: of_label.size], inverse, tolerance, passes_without, order,
+                w[: n + 1], alpha[: of_label.size], saved_w, saved_alpha, saved_values, seen[: n + 1], smallest,
+                held_out_labels, margins,
+            )  # fmt: skip
