@@ -48,7 +48,7 @@ MEMORY = Path("/dev/shm")  # where files of parsers are
 
 def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
     """Return what parses bytes, by name; `folder` takes the files of parsers that read some."""
-    from xmlsgd.data import documents, text
+    from xmlsgd.data import documents, text, vocabulary
     from xmlsgd.data.document_options import DocumentOptions
     from xmlsgd.data.files import reading
     from xmlsgd.data.files.folders import _map_array, read_folder
@@ -105,7 +105,7 @@ def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
         "texts": of_text(lambda file: text.read_raw_text(file, labelled=True)),
         "names": of_text(lambda file: text.read_label_names(file, 2)),
         "label texts": of_text(text.read_label_texts),
-        "vocabulary": of_text(text.read_vocabulary),
+        "vocabulary": of_text(vocabulary.read_vocabulary),
         **{kind: of_documents(kind) for kind in ("csv", "jsonl", "annif")},
         "model": of_file(lambda file: read_folder(folder), folder / "MANIFEST.json"),
         "array": of_file(_map_array),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xmlsgd.data.document_options import DocumentOptions
-from xmlsgd.data.text import label_of, name_of, read_vocabulary, write_vocabulary
+from xmlsgd.data.vocabulary import label_of, name_of, read_vocabulary, write_vocabulary
 from xmlsgd.errors import DataError
 
 

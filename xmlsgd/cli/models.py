@@ -52,7 +52,7 @@ def read_learner(folder: str, parameters: dict[str, Any]) -> XMLClassifier:
 
 def saved_names(folder: str) -> dict[str, str] | None:
     """Return the names of the subjects of `train --vocabulary`, by URI; None where there was none."""
-    from ..data.text import read_vocabulary
+    from ..data.vocabulary import read_vocabulary
 
     path = Path(folder, VOCABULARY)
     return read_vocabulary(path) if path.is_file() else None
@@ -60,7 +60,7 @@ def saved_names(folder: str) -> dict[str, str] | None:
 
 def save_names(folder: Path, names_of_uris: Mapping[str, str] | None) -> None:
     """Write what `saved_names` returns into a folder; nothing for None."""
-    from ..data.text import write_vocabulary
+    from ..data.vocabulary import write_vocabulary
 
     if names_of_uris is not None:
         write_vocabulary(names_of_uris, folder / VOCABULARY)
@@ -99,7 +99,8 @@ def read_excluded(
         return None
     import numpy as np
 
-    from ..data.text import lines_of_file, name_of
+    from ..data.text import lines_of_file
+    from ..data.vocabulary import name_of
 
     columns = {str(name): column for column, name in enumerate(model.classes_.tolist())}
     names = [name if (name := line.strip()) in columns else name_of(name, names_of) for line in lines_of_file(path)]

@@ -91,9 +91,10 @@ def signals_as_exceptions() -> Iterator[None]:
 def signals_deferred(
     first_raises: bool = False, text: str = "", checkpoint: Checkpoint | None = None
 ) -> Iterator[list[SignalInterrupt]]:
-    """Keep signals in the list that is given, while something is written that must be complete.
+    """Keep signals in the yielded list until the block ends, while something is written that must be complete.
 
-    Arguments are those of `_Deferral`: with `first_raises` an interrupted run is brought to its end.
+    first_raises : raise the first one, and keep only later ones, while an interrupted run is brought to its end.
+    text : printed with the first. checkpoint : of a run that gets a moment to write it first.
     """
     deferral = _Deferral(first_raises, text, checkpoint)
     _DEFERRALS.append(deferral)

@@ -14,8 +14,9 @@ from ..data.csr import CSR, Dataset
 from ..data.datasets import BUILT_IN, load_dataset
 from ..data.files.temporary import temporary_folder
 from ..data.formats.base import is_store
-from ..data.text import RawText, index_labels, label_of, name_of, read_label_texts, read_raw_text
+from ..data.text import RawText, index_labels, read_label_texts, read_raw_text
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
+from ..data.vocabulary import label_of, name_of
 from ..errors import DataError, shorten, warn
 from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError

@@ -32,6 +32,6 @@ class DocumentOptions:
     @cached_property
     def names_of_uris(self) -> Mapping[str, str] | None:
         """The names of URIs, known ones and those of the vocabulary, which is read once; None without any."""
-        from .text import read_vocabulary
+        from .vocabulary import read_vocabulary
 
         return self.names if self.vocabulary is None else read_vocabulary(self.vocabulary, self.names)

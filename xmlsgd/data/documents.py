@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import DataError, nor_others, shorten, warn
 from .document_options import DocumentOptions
-from .text import URI, RawText, lines_of_file, read_raw_text, split_names
+from .text import RawText, lines_of_file, read_raw_text, split_names
+from .vocabulary import URI
 
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 TEXT_FORMATS = ("raw", "csv", "jsonl", "annif")

@@ -221,8 +221,8 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
 
     A label has weights for features of its own rows, which take 8 bytes each, and 16 in a hash table; where all
     features of its pairs have some (`all_features_help`), so many are dropped as small that there were no more. While
-    they are solved, a chunk of labels has room for all features of its pairs. Little of it is written, but in pages, which
-    may have 2 MB: of 67 MB for 4,000 rows 35 to 45 were taken.
+    they are solved, a chunk of labels has room for all features of its pairs. Little of it is written, but in pages,
+    which may have 2 MB: of 67 MB for 4,000 rows 35 to 45 were taken.
     """
     if not plan.n_candidates:
         return 0

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..data.text import name_of
+from ..data.vocabulary import name_of
 from .requests import MAX_SUGGESTIONS
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from ..errors import WorkerDied
 from .callbacks import Callback
 from .checkpoints import CheckpointWriter, TrainingPosition
 from .executors.base import Executor
-from .messages import Event, Left, PendingLoss, PendingReports, Report, Sharing, Step
+from .messages import Event, Left, PendingLoss, Report, Sharing, Step
+from .pending_reports import PendingReports
 from .progress import TrainingProgress
 from .router import Router
 

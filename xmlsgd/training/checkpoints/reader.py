@@ -1,8 +1,7 @@
-"""Read checkpoints, with the position of a run. Their contents are not trusted: all is checked before a run resumes."""
+"""Read checkpoints. Their contents are not trusted: everything is checked before a run resumes."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,12 @@ import numpy as np
 from ...data.files.atomic import read_consistently
 from ...data.files.folders import FolderArrays, check_replaceable, read_folder
 from ...data.files.manifest import CHECKPOINT, MAX_JSON_BYTES, read_object
-from ...data.validation import Checked, is_number
+from ...data.validation import is_number
 from ...errors import ModelFileError, shorten
 from ...nn.network import state_layout
 from ..callbacks import Callback, ResumedRun
 from ..learner import Job, Start
-from ..router import Span
+from .position import TrainingPosition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,44 +28,6 @@ if TYPE_CHECKING:
 REAL = "biuf"  # dtype kinds of real numbers
 ADVICE = "; remove the checkpoint to start over"
 TYPES = {"run": dict, "seed": int, "steps": int, "records": list, "callbacks": dict}
-
-
-@dataclass(frozen=True)
-class TrainingPosition(Checked):
-    """Where a run continues; the defaults are its start.
-
-    Attributes
-    ----------
-    epoch : int
-        The current epoch of this run, from 0.
-    at : int
-        Rows of the epoch that the router has handed out.
-    returned : tuple of (int, int)
-        Spans of these rows that were given back.
-    loss : float
-        Sum of the losses of the rows of the epoch so far.
-    rows : int
-        Rows trained so far in all epochs.
-    seconds : float
-        Seconds of training so far.
-    ended : bool
-        Whether training is complete.
-    """
-
-    epoch: int = 0
-    at: int = 0
-    returned: tuple[Span, ...] = ()
-    loss: float = 0.0
-    rows: int = 0
-    seconds: float = 0.0
-    ended: bool = False
-
-    def fits(self, epochs: int, n_rows: int) -> bool:
-        """Return whether a run of `epochs` times `n_rows` rows has such a position."""
-        ends = [0, *(end for span in sorted(self.returned) for end in span), self.at, n_rows]
-        spans_fit = sorted(ends) == ends and all(start < stop for start, stop in self.returned)
-        epoch_fits = 0 <= self.epoch <= epochs and (self.ended or self.epoch < epochs)
-        return spans_fit and epoch_fits and 0 <= self.seconds < math.inf and 0 <= self.rows <= epochs * n_rows
 
 
 @dataclass(frozen=True, eq=False)

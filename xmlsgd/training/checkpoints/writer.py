@@ -19,7 +19,8 @@ from ...data.files.temporary import sole_use, temporary_folder_beside
 from ...errors import DataError, ModelFileError
 from ...nn.parameters import is_finite
 from .identity import differences, identity
-from .reader import REAL, SavedRun, TrainingPosition, callback_names, read_checkpoint, read_identity
+from .position import TrainingPosition
+from .reader import REAL, SavedRun, callback_names, read_checkpoint, read_identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

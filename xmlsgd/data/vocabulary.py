@@ -1,0 +1,55 @@
+"""Vocabularies of Annif: the name of each subject, which has a URI."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import DataError, shorten
+from .text import lines_of_file
+
+URI = re.compile(r"<([^<>\s]+)>")
+
+
+def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the name of each URI of lines `<uri><TAB>label`, behind those of `known`, which stay as they are.
+
+    Where several URIs have the same label, each of them stands behind its label: names must differ.
+    """
+    labels: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for number, line in enumerate(lines_of_file(path), 1):
+        if not line.strip():
+            continue
+        uri, _, rest = line.partition("\t")
+        found, label = URI.fullmatch(uri.strip()), rest.partition("\t")[0].strip()
+        if found is None or not label:
+            raise DataError(f"{path}:{number}: must read `<uri><TAB>label`, got {shorten(line)}")
+        if labels.setdefault(found[1], label) != label:
+            got = f"{shorten(labels[found[1]])} on line {lines[found[1]]} and {shorten(label)}"
+            raise DataError(f"{path}:{number}: a URI must have one label, got {got} of <{found[1]}>; remove one")
+        lines.setdefault(found[1], number)
+    names = dict(known or {})
+    new = {uri: label for uri, label in labels.items() if uri not in names}
+    seen, several = set(names.values()), set[str]()
+    for label in new.values():
+        (several if label in seen else seen).add(label)
+    return names | {uri: f"{label} <{uri}>" if label in several else label for uri, label in new.items()}
+
+
+def label_of(uri: str, name: str) -> str:
+    """Return the label of a subject, which is its name without the URI."""
+    return name.removesuffix(f" <{uri}>")
+
+
+def name_of(text: str, names: Mapping[str, str]) -> str:
+    """Return the name that is meant by a URI, with or without <>; another text is a name already."""
+    found = URI.fullmatch(text)
+    uri = found[1] if found else text
+    return names.get(uri, uri)
+
+
+def write_vocabulary(names: Mapping[str, str], path: Path) -> None:
+    """Write lines `<uri><TAB>name`."""
+    path.write_text("".join(f"<{uri}>\t{name}\n" for uri, name in names.items()), encoding="utf-8", newline="\n")
