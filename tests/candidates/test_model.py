@@ -98,7 +98,11 @@ def test_a_row_that_no_training_row_is_like_gets_the_labels_of_the_network(model
     labels, scores = model.predict_topk(X, 5)
     expected, logits = Scorer(model.network_, model.params_, DEVICE).top_k(CSR.from_scipy(X), 5)
     np.testing.assert_array_equal(labels, expected)
-    np.testing.assert_allclose(scores, model.candidates_.non_candidate_scores(logits), rtol=1e-5)
+    np.testing.assert_allclose(scores, logits, rtol=1e-5)
+    np.testing.assert_allclose(np.sort(model.decision_function(X))[:, :-6:-1], logits, rtol=1e-5)
+    explained = model.explain(X[:1], labels=model.classes_[labels[0, :1]])[0][0]
+    assert not explained.is_candidate
+    assert explained.score == pytest.approx(logits[0, 0], rel=1e-5)
 
 
 def test_a_saved_model_keeps_its_candidate_model(many, model, tmp_path):

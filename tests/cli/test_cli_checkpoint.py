@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 
 import pytest
@@ -119,7 +118,7 @@ def test_a_run_without_checkpoints_warns_of_one_that_exists(tmp_path, capsys, in
 @pytest.mark.parametrize("minutes", ["-1", "nan", "inf", "soon"])
 def test_minutes_between_checkpoints_must_be_finite_and_not_negative(tmp_path, capsys, minutes):
     assert main(["train", ROWS, *QUICK, "--out", str(tmp_path / "m"), "--checkpoint", minutes]) == 2
-    assert re.search("minutes: must be 0 or more|--checkpoint: must be a number", capsys.readouterr().err)
+    assert "--checkpoint: must be a finite number of minutes, 0 or more" in capsys.readouterr().err
     assert names(tmp_path) == []
 
 

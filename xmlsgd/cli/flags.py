@@ -6,6 +6,7 @@ From one entry of a table follow the parser's argument, its line in the help and
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from argparse import SUPPRESS, ArgumentTypeError, BooleanOptionalAction
 from collections.abc import Callable, Sequence
@@ -62,6 +63,14 @@ def _read_count(text: str) -> int:
     return count
 
 
+def _read_minutes(text: str) -> float:
+    """Return a finite number of minutes, 0 or more."""
+    minutes = float(text)
+    if not 0 <= minutes < math.inf:
+        raise ValueError
+    return minutes
+
+
 PATH = ValueType("PATH", _read_path)
 FILE = ValueType("FILE", _read_path)  # which the command writes; what it reads is a PATH
 DIR = ValueType("DIR", _read_path)
@@ -69,6 +78,7 @@ NAME = ValueType("NAME", str)
 INT = ValueType("INT", _reader(int, "a whole number"))
 FLOAT = ValueType("FLOAT", _reader(float, "a number"))
 COUNT = ValueType("INT", _reader(_read_count, "a whole number of at least 1"))
+MINUTES = ValueType("MINUTES", _reader(_read_minutes, "a finite number of minutes, 0 or more"))
 INTS = ValueType(
     "INT,...",
     _reader(lambda text: tuple(map(int, text.split(","))), "whole numbers with commas between, as in 512,256"),

@@ -21,6 +21,7 @@ from .parameters import Parameters
 from .targets import Form, Labels, form_of, label_weights, read_labels
 
 MIN_COLUMNS = 8  # with fewer, one may well matter most
+LARGE = 10  # times the values of other columns: one that has most of the squares may just be frequent
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +123,9 @@ def _warn_of_large_feature(X: CSR) -> None:
     if not squares.any():
         return
     largest, share = int(squares.argmax()), squares.max() / squares.sum()
-    if share > 0.5:
+    counts = np.bincount(X.indices[entries], minlength=X.n_cols)
+    sizes = np.sqrt(squares[counts > 0] / counts[counts > 0])
+    if share > 0.5 and np.sqrt(squares[largest] / counts[largest]) > LARGE * np.median(sizes):
         text = f"X: column {largest} has {share:.0%} of the squared values, so that the others hardly count"
         warn(f"{text}; scale the columns, e.g. by MaxAbsScaler of scikit-learn")
 

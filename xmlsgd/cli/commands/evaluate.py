@@ -6,7 +6,6 @@ rows, each of which counts the same.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from ..exit_codes import UsageError
@@ -52,6 +51,7 @@ EXAMPLES = """  xmlsgd evaluate model test.txt
   xmlsgd evaluate model test.txt --k 10 --propensity train.txt --json results.json
   xmlsgd evaluate model test.txt --per-label labels.csv --groups libraries.txt"""
 KS = (1, 3, 5)
+MOST_PROPENSITY = 100.0  # of A and B, which are about 0.5 and 1.5 (Jain et al. 2016)
 
 
 def run(
@@ -138,6 +138,6 @@ def show(result: dict[str, Any], ks: list[int], more: list[str], console: Consol
 
 def check_numbers(A: float, B: float) -> None:
     """Raise `UsageError` for numbers of the propensities outside their ranges."""
-    if not (0 <= A < math.inf and 0 < B < math.inf):
-        wanted = "must be finite, A at least 0 and B above 0"
+    if not (0 <= A <= MOST_PROPENSITY and 0 < B <= MOST_PROPENSITY):
+        wanted = f"must be at most {MOST_PROPENSITY:g}, A at least 0 and B above 0"
         raise UsageError(f"--propensity-a, --propensity-b: {wanted}, got {A:g} and {B:g}")

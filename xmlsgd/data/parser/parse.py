@@ -17,6 +17,7 @@ RAW_TEXT = "; raw text, `label1,label2<TAB>text`, is read by read_raw_text(path,
 CSV = "; it looks like CSV: a row reads `label,label feature:value ...`, a text `label1,label2<TAB>text`"
 COMMAS = "; labels are separated by commas"
 TEXT = "; a text reads `label1,label2<TAB>text`, with a tab behind the labels"
+JSON_LINES = "; JSON lines are read from files named *.jsonl"
 COLUMNS = re.compile(rb"\S[,;]\S")
 NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
@@ -154,25 +155,31 @@ def _describe(
         text = _describe_index("label", token.partition(",")[0], first_label, n_labels, "zero_based_labels")
         if _is_raw_text(block, position):
             return text + RAW_TEXT
-        line = block[block.rfind(b"\n", 0, position) + 1 :].partition(b"\n")[0]
+        line = _line_at(block, position)
         if COLUMNS.search(line) and b"\t" not in line and not ENTRY.search(line):
             return text + CSV
-        return text + (COMMAS if re.search("[;|]", token) else _hint_of_text(token))
+        return text + (COMMAS if re.search("[;|]", token) else _hint_of_text(line, token))
     index, colon, value = token.partition(":")
     if not colon:
-        return f"feature must be 'index:value', got {shorten(token)}{_hint_of_text(token)}"
+        return f"feature must be 'index:value', got {shorten(token)}{_hint_of_text(_line_at(block, position), token)}"
     if code in (kernels.VALUE, kernels.FLOAT32):
         if NOT_FINITE.fullmatch(value):
             return f"feature value must be finite, got {shorten(value)}"
         if code == kernels.FLOAT32:
             return f"feature value must fit float32, got {shorten(value)}"
         return f"feature value must be a number, got {shorten(value)}"
-    return _describe_index("feature index", index, first_feature, n_features, "zero_based")
+    found = _describe_index("feature index", index, first_feature, n_features, "zero_based")
+    return found + JSON_LINES if index.startswith("{") else found
 
 
-def _hint_of_text(token: str) -> str:
-    """Return how texts are written, where a token is a word; nothing otherwise."""
-    return TEXT if re.fullmatch(r"[^\W\d]{2,}", token) else ""
+def _line_at(block: bytes, position: int) -> bytes:
+    """Return the line around a position."""
+    return block[block.rfind(b"\n", 0, position) + 1 :].partition(b"\n")[0]
+
+
+def _hint_of_text(line: bytes, token: str) -> str:
+    """Return how texts are written, where a token has letters and its line no entry; nothing otherwise."""
+    return TEXT if re.search(r"[^\W\d_]", token) and not ENTRY.search(line) else ""
 
 
 def _is_raw_text(block: bytes, position: int) -> bool:

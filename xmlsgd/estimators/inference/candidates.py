@@ -102,8 +102,8 @@ class CandidateScorer(Scorer):
         others, Z = super().top_k(X, min(2 * k, self.network.n_labels))
         first = np.arange(len(labels))[:, None] * np.int64(self.network.n_labels)
         fresh = (others >= 0) & ~np.isin(first + others, (first + labels)[labels >= 0])
+        scores = np.concatenate([scores, np.where(fresh, self._scores_of_others(Z, labels), -np.inf)], axis=1)
         labels = np.concatenate([labels, others], axis=1)
-        scores = np.concatenate([scores, np.where(fresh, self.candidates.non_candidate_scores(Z), -np.inf)], axis=1)
         order = np.lexsort((labels, -scores))[:, :k]
         return np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
@@ -115,7 +115,16 @@ class CandidateScorer(Scorer):
             row, j = np.nonzero(labels >= 0)
             whole[row, labels[row, j]] = scores[row, j]
             listed = whole if columns is None else whole[:, columns]
-            yield rows, np.where(np.isnan(listed), self.candidates.non_candidate_scores(Z), listed)
+            yield rows, np.where(np.isnan(listed), self._scores_of_others(Z, labels), listed)
+
+    def _scores_of_others(self, Z: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return the scores of labels that are no candidates, given their logits and the candidates, -1 for none.
+
+        Of a row without candidates, such as one without known features, they are the logits themselves: the stacking
+        has seen no such row.
+        """
+        has_candidates = (labels >= 0).any(axis=1, keepdims=True)
+        return np.where(has_candidates, self.candidates.non_candidate_scores(Z), Z)
 
 
 def pair_scores(scorer: Scorer, cpu: CPU) -> Callable[[CSR, np.ndarray], np.ndarray]:

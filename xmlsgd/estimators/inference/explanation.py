@@ -201,6 +201,8 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
     """Return the explanations of stacked scores."""
     model, device, pairs = scorer.candidates, scorer.cpu, pair_scores(scorer, scorer.cpu)
     listed, found = model.inputs(X, pairs, device)
+    if not (listed >= 0).any():
+        return [replace(each, is_candidate=False) for each in explain_network(scorer, X, labels)]
     places = [np.flatnonzero(listed[0] == label) for label in labels]
     is_candidate = np.array([len(place) > 0 for place in places])
     inputs = np.tile(np.float32([0, 0, NON_CANDIDATE_MARGIN, 0]), (len(labels), 1))
