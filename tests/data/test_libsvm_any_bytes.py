@@ -102,8 +102,7 @@ def test_ten_thousand_mutated_blocks_are_parsed_as_the_grammar_says_or_refused()
         X_indptr, X_indices, X_data, Y_indptr, Y_indices = parsed.rows
         X = CSR(X_indptr, X_indices, X_data, n_features)
         Y = CSR(Y_indptr, Y_indices, np.ones(len(Y_indices), np.float32), n_labels)
-        found = rows_of(Dataset(X, Y))
-        assert found[: len(found) - parsed.blank_tail] == rows
+        assert rows_of(Dataset(X, Y)) == rows
         accepted += 1
     assert 1000 < accepted < 9000  # both outcomes were seen
 
