@@ -99,6 +99,7 @@ Y23 = np.array([[1, 0, 0], [0, 1, 0]])
         (np.array([[0, 1], [2, 3]]), r"row 1: label must be in \[-1, 3\), got 3"),
         (np.array([[0, 1], [-2, 0]]), r"row 1: label must be in \[-1, 3\), got -2"),
         (np.array([[0, 1, 2], [1, 0, 1]]), "row 1: a label may occur once, got 1 twice"),
+        (np.array([[0, 1, 1], [1, 0, 1]]), "got 1 twice; of an indicator matrix pass the scores, or predict_topk"),
         (np.array([0, 1]), r"ranking \(n, k\) or scores \(n, L\), got int64 of shape \(2,\)"),
         (np.zeros((2, 3), dtype=bool), "got bool of shape"),
         (np.array([["a"], ["b"]]), "got <U1 of shape"),
@@ -126,6 +127,10 @@ def test_k_may_exceed_few_labels_but_not_without_bound():
     [
         (np.zeros(3), r"Y_true: must be a matrix of numbers, got float64 of shape \(3,\)"),
         (np.array([["a"]]), "Y_true: must be a matrix of numbers, got <U1"),
+        (
+            [["a"], ["b", "c"]],
+            r"Y_true: must be a matrix of numbers, got object of shape \(2,\); lists of names become one",
+        ),
         (np.zeros((0, 3)), "Y_true: must have at least one row"),
         (np.array([[np.nan]]), "Y_true: row 0: values must be finite"),
     ],

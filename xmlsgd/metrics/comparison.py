@@ -13,6 +13,7 @@ from ..errors import DataError, shorten
 Matrix: TypeAlias = Any  # CSR, scipy sparse matrix or array, numpy array
 
 MAX_RANK = 100  # of k, if there are fewer labels
+NAMES_REMEDY = "; lists of names become one by MultiLabelBinarizer(classes=model.classes_).fit_transform(lists)"
 DENSE_CHUNK = 1 << 22  # dense scores ranked together; limits temporaries to about 100 MB
 
 
@@ -45,9 +46,13 @@ def labels_of(matrix: Matrix, name: str) -> CSR:
     else:
         import scipy.sparse as sp
 
-        dense = np.asarray(matrix)
+        try:
+            dense = np.asarray(matrix)
+        except ValueError:  # lists of several lengths
+            dense = np.asarray(matrix, dtype=object)
         if dense.ndim != 2 or dense.dtype.kind not in "biuf":
-            raise DataError(f"{name}: must be a matrix of numbers, got {dense.dtype} of shape {dense.shape}")
+            remedy = NAMES_REMEDY if dense.dtype.kind in "OU" else ""
+            raise DataError(f"{name}: must be a matrix of numbers, got {dense.dtype} of shape {dense.shape}{remedy}")
         Y = CSR.from_scipy(sp.csr_array(dense), name)
     if Y.n_rows == 0:
         raise DataError(f"{name}: must have at least one row, got shape {Y.shape}")
@@ -94,7 +99,9 @@ def _top_of_ranking(ranking: np.ndarray, shape: tuple[int, int], k: int) -> np.n
     twice = np.argwhere((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0))
     if len(twice):
         row, rank = twice[0]
-        raise DataError(f"predicted: row {row}: a label may occur once, got {ordered[row, rank]} twice")
+        is_indicator = given.shape[1] > 2 and given.min() >= 0 and given.max() <= 1
+        remedy = "; of an indicator matrix pass the scores, or predict_topk" if is_indicator else ""
+        raise DataError(f"predicted: row {row}: a label may occur once, got {ordered[row, rank]} twice{remedy}")
     return top
 
 
