@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..data.csr import CSR
@@ -37,10 +39,11 @@ def choose_cost(X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, validation: He
     if not len(validation.rows):
         return COST
     sampled = _sample_labels(pairs, max(int(pairs.entries[-1] * LABEL_SHARE), MIN_ENTRIES))
+    losses = _losses_of(X, Y, weight, validation, device, sampled)
 
     def loss(cost: float) -> float:
-        losses, found = _losses(X, Y, weight, pairs, cost, validation, device, sampled)
-        return float(losses.sum() / max(found.sum(), 1))
+        of_pairs, found = losses(pairs, cost)
+        return float(of_pairs.sum() / max(found.sum(), 1))
 
     best, least = COST, loss(COST)
     while best > LOWEST_COST and (lower := loss(best / 2)) < least:
@@ -58,32 +61,32 @@ def all_features_help(
     """
     if not len(validation.rows):
         return False
-    sampled = _sample_labels(pairs, TRIAL_ENTRIES)
-    of_own, of_all = (
-        _losses(X, Y, weight, pairs._replace(all_features=each), cost, validation, device, sampled)[0].sum(axis=1)
-        for each in (False, True)
-    )
+    losses = _losses_of(X, Y, weight, validation, device, _sample_labels(pairs, TRIAL_ENTRIES))
+    of_own, of_all = (losses(pairs._replace(all_features=each), cost)[0].sum(axis=1) for each in (False, True))
     gain = of_own - of_all
     return bool(gain.sum() > LEAST_GAIN * of_own.sum() and gain.mean() > 2 * gain.std() / np.sqrt(len(gain)))
 
 
-def _losses(
-    X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, cost: float, validation: HeldOutLabels, device: CPU,
-    sampled: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Return the log loss of each validation row and label, (h, m), and where there is one: of a sample of labels.
+def _losses_of(
+    X: CSR, Y: CSR, weight: np.ndarray, validation: HeldOutLabels, device: CPU, sampled: np.ndarray
+) -> Callable[[Pairs, float], tuple[np.ndarray, np.ndarray]]:
+    """Return what gives the log loss of each validation row and label at a cost, (h, m), and where there is one.
 
-    A logistic regression of margin, log label frequency and their product is fitted to these pairs.
+    That is of `sampled` labels. A logistic regression of margin, log label frequency and their product is fitted to
+    these pairs.
     """
     rows, labels, _ = validation
-    truth, others = Y.take(rows).has(labels), weight.copy()
+    truth, others, kept = Y.take(rows).has(labels), weight.copy(), np.isin(labels, sampled)
     others[rows] = 0
     frequency = np.bincount(Y.row_entries(np.flatnonzero(others)), minlength=Y.n_cols).astype(np.float32)
-    margins = score_without(X, weight, pairs, cost, validation, device, sampled)
-    found = np.isin(labels, sampled) & ~np.isnan(margins)
-    losses = np.zeros(labels.shape)
-    losses[found] = margin_log_losses(margins[found], truth[found], frequency[labels[found]])
-    return losses, found
+
+    def losses(pairs: Pairs, cost: float) -> tuple[np.ndarray, np.ndarray]:
+        margins = score_without(X, weight, pairs, cost, validation, device, sampled)
+        found, out = kept & ~np.isnan(margins), np.zeros(labels.shape)
+        out[found] = margin_log_losses(margins[found], truth[found], frequency[labels[found]])
+        return out, found
+
+    return losses
 
 
 def _sample_labels(pairs: Pairs, n_entries: int) -> np.ndarray:

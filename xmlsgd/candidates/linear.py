@@ -103,9 +103,9 @@ class LinearClassifiers(LinearPredictor):
         """Return classifiers that these rows have moved, as `fit` takes them; there may be new features and labels.
 
         New weights are for features of the label's own rows, also where `fit` chose all. A label starts from its
-        weights, and the more rows it had, float32 (L,) `frequency`, the less it moves: the rows
-        before, which are not seen again, would resist (elastic weight consolidation). calibrations : the `Factors` of
-        all labels of Y, before and after. The device is started.
+        weights, and the more rows it had, float32 (L,) `frequency`, the less it moves: the rows before, which are not
+        seen again, would resist (elastic weight consolidation). calibrations : the `Factors` of all labels of Y, before
+        and after. The device is started.
         """
         pairs, n_known = find_pairs(X, Y, weight, candidates, device), len(self.bias)
         touched = np.flatnonzero(np.diff(pairs.starts))

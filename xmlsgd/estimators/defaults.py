@@ -67,12 +67,15 @@ def dense_share(X: CSR) -> float:
 
     Neither an inverted index nor co-occurrence tells rows apart by such features.
     """
-    n = min(X.n_rows, NORM_ROWS)
-    entries = slice(0, X.indptr[n])
+    squares, counts = feature_squares(X)
+    return float(squares[counts >= FREQUENT * min(X.n_rows, NORM_ROWS)].sum() / max(squares.sum(), 1e-300))
+
+
+def feature_squares(X: CSR) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sum of each feature's squared values, and how many are not 0; both (F,), of up to 10,000 rows."""
+    entries = slice(0, X.indptr[min(X.n_rows, NORM_ROWS)])
     features, values = X.indices[entries], np.asarray(X.data[entries], dtype=np.float64)
-    counts = np.bincount(features[values != 0], minlength=X.n_cols)
-    squares = values**2
-    return float(squares[counts[features] >= FREQUENT * n].sum() / max(squares.sum(), 1e-300))
+    return np.bincount(features, values**2, X.n_cols), np.bincount(features[values != 0], minlength=X.n_cols)
 
 
 def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[str]) -> float:

@@ -12,7 +12,7 @@ from ..data.csr import CSR, VALIDATION, Dataset
 from ..data.held_out import draw_rows
 from ..data.validation import read_groups
 from ..errors import DataError, shorten, warn
-from .defaults import NORM_ROWS
+from .defaults import feature_squares
 from .fitted import FittedModel
 from .inputs import FeatureSpace, check_weight, grow_features, learn_features, read_features, read_weight
 from .label_texts import read_label_rows, with_label_rows, with_new_labels
@@ -115,15 +115,10 @@ def read_training_data(
 
 def _warn_of_large_feature(X: CSR) -> None:
     """Warn where one column has most of the squared values of X, as with columns of different units."""
-    n = min(X.n_rows, NORM_ROWS)
-    if X.n_cols < MIN_COLUMNS:
-        return
-    entries = slice(0, X.indptr[n])
-    squares = np.bincount(X.indices[entries], np.asarray(X.data[entries], np.float64) ** 2, X.n_cols)
-    if not squares.any():
+    squares, counts = feature_squares(X)
+    if X.n_cols < MIN_COLUMNS or not squares.any():
         return
     largest, share = int(squares.argmax()), squares.max() / squares.sum()
-    counts = np.bincount(X.indices[entries], minlength=X.n_cols)
     sizes = np.sqrt(squares[counts > 0] / counts[counts > 0])
     if share > 0.5 and np.sqrt(squares[largest] / counts[largest]) > LARGE * np.median(sizes):
         text = f"X: column {largest} has {share:.0%} of the squared values, so that the others hardly count"
