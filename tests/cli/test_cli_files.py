@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shared.command_line import GOOD_ROWS, TINY, complaint
+from xmlsgd.cli.exit_codes import UsageError
 from xmlsgd.cli.format_options import FormatOptions
 from xmlsgd.cli.output_files import check_file, check_folder
 from xmlsgd.cli.results import as_json, table, text_file
@@ -96,8 +97,20 @@ def test_results_may_be_beside_the_data_and_be_written_again(tmp_path):
         check_folder(str(tmp_path / "model"), str(given))
 
 
-def test_a_device_may_be_read_and_written():
+def test_devices_and_pipes_may_be_read_and_written_also_where_their_folder_may_not(monkeypatch):
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: not Path(path).is_dir() and access(path, mode))
     check_file(os.devnull, "--json", os.devnull)
+    reader, writer = os.pipe()
+    check_file(f"/dev/fd/{writer}", "--json")
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_device_that_may_not_be_written_is_told(monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UsageError, match=f"--json {os.devnull}: cannot be written; choose another name"):
+        check_file(os.devnull, "--json")
 
 
 def test_json_holds_plain_numbers_and_null_for_none():
@@ -219,6 +232,42 @@ def test_an_output_name_in_use_is_refused_with_a_remedy(case, place, capsys):
     code, line = complaint(capsys, place, *words)
     assert code == 2
     assert expected in line
+
+
+# `loop` leads to itself, `m` into a file.
+LINKS = {
+    "train": (*GOOD_ROWS, *TINY, "--out", "{place}/%s"),
+    "learn": ("learn", "{place}/rows", "{place}/good.txt", "--out", "{place}/%s"),
+    "convert": ("convert", "{place}/good.txt", "{place}/%s"),
+    "convert into a file": ("convert", "{place}/store", "{place}/%s", "--to", "libsvm"),
+}
+
+
+@pytest.mark.parametrize("command", LINKS)
+@pytest.mark.parametrize(
+    ("name", "told"), [("loop", "exists and is not a s"), ("loop/m", "loop is not a folder"), ("m", "is not a folder")]
+)
+def test_a_link_that_leads_nowhere_is_refused_before_the_work(place, capsys, command, name, told):
+    (place / "loop").symlink_to("loop")
+    (place / "m").symlink_to("good.txt/m")
+    code, line = complaint(capsys, place, *(word.replace("%s", name) for word in LINKS[command]))
+    assert code == 2
+    assert told in line
+
+
+@pytest.mark.parametrize("made", [lambda file: file.symlink_to("m.history.jsonl"), Path.mkdir], ids=["loop", "folder"])
+def test_what_is_in_the_way_of_the_history_is_told_before_training(place, capsys, made):
+    made(place / "m.history.jsonl")
+    code, line = complaint(capsys, place, *GOOD_ROWS, *TINY, "--out", "{place}/m", "--quiet")
+    assert code == 2
+    assert line == "--out m: m.history.jsonl is no regular file; remove it or choose another name"
+
+
+def test_a_link_into_a_folder_that_is_missing_is_told_with_that_folder(place, capsys):
+    (place / "p.txt").symlink_to("missing/p.txt")
+    words = ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/p.txt", "--quiet")
+    code, line = complaint(capsys, place, *words)
+    assert (code, line) == (2, "--out p.txt: the folder missing does not exist; make it first")
 
 
 def test_a_prediction_that_fails_midway_leaves_the_old_file(place, capsys, monkeypatch):

@@ -71,6 +71,19 @@ def test_the_file_of_an_earlier_run_stays_until_an_epoch_has_ended(tmp_path):
     assert history.records == [{"epoch": epoch} for epoch in range(3)]
 
 
+def test_no_record_is_written_through_a_link(tmp_path):
+    theirs, file = tmp_path / "theirs", tmp_path / "history.jsonl"
+    theirs.write_text("dear")
+    history = History(file)
+    history.start(1, 2, vector(0))
+    history.epoch({"epoch": 0}, vector(0))
+    file.unlink()
+    file.symlink_to(theirs)
+    with pytest.raises(OSError, match="symbolic links"):
+        history.epoch({"epoch": 1}, vector(0))
+    assert theirs.read_text() == "dear"
+
+
 def test_evaluation_adds_its_measures_to_the_record():
     record = {"epoch": 3}
     assert Evaluation(lambda center: {"P@1": float(center[0])}).epoch(record, vector(7)) is False

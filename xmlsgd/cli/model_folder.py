@@ -17,7 +17,7 @@ from ..data.files.atomic import atomic_folder, parents_created
 from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT
 from ..data.files.temporary import temporary_folder_beside
 from ..errors import warn
-from .exit_codes import TrainingStopped, exit_code_and_text
+from .exit_codes import TrainingStopped, UsageError, exit_code_and_text
 from .models import save_names
 from .output_files import check_folder
 from .results import as_json, write_json
@@ -42,6 +42,8 @@ def growing_history(out: str) -> Iterator[History]:
     from ..training.history import History
 
     path = Path(f"{Path(out)}.{HISTORY}")
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+        raise UsageError(f"--out {out}: {path} is no regular file; remove it or choose another name")
     with parents_created(path):
         yield History(path)
     path.unlink(missing_ok=True)

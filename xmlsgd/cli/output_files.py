@@ -31,12 +31,16 @@ def check_file(path: str | None, flag: str, *inputs: str | None, beside: str | N
     """
     if path is None or path == STDOUT:
         return
-    folder = Path(path).absolute().parent
-    if Path(path).is_dir():
+    here, folder = Path(path), Path(os.path.realpath(path)).parent
+    if here.is_dir():
         raise UsageError(f"{flag} {path}: must be a file, got a folder")
-    if not folder.is_dir():
+    if here.exists() and not here.is_file():  # such as /dev/stdout, which is written in place
+        if not os.access(here, os.W_OK):
+            raise UsageError(f"{flag} {path}: cannot be written; choose another name")
+    elif not folder.is_dir():
         raise UsageError(f"{flag} {path}: the folder {folder} does not exist; make it first")
-    check_parent(path, flag)
+    else:
+        check_parent(path, flag)
     if beside is not None and _is_in(path, beside):
         raise UsageError(f"{flag} {path}: must not lie in --out {beside}, which is written as a whole; choose another")
     check_apart(path, flag, inputs)
@@ -61,8 +65,8 @@ def check_folder(out: str, *inputs: str | None) -> None:
 
 
 def check_parent(path: str, flag: str) -> None:
-    """Raise `UsageError` where the missing folders above `path` cannot be made."""
-    above = next(folder for folder in Path(path).absolute().parents if folder.exists())
+    """Raise `UsageError` where the missing folders above `path`, or where that leads as a link, cannot be made."""
+    above = next(folder for folder in Path(os.path.realpath(path)).parents if os.path.lexists(folder))
     if not above.is_dir():
         raise UsageError(f"{flag} {path}: {above} is not a folder")
     if not os.access(above, os.W_OK):

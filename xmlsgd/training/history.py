@@ -8,6 +8,7 @@ callbacks add, such as "P@1".
 from __future__ import annotations
 
 import json
+import os
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ class History(Callback):
     path : path-like, optional
         File of the records as lines of JSON. Each is added when its epoch ends. Until the first epoch ends, an earlier
         file of that name stays as it is: it may be all that is left of an interrupted run that could not be resumed.
+        A symbolic link of that name is not followed: in a shared folder anybody may put one there, at any time.
 
     Attributes
     ----------
@@ -51,10 +53,15 @@ class History(Callback):
         """Append the record."""
         self.records.append(record)
         if self.path:
-            with self.path.open("a" if self._n_written else "w") as lines:
+            with open(self.path, "a" if self._n_written else "w", opener=_open_no_link) as lines:
                 lines.writelines(json.dumps(record) + "\n" for record in self.records[self._n_written :])
             self._n_written = len(self.records)
         return False
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Open a file; raise `OSError` for a symbolic link."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def models_of(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:

@@ -54,7 +54,8 @@ class FolderKind:
         It may be replaced where there is nothing, an empty folder, or a folder of this kind without files of the user.
         """
         restore(path)
-        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        # Nothing is where a link leads to that is not there; a link that leads to itself cannot be replaced.
+        if not os.path.lexists(os.path.realpath(path)) or (path.is_dir() and not any(path.iterdir())):
             return ""
         others = read_consistently(path, self._others)
         if others is None:

@@ -158,7 +158,8 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 
 def check_free(path: Path) -> None:
     """Raise `FileExistsError` where `path` is anything but a store, a pair of them, an empty folder, or nothing."""
-    if path.exists() and not is_store(path) and not (path.is_dir() and all(map(_is_part, path.iterdir()))):
+    there = os.path.lexists(os.path.realpath(path))  # also a link that leads to itself
+    if there and not is_store(path) and not (path.is_dir() and all(map(_is_part, path.iterdir()))):
         raise FileExistsError(f"{path}: exists and is not a store; remove it or choose another name")
 
 
