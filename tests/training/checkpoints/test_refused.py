@@ -31,7 +31,7 @@ from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
-from xmlsgd.training.checkpoints import Checkpoint, read_checkpoint, writer
+from xmlsgd.training.checkpoints import Checkpoint, identity, read_checkpoint, writer
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Start
 from xmlsgd.training.loop import train
@@ -77,6 +77,27 @@ def test_a_run_of_another_length_learning_rate_or_batch_does_not_resume(dataset,
     go(job_of(dataset), at, STEPS)
     with pytest.raises(DataError, match=said):
         go(job_of(dataset), at, **given)
+
+
+def test_a_run_of_other_code_does_not_resume(dataset, at, monkeypatch):
+    go(job_of(dataset), at, STEPS)
+    monkeypatch.setattr(identity, "code_version", lambda: "9.9.9 (0123456789ab)")
+    with pytest.raises(DataError, match=r"xmlsgd was \d+\.\d+\.\d+ \(\w{12}\), is 9\.9\.9 \(0123456789ab\); resume"):
+        go(job_of(dataset), at)
+
+
+@pytest.mark.parametrize("name", ["nn/optimizers/adam.py", "devices/cuda/kernels/common.cu"])
+def test_the_version_of_the_code_follows_what_decides_a_step(tmp_path, name):
+    file = tmp_path / name
+    file.parent.mkdir(parents=True)
+    file.write_text("a rule")
+    first = identity.code_version(tmp_path)
+    (tmp_path / "cli").mkdir()
+    (tmp_path / "cli" / "table.py").write_text("of columns")
+    (file.parent / "a.pyc").write_text("compiled")
+    assert identity.code_version(tmp_path) == first
+    file.write_text("another")
+    assert identity.code_version(tmp_path) != first
 
 
 @pytest.mark.parametrize("name", ["params.npy", "run.json", "MANIFEST.json"])
@@ -189,8 +210,10 @@ def test_nothing_is_trained_if_no_checkpoint_can_be_written(dataset, tmp_path, m
     for path in ("../file/kept", "/proc/kept", "."):
         with pytest.raises(OSError, match=r"File exists|No such file|Permission|current folder"):
             go(job_of(dataset), Checkpoint(path), callbacks=[Unwanted()])
-    with pytest.raises(ModelFileError, match="file: exists and is not a checkpoint"):
-        go(job_of(dataset), Checkpoint("../file"))
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("file", "loop"):
+        with pytest.raises(ModelFileError, match=f"{name}: exists and is not a checkpoint"):
+            go(job_of(dataset), Checkpoint(f"../{name}"), callbacks=[Unwanted()])
 
 
 def test_a_checkpoint_is_of_one_run_at_a_time(dataset, at):

@@ -35,7 +35,8 @@ class Checkpoint:
     """Where and how often a run saves its state, so that it can be resumed.
 
     The run is resumed by the same call: with the same rows, labels, weights, layer sizes, loss, optimizer, learning
-    rate, batch size, epochs and, if given, seed. Devices, threads and algorithm may change.
+    rate, batch size, epochs and, if given, seed, and by the same version of the package. Devices, threads and algorithm
+    may change.
 
     Parameters
     ----------

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ... import __version__
 from ...algorithms.base import Algorithm
 from ...data.csr import Dataset
 from ...nn.schedules import Schedule
@@ -15,7 +17,9 @@ from ..callbacks import Callback
 from ..learner import Job
 from .reader import callback_names
 
-DATA, MODEL = "data", "initial model"
+PACKAGE = Path(__file__).parents[2]
+RULES = ("algorithms", "devices", "nn", "training")  # folders of the package that decide what a step learns
+CODE, DATA, MODEL = "xmlsgd", "data", "initial model"
 NONE = "none"
 # Descriptions of a different checksum.
 SUMS = {
@@ -52,10 +56,20 @@ def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequ
     for name, callback in zip(callback_names(callbacks), callbacks, strict=True):
         found |= _as_text(name, callback.settings())
     found |= _as_text("", {"batch": algorithm.batch, "learning_rate": algorithm.learning_rate, "seed": job.seed})
+    found[CODE] = code_version()
     found[DATA] = checksum_of_rows(job.dataset, job.sample_weight)
     if job.start and job.start.epochs:
         found[MODEL] = _checksum(job.start.params, job.start.state)
     return found
+
+
+def code_version(package: Path = PACKAGE) -> str:
+    """Return the version of the package and a checksum of the sources that decide what a step learns.
+
+    Begun by one rule of update and ended by another, a run would be neither.
+    """
+    files = sorted(file for room in RULES for file in (package / room).rglob("*.*") if file.suffix in (".py", ".cu"))
+    return f"{__version__} ({hashlib.sha256(b''.join(file.read_bytes() for file in files)).hexdigest()[:12]})"
 
 
 def checksum_of_rows(dataset: Dataset, weight: np.ndarray | None = None) -> str:
