@@ -30,6 +30,8 @@ RUNS = 10**7  # of a parser at most
 HANG = 60  # seconds of the clock, which run on a busy machine as well
 LONGEST = 256  # bytes of an input: Python takes 2 us for each
 SEEDS = {
+    "request": (b'{"texts": ["a"], "limit": 3, "threshold": 0.5, "documents": [{"text": "a", "labels": ["b"]}]}',),
+    "form": (b"text=a+b&limit=3&threshold=0.5&text=%C3%A9",),
     "libsvm": (b"2 9 5\n0,3 0:1.25 4:-2e-3 8:7\n 1:0.5 # x\n", b"\xef\xbb\xbf1:1 2:1e39\n\n2,1\r\n"),
     "texts": (b'"Woolf, Virginia",novel\ta text\nb\t"c"\n', b"\xff\xfe\n"),
     "names": (b"one\ntwo\n", "\ufeffé\r\n".encode()),
@@ -40,8 +42,6 @@ SEEDS = {
     "annif": (b"a text\t<a:b> <a:c>\nanother\t\n",),
     "model": (b'{"format": "xmlsgd-model", "version": 1, "files": {"model.json": {"bytes": 2, "sha256": "x"}}}',),
     "array": (b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }" + b" " * 60 + b"\n",),
-    "request": (b'{"texts": ["a"], "limit": 3, "threshold": 0.5, "documents": [{"text": "a", "labels": ["b"]}]}',),
-    "form": (b"text=a+b&limit=3&threshold=0.5&text=%C3%A9",),
 }
 MEMORY = Path("/dev/shm")  # where files of parsers are
 
@@ -196,7 +196,9 @@ def measured(run: Callable[[bytes], Any], corpus: Path) -> tuple[float, float]:
 
 def run(seconds: float, out: Path, corpora: Path) -> list[str]:
     """Fuzz each parser in turn, within about so many seconds, publish the counts, and return what went wrong."""
-    found = {name: fuzz(name, corpora, max(round(seconds / len(SEEDS)), 1)) for name in SEEDS}
+    found, end = dict[str, dict[str, Any]](), time.monotonic() + seconds
+    for left, name in zip(range(len(SEEDS), 0, -1), SEEDS, strict=True):
+        found[name] = fuzz(name, corpora, max(round((end - time.monotonic()) / left), 1))
     rows = [
         [each, f"{counts['runs']:,}", f"{counts['seconds']:,.0f}", f"{counts['corpus']:,}",
          f"{1e3 * counts['slowest of the corpus']:.0f}", f"{max(counts['MB beyond 20 times the input'], 0):.1f}",
