@@ -22,6 +22,7 @@ from xmlsgd.nn.optimizers import get_optimizer
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.calibration import measure_device
 from xmlsgd.training.executors.scenarios import SCENARIOS
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.simulation import Experiment
 
@@ -29,12 +30,16 @@ from ..prepare import unit_rows
 from ..report import RESULTS
 from .adaptive import adaptive
 from .beyond import beyond
+from .costs import costs
 from .crossbow import crossbow
 from .hogbatch import hogbatch
 from .omnivore import omnivore
 from .study import Study
 
-EXPERIMENTS = {"adaptive": adaptive, "hogbatch": hogbatch, "crossbow": crossbow, "omnivore": omnivore, "beyond": beyond}
+EXPERIMENTS = {
+    "adaptive": adaptive, "hogbatch": hogbatch, "crossbow": crossbow, "omnivore": omnivore, "beyond": beyond,
+    "costs": costs,
+}  # fmt: skip
 # One thread: so small steps do not feed two.
 QUICK = {
     "rows": 3000,
@@ -68,6 +73,9 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--loss", default="softmax", help="(%(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="of the arithmetic (%(default)s)")
     parser.add_argument("--bandwidth", type=float, default=20, help="GB a second of a merge (%(default)s)")
+    parser.add_argument(
+        "--costs", type=float, nargs=3, help="s an update, a row and a feature at speed 1 (this machine's)"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes for all of these, minutes in all")
     return parser
 
@@ -96,7 +104,7 @@ def main(words: Sequence[str] | None = None) -> int:
     experiment = Experiment(job, schedule, device, Measure(test, network, device), bandwidth=1e9 * args.bandwidth)
     args.out.mkdir(parents=True, exist_ok=True)
     with device.start():
-        base = measure_device(job, device)
+        base = VirtualDevice(*args.costs) if args.costs else measure_device(job, device)
         study = Study(
             experiment, base, args.batch, args.rates, args.seeds, args.threads, args.out, args.data.resolve().name,
             args.scenarios,

@@ -1,18 +1,20 @@
 """Adaptive SGD against its rivals, and step by step: Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029), figures 6 to 10.
 
 On four devices that differ by 32 % (S2), and strongly (S3). The ablation starts from the elastic baseline, with equal
-shares, and adds one part of the method after the other.
+shares, and adds one part of the method after the other; at last, longer steps of the merged model replace its momentum.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.elastic import Elastic
+from xmlsgd.algorithms.outer import HeavyBall
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.training.executors.virtual_device import VirtualDevice, fastest
@@ -28,6 +30,18 @@ PARTS: dict[str, dict[str, Any]] = {
     "+ normalized weights": {"momentum": 0.0},
     "+ momentum: Adaptive SGD": {},
 }
+OUTER_RATES = (2.0, 4.0)  # momentum 0.75 makes a step four times as long in the end
+
+
+@dataclass
+class LongSteps(AdaptiveSGD):
+    """Adaptive SGD without momentum, whose merges move the model by `outer_rate` times the difference."""
+
+    outer_rate: float = 1.0
+
+    def outer_of(self, n_workers: int) -> HeavyBall:
+        """Return the longer step."""
+        return HeavyBall(0.0, self.outer_rate)
 
 
 def adaptive(study: Study) -> None:
@@ -51,11 +65,9 @@ def methods(study: Study, fleet: Sequence[VirtualDevice]) -> list[Method]:
     low = max(batch // LOW, 1)
     mega = max(-(-study.experiment.job.dataset.n_rows // MERGES), len(fleet) * batch)
 
-    def step(name: str, parts: dict[str, Any]) -> Method:
+    def step(name: str, parts: dict[str, Any], kind: type[AdaptiveSGD] = AdaptiveSGD) -> Method:
         return Method(
-            name,
-            lambda rate: AdaptiveSGD(batch, rate, low=low, mega_batch=mega, straggler_timeout=math.inf, **parts),
-            fleet,
+            name, lambda rate: kind(batch, rate, low=low, mega_batch=mega, straggler_timeout=math.inf, **parts), fleet
         )
 
     return [
@@ -64,4 +76,5 @@ def methods(study: Study, fleet: Sequence[VirtualDevice]) -> list[Method]:
         Method("Crossbow", lambda rate: Crossbow(batch, rate, sync_every=1), fleet),
         Method("elastic", lambda rate: Elastic(batch, rate, mega_batch=mega), fleet),
         *(step(name, parts) for name, parts in PARTS.items()),
+        *(step(f"steps times {r:g} for momentum", {"outer_rate": r}, LongSteps) for r in OUTER_RATES),
     ]

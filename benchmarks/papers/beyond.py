@@ -8,6 +8,7 @@ has the 100 batches that were published.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from xmlsgd.algorithms import choose_algorithm
@@ -27,14 +28,6 @@ from .hogbatch import unequal
 from .study import REACHED, Method, Runs, Study, finals, median, points_at, target
 
 AUTO, ADAPTIVE = OURS = "our auto", "our adaptive"
-PAPER: dict[str, Any] = {
-    "size_rule": "additive",
-    "out_of_range": "skip",
-    "momentum": 0.9,
-    "perturbation": 0.1,
-    "renormalise": False,
-    "straggler_timeout": float("inf"),
-}
 FIRST, LEVEL, LATER = "first", "level", "later"
 
 
@@ -52,17 +45,15 @@ def methods(study: Study, scenario: str) -> list[Method]:
     """Return the papers' rules, then ours."""
     batch, fleet = study.batch, study.fleet(scenario)
     mega = LocalSGD.steps * batch * len(fleet)
-    low = max(batch // 8, 1)
-    paper: dict[str, Any] = {"low": low, "size_step": low / 2, **PAPER}
     return [
         Method("one device", lambda rate: Sequential(batch, rate), [fastest(fleet)]),
         Method("synchronous", lambda rate: Synchronous(batch, rate), fleet),
         Method("elastic", lambda rate: Elastic(batch, rate, mega_batch=mega), fleet),
-        Method("Crossbow", lambda rate: Crossbow(batch, rate, sync_every=1), fleet),
+        Method("Crossbow", lambda rate: Crossbow.published(batch, rate), fleet),
         Method("Omnivore", lambda rate: Omnivore(batch, rate), fleet),
         *(unequal(batch, fleet) if scenario == "S4" else hogbatches(batch, fleet)),
-        Method("Adaptive SGD", lambda rate: AdaptiveSGD(batch, rate, mega_batch=mega, **paper), fleet),
-        Method("Adaptive SGD, 100", lambda rate: AdaptiveSGD(batch, rate, **paper), fleet),
+        Method("Adaptive SGD", lambda rate: replace(AdaptiveSGD.published(batch, rate), mega_batch=mega), fleet),
+        Method("Adaptive SGD, 100", lambda rate: AdaptiveSGD.published(batch, rate), fleet),
         Method(ADAPTIVE, lambda rate: AdaptiveSGD(batch, rate, mega_batch=mega), fleet),
         Method(AUTO, lambda rate: choose_algorithm(batch, rate, len(fleet), one_memory=False), fleet),
     ]

@@ -14,7 +14,7 @@ from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.simulation import Outcome
 
 from ..report import Table, are_most
-from .study import Method, Runs, Study, as_json, median, ranged
+from .study import Method, Runs, Study, as_json, finals, median, points_at, ranged
 
 THREADS = 8  # of the CPU, a row each at first
 GPU_BATCHES = 4  # of the batch at which the rate is the rate: the GPU's first size
@@ -61,12 +61,12 @@ def table(study: Study, runs: Mapping[str, Runs]) -> Table:
     goal = first - REACHED * (first - best)
     rows = []
     for name, found in runs.items():
-        reached = [at for outcome in found.outcomes if (at := seconds_to_loss(outcome, goal)) is not None]
+        reached = [point["seconds"] for point in points_at(found, goal, "loss")]
         rows.append(
             [
                 name,
                 ranged(losses(found)),
-                f"{median([outcome.final() for outcome in found.outcomes]):.2f}",
+                ranged(finals(found)),
                 f"{median([outcome.seconds for outcome in found.outcomes]):.1f}",
                 f"{median(reached):.1f}" if are_most(reached, found.outcomes) else "-",
                 *(shares(found.outcomes, key) for key in ("updates", "rows", "utilisation")),
@@ -82,13 +82,8 @@ def table(study: Study, runs: Mapping[str, Runs]) -> Table:
 
 
 def losses(runs: Runs) -> list[float]:
-    """Return the loss of each run over its last rows."""
-    return [outcome.curve[-1]["loss"] if outcome.curve else float("inf") for outcome in runs.outcomes]
-
-
-def seconds_to_loss(outcome: Outcome, goal: float) -> float | None:
-    """Return when the loss first was as low as the goal."""
-    return next((point["seconds"] for point in outcome.curve if point["loss"] <= goal), None)
+    """Return the loss that each run settled at."""
+    return finals(runs, "loss", float("inf"))
 
 
 def shares(outcomes: Sequence[Outcome], key: str) -> str:

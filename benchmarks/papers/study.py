@@ -23,12 +23,16 @@ NOISY_POINTS = 3  # measurements whose mean counts for reaching it
 
 @dataclass(frozen=True)
 class Method:
-    """A row of a table: its algorithm at a rate, the devices it runs on, and its rates, () for those of the study."""
+    """A row of a table: its algorithm at a rate, and the devices it runs on.
+
+    rates : () for those of the study. times : the epochs of the study that it trains for.
+    """
 
     name: str
     make: Callable[[float], Algorithm]
     fleet: Sequence[VirtualDevice]
     rates: Sequence[float] = ()
+    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,12 @@ class Study:
     data: str
     scenarios: Sequence[str] = tuple(SCENARIOS)
 
+    @property
+    def costs(self) -> str:
+        """Return what an update of a device of speed 1 takes, as text."""
+        ms, per_row, per_feature = 1e3 * self.base.overhead, 1e6 * self.base.per_row, 1e9 * self.base.per_nnz
+        return f"{ms:.3g} ms, {per_row:.3g} microseconds a row and {per_feature:.3g} ns a feature"
+
     def fleet(self, name: str) -> list[VirtualDevice]:
         """Return the devices of a scenario."""
         return scenario(name, self.base, self.experiment.rows, self.experiment.nnz, self.batch)
@@ -73,7 +83,7 @@ class Study:
             runs = tried[method.name]
             best = soonest_rate(runs, goal) if soonest else best_rate(runs)
             outcomes = [runs[best], *(self._simulate(method, best, seed) for seed in range(1, self.seeds))]
-            found[method.name] = Runs(best, outcomes, {rate: runs[rate].final() for rate in sorted(runs)})
+            found[method.name] = Runs(best, outcomes, {rate: settled(runs[rate]) for rate in sorted(runs)})
             print(f"{method.name}: P@1 {median(finals(found[method.name])):.2f} at rate {best:g}", flush=True)
         return found
 
@@ -88,8 +98,10 @@ class Study:
 
     def _simulate(self, method: Method, rate: float, seed: int) -> Outcome:
         """Return one run."""
-        experiment = replace(self.experiment, job=replace(self.experiment.job, seed=seed))
-        return simulate(experiment, method.make(rate), method.fleet)
+        job, schedule = replace(self.experiment.job, seed=seed), self.experiment.schedule
+        if method.times > 1:
+            schedule = replace(schedule, epochs=method.times * schedule.epochs)
+        return simulate(replace(self.experiment, job=job, schedule=schedule), method.make(rate), method.fleet)
 
     def publish(self, name: str, table: Table, result: Mapping[str, Any]) -> None:
         """Print a table and write it, with the runs behind it."""
@@ -97,8 +109,8 @@ class Study:
         note = (
             f"{job.dataset.n_rows:,} rows, {self.experiment.schedule.epochs} epochs, {job.network.hidden[0]} hidden "
             f"units, batches of at most {self.batch} rows, rates {rates} for everybody, and beyond these while the "
-            f"best is at their edge; seeds: {self.seeds}, median and range. Seconds are simulated; a device of speed 1 "
-            "is as fast as the machine named below."
+            f"best is at their edge; seeds: {self.seeds}, median and range. Seconds are simulated: an update of a "
+            f"device of speed 1 takes {self.costs}."
         )
         notes = [*table.notes, note]
         publish(f"{name}-{self.data}", replace(table, notes=notes), result, self.threads, self.out)
@@ -114,7 +126,7 @@ COLUMNS = ("method", "P@1", "seconds", "s to target", "rows to target", "rows/s"
 
 def best_rate(tried: Mapping[float, Outcome]) -> float:
     """Return the rate that reached most."""
-    return max(tried, key=lambda rate: tried[rate].final())
+    return max(tried, key=lambda rate: settled(tried[rate]))
 
 
 def soonest_rate(tried: Mapping[float, Outcome], goal: float) -> float:
@@ -157,28 +169,32 @@ def compared(runs: Mapping[str, Runs], title: str, notes: Sequence[str] = ()) ->
 
 def target(runs: Mapping[str, Runs], of: Callable[[Iterable[float]], float] = max) -> float:
     """Return the P@1 whose time is compared: a share of what the best settled at or, with min, the worst."""
-    return REACHED * of(median([settled(outcome) for outcome in found.outcomes]) for found in runs.values())
+    return REACHED * of(median(finals(found)) for found in runs.values())
 
 
-def settled(outcome: Outcome) -> float:
-    """Return the mean of the last measurements, 0 for a run that diverged."""
-    last = [point["P@1"] for point in outcome.curve[-NOISY_POINTS:]]
-    return 0.0 if outcome.diverged or not last else sum(last) / len(last)
+def smoothed(outcome: Outcome, name: str = "P@1") -> list[float]:
+    """Return at each point of a run the mean of the last measurements, none for a run that diverged."""
+    values = [point[name] for point in outcome.curve if not outcome.diverged]
+    last = [values[max(i - NOISY_POINTS, 0) : i] for i in range(1, len(values) + 1)]
+    return [sum(some) / len(some) for some in last]
 
 
-def point_at(outcome: Outcome, goal: float) -> dict[str, Any] | None:
-    """Return the first point of a run at which the mean of the last measurements reaches the goal."""
-    values = [point["P@1"] for point in outcome.curve]
-    for i, point in enumerate(outcome.curve):
-        last = values[max(i + 1 - NOISY_POINTS, 0) : i + 1]
-        if not outcome.diverged and sum(last) / len(last) >= goal:
-            return point
-    return None
+def settled(outcome: Outcome, name: str = "P@1", diverged: float = 0.0) -> float:
+    """Return the mean of the last measurements at the end, `diverged` for a run that did."""
+    means = smoothed(outcome, name)
+    return means[-1] if means else diverged
 
 
-def points_at(runs: Runs, goal: float) -> list[dict[str, Any]]:
+def point_at(outcome: Outcome, goal: float, name: str = "P@1") -> dict[str, Any] | None:
+    """Return the first point of a run at which the mean of the last measurements reaches the goal; losses fall."""
+    sign = -1 if name == "loss" else 1
+    points = zip(outcome.curve, smoothed(outcome, name), strict=False)
+    return next((point for point, mean in points if sign * mean >= sign * goal), None)
+
+
+def points_at(runs: Runs, goal: float, name: str = "P@1") -> list[dict[str, Any]]:
     """Return the point at which each run reached the goal, of those that did."""
-    return [point for outcome in runs.outcomes if (point := point_at(outcome, goal)) is not None]
+    return [point for outcome in runs.outcomes if (point := point_at(outcome, goal, name)) is not None]
 
 
 def at_target(values: Sequence[float], runs: Runs) -> str:
@@ -186,9 +202,9 @@ def at_target(values: Sequence[float], runs: Runs) -> str:
     return f"{median(values):,.1f}".removesuffix(".0") if are_most(values, runs.outcomes) else "-"
 
 
-def finals(runs: Runs) -> list[float]:
-    """Return what each run reached at its end."""
-    return [outcome.final() for outcome in runs.outcomes]
+def finals(runs: Runs, name: str = "P@1", diverged: float = 0.0) -> list[float]:
+    """Return what each run settled at."""
+    return [settled(outcome, name, diverged) for outcome in runs.outcomes]
 
 
 def median(values: Sequence[float]) -> float:

@@ -89,14 +89,15 @@ def test_a_learner_goes_on_while_others_are_at_work_and_waits_for_the_average_of
 
 
 def test_learners_wait_for_their_own_corrections_and_for_nothing_else_of_an_average():
-    """Ten rounds of steps of 10 ms, where it takes 1 ms to read and write a vector of the model."""
+    """Ten rounds of steps of 10 ms, where it takes 0.1 ms to read and write a vector of the model."""
     data, network = toy.random_data(300, 4, 1, density=1), Network(4, 1, (1,))
-    executor = toy.Logged(toy.Quadratic(), toy.fleet(1, 1, 1), bandwidth=8 * 7 / 1e-3)
+    executor = toy.Logged(toy.Quadratic(), toy.fleet(1, 1, 1), bandwidth=8 * 7 / 1e-4)
     job = Job(data, network, toy.SGD())
     done = toy.train(job, Crossbow(10, 0.2, sync_every=1), executor, Schedule(1, "constant", 0))
-    assert executor.merge_seconds == pytest.approx(10 * (3 * 2 + 1) * 1e-3)  # a correction has replica and average
-    waiting = 10 * 2 + 2 * 2 + 1  # own corrections; at the end those of two others and the average
-    assert done.records[-1]["seconds"] == pytest.approx(0.1 + waiting * 1e-3)
+    correction, move = 4, 3  # vectors: replica, average, sum and the learner's own; average, sum and motion
+    assert executor.merge_seconds == pytest.approx(10 * (3 * correction + move) * 1e-4)
+    waiting = 10 * correction + 2 * correction + move  # own ones; at the end those of two others and the average
+    assert done.records[-1]["seconds"] == pytest.approx(0.1 + waiting * 1e-4)
 
 
 def test_the_model_depends_on_no_timing_where_learners_are_corrected_after_every_step():

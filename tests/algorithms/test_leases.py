@@ -80,7 +80,14 @@ def test_nobody_waits_for_longer_than_a_batch_of_the_slowest_because_of_long_mes
             ends = {}
 
 
-@pytest.mark.parametrize("algorithm", [Hogwild(1, 0.1), EASGD(BATCH, 0.1, sync_every=8)])
+class Spanning(Hogwild):
+    """Long spans, as in place."""
+
+    def updates(self, w, rows_left, in_place):
+        return super().updates(w, rows_left, in_place=True)
+
+
+@pytest.mark.parametrize("algorithm", [Spanning(1, 0.1), EASGD(BATCH, 0.1, sync_every=8)])
 def test_the_last_spans_of_an_epoch_are_short(algorithm):
     n_rows = 3200
     _, executor = toy.run(algorithm, toy.fleet(1, 1), n_rows=n_rows)

@@ -22,6 +22,7 @@ from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job, Learner
 from xmlsgd.training.loop import train
+from xmlsgd.training.merging import ParameterSlice
 from xmlsgd.training.messages import Sharing, Step
 
 
@@ -74,7 +75,7 @@ def test_the_update_is_that_of_the_paper_worked_by_hand(dataset, momentum, n_fea
     algorithm, executor = Updates(BATCH, RATE, groups=2, momentum=momentum), simulated(kind=Recorded)
     with executor.device.start():
         run = train(Job(dataset, network, SGD()), algorithm, executor, Schedule(1, "constant", 0))
-    of_all_rows = len(algorithm.log) * 4 * 2 * 3 * network.layout.size / executor.bandwidth
+    of_all_rows = len(algorithm.log) * 4 * 2 * 5 * network.layout.size / executor.bandwidth
     assert (executor.merge_seconds < 0.5 * of_all_rows) == (n_features > 14), "merges are sparse where rows are"
     w = np.zeros(network.layout.size, np.float32)
     network.initialize(w, dataset.Y, 0)
@@ -135,7 +136,8 @@ def test_merges_of_two_groups_stay_as_sparse_as_the_rows(dataset):
             touched.append(np.count_nonzero(self.table.touched[sorted(members), :2000].any(axis=0)))
             before = self.merge_bytes
             super().merge(rule, members, fade_merges, ends_at_center)
-            merged.append(((self.merge_bytes - before) / (8 * (1 + len(members))) - dense) / network.hidden[0])
+            vectors = 1 + len(members) + 2 * (rule is not ParameterSlice.broadcast)  # velocity and what the group read
+            merged.append(((self.merge_bytes - before) / (8 * vectors) - dense) / network.hidden[0])
 
     executor = simulated((1.0, 0.9), kind=Counted)
     with executor.device.start():

@@ -45,7 +45,7 @@ def test_the_model_predicts_the_time_of_an_update_within_5_percent(g, bandwidth)
         train(Job(data, network, SGD()), algorithm, executor, Schedule(1))
     floats = sum(np.prod(shape) for shape in network.layout.shapes.values())
     vector = 4 * 2 * floats / bandwidth  # read and written, in seconds
-    model = HardwareEfficiency(12, batch * per_row, overhead=overhead, server=vector, exchange=vector)
+    model = HardwareEfficiency(12, batch * per_row, overhead=overhead, server=3 * vector, exchange=vector)
     if g == 12:
         assert (model.saturation() < 12) == (bandwidth == 2e5)
     times = [at for at, _ in algorithm.log]

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 
 from benchmarks.papers import __main__ as experiments
 from benchmarks.papers import study, tables
 from benchmarks.papers.__main__ import EXPERIMENTS, command_line, main
 from benchmarks.papers.beyond import FIRST, LATER, LEVEL, verdict
+from benchmarks.papers.crossbow import ByFrequency
 from benchmarks.papers.study import NOISY_POINTS, Runs, point_at, ranged, target
 from benchmarks.report import RESULTS
 from shared.paths import DATA, ROOT
 from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.data.csr import Dataset, indicator
+from xmlsgd.estimators.inference import Measure
+from xmlsgd.metrics import precision_at_k
+from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.learner import Job
 from xmlsgd.training.simulation import Experiment, Outcome
 
@@ -27,6 +33,7 @@ TABLES = {
     "crossbow": ("crossbow",),
     "omnivore": ("omnivore", "omnivore-efficiency"),
 }
+COSTS = ("costs", "ratios")
 COLUMNS_OF_ALL = [
     "scenario", "target P@1", "one device", "synchronous", "elastic", "Crossbow", "Omnivore", "Hogbatch",
     "Adaptive Hogbatch", "Adaptive SGD", "Adaptive SGD, 100", "our adaptive", "our auto",
@@ -60,7 +67,7 @@ def test_all_scenarios_are_in_the_table_that_goes_beyond_the_papers(tmp_path):
     text = (tmp_path / "beyond-S1-S8-data.md").read_text()
     found = json.loads((tmp_path / "beyond-S1-S8-data.json").read_text())["result"]
     assert list(found) == [f"S{i}" for i in range(1, 9)]
-    assert {*TABLES, "beyond"} == set(EXPERIMENTS)
+    assert {*TABLES, "beyond", "costs"} == set(EXPERIMENTS)
     for name, methods in found.items():
         (row,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
         assert row.count("|") == len(COLUMNS_OF_ALL) + 1
@@ -70,8 +77,35 @@ def test_all_scenarios_are_in_the_table_that_goes_beyond_the_papers(tmp_path):
     assert header == f"| {' | '.join(COLUMNS_OF_ALL)} |"
 
 
+@pytest.mark.slow
+def test_costs_are_those_of_the_devices_and_of_no_arithmetic(tmp_path):
+    """Of given costs, two runs make the same tables, whatever else the machine does."""
+    words = ["--data", str(DATA), "--only", "costs", *TINY, *FEW, "--costs", "1e-3", "1e-4", "1e-7"]
+    results = []
+    for folder in ("first", "second"):
+        assert main([*words, "--out", str(tmp_path / folder)]) == 0
+        results.append([json.loads((tmp_path / folder / f"{name}-data.json").read_text())["result"] for name in COSTS])
+    assert results[0] == results[1]
+    costs, of_ratios = results[0]
+    assert list(costs) == ["S2", "S3", "S4", "S1"]
+    assert len(of_ratios) == 3 * 4
+    text = (tmp_path / "first" / "ratios-data.md").read_text()
+    assert "takes 1 ms, 100 microseconds a row and 100 ns a feature." in text
+    (row,) = [line.split(" | ") for line in text.splitlines() if line.startswith("| 4 | 1/10 |")]
+    alone, beside = (median_of(of_ratios["4 devices, 1:10"], name) for name in ("GPUs alone", "Hogbatch"))
+    assert (float(row[3]), row[-1]) == (pytest.approx(alone / beside, abs=0.006), "1.10 |")
+
+
+def median_of(runs, name):
+    """The seconds of a method that ran with one seed."""
+    (seconds,) = runs[name]["seconds"]
+    return seconds
+
+
 def names_of(experiment, scenarios):
     """The tables that an experiment writes."""
+    if experiment == "costs":
+        return set(COSTS)
     if experiment == "beyond":
         return {f"beyond-{'-'.join(dict.fromkeys([scenarios[0], scenarios[-1]]))}"}
     return {name for name in TABLES[experiment] if experiment != "adaptive" or name.split("-")[1] in scenarios}
@@ -108,8 +142,8 @@ def test_ours_is_level_with_the_best_of_the_others_within_the_range_of_the_seeds
     assert verdict([], []) == LEVEL
 
 
-def outcome(*precisions, diverged=False):
-    curve = [{"seconds": float(i + 1), "rows": 10 * (i + 1), "P@1": value} for i, value in enumerate(precisions)]
+def outcome(*values, diverged=False, name="P@1"):
+    curve = [{"seconds": float(i + 1), "rows": 10 * (i + 1), name: value} for i, value in enumerate(values)]
     return Outcome([], [], [], curve, diverged, 1.0, 0.0)
 
 
@@ -118,6 +152,17 @@ def test_a_single_lucky_measurement_does_not_reach_the_target():
     assert point_at(outcome(10, 60, 10, 40, 50, 60), 50.0)["seconds"] == 6
     assert point_at(outcome(10, 20), 50.0) is None
     assert point_at(outcome(90, 90, diverged=True), 50.0) is None
+
+
+def test_a_single_low_loss_does_not_reach_the_target():
+    assert point_at(outcome(9, 9, 2, 9, 9, 6, 3, name="loss"), 6.0, "loss")["seconds"] == 7
+    assert point_at(outcome(2, 9, diverged=True, name="loss"), 6.0, "loss") is None
+
+
+def test_what_a_run_has_reached_at_its_end_is_the_mean_of_three_measurements():
+    runs = Runs(1.0, [outcome(10, 40, 50, 90), outcome(90, diverged=True)], {})
+    assert study.finals(runs) == [60, 0]
+    assert study.finals(Runs(1.0, [outcome(9, 7, 5, 3, name="loss")], {}), "loss") == [5]
 
 
 def test_the_target_is_a_share_of_what_the_best_median_settled_at():
@@ -138,6 +183,37 @@ def test_several_seeds_show_their_range():
     assert ranged([3.0]) == "3.00"
 
 
+def test_a_method_may_train_for_more_epochs_than_the_others(monkeypatch, tmp_path):
+    epochs = []
+
+    def simulate(experiment, algorithm, fleet):
+        epochs.append(experiment.schedule.epochs)
+        return outcome(1)
+
+    monkeypatch.setattr(study, "simulate", simulate)
+    experiment = Experiment(Job(None, None), Schedule(2), None, None)
+    made = study.Study(experiment, None, 16, (1.0,), 1, 1, tmp_path, "data")
+    made.run([study.Method(f"{n}", lambda rate: Sequential(16, rate), [], times=n) for n in (1, 4)])
+    assert epochs == [2, 8]
+
+
+def test_precision_is_told_by_how_frequent_the_labels_of_a_row_are():
+    """Of six rows, each right or wrong; the most frequent label of a row counts."""
+    counts, rows = [1, 1, 5, 5, 9, 9], [[0], [1, 0], [2], [3, 1], [4], [5, 2]]
+    column = {label: label for label in range(6)}
+    Y = indicator(np.repeat(np.arange(6), counts)[:, None].tolist(), column)
+    held_out = Dataset(indicator([[i] for i in range(6)], column), indicator(rows, column))
+    predicted = np.array([0, 5, 2, 3, 4, 0])
+
+    class Answers(Measure):
+        def __call__(self, flat):
+            labels = predicted[self.held_out.X.indices][:, None]
+            return {"P@1": 100 * float(precision_at_k(self.held_out.Y, labels, 1)[0])}
+
+    found = ByFrequency(Answers(held_out, None, None), Y)(None)
+    assert found == pytest.approx({"P@1": 400 / 6, "P@1 rare": 50, "P@1 middle": 100, "P@1 frequent": 50})
+
+
 def tried_rates(monkeypatch, tmp_path, reached, rates=()):
     """The (rate, seed) of every run of a method, and what a study found; `reached` is a P@1 for each rate."""
     tried = []
@@ -147,7 +223,7 @@ def tried_rates(monkeypatch, tmp_path, reached, rates=()):
         return outcome(reached[algorithm.learning_rate])
 
     monkeypatch.setattr(study, "simulate", simulate)
-    experiment = Experiment(Job(None, None), None, None, None)
+    experiment = Experiment(Job(None, None), Schedule(1), None, None)
     made = study.Study(experiment, None, 16, (1.0, 3.0, 10.0), 3, 1, tmp_path, "data")
     return tried, made.run([study.Method("method", lambda rate: Sequential(16, rate), [], rates)])["method"]
 
@@ -163,7 +239,7 @@ def test_each_method_runs_at_its_best_rate_of_the_common_grid(monkeypatch, tmp_p
 def test_a_rate_is_chosen_for_its_time_where_times_are_compared():
     tried = {1.0: outcome(10, 20, 60), 3.0: outcome(40, 50, 50), 10.0: outcome(90, 90, 90, diverged=True)}
     assert study.soonest_rate(tried, 40.0) == 3.0
-    assert study.soonest_rate(tried, 80.0) == study.best_rate(tried) == 1.0
+    assert study.soonest_rate(tried, 80.0) == study.best_rate(tried) == 3.0, "1.0 was lucky at the end"
 
 
 @pytest.mark.parametrize(

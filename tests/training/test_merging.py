@@ -260,8 +260,17 @@ def test_a_worker_that_comes_back_is_a_copy_of_the_center_and_has_no_state():
 def test_a_merge_says_how_many_floats_it_moved():
     comm = replicas()
     dense = 2 + N_LABELS * 2 + N_LABELS
-    assert comm.merger.run(lambda params: None, [0]) == dense
+    assert comm.merger.run(lambda params: None, [0]) == 2 * dense
     comm.table.touched[0, :5] = 1
-    assert comm.merger.run(lambda params: None, [0]) == dense + 5 * 2
+    assert comm.merger.run(lambda params: None, [0]) == 2 * (dense + 5 * 2)
     comm.table.touched[0, :30] = 1
-    assert comm.merger.run(lambda params: None, [0]) == dense + N_FEATURES * 2, "beyond a half all rows are merged"
+    of_all_rows = 2 * (dense + N_FEATURES * 2)
+    assert comm.merger.run(lambda params: None, [0]) == of_all_rows, "beyond a half all rows are merged"
+
+
+def test_merge_states_are_moved_as_the_center_and_the_replicas_are():
+    comm = replicas()
+    plain = comm.merger.run(lambda params: None, [0, 1])
+    (momentum, *_), asked = averaging(HeavyBall(0.5)), ["read 0", "read 0", "velocity"]
+    assert comm.merger.run(lambda params: [params.state(name) for name in asked], [0, 1]) == 5 / 3 * plain
+    assert comm.merger.run(momentum, [0, 1]) == 4 / 3 * plain

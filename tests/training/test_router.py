@@ -9,9 +9,13 @@ import pytest
 
 from shared import light, toy
 from shared.replayed import Recorded, Replayed
+from xmlsgd.algorithms.crossbow import Crossbow
+from xmlsgd.algorithms.easgd import EASGD
+from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.staleness import Staleness
+from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD, Adagrad, Adam
@@ -176,13 +180,24 @@ def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differen
 
 
 @pytest.mark.parametrize("optimizer", [Adam(), Adagrad()], ids=["adam", "adagrad"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        Hogwild(10, 0.01, staleness=Staleness()), Synchronous(10, 0.01), Elastic(10, 0.01, mega_batch=100),
+        EASGD(10, 0.01, sync_every=2), Crossbow(10, 0.01, sync_every=1), Crossbow(10, 0.01, sync_every=2),
+    ],
+    ids=["differences", "mean", "elastic", "easgd", "crossbow", "rounds"],
+)  # fmt: skip
 @pytest.mark.slow
-def test_model_and_states_of_killed_processes_that_send_differences_are_those_of_whole_steps(tmp_path, optimizer):
-    """To the bit those of a replay in lockstep, in which nobody dies in the middle of a step."""
+def test_model_and_states_of_killed_processes_are_those_of_whole_steps(tmp_path, algorithm, optimizer):
+    """To the bit those of a replay in lockstep, in which nobody dies in the middle of a step.
+
+    Of algorithms that depend on no timing but that of the events.
+    """
     data, network = toy.random_data(400, 30, 12), Network(30, 12, (8,))
     order = toy.epoch_order(400, 0, 0)
     executor = Recorded([partial(light.FatalReference, tmp_path, [int(order[at]) for at in (95, 203)])] * 2)
-    job, algorithm = Job(data, network, optimizer), Hogwild(10, 0.01, staleness=Staleness())
+    job = Job(data, network, optimizer)
     with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
         done = train(job, algorithm, executor, Schedule(3))
     assert len(executor.pool.failures) == 2

@@ -12,9 +12,7 @@ from ..data.validation import at_least
 from ..training.merging import Comm
 from .base import Algorithm
 from .combiners import equal, move_to_mean
-from .rounds import Rounds, Work, even_part
-
-BATCHES = 100  # in a mega-batch (the paper's default)
+from .rounds import Rounds, Work
 
 
 @dataclass
@@ -26,13 +24,8 @@ class Elastic(Rounds, Algorithm):
 
     mega_batch: int | None = at_least(None, 1)
 
-    @property
-    def mega_rows(self) -> int:
-        """Return the rows of a mega-batch: at least one batch for everyone."""
-        return max(self.mega_batch or even_part(self.n_rows, BATCHES * self.batch), sum(self.size.values()))
-
     def open_rows(self, w: int) -> float:
-        """Return the rows of the mega-batch that are left: of the worker's share, or of all if they go to anyone."""
+        """Return the rows that are left of the worker's share of the mega-batch."""
         return self.rest_of_round(self.mega_rows, w)
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:

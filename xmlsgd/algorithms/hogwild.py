@@ -58,8 +58,8 @@ class Hogwild(Algorithm):
         return self.staleness is None or self.staleness.may_start(w, self.done)
 
     def updates(self, w: int, rows_left: float, in_place: bool) -> int:
-        """Return as many updates as fill a message."""
-        if self.staleness is not None:
+        """Return as many updates as fill a message, one where it pulls and pushes the model."""
+        if not in_place:
             return 1
         return max(tapered(self.span, rows_left, len(self.done)) // self.batch, 1)
 

@@ -22,6 +22,8 @@ NEGLIGIBLE = 1e-3  # of a row's last motion; what momentum would still do to an 
 class Outer(Checked):
     """None: the shared model becomes what the replicas combine to, `combined`."""
 
+    momentum = 0.0
+
     @property
     def state_names(self) -> tuple[str, ...]:
         """Return the names of the vectors that are kept from merge to merge."""
@@ -33,8 +35,8 @@ class Outer(Checked):
 
     @property
     def fade_merges(self) -> int:
-        """Return the merges for which a row that nobody touches still moves."""
-        return 0
+        """Return the merges for which a row that nobody touches still moves by momentum."""
+        return merges_to_fade(self.momentum)
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,6 @@ class HeavyBall(Outer):
 
     momentum: float = below_one(0.75)
     learning_rate: float = above_zero(1.0)
-
-    @property
-    def fade_merges(self) -> int:
-        """Return the merges until the motion of an untouched row is negligible."""
-        return merges_to_fade(self.momentum)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -73,7 +70,7 @@ class HeavyBall(Outer):
 
 
 @dataclass(frozen=True)
-class Nesterov(HeavyBall):
+class Nesterov(Outer):
     """DiLoCo: d = center - combined; v <- momentum * v + d; center <- center - rate * (d + momentum * v)."""
 
     momentum: float = below_one(0.9)

@@ -6,7 +6,6 @@ center, or which an outer momentum still moves.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -102,10 +101,11 @@ class Merger:
         self.merges = 0
 
     def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True) -> int:
-        """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector.
+        """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of all vectors.
 
-        fade_merges : merges for which the rule goes on to move a row that nobody touches. ends_at_center : whether the
-        rule leaves the members equal to the center.
+        Those are the center, the replicas, and the merge states that the rule asks for. fade_merges : merges for which
+        the rule goes on to move a row that nobody touches. ends_at_center : whether it leaves the members equal to the
+        center.
         """
         members = sorted(members)
         self.merges += 1
@@ -115,15 +115,14 @@ class Merger:
             rows = np.arange(self._n_features)
         others = self._others(members)
         self._changed = np.zeros(self._n_features, bool) if others else None
-        slices = list(self._slices(rows))
         each = map if self._pool is None else self._pool.map
-        deque(each(lambda place: self._apply(rule, members, *place), slices), maxlen=0)
+        n_vectors = max(each(lambda place: self._apply(rule, members, *place), list(self._slices(rows))))
         if self._changed is not None:
             self._behind[others] |= self._changed
         self._behind[members] = False if ends_at_center else active
         self.table.touched[members] = 0
         dense = sum(int(np.prod(shape)) for name, shape in self.layout.shapes.items() if name != self._input)
-        return dense + len(rows) * self.layout.shapes[self._input][1]
+        return n_vectors * (dense + len(rows) * self.layout.shapes[self._input][1])
 
     def copy_center(self, worker: int) -> None:
         """Make the replica of `worker` a copy of the center, and forget what rules kept for it."""
@@ -194,8 +193,8 @@ class Merger:
                 for at in range(0, n, step):
                     yield name, slice(at, min(at + step, n))
 
-    def _apply(self, rule: MergeRule, members: list[int], name: str, rows: slice | np.ndarray) -> None:
-        """Apply the rule to one slice; rows in an array are gathered and written back."""
+    def _apply(self, rule: MergeRule, members: list[int], name: str, rows: slice | np.ndarray) -> int:
+        """Apply the rule to one slice, rows in an array gathered and written back; return how many vectors it has."""
         taken: list[tuple[np.ndarray, np.ndarray]] = []
         states: dict[tuple[str, int | None], np.ndarray] = {}
 
@@ -227,6 +226,7 @@ class Merger:
             changed[rows] = (params.center != before).any(axis=1)
         for tensor, found in taken:
             tensor[rows] = found
+        return 1 + len(members) + len(states)
 
     def _tensor(self, flat: np.ndarray, name: str) -> np.ndarray:
         """Return a tensor of a flat vector as (rows, width)."""

@@ -248,7 +248,7 @@ class Executor(ABC):
         floats = self.merger.run(rule, members, fade_merges, ends_at_center)
         if not self.merger.on_device:
             self._invalidate(members, state=False)
-        n_bytes = 4 * 2 * (1 + len(members)) * floats
+        n_bytes = 4 * 2 * floats  # read and written
         self.merges += 1
         self.merge_bytes += n_bytes
         self.merge_seconds += self._elapsed(members, n_bytes, begun)

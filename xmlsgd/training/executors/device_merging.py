@@ -31,7 +31,7 @@ class DeviceMerger(Merger):
         self._center = DeviceCopy(self._device, table.params[0])
 
     def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True) -> int:
-        """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector."""
+        """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of all vectors."""
         self._replicas = {w: self._learners[w].device_params() for w in members}
         with self._device.start():
             floats = super().run(rule, members, fade_merges, ends_at_center)
