@@ -51,8 +51,9 @@ class AdaptiveHogbatch(Hogbatch):
 
     def finished(self, report: Report) -> None:
         """Count a task's updates that survive their conflicts; then change the size of the worker's next one."""
+        updates = report.updates
+        self.done[report.worker] += updates * self.survival if updates > 1 else updates
         w = report.worker
-        self.done[w] += report.updates * (self.survival if self.threads_of(w) > 1 else 1)
         others = [count for v, count in self.done.items() if v != w]
         if not others:
             return
