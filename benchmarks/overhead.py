@@ -29,7 +29,7 @@ from xmlsgd.training.executors.liveness import Liveness
 
 from .report import Table, publish
 
-EPOCHS = 3
+EPOCHS = 10  # as by default without candidates
 LIMITS = {"checkpoints": 3.0, "supervision": 1.0, "checksums": 1.0}  # percent of training
 WATCHING = ("tick", "starts", "works", "heard", "gone", "overdue")
 
@@ -108,7 +108,7 @@ def run(repeats: int, out: Path) -> list[str]:
         f"Processor seconds, medians of {repeats} rounds, in which both sides of a share were measured one after the "
         f"other. A checkpoint of {last['checkpoint bytes'] / 1e6:.0f} MB takes {seconds:.2f} s of ten minutes, without "
         f"the disk; the run is identified once, and {last['asking']['calls']:,} times a step asks whether one is due. "
-        f"Checksums are those of one save and one load, beside {training:.1f} s of training."
+        f"Checksums are those of one save and one load, beside {training:.1f} s of training, {EPOCHS} epochs."
     )
     table = Table("Costs of reliability", ["", "% of training", "at most"], rows, [note])
     publish("overhead", table, found, 1, out)
