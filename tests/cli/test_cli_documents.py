@@ -91,6 +91,49 @@ def test_learning_knows_old_uris_and_names_new_ones(library, capsys):
     assert XMLClassifier.load(library / "m").classes_.tolist() == names
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("week.jsonl", '{"text": "a book of waves", "labels": ["http://x/1", "Smith, J."]}\n'),
+        ("week.csv", 'text,labels\na book of waves,"http://x/1,""Smith, J."""\n'),
+        ("week.txt", '<http://x/1>,"Smith, J."\ta book of waves\n'),
+    ],
+)
+def test_uris_of_feedback_in_any_format_are_the_labels_that_the_model_knows(library, capsys, name, text):
+    (library / name).write_text(text)
+    before = XMLClassifier.load(library / "m")
+    run("learn", library / "m", library / name, "--quiet")
+    assert "warning" not in capsys.readouterr().err
+    after = XMLClassifier.load(library / "m")
+    assert after.classes_.tolist() == before.classes_.tolist()
+    assert (after.label_counts_ - before.label_counts_).tolist() == [1, 1, 0]
+    run("evaluate", library / "m", library / name)
+    assert "warning" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_a_vocabulary_names_the_uris_of_other_files(library, name):
+    pairs = [(text, [f"http://x/{NAMES.index(label)}" for label in names]) for text, names in LINES]
+    written = {
+        "rows.csv": "text,labels\n" + "".join(f"{quoted(text)},{quoted(','.join(uris))}\n" for text, uris in pairs),
+        "rows.jsonl": "".join(json.dumps({"text": text, "labels": uris}) + "\n" for text, uris in pairs),
+    }
+    (library / name).write_text(written[name])
+    run("train", library / name, "--vocabulary", library / "v.tsv", "--out", library / "n", *QUICK, "--quiet")
+    expected = XMLClassifier.load(library / "m").classes_.tolist()
+    assert XMLClassifier.load(library / "n").classes_.tolist() == expected
+
+
+def test_a_table_with_tabs_and_a_header_is_told_by_its_first_line(tmp_path):
+    lines = ["\ufefftext\tlabels", *(f"{text}\t{';'.join(names)}" for text, names in LINES)]
+    (tmp_path / "rows.tsv").write_text("\n".join(lines), encoding="utf-8")
+    run("train", tmp_path / "rows.tsv", "--label-separator", ";", "--out", tmp_path / "m", *QUICK, "--quiet")
+    model = XMLClassifier.load(tmp_path / "m")
+    assert (model.classes_.tolist(), model.n_samples_seen_) == (sorted(NAMES), len(LINES))
+    run("predict", tmp_path / "m", tmp_path / "rows.tsv", "--out", tmp_path / "p")
+    assert len((tmp_path / "p").read_text().splitlines()) == len(LINES)
+
+
 def test_a_model_of_uris_keeps_them_when_it_learns_with_a_vocabulary(library):
     run("train", library / "rows.tsv", "--out", library / "u", *QUICK, "--quiet")
     run("learn", library / "u", library / "rows.tsv", "--quiet", "--vocabulary", library / "v.tsv")

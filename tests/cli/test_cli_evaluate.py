@@ -133,6 +133,15 @@ def test_propensities_of_a_folder_are_those_of_its_training_part(models, tmp_pat
     assert folder == file
 
 
+def test_a_folder_may_hold_test_rows_alone(models, tmp_path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "test.txt").write_text(Path(TEST_ROWS).read_text())
+    for source, name in ((tmp_path / "set", "folder"), (TEST_ROWS, "file")):
+        run("evaluate", models / "rows", source, "--json", tmp_path / name, "--quiet")
+    folder, file = (json.loads((tmp_path / name).read_text())["P@5"] for name in ("folder", "file"))
+    assert folder == file
+
+
 def test_training_on_too_few_rows_for_propensities_saves_a_model(tmp_path):
     (tmp_path / "two.txt").write_text("0 0:1\n1 1:1\n")
     run("train", tmp_path / "two.txt", "--test", tmp_path / "two.txt", "--out", tmp_path / "m", "--quiet", *QUICK)

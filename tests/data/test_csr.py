@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
+from sklearn.svm import LinearSVC
 
 from xmlsgd.data import csr
 from xmlsgd.data.csr import CSR, Dataset, check_entries, check_pointers, epoch_order
@@ -71,9 +72,16 @@ def test_a_broken_matrix_is_refused_before_any_kernel_sees_it(matrix, complaint)
         CSR.from_scipy(matrix, "Y")
 
 
-def test_to_scipy_copies_nothing():
+def test_to_scipy_copies_neither_indices_nor_data():
     csr = CSR.from_scipy(sp.csr_array(np.eye(3, dtype=np.float32)))
-    assert np.shares_memory(csr.to_scipy().data, csr.data)
+    matrix = csr.to_scipy()
+    assert np.shares_memory(matrix.data, csr.data)
+    assert np.shares_memory(matrix.indices, csr.indices)
+
+
+def test_linear_models_of_scikit_learn_take_what_to_scipy_returns():
+    X = CSR.from_scipy(sp.csr_array(np.eye(3, dtype=np.float32))).to_scipy()
+    assert LinearSVC().fit(X, [0, 1, 1]).predict(X).tolist() == [0, 1, 1]
 
 
 def test_row_returns_indices_and_data_side_by_side():

@@ -180,6 +180,8 @@ class TestLoadDataset:
 
         monkeypatch.setattr(python_functions, "load_python_functions", load_python_functions)
         assert datasets.load_dataset("python-functions", data_home=str(tmp_path)) == (TRAIN, TEST)
+        with pytest.raises(DataError, match="python-functions: header is for text files only"):
+            datasets.load_dataset("python-functions", data_home=str(tmp_path), header=False)
 
     def test_a_folder_goes_before_a_data_set_of_the_same_name(self, tmp_path, monkeypatch):
         write_store(TRAIN, tmp_path / "bibtex")

@@ -43,6 +43,13 @@ def test_quoted_fields_of_csv_keep_commas_quotes_and_line_ends(path_of):
     assert read(path_of("f.csv", FILES["csv"]), "csv").texts == ["a book, of\nthe sea", 'no "labels"']
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_the_header_of_csv_tells_what_separates_fields(path_of, mark):
+    path = path_of("f.csv", f'id{mark}text{mark}labels\n1{mark}"a{mark} b, c"{mark}x,y\n')
+    raw = read(path, "csv")
+    assert (raw.texts, raw.labels) == ([f"a{mark} b, c"], [("x", "y")])
+
+
 def test_columns_may_have_other_names_and_labels_may_be_missing(path_of):
     path = path_of("f.csv", "body\ta\nx,y\n".replace("\t", ","))
     assert read(path, "csv", labelled=False, text_column="body").texts == ["x"]
@@ -55,7 +62,7 @@ def test_subjects_of_annif_are_uris_or_their_names(path_of):
     assert raw.texts == ["a book\tof the sea", "no subjects"]
     assert raw.labels == [("http://x/1", "http://x/2"), ()]
     vocabulary = path_of("v.tsv", "<http://x/1>\tships, old\textra\n<http://x/3>\tfish\n")
-    with pytest.warns(match="f.tsv:1: the vocabulary .*v.tsv has no label for <http://x/2>; the URI stands for it"):
+    with pytest.warns(match="f.tsv: the vocabulary .*v.tsv has no label for <http://x/2>; the URI stands for it"):
         assert read(path, "annif", vocabulary=str(vocabulary)).labels[0] == ("ships, old", "http://x/2")
     assert read(path_of("g", "a\tb\n"), "annif", labelled=False).texts == ["a\tb"]
 
@@ -71,7 +78,9 @@ def test_kinds_are_told_by_names_and_lines(tmp_path):
     ("kind", "text", "told"),
     [
         ("csv", "a,b\n1,2\n", r"f:1: the header must have a column 'text', got \['a', 'b'\]; pass --text-column"),
-        ("csv", "text,labels\nx,y\nx,y,z\n", "f:3: must have 2 fields, as the header, got 3; quote fields with commas"),
+        ("csv", "body;labels\n", r"f:1: the header must have a column 'text', got \['body;labels'\]; pass --text-column"),
+        ("csv", "text,labels\nx,y\nx,y,z\n", "f:3: must have 2 fields, as the header, got 3; quote fields that hold ','"),
+        ("csv", "text,labels\nx;y\n", "f:2: must have 2 fields, as the header, got 1; separate them by ','"),
         ("csv", 'text,labels\n"x,y\n', "f:2: must be CSV, got unexpected end of data"),
         ("jsonl", '{"text": "a", "labels": []}\n{"text"\n', "f:2: must be a JSON object, got "),
         ("jsonl", '["a"]\n', "f:1: must be an object with the key 'text', got "),
@@ -88,8 +97,22 @@ def test_errors_name_file_and_line(path_of, kind, text, told):
 
 def test_uris_that_a_vocabulary_lacks_are_counted(path_of):
     vocabulary = path_of("v", "<http://x/9>\tship\n")
-    with pytest.warns(match="f:1: .* no label for <http://x/1>, nor 1 other; the URI stands for it"):
+    with pytest.warns(match="f: .* no label for <http://x/1>, nor 1 other; the URI stands for it"):
         read(path_of("f", FILES["annif"]), "annif", vocabulary=str(vocabulary))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("csv", "text,labels\nx,http://x/1;fish;<http://x/3>\n"),
+        ("jsonl", '{"text": "x", "labels": ["http://x/1", "fish", "<http://x/3>"]}'),
+        ("raw", "http://x/1;fish;<http://x/3>\tx\n"),
+    ],
+)
+def test_labels_of_any_kind_of_file_may_be_uris_or_names(path_of, kind, text):
+    vocabulary = path_of("v", "<http://x/1>\tship\n<http://x/3>\tfish\n<http://x/4>\tisle: the sea\n")
+    options = {"vocabulary": str(vocabulary), "label_separator": ";"}
+    assert read(path_of("f", text), kind, **options).labels == [("ship", "fish")]
 
 
 def test_the_field_limit_of_the_process_is_as_before(path_of):

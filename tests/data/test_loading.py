@@ -20,7 +20,7 @@ from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.formats import npz, split
 from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.data.formats.store import write_store
-from xmlsgd.data.loading import load_file, load_folder
+from xmlsgd.data.loading import load_file, load_folder, load_test
 from xmlsgd.errors import DataError
 
 
@@ -158,6 +158,27 @@ def test_stores_go_before_text_and_text_before_pairs(tmp_path):
     assert load_folder(tmp_path)[0].n_features == 5
     write_store(TRAIN, tmp_path / "train")
     assert load_folder(tmp_path)[0].n_features == 30
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_test_part_of_a_folder_may_be_alone(tmp_path, form):
+    write_store(TRAIN, tmp_path / "both" / "train")
+    write_store(TEST, tmp_path / "both" / "test")
+    convert(tmp_path / "both", tmp_path / "set", form)
+    expected = load_test(tmp_path / "set")
+    assert equal(expected, TEST)
+    for entry in list((tmp_path / "set").iterdir()):
+        if "train" in entry.name or "trn" in entry.name:
+            entry.rename(tmp_path / entry.name)
+    assert equal(load_test(tmp_path / "set"), expected)
+    with pytest.raises(DataError, match="set: must hold stores"):
+        load_folder(tmp_path / "set")
+
+
+def test_all_rows_are_the_test_part_of_what_has_none(tmp_path):
+    write_libsvm(TRAIN, tmp_path / "train.txt")
+    for path in (tmp_path, tmp_path / "train.txt"):
+        assert load_test(path).n_rows == TRAIN.n_rows
 
 
 def test_a_folder_of_nothing_known_is_told_what_would_do(tmp_path):

@@ -34,6 +34,24 @@ def test_one_document_a_line(write):
     assert raw.labels is None
 
 
+@pytest.mark.parametrize(
+    "text", ["上海城市规划研究", "図書館情報学の基礎", "ห้องสมุดประชาชน", "CC(=O)OC1=CC=CC=C1C(=O)O"], ids=["Chinese", "Japanese", "Thai", "SMILES"]
+)
+def test_texts_without_spaces_are_warned_of_once(text, recwarn):
+    texts = [f"{text}{i}" for i in range(5)] + ["a title in English"]
+    TextVectorizer(analyzer="char_wb", ngram_range=(2, 4)).fit(texts)
+    assert not recwarn.list
+    TextVectorizer().fit(texts)
+    (warning,) = recwarn.list
+    assert str(warning.message).startswith("texts: most have hardly any spaces between words, as '")
+    assert "--analyzer char_wb --ngram-range 2,4, in Python TextVectorizer(" in str(warning.message)
+
+
+def test_texts_with_spaces_are_not_warned_of(recwarn):
+    TextVectorizer().fit([*TEXTS, "Donaudampfschifffahrt und Eisenbahn", "library", "도서관 정보 서비스", "上海城市规划"])
+    assert not recwarn.list
+
+
 def test_crlf_mark_at_the_start_and_no_newline_at_the_end_are_accepted(write):
     assert read_raw_text(write(b"\xef\xbb\xbfone\r\ntwo")).texts == ["one", "two"]
 

@@ -240,8 +240,8 @@ FORMAT_FLAGS = (
     FormatFlag("text_column", NAME, "texts in CSV and JSON lines", default="text"),
     FormatFlag("label_column", NAME, "labels in CSV and JSON lines", default="labels"),
     FormatFlag("label_separator", NAME, "what stands between labels in raw text and CSV", default=","),
-    FormatFlag("vocabulary", PATH, "names of the subjects of an Annif corpus, `<uri><TAB>label` a line; they are label "
-               "texts, too", default_text="those of the model, or the URIs"),
+    FormatFlag("vocabulary", PATH, "names of labels that are URIs, `<uri><TAB>label` a line; they are label texts, too",
+               default_text="those of the model, or the URIs"),
     FormatFlag("one_based", None, "features count from 1, as in LIBSVM files", default=False),
     FormatFlag("one_based_labels", None, "labels count from 1", default=False),
     FormatFlag("header", name_among("auto", "yes", "no"), "whether the first line holds the shape", default="auto"),

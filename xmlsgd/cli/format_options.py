@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LINES_SEEN = 100
 LINE_BYTES = 1 << 20
 ENTRY = re.compile(r"-?\d*:")  # the beginning of an entry `feature:value`, also of a broken one
-FORMATS_OF = {"text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": ("annif",)}
+FORMATS_OF = {"text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": ("annif", "csv", "jsonl")}
 OF_TEXTS = ("min_df", "max_df", "max_features", "ngram_range", "analyzer", "stop_words", "sublinear_tf")
 NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
 
@@ -49,12 +49,16 @@ class FormatOptions(DocumentOptions):
 
     def kind(self, path: str) -> str:
         """Return the kind of documents that a file of texts holds."""
-        from ..data.documents import TEXT_FORMATS, is_annif, kind_of  # here: the help needs no NumPy
+        from ..data.documents import TEXT_FORMATS, delimiter_of, is_annif, kind_of  # here: the help needs no NumPy
 
         if self.format in TEXT_FORMATS:
             return self.format
+        if named := kind_of(Path(path)):
+            return named
         lines = [line for line in first_lines(Path(path)) if line.strip()]
-        return kind_of(Path(path)) or ("annif" if lines and all(map(is_annif, lines)) else "raw")
+        if lines and delimiter_of(lines[0].removeprefix("\ufeff"), self.text_column) == "\t":
+            return "csv"
+        return "annif" if lines and all(map(is_annif, lines)) else "raw"
 
     def check_inputs(self, *paths: str | None) -> None:
         """Raise `DataError` for an input that is neither a path, nor standard input, nor a named data set.

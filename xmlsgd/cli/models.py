@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from ..estimators import XMLClassifier, XMLEnsemble
     from .format_options import FormatOptions
 
-URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 
 
 def read_predictor(folder: str, data: str, command: str, parameters: dict[str, Any]) -> XMLClassifier | XMLEnsemble:
@@ -68,9 +66,11 @@ def save_names(folder: Path, names_of_uris: Mapping[str, str] | None) -> None:
 
 def options_of_model(options: FormatOptions, folder: str, model: XMLClassifier | XMLEnsemble) -> FormatOptions:
     """Return options by which the URIs of data are the labels that the model knows them as."""
+    from ..data.vocabulary import IS_URI
+
     names = saved_names(folder)
     if names is None and options.vocabulary is not None:  # it may have learned the URIs themselves
-        names = {name: name for name in map(str, model.classes_.tolist()) if URI.fullmatch(name)}
+        names = {name: name for name in map(str, model.classes_.tolist()) if IS_URI.match(name)}
     return replace(options, names=names)
 
 

@@ -14,13 +14,14 @@ from ..data.csr import CSR, Dataset
 from ..data.datasets import BUILT_IN, load_dataset
 from ..data.files.temporary import temporary_folder
 from ..data.formats.base import is_store
+from ..data.loading import load_test
 from ..data.text import RawText, index_labels, read_label_texts, read_raw_text
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
 from ..data.vocabulary import label_of, name_of
 from ..errors import DataError, shorten, warn
 from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
-from .format_options import FormatOptions, first_lines
+from .format_options import FORMATS_OF, FormatOptions, first_lines
 from .messages import STDIN
 
 LabelTexts = Sequence[tuple[str, str]]  # label and text
@@ -200,7 +201,7 @@ def _training_rows(
         rows = InputRows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
         return replace(rows, test=_test_rows(path, options, rows.columns)) if _is_built_in(path) else rows
     options.refuse_options_of_texts(f"{path}, which holds rows of numbers")
-    rows = InputRows(*_load(path, options), _vectorizer_of_store(path))
+    rows = InputRows(*load_dataset(path, **options.for_rows), _vectorizer_of_store(path))
     if columns is not None:
         check_words(rows.vectorizer, columns, path)
     return rows
@@ -219,14 +220,13 @@ def _test_rows(path: str, options: FormatOptions, columns: Columns, labels_requi
     raw = _texts(path, options, TEST)
     if raw is not None:
         return _rows_of_texts(path, raw, columns.vectorizer, _names_of(columns, raw, path))
-    first, second = _load(path, options, labels_required)
+    if Path(path).is_dir():
+        test = load_test(path, labels_required=labels_required, **options.for_rows)
+    else:
+        first, second = load_dataset(path, labels_required=labels_required, **options.for_rows)
+        test = second or first
     check_words(_vectorizer_of_store(path), columns, path)
-    return in_columns(second or first, columns, path)
-
-
-def _load(path: str, options: FormatOptions, labels_required: bool = True) -> tuple[Dataset, Dataset | None]:
-    """Return the rows of a source that is no raw text, and its test part if it has one."""
-    return load_dataset(path, labels_required=labels_required, **options.for_rows)
+    return in_columns(test, columns, path)
 
 
 def in_columns(dataset: Dataset, columns: Columns, path: str) -> Dataset:
@@ -314,8 +314,8 @@ def _is_built_in(path: str) -> bool:
 
 
 def _label_texts(path: str, options: FormatOptions, label_texts: str | None) -> LabelTexts:
-    """Return label and text of each line of `--label-texts`, without it those of `--vocabulary` for an Annif corpus."""
-    if label_texts is None and (options.vocabulary is None or options.kind(path) != "annif"):
+    """Return label and text of each line of `--label-texts`, without it those of `--vocabulary`."""
+    if label_texts is None and (options.vocabulary is None or options.kind(path) not in FORMATS_OF["vocabulary"]):
         return []
     names = options.names_of_uris
     if label_texts is None:

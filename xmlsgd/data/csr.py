@@ -35,7 +35,7 @@ class CSR:
     """Compressed sparse rows, canonical: ascending indices, none twice in a row.
 
     Row i holds `indices[indptr[i]:indptr[i+1]]` and the `data` at the same positions. The arrays may be read-only
-    memory maps; `to_scipy` returns a SciPy array over the same memory.
+    memory maps; `to_scipy` returns a SciPy array over the same indices and data.
 
     Parameters
     ----------
@@ -107,10 +107,14 @@ class CSR:
         return cls(np.asarray(csr.indptr, dtype=np.int64), np.asarray(csr.indices, dtype=np.int32), data, csr.shape[1])
 
     def to_scipy(self) -> sp.csr_array:
-        """Return a scipy CSR array over the same memory."""
+        """Return a scipy CSR array over the same indices and data.
+
+        SciPy has one type for both index arrays, and would copy the indices as int64; LinearSVC takes int32 alone.
+        """
         import scipy.sparse as sp
 
-        return sp.csr_array((self.data, self.indices, self.indptr), shape=self.shape, copy=False)
+        indptr = self.indptr.astype(np.int32) if self.nnz <= INT32_MAX else self.indptr
+        return sp.csr_array((self.data, self.indices, indptr), shape=self.shape, copy=False)
 
     def row(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices and the data of row `i`."""

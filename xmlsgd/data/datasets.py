@@ -47,7 +47,7 @@ def load_dataset(
     data_home : str or path, optional
         Where data sets with names are kept, by default `~/.cache/xmlsgd/datasets`.
     **options
-        Passed to the function that loads.
+        Passed to the function that loads; "python-functions" has none.
 
     Returns
     -------
@@ -72,8 +72,10 @@ def load_dataset(
 
         return load_folder(path, **options)
     if name == BUILT_IN:
+        from .formats.base import refuse_options
         from .python_functions import load_python_functions
 
+        refuse_options(options, path)
         return load_python_functions(data_home=None if data_home is None else Path(data_home))
     from .public import load_public
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -12,11 +13,13 @@ from typing import Any
 from ..errors import DataError, nor_others, shorten, warn
 from .document_options import DocumentOptions
 from .text import RawText, lines_of_file, read_raw_text, split_names
-from .vocabulary import URI
+from .vocabulary import IS_URI, URI, name_of
 
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 TEXT_FORMATS = ("raw", "csv", "jsonl", "annif")
 URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
+DELIMITERS = ",;\t"  # of CSV; spreadsheets write semicolons where the comma is the decimal mark
+DEFAULTS = DocumentOptions()
 MAX_FIELD = 1 << 26  # characters of a field of CSV
 
 
@@ -32,7 +35,9 @@ def is_annif(line: str) -> bool:
     return bool(tab and URIS.fullmatch(subjects))
 
 
-def read_documents(path: str | Path, kind: str, labelled: bool, options: DocumentOptions) -> RawText:
+def read_documents(
+    path: str | Path, kind: str, labelled: bool = True, options: DocumentOptions = DEFAULTS
+) -> RawText:
     """Read documents, with or without labels.
 
     Parameters
@@ -59,21 +64,36 @@ def read_documents(path: str | Path, kind: str, labelled: bool, options: Documen
     if kind not in TEXT_FORMATS:
         raise DataError(f"kind: must be one of {', '.join(TEXT_FORMATS)}, got {shorten(kind)}")
     if kind == "raw":
-        return read_raw_text(path, labelled=labelled, separator=options.label_separator)
-    rows = {"csv": _csv_rows, "jsonl": _json_rows, "annif": _annif_rows}[kind](path, labelled, options)
-    texts: list[str] = []
-    labels: list[tuple[str, ...]] = []
-    for text, names in rows:
-        texts.append(text)
-        labels.append(tuple(dict.fromkeys(names)))
-    if not texts:
-        raise DataError(f"{path}: must hold at least one document, got none")
-    return RawText(texts, labels if labelled else None)
+        raw = read_raw_text(path, labelled=labelled, separator=options.label_separator)
+    else:
+        rows = list({"csv": _csv_rows, "jsonl": _json_rows, "annif": _annif_rows}[kind](path, labelled, options))
+        if not rows:
+            raise DataError(f"{path}: must hold at least one document, got none")
+        labels = [tuple(dict.fromkeys(names)) for _, names in rows]
+        raw = RawText([text for text, _ in rows], labels if labelled else None)
+    if raw.labels is None or options.names_of_uris is None:
+        return raw
+    return RawText(raw.texts, _with_names(path, raw.labels, options))
+
+
+def _with_names(path: Path, labels: list[tuple[str, ...]], options: DocumentOptions) -> list[tuple[str, ...]]:
+    """Return the labels of each document with names in place of URIs; warn of URIs that have none."""
+    names = options.names_of_uris or {}
+    named = [tuple(dict.fromkeys(name_of(label, names) for label in row)) for row in labels]
+    known = set(names.values())
+    if unnamed := {name: None for row in named for name in row if name not in known and IS_URI.match(name)}:
+        vocabulary = options.vocabulary or "of the model"
+        text = f"{path}: the vocabulary {vocabulary} has no label for <{next(iter(unnamed))}>"
+        warn(f"{text}{nor_others(len(unnamed) - 1)}; the URI stands for it")
+    return named
 
 
 def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield texts and labels of a CSV file with a header."""
-    reader = csv.reader((f"{line}\n" for line in lines_of_file(path)), strict=True)
+    """Yield texts and labels of a CSV file with a header, whose columns tell what separates fields."""
+    lines = lines_of_file(path)
+    first = next(lines, "")
+    mark = delimiter_of(first, options.text_column) or ","
+    reader = csv.reader((f"{line}\n" for line in itertools.chain([first], lines)), strict=True, delimiter=mark)
     before = csv.field_size_limit(MAX_FIELD)  # of the whole process
     try:
         header = next(reader, [])
@@ -83,13 +103,26 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
             if not row:
                 continue
             if len(row) != len(header):
-                got = f"got {len(row)}; quote fields with commas"
+                remedy = f"quote fields that hold {mark!r}" if len(row) > len(header) else f"separate them by {mark!r}"
+                got = f"got {len(row)}; {remedy}"
                 raise DataError(f"{path}:{reader.line_num}: must have {len(header)} fields, as the header, {got}")
             yield row[text], split_names(row[label], options.label_separator) if labelled else ()
     except csv.Error as error:
         raise DataError(f"{path}:{reader.line_num}: must be CSV, got {error}") from error
     finally:
         csv.field_size_limit(before)
+
+
+def delimiter_of(header: str, column: str) -> str | None:
+    """Return what separates the columns of a header if `column` is one of several, else None."""
+    for mark in DELIMITERS:
+        try:
+            fields = next(csv.reader([header], delimiter=mark), [])
+        except csv.Error:  # which its reader will tell
+            continue
+        if len(fields) > 1 and column in fields:
+            return mark
+    return None
 
 
 def _column(path: Path, header: list[str], name: str, option: str) -> int:
@@ -131,24 +164,14 @@ def _value(entry: Any, name: str, option: str, where: str) -> Any:
 
 
 def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield texts and labels of an Annif corpus, `text<TAB><uri> <uri>` a line; warn of URIs without a label."""
-    names = options.names_of_uris
-    unnamed: dict[str, int] = {}
+    """Yield texts and URIs of an Annif corpus, `text<TAB><uri> <uri>` a line."""
     for number, line in enumerate(lines_of_file(path), 1):
         if not line.strip():
             continue
         text, tab, subjects = line.rpartition("\t")
         if labelled and (not tab or (subjects.strip() and not URIS.fullmatch(subjects))):
             raise DataError(f"{path}:{number}: must read `text<TAB><uri> <uri>`, got {shorten(line)}")
-        if not labelled:
+        if labelled:
+            yield text, tuple(URI.findall(subjects))
+        else:
             yield (text if is_annif(line) else line), ()
-            continue
-        uris = URI.findall(subjects)
-        if names is not None:
-            unnamed.update((uri, number) for uri in uris if uri not in names and uri not in unnamed)
-        yield text, tuple(uris if names is None else [names.get(uri, uri) for uri in uris])
-    if unnamed:
-        uri, number = next(iter(unnamed.items()))
-        vocabulary = options.vocabulary or "of the model"
-        text = f"{path}:{number}: the vocabulary {vocabulary} has no label for <{uri}>"
-        warn(f"{text}{nor_others(len(unnamed) - 1)}; the URI stands for it")

@@ -87,7 +87,26 @@ def load_folder(
     path = checked_path(path)
     if format_of(path) is not None:
         return load_file(path, cache=cache, **options), None
-    found = find_parts(path)
+    parts = _read_parts(path, cache, options, required=("train",))
+    return parts[0].dataset, parts[1].dataset if len(parts) > 1 else None
+
+
+def load_test(
+    path: str | os.PathLike[str], *, cache: bool | str | os.PathLike[str] | None = None, **options: Any
+) -> Dataset:
+    """Return the test part of a folder, which may be all that it holds; without one, and of a file, all rows.
+
+    Arguments and errors are those of `load_folder`.
+    """
+    path = checked_path(path)
+    if format_of(path) is not None:
+        return load_file(path, cache=cache, **options)
+    return _read_parts(path, cache, options, required=PARTS)[-1].dataset
+
+
+def _read_parts(path: Path, cache: Any, options: dict[str, Any], required: Sequence[str]) -> list[FileRows]:
+    """Return the parts of a folder, the train part first; one of those `required` must be there."""
+    found = find_parts(path, required)
     if found is None and MODEL.exists_at(path):
         raise DataError(f"{path}: must hold data, got a saved model")
     if found is None:
@@ -97,8 +116,7 @@ def load_folder(
     kind, files = found
     parts = [kind.read(files[part], cache, options) for part in PARTS if part in files]
     names_file = next((path / name for name in LABEL_FILES if (path / name).is_file()), None)
-    parts = _agreed(parts, names_file)
-    return parts[0].dataset, parts[1].dataset if len(parts) > 1 else None
+    return _agreed(parts, names_file)
 
 
 def is_data_file(path: Path) -> bool:

@@ -21,6 +21,10 @@ from .validation import FLOAT32_MAX, is_integer, is_positive_integer
 # Part of the file format, not an option: a pattern read from a model file could be made to run for ever.
 TOKEN_PATTERN = r"(?u)[^\W_]{2,}"
 TOKEN = re.compile(TOKEN_PATTERN)
+# Thai, Lao, Burmese, Khmer, kana and Chinese characters, which are written without spaces between words.
+UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+LONG_WORD = 20  # characters, on average of a text: in no language that puts spaces between words
+MOST_LOOKED_AT = 1000  # texts
 MAX_N = 16  # of n-grams: a text has its length times as many
 FORMAT = "xmlsgd text vectorizer"
 FORMAT_VERSION = 2
@@ -173,6 +177,8 @@ class TextVectorizer:
             warn("max_df=1 leaves out words of two texts and more; 1.0 leaves out none")
         limits = {name: getattr(self, name) for name in ("min_df", "max_df", "max_features")}
         tfidf, texts = self._new_tfidf(**limits), list(_checked_texts(texts))
+        if self.analyzer == "word":
+            _warn_of_unspaced(texts)
         try:
             tfidf.fit(texts)
         except ValueError as error:  # "empty vocabulary", "no terms remain": scikit-learn has no class of its own
@@ -278,3 +284,17 @@ def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
         if not isinstance(text, str):
             raise DataError(f"texts: row {row}: must be a string, got {shorten(text)}; write '' where there is none")
         yield text
+
+
+def _warn_of_unspaced(texts: Sequence[str]) -> None:
+    """Warn where most texts have no spaces between words, as in Chinese or in SMILES: words cut them badly."""
+    shown = [text for text in texts[:: 1 + len(texts) // MOST_LOOKED_AT] if text and not text.isspace()]
+    unspaced = [
+        text
+        for text in shown
+        if len(text) > LONG_WORD * len(text.split()) or 2 * len(UNSPACED.findall(text)) > len(text)
+    ]
+    if 2 * len(unspaced) > len(shown):
+        got = f"most have hardly any spaces between words, as {shorten(unspaced[0])}"
+        in_python = "TextVectorizer(analyzer='char_wb', ngram_range=(2, 4))"
+        warn(f"texts: {got}; pass --analyzer char_wb --ngram-range 2,4, in Python {in_python}")

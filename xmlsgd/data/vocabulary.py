@@ -10,6 +10,7 @@ from ..errors import DataError, shorten
 from .text import lines_of_file
 
 URI = re.compile(r"<([^<>\s]+)>")
+IS_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+\Z")
 
 
 def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) -> dict[str, str]:

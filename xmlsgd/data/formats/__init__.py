@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ...nn.registry import find_part, part_names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from .base import Format
@@ -39,6 +40,10 @@ def format_of(path: Path) -> Format | None:
     return get_format(ANY_TEXT) if found is None and not path.is_dir() else found
 
 
-def find_parts(folder: Path) -> tuple[Format, dict[str, Path]] | None:
-    """Return the format of the train part that a folder holds, and its parts; None where there is no train part."""
-    return next(((found, parts) for found in all_formats() if "train" in (parts := found.find(folder))), None)
+def find_parts(folder: Path, required: Sequence[str] = ("train",)) -> tuple[Format, dict[str, Path]] | None:
+    """Return a format of which a folder holds a part that is `required`, and its parts; None where there is none.
+
+    A format of the first of these parts is preferred.
+    """
+    pairs = ((part, each) for part in required for each in all_formats())
+    return next(((each, parts) for part, each in pairs if part in (parts := each.find(folder))), None)
