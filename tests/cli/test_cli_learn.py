@@ -12,7 +12,7 @@ from shared.command_line import QUICK, ROWS, TEST_ROWS, TEXT, complaint, run
 from xmlsgd.cli import main
 from xmlsgd.estimators import XMLClassifier
 
-NEW = "a_label_never_seen\tread a file and close it\n" * 3
+NEW = "a_label_never_seen\tread a yzzyva and close it\n" * 3
 
 
 @pytest.fixture(scope="module")
@@ -23,15 +23,15 @@ def words(tmp_path_factory):
     return folder
 
 
-def test_a_text_model_that_learns_keeps_its_words_and_adds_rows_and_labels(tmp_path, words, capsys):
+def test_a_text_model_that_learns_keeps_its_words_and_adds_rows_labels_and_words(tmp_path, words, capsys):
     first = XMLClassifier.load(words)
     (tmp_path / "new.txt").write_text(NEW)
     capsys.readouterr()
     run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m")
     assert "added 3 rows" in (told := capsys.readouterr().out)
-    assert "1 labels are new" in told
+    assert "1 labels are new, 1 words" in told
     second = XMLClassifier.load(tmp_path / "m")
-    assert second.vectorizer_.words == first.vectorizer_.words
+    assert second.vectorizer_.words == [*first.vectorizer_.words, "yzzyva"]
     assert second.classes_.tolist() == [*first.classes_.tolist(), "a_label_never_seen"]
     assert second.n_samples_seen_ == first.n_samples_seen_ + 3
     assert second.candidates_.knn.Y.n_rows == first.candidates_.knn.Y.n_rows + 3
@@ -85,6 +85,15 @@ def test_labels_and_words_of_test_rows_are_matched_with_those_that_are_learned(t
     run("learn", words, tmp_path / "new.txt", "--test", tmp_path / "test.txt", *results)
     result = json.loads((tmp_path / "r.json").read_text())
     assert (result["before"]["R@5"], result["R@5"]) == (0, 100)
+
+
+def test_test_rows_are_measured_by_the_words_that_are_learned(tmp_path, words):
+    (tmp_path / "new.txt").write_text("a_new\tyzzyva\n" * 3)
+    (tmp_path / "test.txt").write_text("a_new\tyzzyva\n")
+    results = ("--out", tmp_path / "m", "--json", tmp_path / "r.json", "--quiet")
+    run("learn", words, tmp_path / "new.txt", "--test", tmp_path / "test.txt", *results)
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert (result["before"]["P@1"], result["P@1"]) == (0, 100)
 
 
 def test_a_model_of_numbers_that_learns_new_features_is_measured_before_and_after(tmp_path):

@@ -30,7 +30,7 @@ def test_the_built_in_set_is_read_with_its_test_part_in_the_columns_of_training(
 def test_the_built_in_set_is_read_in_the_columns_of_a_model():
     fitted = read_training("python-functions", None, FormatOptions(min_df=2)).vectorizer
     columns = Columns(4, 2, ["open", "other"], fitted)
-    more, _ = read_more("python-functions", FormatOptions(), columns)
+    more, *_ = read_more("python-functions", FormatOptions(), columns)
     assert (more.X.shape, more.label_names) == ((4, 4), ["open", "other", "close"])
     assert read_test("python-functions", FormatOptions(), columns).label_names == ["open", "other", "close", "new"]
     Y, known = read_training_labels("python-functions", FormatOptions(), columns)

@@ -78,8 +78,16 @@ def test_kinds_are_told_by_names_and_lines(tmp_path):
     ("kind", "text", "told"),
     [
         ("csv", "a,b\n1,2\n", r"f:1: the header must have a column 'text', got \['a', 'b'\]; pass --text-column"),
-        ("csv", "body;labels\n", r"f:1: the header must have a column 'text', got \['body;labels'\]; pass --text-column"),
-        ("csv", "text,labels\nx,y\nx,y,z\n", "f:3: must have 2 fields, as the header, got 3; quote fields that hold ','"),
+        (
+            "csv",
+            "body;labels\n",
+            r"f:1: the header must have a column 'text', got \['body;labels'\]; pass --text-column",
+        ),
+        (
+            "csv",
+            "text,labels\nx,y\nx,y,z\n",
+            "f:3: must have 2 fields, as the header, got 3; quote fields that hold ','",
+        ),
         ("csv", "text,labels\nx;y\n", "f:2: must have 2 fields, as the header, got 1; separate them by ','"),
         ("csv", 'text,labels\n"x,y\n', "f:2: must be CSV, got unexpected end of data"),
         ("jsonl", '{"text": "a", "labels": []}\n{"text"\n', "f:2: must be a JSON object, got "),

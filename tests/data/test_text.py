@@ -34,8 +34,46 @@ def test_one_document_a_line(write):
     assert raw.labels is None
 
 
+def test_words_of_more_texts_come_behind_with_the_idf_of_all_texts():
+    before = TextVectorizer().fit(TEXTS)
+    more = ["apples and columns", "apples and pears"]
+    grown = before.with_words_of(more, len(TEXTS))
+    assert grown.words == [*before.words, "and", "apples", "pears"]
+    anew = TextVectorizer().fit(TEXTS + more)
+    idf = dict(zip(anew.words, anew.transform([" ".join(anew.words)]).data, strict=True))
+    row = grown.transform(["apples pears"])
+    assert row.indices.tolist() == [len(before.words) + 1, len(before.words) + 2]
+    assert row.data[0] / row.data[1] == pytest.approx(idf["apples"] / idf["pears"])
+    assert before.transform(more).n_cols == len(before.words)
+    assert grown.with_words_of(more, 99) is grown
+
+
+def test_options_of_a_vectorizer_decide_which_words_are_new():
+    more = ["apples the pears", "apples the figs"]
+    for options, new in (
+        ({"min_df": 2}, ["apples", "the"]),
+        ({"min_df": 0.2}, ["apples", "the"]),  # of eight texts
+        ({"max_features": 99}, []),
+        ({"max_df": 0.2, "stop_words": ["figs"]}, ["pears"]),
+    ):
+        before = TextVectorizer(**options).fit(TEXTS)
+        assert before.with_words_of(more, len(TEXTS)).words == [*before.words, *new]
+    labelled = TextVectorizer(min_df=2).fit(TEXTS).with_words_of(more, len(TEXTS), ["olives"])
+    assert labelled.words[-3:] == ["apples", "olives", "the"]
+
+
+def test_words_that_were_added_are_saved(tmp_path):
+    grown = TextVectorizer().fit(TEXTS).with_words_of(["apples"], len(TEXTS))
+    grown.to_files(tmp_path)
+    again = TextVectorizer.from_files(tmp_path)
+    assert again.words == grown.words
+    np.testing.assert_array_equal(again.transform(["apples file"]).data, grown.transform(["apples file"]).data)
+
+
 @pytest.mark.parametrize(
-    "text", ["上海城市规划研究", "図書館情報学の基礎", "ห้องสมุดประชาชน", "CC(=O)OC1=CC=CC=C1C(=O)O"], ids=["Chinese", "Japanese", "Thai", "SMILES"]
+    "text",
+    ["上海城市规划研究", "図書館情報学の基礎", "ห้องสมุดประชาชน", "CC(=O)OC1=CC=CC=C1C(=O)O"],
+    ids=["Chinese", "Japanese", "Thai", "SMILES"],
 )
 def test_texts_without_spaces_are_warned_of_once(text, recwarn):
     texts = [f"{text}{i}" for i in range(5)] + ["a title in English"]
@@ -48,7 +86,7 @@ def test_texts_without_spaces_are_warned_of_once(text, recwarn):
 
 
 def test_texts_with_spaces_are_not_warned_of(recwarn):
-    TextVectorizer().fit([*TEXTS, "Donaudampfschifffahrt und Eisenbahn", "library", "도서관 정보 서비스", "上海城市规划"])
+    TextVectorizer().fit([*TEXTS, "Donaudampfschifffahrt und Eisenbahn", "library", "도서관 정보", "上海城市规划"])
     assert not recwarn.list
 
 

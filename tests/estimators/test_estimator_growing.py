@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from shared.planted import planted, small
+from xmlsgd import XMLClassifier
 
 
 def test_partial_fit_in_parts_learns_all_of_them(rows, held_out):
@@ -45,6 +46,21 @@ def test_partial_fit_adds_new_names_behind_the_old():
     model = small().partial_fit(X[:2], [["pear"], ["fig"]])
     model.partial_fit(X, [["fig"], ["apple", "pear"], ["kiwi"], []])
     assert model.classes_.tolist() == ["fig", "pear", "apple", "kiwi"]
+
+
+def test_partial_fit_learns_words_of_new_texts_and_of_the_names_of_new_labels(tmp_path):
+    texts = [f"read a {name}" for name in ("file", "book")] * 30
+    model = small(candidates=4).fit(texts, [["file"], ["book"]] * 30)
+    before = model.fitted_
+    model.partial_fit(["a yzzyva"] * 20, [["beetle"]] * 20, label_texts={"snail": "univalve"})
+    assert model.vectorizer_.words == [*before.features.vectorizer.words, "univalve", "yzzyva"]
+    assert model.n_features_in_ == before.network.n_features + 2
+    model.save(tmp_path / "m")
+    for each in (model, XMLClassifier.load(tmp_path / "m")):
+        assert each.classes_[each.predict_topk(["yzzyva", "the book"], k=1)[0][:, 0]].tolist() == ["beetle", "book"]
+        ((why,),) = each.explain(["yzzyva"], k=1)
+        assert why.label == "beetle"
+        assert "yzzyva" in str(why)
 
 
 def test_partial_fit_takes_the_names_of_classes_to_come():

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 LINES_SEEN = 100
 LINE_BYTES = 1 << 20
 ENTRY = re.compile(r"-?\d*:")  # the beginning of an entry `feature:value`, also of a broken one
-FORMATS_OF = {"text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": ("annif", "csv", "jsonl")}
+TABLES = "csv", "jsonl"
+FORMATS_OF = {"text_column": TABLES, "label_column": TABLES, "vocabulary": ("annif", *TABLES)}
 OF_TEXTS = ("min_df", "max_df", "max_features", "ngram_range", "analyzer", "stop_words", "sublinear_tf")
 NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .format_options import FormatOptions
 
 
-
 def read_predictor(folder: str, data: str, command: str, parameters: dict[str, Any]) -> XMLClassifier | XMLEnsemble:
     """Return the model in a folder with `parameters` set; `data` is the argument that follows it in the command."""
     if not MODEL.exists_at(Path(folder)):

@@ -111,24 +111,25 @@ def read_training(
 
 def read_more(
     path: str, options: FormatOptions, columns: Columns, label_texts: str | None = None
-) -> tuple[Dataset, dict[str, str]]:
-    """Return rows that a trained model learns from, and the texts of new labels by name.
+) -> tuple[Dataset, Sequence[str] | None, dict[str, str]]:
+    """Return rows that a trained model learns from, their texts if they have any, and the texts of new labels by name.
 
-    Features and labels that are new get columns behind the model's own, also labels that only have a text.
+    Features and labels that are new get columns behind the model's own, also labels that only have a text; words that
+    are new have none yet.
     """
     with on_disk(path) as file:
-        lines = _label_texts(file, options, label_texts)
-        train = _training_rows(file, options, columns).train
+        lines, raw = _label_texts(file, options, label_texts), _texts(file, options, TRAIN)
+        train = _training_rows(file, options, columns, raw=raw).train
     X = replace(train.X, n_cols=max(train.n_features, columns.n_features))
-    train = Dataset(X, *_matched(train.Y, train.label_names, columns))
+    train, documents = Dataset(X, *_matched(train.Y, train.label_names, columns)), None if raw is None else raw.texts
     if not lines:
-        return train, {}
+        return train, documents, {}
     if columns.vectorizer is None:
         raise UsageError(f"--label-texts: {NO_VECTORIZER.partition(',')[0]}; leave it out")
     dataset, texts = _with_label_texts(train, lines, label_texts)
     names, known = dataset.label_names or (), columns.n_labels
     new = zip(names[known:], texts[known:], strict=True)
-    return dataset, {name: text for name, text in new if text is not None}
+    return dataset, documents, {name: text for name, text in new if text is not None}
 
 
 def read_source(path: str, options: FormatOptions, vectorizer_of: str | None = None) -> InputRows:
@@ -191,10 +192,13 @@ def _texts(path: str, options: FormatOptions, part: int) -> RawText | None:
 
 
 def _training_rows(
-    path: str, options: FormatOptions, columns: Columns | None, label_texts: LabelTexts = ()
+    path: str, options: FormatOptions, columns: Columns | None, label_texts: LabelTexts = (), raw: RawText | None = None
 ) -> InputRows:
-    """Return the rows of a source and its own test part; a vectorizer is fitted where there are no `columns`."""
-    raw = _texts(path, options, TRAIN)
+    """Return the rows of a source and its own test part; a vectorizer is fitted where there are no `columns`.
+
+    raw : its documents, if they are read already.
+    """
+    raw = raw or _texts(path, options, TRAIN)
     if raw is not None:
         names = _names_of(columns, raw, path) if columns else None
         vectorizer = columns.vectorizer if columns else _words_of(raw.texts, path, options, label_texts)
@@ -250,7 +254,7 @@ def check_words(vectorizer: TextVectorizer | None, columns: Columns, path: str) 
         what = f"{path}: rows of numbers, but the model was trained on text, and feature j is its word j"
         remedy = "pass texts (--format raw where they look like numbers), or rows by xmlsgd convert --vectorizer MODEL"
         warn(f"{what}; {remedy}")
-    elif vectorizer.words != columns.vectorizer.words:
+    elif vectorizer.words != columns.vectorizer.words[: vectorizer.n_features]:  # the model may have learned others
         raise DataError(f"{path}: must have the words of the model, got others; convert it with --vectorizer MODEL")
 
 

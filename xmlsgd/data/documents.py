@@ -35,9 +35,7 @@ def is_annif(line: str) -> bool:
     return bool(tab and URIS.fullmatch(subjects))
 
 
-def read_documents(
-    path: str | Path, kind: str, labelled: bool = True, options: DocumentOptions = DEFAULTS
-) -> RawText:
+def read_documents(path: str | Path, kind: str, labelled: bool = True, options: DocumentOptions = DEFAULTS) -> RawText:
     """Read documents, with or without labels.
 
     Parameters

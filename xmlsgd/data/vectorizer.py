@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -198,6 +198,27 @@ class TextVectorizer:
             self._adopt(words, tfidf.idf_)
         return self
 
+    def with_words_of(self, texts: Iterable[str], n_texts: int, label_texts: Iterable[str] = ()) -> TextVectorizer:
+        """Return a vectorizer with the new words of more texts behind its own; itself where none is new.
+
+        `min_df` and `max_df` count `n_texts` earlier texts and these, words of `label_texts` are kept however few texts
+        have them, and idf of known words stays. With `max_features` none is new.
+        """
+        if self.max_features is not None:
+            return self
+        texts, split, known = list(_checked_texts(texts)), self._new_tfidf().build_analyzer(), set(self.words)
+        counts = Counter(word for text in texts for word in set(split(text)).difference(known))
+        n = n_texts + len(texts)
+        least, most = (limit if is_integer(limit) else limit * n for limit in (self.min_df, self.max_df))
+        found = {word for word, count in counts.items() if count >= least}
+        found.update(word for text in label_texts for word in split(text) if word not in known)
+        if not (new := sorted(word for word in found if counts[word] <= most)):
+            return self
+        idf = np.log((1 + n) / (1 + np.array([counts[word] for word in new]))) + 1
+        grown = TextVectorizer(**self.options)
+        grown._adopt([*self.words, *new], np.concatenate([self._idf, idf]))
+        return grown
+
     def transform(self, texts: Iterable[str]) -> CSR:
         """Return X float32 (n, F) of the texts; a text without a known word is an empty row."""
         words = self.words
@@ -249,8 +270,8 @@ class TextVectorizer:
             raise ModelFileError(f"{path}: {error}") from error
         if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
             raise ModelFileError(f"{path}: words must be a list of strings, got {shorten(words)}")
-        if any(a >= b for a, b in itertools.pairwise(words)):
-            raise ModelFileError(f"{path}: words must be in ascending order, none twice")
+        if len(set(words)) < len(words):
+            raise ModelFileError(f"{path}: words must be different, got one twice")
         if not isinstance(idf, list) or len(idf) != len(words):
             got = f"{len(idf)} values" if isinstance(idf, list) else shorten(idf)
             raise ModelFileError(f"{path}: idf must be a list of {len(words)} numbers, got {got}")

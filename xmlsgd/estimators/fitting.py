@@ -267,13 +267,14 @@ def grown(
     What is new starts as in a new model; output biases of labels without rows so far start at their frequencies among
     all rows but the last `n_label_rows`. The optimizer's state is kept where there is one, of the same optimizer.
     """
-    old = earlier.network
+    old, flat, state = earlier.network, zeros(network.layout.size), empty_state(network, optimizer)
     if old.layout == network.layout:
-        flat, origin = zeros(network.layout.size), earlier.float_params
-        start = Start(flat, empty_state(network, optimizer), origin=origin)
-    else:
+        start = Start(flat, state, origin=earlier.float_params)
+    else:  # output weights of new labels are zero
+        start = Start(flat, state)
         mixed = np.random.SeedSequence((earlier.seed, old.n_features, network.n_features)).generate_state(1)
-        start = first_parameters(network, optimizer, Y, int(mixed[0]), weight)
+        network.initialize_features(flat, old.n_features, int(mixed[0]))
+        network.layout.views(flat)[network.output_bias][:] = network.initial_biases(Y, weight)
     copy_rows(old.layout, earlier.float_params, network.layout, start.params)
     if earlier.label_counts is not None:
         n_rows = Y.n_rows - n_label_rows

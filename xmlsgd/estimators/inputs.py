@@ -62,14 +62,23 @@ def learn_features(
     X, vectorizer = read_table(X), given if given is not None and given.is_fitted else None
     if vectorizer is None and is_text(X):
         vectorizer = TextVectorizer() if given is None else TextVectorizer(**given.options)
-        listed = label_texts.values() if isinstance(label_texts, dict) else as_list(label_texts)
-        vectorizer.fit(X, [text for text in listed if isinstance(text, str)] if _is_listed(listed) else ())
+        vectorizer.fit(X, _texts_among(label_texts))
     rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
 
 
-def grow_features(X: Any, known: FeatureSpace) -> tuple[CSR, FeatureSpace]:
-    """Return X as a CSR, and its features, which may be more than those known: columns may be added on the right."""
+def grow_features(
+    X: Any, known: FeatureSpace, n_known: int | None = None, label_texts: Any = None
+) -> tuple[CSR, FeatureSpace]:
+    """Return X as a CSR, and its features, which may be more than those known: columns may be added on the right.
+
+    n_known : how many texts were learned before, to which words of texts X are added; None if their words stay.
+    label_texts : as in `learn_features`.
+    """
+    X = read_table(X)
+    own = known.vectorizer
+    if own is not None and n_known is not None and is_text(X) and own.n_features == known.n_features:
+        known = replace(known, vectorizer=own.with_words_of(X, n_known, _texts_among(label_texts)))
     rows, names = _read_rows(X, known, growing=True)
     before = [] if known.names is None or rows.n_cols <= known.n_features else list(known.names)
     if before and (names is None or list(names[: known.n_features]) != before):
@@ -215,9 +224,11 @@ def _has_lists(column: Any) -> bool:
     return isinstance(column, list) and len(column) > 0 and isinstance(column[0], list | tuple | np.ndarray)
 
 
-def _is_listed(values: Any) -> bool:
-    """Return whether values come one after another, not in a matrix."""
-    return isinstance(values, Iterable) and not sp.issparse(values) and getattr(values, "ndim", 1) == 1
+def _texts_among(label_texts: Any) -> list[str]:
+    """Return the texts in a list or dictionary of label texts; none of a matrix."""
+    listed = label_texts.values() if isinstance(label_texts, dict) else as_list(label_texts)
+    is_listed = isinstance(listed, Iterable) and not sp.issparse(listed) and getattr(listed, "ndim", 1) == 1
+    return [text for text in listed if isinstance(text, str)] if is_listed else []
 
 
 def check_csr(matrix: CSR, name: str) -> None:

@@ -79,7 +79,7 @@ def read_training_data(
     if earlier is None:
         rows, features = learn_features(X, given.vectorizer, label_texts=label_texts)
     else:
-        rows, features = grow_features(X, earlier.features)
+        rows, features = grow_features(X, earlier.features, None if anew else earlier.n_samples_seen, label_texts)
     features = features.with_words(feature_names)
     labels = with_new_labels(read_labels(y, names), label_texts)
     if earlier is not None:

@@ -78,14 +78,21 @@ class Network(Checked):
         views = self.layout.views(flat)
         for name, view in views.items():
             if name == "W0":
-                rng.standard_normal(out=view, dtype=np.float32)
-                view *= np.float32(self.input_scale)
+                self._draw_inputs(view, rng)
             elif name.startswith("W") and name != f"W{len(self.hidden)}":
                 rng.standard_normal(out=view, dtype=np.float32)
                 view *= np.float32(np.sqrt(2.0 / view.shape[1]))
             else:
                 view[:] = 0
         views[self.output_bias][:] = self.initial_biases(Y, weight)
+
+    def initialize_features(self, flat: np.ndarray, first: int, seed: int) -> None:
+        """Write the starting input weights of the features from `first` on."""
+        self._draw_inputs(self.layout.views(flat)["W0"][first:], np.random.default_rng((seed, WEIGHTS)))
+
+    def _draw_inputs(self, view: np.ndarray, rng: np.random.Generator) -> None:
+        rng.standard_normal(out=view, dtype=np.float32)
+        view *= np.float32(self.input_scale)
 
     @property
     def output_bias(self) -> str:

@@ -1,9 +1,8 @@
 """Add rows to a saved model, for a fraction of the time that training on all rows would take.
 
 DATA is any source that train reads. The network goes over the new rows once; the k-NN index, co-occurrence and linear
-classifiers get them as well; stacking stays. Labels that are new are added, words that are new are not. With
---label-texts, texts of new labels are learned as well, also of labels that no row has. With --test the model is
-measured before and after.
+classifiers get them as well; stacking stays. Labels and words that are new are added. With --label-texts, texts of new
+labels are learned as well, also of labels that no row has. With --test the model is measured before and after.
 
 The model in DIR is replaced at the end, in one step; with --out it stays as it is. It must have been saved without
 --compact; an ensemble cannot learn on.
@@ -18,7 +17,7 @@ from typing import Any
 from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
 from ..format_options import FormatOptions
-from ..messages import Console
+from ..messages import STDIN, Console
 from ..models import options_of_model, read_learner
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
@@ -64,7 +63,7 @@ def run(
     estimator = read_learner(model, parameters)
     columns = Columns.of_model(estimator)
     format_options = options_of_model(format_options, model, estimator)
-    train, texts = read_more(data, format_options, columns, label_texts)
+    train, documents, texts = read_more(data, format_options, columns, label_texts)
     held_out = None if test is None else read_test(test, format_options, columns)
     rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=format_options.names_of_uris)
     warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
@@ -74,15 +73,19 @@ def run(
     n_records, started = len(estimator.history_), time.perf_counter()
     # Labels with names find their columns by them, and new ones get columns behind.
     Y = train.Y if train.label_names is None else names_of_rows(train.Y, train.label_names)
-    estimator.partial_fit(train.X, Y, label_texts=texts or None)
+    estimator.partial_fit(documents or train.X, Y, label_texts=texts or None)
     seconds = time.perf_counter() - started
-    if held_out is not None:
-        held_out = in_columns(held_out, Columns.of_model(estimator), str(test))
+    if held_out is not None and test is not None:
+        columns = Columns.of_model(estimator)
+        # Standard input cannot be read again; of other texts the words count that were learned now.
+        held_out = in_columns(held_out, columns, STDIN) if test == STDIN else read_test(test, format_options, columns)
         results["after"] = measures(estimator, held_out, console, with_thresholds=False)
         console.show(table(results, COLUMNS))
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
     result |= {"before": results.get("before"), "seconds": seconds}
     model_folder.save(estimator, folder, result, Path(data).name, False, rows.names_of_uris)
-    console.show(f"added {size_text(train)} in {seconds:.1f} s; {len(estimator.classes_) - known:,} labels are new")
+    new_words = f", {estimator.n_features_in_ - train.n_features:,} words" if documents else ""
+    new_labels = f"{len(estimator.classes_) - known:,} labels are new"
+    console.show(f"added {size_text(train)} in {seconds:.1f} s; {new_labels}{new_words}")
     console.show(f"model: {folder}")
     write_json(json, result)
