@@ -218,6 +218,12 @@ def ranged(values: Sequence[float]) -> str:
     return f"{middle} [{min(values):.2f}, {max(values):.2f}]" if len(values) > 1 else middle
 
 
+def curves(outcome: Outcome) -> dict[str, str]:
+    """Return what was measured by name, as text: second:value, with spaces between."""
+    names = [name for name in (outcome.curve[0] if outcome.curve else ()) if name not in ("seconds", "rows")]
+    return {name: " ".join(f"{p['seconds']:.3f}:{p[name]:.4g}" for p in outcome.curve) for name in names}
+
+
 def as_json(runs: Mapping[str, Runs]) -> dict[str, Any]:
     """Return all runs as JSON takes them."""
     return {
@@ -227,9 +233,9 @@ def as_json(runs: Mapping[str, Runs]) -> dict[str, Any]:
             "fleet": [{"name": d.name, "speed": d.speed, "noise": d.noise} for d in found.outcomes[0].fleet],
             "seeds": [
                 {
-                    "curve": outcome.curve,
+                    "curves": curves(outcome),
                     "workers": outcome.workers,
-                    "records": outcome.records,
+                    "last": outcome.records[-1:],
                     "efficiency": outcome.efficiency,
                     "diverged": outcome.diverged,
                 }
