@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+
 from .report import RESULTS, Table, publish
 
 N_CLIENTS, N_SLOW, N_DEAF, N_IDLE = 8, 100, 10, 1100
@@ -154,25 +156,26 @@ def is_open(connection: socket.socket) -> bool:
     return connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
 
 
-def ask(address: tuple[str, int]) -> Any:
-    """Return the answer to a request for suggestions on a new connection, the status of an error as a string."""
-    body = b'{"texts": ["a text of words"], "limit": 5}'
+def ask(address: tuple[str, int]) -> tuple[float, Any]:
+    """Return the seconds of a request for suggestions on a new connection, and its answer."""
+    body, started = b'{"texts": ["a text of words"], "limit": 5}', time.perf_counter()
     head = b"POST /suggest HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
     with socket.create_connection(address, 60) as connection:
         connection.sendall(head % len(body) + body)
         answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     status, _, found = answer.partition(b"\r\n\r\n")
-    return json.loads(found) if b" 200 " in status else status[:12].decode("latin-1")
+    return time.perf_counter() - started, json.loads(found) if b" 200 " in status else status[:12].decode("latin-1")
 
 
-def ask_on(address: tuple[str, int], stop: threading.Event, expected: Any, seen: Counter[str]) -> None:
-    """Ask until `stop`, and count answers and errors."""
+def ask_on(address: tuple[str, int], stop: threading.Event, seconds: list[float], wrong: list[str]) -> None:
+    """Ask until `stop`, and note the seconds and the answers that are errors."""
     while not stop.is_set():
         try:
-            answer = ask(address)
-            seen["answered" if answer == expected else f"wrong: {answer}"] += 1
+            took, answer = ask(address)
+            seconds.append(took)
+            wrong += [answer] if isinstance(answer, str) else []
         except OSError as error:
-            seen[f"wrong: {error}"] += 1
+            wrong.append(str(error))
         stop.wait(0.2)
 
 
@@ -186,22 +189,24 @@ def held(pid: int) -> dict[str, int]:
 def besiege(address: tuple[str, int], pid: int, n: int, seed: int) -> dict[str, Any]:
     """Attack by n requests and all others, and return what came back."""
     seen: Counter[str] = Counter()
-    expected = ask(address)
+    _, expected = ask(address)
     started = held(pid)
     attack(address, seed, WARM_UP, Counter())
     before = held(pid)
-    stop, polite = threading.Event(), Counter[str]()
+    stop, seconds, wrong = threading.Event(), list[float](), list[str]()
     others = [
         threading.Thread(target=crawl, args=(address, stop)),
-        threading.Thread(target=ask_on, args=(address, stop, expected, polite)),
+        threading.Thread(target=ask_on, args=(address, stop, seconds, wrong)),
     ]
     clients = [
         threading.Thread(target=attack, args=(address, seed + 1 + i, n // N_CLIENTS, seen)) for i in range(N_CLIENTS)
     ]
+    began = time.perf_counter()
     for thread in (*others, *clients):
         thread.start()
     for thread in clients:
         thread.join()
+    took = time.perf_counter() - began
     stop.set()
     for thread in others:
         thread.join()
@@ -209,12 +214,15 @@ def besiege(address: tuple[str, int], pid: int, n: int, seed: int) -> dict[str, 
         for _ in range(N_IDLE):
             with contextlib.suppress(OSError):
                 idle.enter_context(socket.create_connection(address, 5))
-        beside_idle = ask(address)
+        beside_idle, answer = ask(address)
     time.sleep(15)  # what the server gives up after a timeout
+    _, after_all = ask(address)
+    p50, p99 = np.percentile(seconds, [50, 99])
     return {
-        "requests": seen.total(), "answers": dict(sorted(seen.items())), "polite": polite,
-        "beside_idle": {"connections": N_IDLE, "same_answer": beside_idle == expected},
-        "same_answer": ask(address) == expected, "started": started, "before": before, "after": held(pid),
+        "requests": sum(seen.values()), "seconds": took, "answers": dict(sorted(seen.items())),
+        "polite": {"requests": len(seconds), "p50": p50, "p99": p99, "max": max(seconds), "errors": Counter(wrong)},
+        "beside_idle": {"connections": N_IDLE, "seconds": beside_idle, "answered": answer == expected},
+        "same_answer": after_all == expected, "started": started, "before": before, "after": held(pid),
     }  # fmt: skip
 
 
@@ -242,12 +250,16 @@ def main() -> None:
         finally:
             server.terminate()
     polite, memory = found["polite"], [found[name] for name in ("started", "before", "after")]
-    answered = "yes" if found["beside_idle"]["same_answer"] and found["same_answer"] else "no"
     rows = [
         ["malformed requests", f"{found['requests']:,}"],
+        ["of them a second", f"{found['requests'] / found['seconds']:,.0f}"],
         ["answered by 5xx", f"{sum(n for name, n in found['answers'].items() if ' 5' in name):,}"],
-        ["polite requests meanwhile, wrong answers", f"{polite.total():,}, {polite.total() - polite['answered']}"],
-        [f"the same answer beside {N_IDLE:,} idle connections, and after all", answered],
+        ["polite requests meanwhile, errors", f"{polite['requests']:,}, {sum(polite['errors'].values())}"],
+        [
+            "polite requests, ms: half, 99 %, all",
+            ", ".join(f"{1e3 * polite[name]:.0f}" for name in ("p50", "p99", "max")),
+        ],
+        [f"ms beside {N_IDLE:,} idle connections", f"{1e3 * found['beside_idle']['seconds']:.0f}"],
         [
             f"resident MB at the start, after {WARM_UP:,} requests, at the end",
             ", ".join(f"{each['resident_bytes'] / 1e6:.0f}" for each in memory),
