@@ -76,6 +76,8 @@ def test_names_of_labels_are_refused_by_a_model_of_numbered_labels(tmp_path, cap
     assert message.startswith("names.txt: must have labels from 0 to 1, since the model was trained on numbered ones")
     run("evaluate", tmp_path / "model", tmp_path / "numbers.txt", "--json", tmp_path / "result.json")
     assert json.loads((tmp_path / "result.json").read_text())["data"]["test"]["labels"] == 2
+    run("learn", tmp_path / "model", tmp_path / "numbers.txt", "--quiet")
+    assert XMLClassifier.load(tmp_path / "model").label_counts_.tolist() == [6, 6]
 
 
 def test_labels_and_words_of_test_rows_are_matched_with_those_that_are_learned(tmp_path, words):

@@ -71,8 +71,9 @@ def run(
     if held_out is not None:
         results["before"] = measures(estimator, held_out, console, with_thresholds=False)
     n_records, started = len(estimator.history_), time.perf_counter()
-    # Labels with names find their columns by them, and new ones get columns behind.
-    Y = train.Y if train.label_names is None else names_of_rows(train.Y, train.label_names)
+    # Labels with names find their columns by them, and new ones get columns behind; a model of numbers knows no names.
+    named = train.label_names if columns.names is not None else None
+    Y = train.Y if named is None else names_of_rows(train.Y, named)
     estimator.partial_fit(documents or train.X, Y, label_texts=texts or None)
     seconds = time.perf_counter() - started
     if held_out is not None and test is not None:
