@@ -155,7 +155,7 @@ def compared(runs: Mapping[str, Runs], title: str, notes: Sequence[str] = ()) ->
             [
                 name,
                 ranged(finals(found)),
-                f"{median([o.seconds for o in found.outcomes]):.1f}",
+                short(median([o.seconds for o in found.outcomes])),
                 *(at_target([point[key] for point in reached], found) for key in ("seconds", "rows")),
                 f"{median([o.rows_per_second for o in found.outcomes]):,.0f}",
                 f"{100 * median([o.utilisation for o in found.outcomes]):.0f}",
@@ -199,7 +199,12 @@ def points_at(runs: Runs, goal: float, name: str = "P@1") -> list[dict[str, Any]
 
 def at_target(values: Sequence[float], runs: Runs) -> str:
     """Return the median where most runs got there, else a dash."""
-    return f"{median(values):,.1f}".removesuffix(".0") if are_most(values, runs.outcomes) else "-"
+    return short(median(values)) if are_most(values, runs.outcomes) else "-"
+
+
+def short(value: float) -> str:
+    """Return a number to three places, whole from a thousand on."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def finals(runs: Runs, name: str = "P@1", diverged: float = 0.0) -> list[float]:

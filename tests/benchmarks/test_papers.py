@@ -176,6 +176,8 @@ def test_a_method_that_most_seeds_did_not_bring_there_has_no_time():
     runs = Runs(1.0, [outcome(1), outcome(2)], {})
     assert study.at_target([3.0], runs) == "-"
     assert study.at_target([3.0, 4.0], runs) == "3.5"
+    assert study.at_target([0.0526, 0.0528], runs) == "0.0527"
+    assert study.at_target([42_024.0, 42_024.0], runs) == "42,024"
 
 
 def test_several_seeds_show_their_range():
