@@ -82,7 +82,7 @@ def test_texts_without_spaces_are_warned_of_once(text, recwarn):
     TextVectorizer().fit(texts)
     (warning,) = recwarn.list
     assert str(warning.message).startswith("texts: most have hardly any spaces between words, as '")
-    assert "--analyzer char_wb --ngram-range 2,4, in Python TextVectorizer(" in str(warning.message)
+    assert "--analyzer char_wb --ngram-range 1,4, in Python TextVectorizer(" in str(warning.message)
 
 
 def test_texts_with_spaces_are_not_warned_of(recwarn):

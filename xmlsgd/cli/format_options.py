@@ -44,7 +44,7 @@ class FormatOptions(DocumentOptions):
     max_df: float = 1.0
     max_features: int | None = None
     ngram_range: tuple[int, ...] = (1, 1)
-    analyzer: str = "word"
+    analyzer: str = "auto"
     stop_words: str | None = None
     sublinear_tf: bool = True
 
@@ -95,10 +95,12 @@ class FormatOptions(DocumentOptions):
         return read_documents(path, self.kind(path), labelled, self)
 
     def new_vectorizer(self) -> TextVectorizer:
-        """Return a vectorizer with the options of the flags, checked, not fitted."""
+        """Return a vectorizer with the options of the flags, checked, not fitted; "auto" stands for words."""
         from ..data.vectorizer import TextVectorizer
 
         options = {name: getattr(self, name) for name in OF_TEXTS}
+        if self.analyzer == "auto":
+            options["analyzer"] = "word"
         if self.stop_words is not None:
             if not Path(self.stop_words).exists():
                 raise DataError(f"--stop-words {self.stop_words}: no such file; pass a file of words, one a line")
@@ -107,11 +109,16 @@ class FormatOptions(DocumentOptions):
         vectorizer.check_options()
         return vectorizer
 
+    @property
+    def of_texts(self) -> list[str]:
+        """Return the options of texts that are given."""
+        return [name for name in OF_TEXTS if name in self.given]
+
     def refuse_options_of_texts(self, got: str) -> None:
         """Raise `UsageError` for a flag of texts where no words become features."""
-        if flag := next((name for name in OF_TEXTS if name in self.given), None):
+        if self.of_texts:
             wanted = "needs texts whose words become features"
-            raise UsageError(f"--{flag.replace('_', '-')}: {wanted}, got {got}; leave it out")
+            raise UsageError(f"--{self.of_texts[0].replace('_', '-')}: {wanted}, got {got}; leave it out")
 
     @property
     def given(self) -> dict[str, Any]:

@@ -201,7 +201,7 @@ def _training_rows(
     raw = raw or _texts(path, options, TRAIN)
     if raw is not None:
         names = _names_of(columns, raw, path) if columns else None
-        vectorizer = columns.vectorizer if columns else _words_of(raw.texts, path, options, label_texts)
+        vectorizer = columns.vectorizer if columns else _words_of(raw, path, options, label_texts)
         rows = InputRows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
         return replace(rows, test=_test_rows(path, options, rows.columns)) if _is_built_in(path) else rows
     options.refuse_options_of_texts(f"{path}, which holds rows of numbers")
@@ -211,10 +211,15 @@ def _training_rows(
     return rows
 
 
-def _words_of(texts: Sequence[str], path: str, options: FormatOptions, label_texts: LabelTexts) -> TextVectorizer:
-    """Return a vectorizer of the words of a file, and of those of label texts."""
+def _words_of(raw: RawText, path: str, options: FormatOptions, label_texts: LabelTexts) -> TextVectorizer:
+    """Return a vectorizer of the words of a file, and of those of label texts; chosen where no flag says which."""
+    vectorizer = options.new_vectorizer()
+    if raw.labels and not options.of_texts:
+        from ..estimators.vectorizing import choose_vectorizer  # here: it needs scikit-learn
+
+        vectorizer = choose_vectorizer(raw.texts, index_labels(raw.labels)[0])
     try:
-        return options.new_vectorizer().fit(texts, [text for _, text in label_texts])
+        return vectorizer.fit(raw.texts, [text for _, text in label_texts])
     except DataError as error:
         raise DataError(f"{path}: {str(error).removeprefix('texts: ')}") from error
 

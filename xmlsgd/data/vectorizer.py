@@ -177,8 +177,10 @@ class TextVectorizer:
             warn("max_df=1 leaves out words of two texts and more; 1.0 leaves out none")
         limits = {name: getattr(self, name) for name in ("min_df", "max_df", "max_features")}
         tfidf, texts = self._new_tfidf(**limits), list(_checked_texts(texts))
-        if self.analyzer == "word":
-            _warn_of_unspaced(texts)
+        if self.analyzer == "word" and (unspaced := text_without_spaces(texts)):
+            got = f"most have hardly any spaces between words, as {shorten(unspaced)}"
+            in_python = "TextVectorizer(analyzer='char_wb', ngram_range=(1, 4))"
+            warn(f"texts: {got}; pass --analyzer char_wb --ngram-range 1,4, in Python {in_python}")
         try:
             tfidf.fit(texts)
         except ValueError as error:  # "empty vocabulary", "no terms remain": scikit-learn has no class of its own
@@ -307,15 +309,15 @@ def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
         yield text
 
 
-def _warn_of_unspaced(texts: Sequence[str]) -> None:
-    """Warn where most texts have no spaces between words, as in Chinese or in SMILES: words cut them badly."""
+def text_without_spaces(texts: Sequence[str]) -> str | None:
+    """Return one of the texts if most have no spaces between words, as in Chinese or in SMILES, which words cut badly.
+
+    Some of the texts are looked at.
+    """
     shown = [text for text in texts[:: 1 + len(texts) // MOST_LOOKED_AT] if text and not text.isspace()]
     unspaced = [
         text
         for text in shown
         if len(text) > LONG_WORD * len(text.split()) or 2 * len(UNSPACED.findall(text)) > len(text)
     ]
-    if 2 * len(unspaced) > len(shown):
-        got = f"most have hardly any spaces between words, as {shorten(unspaced[0])}"
-        in_python = "TextVectorizer(analyzer='char_wb', ngram_range=(2, 4))"
-        warn(f"texts: {got}; pass --analyzer char_wb --ngram-range 2,4, in Python {in_python}")
+    return unspaced[0] if 2 * len(unspaced) > len(shown) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -24,8 +25,10 @@ from .classifier import XMLClassifier
 from .fitting import as_checkpoint, check_callbacks
 from .inference.rankings import MeanScorer
 from .inputs import FeatureSpace, learn_features, read_features
+from .names import names_of_columns
 from .parameters import random_state_of
 from .predicting import Predictor
+from .targets import read_labels
 from .thresholds import Thresholds
 
 
@@ -137,7 +140,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
         if isinstance(label_names, Iterator):  # which each classifier reads
             label_names = list(label_names)
         template = self._template()
-        rows, features = learn_features(X, template.vectorizer, type(self).__name__, label_texts)
+        labels = None if y is None else partial(read_labels, y, names_of_columns(label_names))
+        rows, features = learn_features(X, template.vectorizer, type(self).__name__, label_texts, labels)
         features = features.with_words(feature_names)
         if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
             eval_set = read_features(eval_set[0], features), eval_set[1]

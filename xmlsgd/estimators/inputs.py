@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,6 +17,10 @@ from ..data.frames import as_list, as_table, column_names, only_column
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
 from .names import MappedNames, is_missing, label_array
+from .vectorizing import choose_vectorizer
+
+if TYPE_CHECKING:
+    from .targets import Labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,16 +56,19 @@ class FeatureSpace:
 
 
 def learn_features(
-    X: Any, given: TextVectorizer | None, owner: str = "XMLClassifier", label_texts: Any = None
-) -> tuple[CSR, FeatureSpace]:
+    X: Any, given: TextVectorizer | None, owner: str = "XMLClassifier", label_texts: Any = None,
+    labels: Callable[[], Labels] | None = None,
+) -> tuple[CSR, FeatureSpace]:  # fmt: skip
     """Return X as a CSR, and its features, with a copy of the vectorizer `given` that is fitted to texts X.
 
     One that is fitted is taken as it is, also where X is rows, which are then taken for what it makes of texts.
-    label_texts : texts of labels, not checked here, whose words are features as well.
+    label_texts : texts of labels, not checked here, whose words are features as well. labels : returns those
+    of the rows, by which a vectorizer is chosen if none is given.
     """
     X, vectorizer = read_table(X), given if given is not None and given.is_fitted else None
     if vectorizer is None and is_text(X):
-        vectorizer = TextVectorizer() if given is None else TextVectorizer(**given.options)
+        chosen = choose_vectorizer(X, labels().Y) if given is None and labels is not None else given
+        vectorizer = TextVectorizer(**(chosen or TextVectorizer()).options)
         vectorizer.fit(X, _texts_among(label_texts))
     rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)

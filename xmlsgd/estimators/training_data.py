@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -76,12 +77,12 @@ def read_training_data(
     """
     if y is None:
         raise DataError("This XMLClassifier estimator requires y to be passed, but the target y is None; pass labels")
+    read = cache(lambda: with_new_labels(read_labels(y, names), label_texts))
     if earlier is None:
-        rows, features = learn_features(X, given.vectorizer, label_texts=label_texts)
+        rows, features = learn_features(X, given.vectorizer, label_texts=label_texts, labels=read)
     else:
         rows, features = grow_features(X, earlier.features, None if anew else earlier.n_samples_seen, label_texts)
-    features = features.with_words(feature_names)
-    labels = with_new_labels(read_labels(y, names), label_texts)
+    features, labels = features.with_words(feature_names), read()
     if earlier is not None:
         check_form(labels.form, earlier.form)
     if rows.n_rows == 0:

@@ -1,0 +1,107 @@
+"""Words or n-grams of characters: what `fit` and the command line choose for texts, and what they leave alone."""
+
+import numpy as np
+import pytest
+
+from xmlsgd import TextVectorizer, XMLClassifier, XMLEnsemble
+from xmlsgd.cli import main
+from xmlsgd.data.csr import indicator
+from xmlsgd.errors import DataError
+from xmlsgd.estimators.vectorizing import LEAST_HELD_OUT, choose_vectorizer
+
+N_LABELS = 20
+LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+CHARACTERS = np.array([chr(0x4E00 + i) for i in range(400)])
+
+
+def drawn(random, letters, n):
+    return "".join(random.choice(letters, n))
+
+
+def of_words(random, stem):
+    """Return a text that has the word of its label among others, which share letters."""
+    return " ".join(random.permutation([stem, *(drawn(random, LETTERS[:6], 5) for _ in range(6))]))
+
+
+def of_compounds(random, stem):
+    """Return a text whose words are joined with the stem of its label, no two alike."""
+    return " ".join(drawn(random, LETTERS, 5) + stem + drawn(random, LETTERS, 4) for _ in range(2))
+
+
+def without_spaces(random, stem):
+    """Return a text in characters, two of which say its label."""
+    text = drawn(random, CHARACTERS[:300], 20)
+    return text[:10] + stem[:2].translate({ord(a): ord(CHARACTERS[300 + i]) for i, a in enumerate(LETTERS)}) + text[10:]
+
+
+def texts_of(kind, n_texts=600):
+    random = np.random.default_rng(0)
+    stems = [drawn(random, LETTERS[:6], 5) if kind is of_words else drawn(random, LETTERS, 6) for _ in range(N_LABELS)]
+    labels = random.integers(N_LABELS, size=n_texts)
+    return [kind(random, stems[label]) for label in labels], labels
+
+
+def chosen(kind, n_texts=600):
+    texts, labels = texts_of(kind, n_texts)
+    found = choose_vectorizer(texts, indicator(labels[:, None].tolist(), {i: i for i in range(N_LABELS)}))
+    assert not found.is_fitted
+    return found.analyzer, found.ngram_range
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(of_words, ("word", (1, 1))), (of_compounds, ("char_wb", (4, 4))), (without_spaces, ("char_wb", (1, 4)))],
+)
+def test_neighbors_of_held_out_texts_choose(kind, expected):
+    assert chosen(kind) == expected
+
+
+def test_few_texts_become_words():
+    few = 5 * LEAST_HELD_OUT
+    assert [chosen(of_compounds, n)[0] for n in (few - 1, few)] == ["word", "char_wb"]
+
+
+def test_long_texts_become_words():
+    texts, labels = texts_of(of_compounds)
+    Y = indicator(labels[:, None].tolist(), {i: i for i in range(N_LABELS)})
+    assert choose_vectorizer([text + " x" * 5000 for text in texts], Y).analyzer == "word"
+
+
+def test_few_texts_without_spaces_become_ngrams():
+    assert chosen(without_spaces, 40) == ("char_wb", (1, 4))
+
+
+def test_texts_without_a_word_become_ngrams():
+    texts, labels = texts_of(of_words)
+    signs = str.maketrans("abcdef", "+-*/=!")
+    Y = indicator(labels[:, None].tolist(), {i: i for i in range(N_LABELS)})
+    assert choose_vectorizer([text.translate(signs) for text in texts], Y).analyzer == "char_wb"
+
+
+@pytest.mark.parametrize("make", [XMLClassifier, lambda **given: XMLEnsemble(XMLClassifier(**given), 1)])
+def test_fit_chooses_unless_a_vectorizer_is_given(make):
+    texts, labels = texts_of(of_compounds)
+    options = {"max_epochs": 1, "random_state": 0}
+    assert make(**options).fit(texts, labels).vectorizer_.analyzer == "char_wb"
+    assert make(**options, vectorizer=TextVectorizer()).fit(texts, labels).vectorizer_.analyzer == "word"
+
+
+def test_fit_names_a_missing_text_and_labels_of_other_length():
+    texts, labels = texts_of(of_compounds)
+    with pytest.raises(DataError, match="X and Y must have the same number of rows, got 600 and 599"):
+        XMLClassifier().fit(texts, labels[1:])
+    with pytest.raises(DataError, match="row 7: must be a string, got None"):
+        XMLClassifier().fit([*texts[:7], None, *texts[8:]], labels)
+
+
+FLAGS = [((), "char_wb"), (("--analyzer", "word"), "word"), (("--max-features", "900"), "word")]
+
+
+@pytest.mark.parametrize(("flags", "analyzer"), FLAGS)
+def test_the_command_line_chooses_unless_a_flag_says_how(tmp_path, flags, analyzer):
+    texts, labels = texts_of(of_compounds)
+    lines = [f"l{label}\t{text}\n" for label, text in zip(labels, texts, strict=True)]
+    (tmp_path / "train.txt").write_text("".join(lines))
+    store = str(tmp_path / "store")
+    assert main(["convert", str(tmp_path / "train.txt"), store, "--format", "raw", *flags]) == 0
+    assert TextVectorizer.from_files(store).analyzer == analyzer
