@@ -110,7 +110,7 @@ def ablation(prepared: Path, plan: Plan) -> None:
 def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, float, np.ndarray]]:
     """Yield what was put together, its seconds of training, and its best K labels of the test rows."""
     clock, held_out = Clock(), held_out_folds(rows.n_rows, seed=0)[0]
-    rate, _ = auto_rate(Adam(), auto_batch_size(rows.n_rows, True), is_short=True)
+    rate, _ = auto_rate(Adam(), auto_batch_size(rows.n_rows, True), CANDIDATE_EPOCHS)
     weight = np.ones(rows.n_rows, np.float32)
     weight[held_out] = 0
 

@@ -46,7 +46,7 @@ class Ours(Runner):
     settings: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
         "float32": {"precision": "float32"},
-        "fast": {"hidden_layer_sizes": [32], "max_epochs": 2, "learning_rate_init": 0.06, "candidates": 32},
+        "fast": {"hidden_layer_sizes": [32], "max_epochs": 2, "candidates": 32},
         "network": {"candidates": 0},
         "compact": {"compact": True},
         "compact-network": {"compact": True, "candidates": 0},

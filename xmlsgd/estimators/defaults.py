@@ -30,7 +30,7 @@ DENSE = 0.75  # X is dense where frequent features have a larger share of its sq
 # The network beside candidates: a short run at a high rate learns most in as little time.
 CANDIDATE_EPOCHS = 4
 SMALL_NETWORK = 1000  # features and labels: with so few, interactions may decide all, and the run is not shortened
-CANDIDATE_RATE_FACTOR = 5  # times Adam's rate in longer runs
+CANDIDATE_RATE_FACTOR = 5  # times Adam's rate in a run of `CANDIDATE_EPOCHS`, less in a longer one
 CANDIDATE_NEGATIVES = 256
 ADDED_ROWS_RATE_FACTOR = 0.05  # times the rate of `fit`, for rows that are added (docs/decisions/candidates.md)
 ROUNDING = 0.1  # threshold of gradients (docs/decisions/training.md)
@@ -87,18 +87,19 @@ def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[st
     return ROUNDING if measured and n_labels >= ROUNDED_LABELS and "cuda" not in kinds else 0.0
 
 
-def auto_rate(optimizer: Any, batch_size: int, is_short: bool, is_low: bool = False) -> tuple[float, str]:
+def auto_rate(optimizer: Any, batch_size: int, epochs: int | None = None, is_low: bool = False) -> tuple[float, str]:
     """Return the learning rate that suits the optimizer, and why.
 
-    is_short : whether this is the short run of a network beside candidates. Adam's rate then follows the square root of
-    the batch size (Malladi et al. 2022). is_low : whether a trained network learns other rows.
+    epochs : of a network beside candidates, None of another. Adam's rate then follows the square root of the batch size
+    (Malladi et al. 2022), and falls with that of the epochs (docs/decisions/candidates.md). is_low : whether a trained
+    network learns other rows.
     """
     rate: float | None = type(optimizer).default_rate
     if rate is None:
         raise DataError(f"learning_rate_init: no rate is known for {shorten(optimizer)}; pass a number")
-    if is_short and isinstance(optimizer, Adam):
-        scaled = CANDIDATE_RATE_FACTOR * rate * math.sqrt(batch_size / BATCH)
-        return float(f"{scaled:.2g}"), f"suits Adam for {CANDIDATE_EPOCHS} epochs of batches of {batch_size}"
+    if epochs and isinstance(optimizer, Adam):
+        factor = CANDIDATE_RATE_FACTOR * math.sqrt(CANDIDATE_EPOCHS / epochs * batch_size / BATCH)
+        return float(f"{max(factor, 1) * rate:.2g}"), f"suits Adam for {epochs} epochs of batches of {batch_size}"
     if is_low:
         return ADDED_ROWS_RATE_FACTOR * rate, "low, because other rows would be forgotten"
     return rate, f"suits {type(optimizer).__name__}"

@@ -131,11 +131,10 @@ def _plan_steps(planner: _Planner, optimizer: Optimizer, n_candidates: int) -> t
     batch_size = planner.decide("batch_size", *_batch_size(given, n_rows, own, n_candidates > 0))
     data = planner.data.dataset
     is_short = n_candidates > 0 and data.n_features + data.n_labels > defaults.SMALL_NETWORK
-    has_short_rate = is_short and is_auto(given.max_epochs)
+    schedule = _plan_schedule(planner, batch_size, is_short)
     is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.of_fit
-    rate = _learning_rate(given, optimizer, own, batch_size, has_short_rate, is_low)
-    rate = planner.decide("learning_rate_init", *rate)
-    return batch_size, rate, _plan_schedule(planner, batch_size, is_short)
+    rate = _learning_rate(given, optimizer, own, batch_size, schedule.epochs if is_short else None, is_low)
+    return batch_size, planner.decide("learning_rate_init", *rate), schedule
 
 
 def _plan_schedule(planner: _Planner, batch_size: int, is_short: bool) -> Schedule:
@@ -274,12 +273,12 @@ def _network(given: Parameters, data: TrainingData, loss: str, earlier: Network 
 
 
 def _learning_rate(
-    given: Parameters, optimizer: Optimizer, own: Algorithm | None, batch_size: int, is_short: bool, is_low: bool
+    given: Parameters, optimizer: Optimizer, own: Algorithm | None, batch_size: int, epochs: int | None, is_low: bool
 ) -> tuple[float, str]:
     if own is not None:
         return own.learning_rate, "the algorithm's"
     if is_auto(given.learning_rate_init):
-        return defaults.auto_rate(optimizer, batch_size, is_short, is_low)
+        return defaults.auto_rate(optimizer, batch_size, epochs, is_low)
     return float(given.learning_rate_init), GIVEN
 
 
