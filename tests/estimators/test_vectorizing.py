@@ -78,6 +78,23 @@ def test_texts_without_a_word_become_ngrams():
     assert choose_vectorizer([text.translate(signs) for text in texts], Y).analyzer == "char_wb"
 
 
+@pytest.mark.parametrize(
+    ("kind", "n_texts", "reason"),
+    [
+        (of_compounds, 600, "of 120 held-out texts, neighbors find "),
+        (of_compounds, 100, "texts are too few, or too long, to compare n-grams of characters"),
+        (without_spaces, 40, "most texts have hardly any spaces"),
+    ],
+)
+def test_the_plan_says_why(kind, n_texts, reason):
+    texts, labels = texts_of(kind, n_texts)
+    decided = XMLClassifier().plan(texts, labels).to_dict()["vectorizer"]
+    assert decided["reason"].startswith(reason)
+    given = TextVectorizer(min_df=2, analyzer="char_wb", ngram_range=(1, 4))
+    decided = XMLClassifier(vectorizer=given).plan(texts, labels).to_dict()["vectorizer"]
+    assert (decided["value"], decided["reason"]) == (repr(given), "as given")
+
+
 @pytest.mark.parametrize("make", [XMLClassifier, lambda **given: XMLEnsemble(XMLClassifier(**given), 1)])
 def test_fit_chooses_unless_a_vectorizer_is_given(make):
     texts, labels = texts_of(of_compounds)
@@ -94,7 +111,7 @@ def test_fit_names_a_missing_text_and_labels_of_other_length():
         XMLClassifier().fit([*texts[:7], None, *texts[8:]], labels)
 
 
-FLAGS = [((), "char_wb"), (("--analyzer", "word"), "word"), (("--max-features", "900"), "word")]
+FLAGS = [((), "char_wb"), (("--analyzer", "word"), "word"), (("--min-df", "1"), "word")]
 
 
 @pytest.mark.parametrize(("flags", "analyzer"), FLAGS)

@@ -251,15 +251,14 @@ FORMAT_FLAGS = (
 # How words of texts become features, for commands that make new features.
 TEXT_FLAGS = (
     FormatFlag("min_df", FREQUENCY, "leave out words of fewer training texts, a number or a share such as 0.001",
-               default=1),
+               default_text="1"),
     FormatFlag("max_df", FREQUENCY, "leave out words of more training texts, a number (1 is one text) or a share such "
-               "as 0.5", default=1.0),
+               "as 0.5", default_text="1.0"),
     FormatFlag("max_features", INT, "keep so many words, the most frequent ones", default_text="all"),
-    FormatFlag("ngram_range", INTS, "least and greatest n of n-grams; 1,2 adds pairs of words", default=(1, 1),
+    FormatFlag("ngram_range", INTS, "least and greatest n of n-grams; 1,2 adds pairs of words",
                default_text="1,1"),
-    FormatFlag("analyzer", name_among("auto", "word", "char_wb"), "n-grams of words, or of characters within words; "
-               "auto: words, or characters where neighbors of held-out texts share more labels by them, if no other "
-               "flag of texts is given", default="auto"),
+    FormatFlag("analyzer", name_among("word", "char_wb"), "n-grams of words, or of characters within words",
+               default_text="what predicts held-out texts better; words with other flags of texts"),
     FormatFlag("stop_words", PATH, "file of words to leave out, one a line", metavar="FILE"),
     FormatFlag("sublinear_tf", None, "count a word that occurs tf times in a text as 1 + ln tf, not as tf",
                default_text="on", only_if_given=True),

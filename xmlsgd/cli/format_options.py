@@ -40,13 +40,13 @@ class FormatOptions(DocumentOptions):
     one_based_labels: bool = False
     header: str = "auto"
     duplicates: str = "error"
-    min_df: float = 1
-    max_df: float = 1.0
+    min_df: float | None = None
+    max_df: float | None = None
     max_features: int | None = None
-    ngram_range: tuple[int, ...] = (1, 1)
-    analyzer: str = "auto"
+    ngram_range: tuple[int, ...] | None = None
+    analyzer: str | None = None
     stop_words: str | None = None
-    sublinear_tf: bool = True
+    sublinear_tf: bool | None = None
 
     def kind(self, path: str) -> str:
         """Return the kind of documents that a file of texts holds."""
@@ -95,12 +95,10 @@ class FormatOptions(DocumentOptions):
         return read_documents(path, self.kind(path), labelled, self)
 
     def new_vectorizer(self) -> TextVectorizer:
-        """Return a vectorizer with the options of the flags, checked, not fitted; "auto" stands for words."""
+        """Return a vectorizer with the options of the flags, checked, not fitted."""
         from ..data.vectorizer import TextVectorizer
 
-        options = {name: getattr(self, name) for name in OF_TEXTS}
-        if self.analyzer == "auto":
-            options["analyzer"] = "word"
+        options = {name: getattr(self, name) for name in self.of_texts}
         if self.stop_words is not None:
             if not Path(self.stop_words).exists():
                 raise DataError(f"--stop-words {self.stop_words}: no such file; pass a file of words, one a line")

@@ -101,7 +101,8 @@ class TextVectorizer:
     sublinear_tf: bool = True
 
     def __post_init__(self) -> None:
-        """Begin without words."""
+        """Begin without words. `reason` says why it has its options."""
+        self.reason = "as given"
         self._words: list[str] | None = None
         self._idf = np.empty(0, dtype=np.float32)
         self._tfidf: Any = None

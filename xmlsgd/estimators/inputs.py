@@ -67,8 +67,10 @@ def learn_features(
     """
     X, vectorizer = read_table(X), given if given is not None and given.is_fitted else None
     if vectorizer is None and is_text(X):
-        chosen = choose_vectorizer(X, labels().Y) if given is None and labels is not None else given
-        vectorizer = TextVectorizer(**(chosen or TextVectorizer()).options)
+        if given is not None:
+            vectorizer = TextVectorizer(**given.options)
+        else:
+            vectorizer = TextVectorizer() if labels is None else choose_vectorizer(X, labels().Y)
         vectorizer.fit(X, _texts_among(label_texts))
     rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)

@@ -62,7 +62,7 @@ def make_plan(
     planner = _Planner(given, data, earlier, adds_rows)
     optimizer = optimizer_of(given)
     if data.features.vectorizer is not None:
-        planner.decide("vectorizer", repr(data.features.vectorizer), _why_vectorizer(given))
+        planner.decide("vectorizer", repr(data.features.vectorizer), data.features.vectorizer.reason)
     network, n_candidates = _plan_model(planner)
     batch_size, learning_rate, schedule = _plan_steps(planner, optimizer, n_candidates)
     held_out, n_folds = _plan_held_out(planner, network.loss, n_candidates)
@@ -97,12 +97,6 @@ def make_plan(
     )
     plan.equal_algorithm()  # checks one that is given
     return plan
-
-
-def _why_vectorizer(given: Parameters) -> str:
-    if given.vectorizer is None:
-        return "words, unless neighbors of held-out texts share more labels by n-grams of characters"
-    return "fitted before" if given.vectorizer.is_fitted else GIVEN
 
 
 def _plan_model(planner: _Planner) -> tuple[Network, int]:
