@@ -274,3 +274,9 @@ def test_merge_states_are_moved_as_the_center_and_the_replicas_are():
     (momentum, *_), asked = averaging(HeavyBall(0.5)), ["read 0", "read 0", "velocity"]
     assert comm.merger.run(lambda params: [params.state(name) for name in asked], [0, 1]) == 5 / 3 * plain
     assert comm.merger.run(momentum, [0, 1]) == 4 / 3 * plain
+
+    def of_the_output_alone(params):
+        if params.name == "W1":
+            params.state("velocity")
+
+    assert comm.merger.run(of_the_output_alone, [0, 1]) == plain + N_LABELS * 2

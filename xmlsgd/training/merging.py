@@ -116,13 +116,12 @@ class Merger:
         others = self._others(members)
         self._changed = np.zeros(self._n_features, bool) if others else None
         each = map if self._pool is None else self._pool.map
-        n_vectors = max(each(lambda place: self._apply(rule, members, *place), list(self._slices(rows))))
+        floats = sum(each(lambda place: self._apply(rule, members, *place), list(self._slices(rows))))
         if self._changed is not None:
             self._behind[others] |= self._changed
         self._behind[members] = False if ends_at_center else active
         self.table.touched[members] = 0
-        dense = sum(int(np.prod(shape)) for name, shape in self.layout.shapes.items() if name != self._input)
-        return n_vectors * (dense + len(rows) * self.layout.shapes[self._input][1])
+        return floats
 
     def copy_center(self, worker: int) -> None:
         """Make the replica of `worker` a copy of the center, and forget what rules kept for it."""
@@ -194,7 +193,7 @@ class Merger:
                     yield name, slice(at, min(at + step, n))
 
     def _apply(self, rule: MergeRule, members: list[int], name: str, rows: slice | np.ndarray) -> int:
-        """Apply the rule to one slice, rows in an array gathered and written back; return how many vectors it has."""
+        """Apply the rule to one slice, rows in an array gathered and written back; return the floats of its vectors."""
         taken: list[tuple[np.ndarray, np.ndarray]] = []
         states: dict[tuple[str, int | None], np.ndarray] = {}
 
@@ -226,7 +225,7 @@ class Merger:
             changed[rows] = (params.center != before).any(axis=1)
         for tensor, found in taken:
             tensor[rows] = found
-        return 1 + len(members) + len(states)
+        return (1 + len(members) + len(states)) * params.center.size
 
     def _tensor(self, flat: np.ndarray, name: str) -> np.ndarray:
         """Return a tensor of a flat vector as (rows, width)."""
