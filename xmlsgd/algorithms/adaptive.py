@@ -23,12 +23,13 @@ from ..errors import DataError
 from ..training.merging import Comm, ParameterSlice
 from .base import Algorithm
 from .combiners import COMBINERS, WEIGHTS
+from .mega_batches import BATCHES, MegaBatches
 from .outer import HeavyBall, block_momentum
-from .rounds import BATCHES, Rounds, Work
+from .rounds import Work
 
 
 @dataclass
-class AdaptiveSGD(Rounds, Algorithm):
+class AdaptiveSGD(MegaBatches, Algorithm):
     """Batches go to whoever is free; merges weigh replicas by updates, and sizes change to make the updates equal.
 
     Parameters
@@ -66,7 +67,6 @@ class AdaptiveSGD(Rounds, Algorithm):
         for everybody, as the paper does.
     """
 
-    mega_batch: int | None = at_least(None, 1)
     low: int | None = at_least(None, 1)
     size_rule: str = "multiplicative"
     kappa: float = ranged(0.5, "in (0, 2)", lambda value: 0 < value < 2)
@@ -95,8 +95,8 @@ class AdaptiveSGD(Rounds, Algorithm):
         """Return the paper's settings: M = 100 b_max, gamma 0.9, delta 0.1, beta = b_min / 2, b_min = b_max / 8."""
         low = max(batch // 8, 1)
         return cls(
-            batch, learning_rate, BATCHES * batch, low, size_rule="additive", size_step=low / 2, out_of_range="skip",
-            momentum=0.9, perturbation=0.1, renormalise=False, straggler_timeout=math.inf,
+            batch, learning_rate, mega_batch=BATCHES * batch, low=low, size_rule="additive", size_step=low / 2,
+            out_of_range="skip", momentum=0.9, perturbation=0.1, renormalise=False, straggler_timeout=math.inf,
         )  # fmt: skip
 
     def outer_of(self, n_workers: int) -> HeavyBall:
@@ -116,10 +116,6 @@ class AdaptiveSGD(Rounds, Algorithm):
     # Algorithm 1: dynamic scheduling.
 
     dynamic = True
-
-    def open_rows(self, w: int) -> float:
-        """Return the rows of the mega-batch that are left, for whoever takes them."""
-        return self.rest_of_round(self.mega_rows, w)
 
     def learning_rate_of(self, w: int, rows: int) -> float:
         """Return the learning rate, linear in the rows of the batch, also of a short one at the end of an epoch.

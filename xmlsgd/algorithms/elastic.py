@@ -8,25 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..data.validation import at_least
 from ..training.merging import Comm
 from .base import Algorithm
 from .combiners import equal, move_to_mean
-from .rounds import Rounds, Work
+from .mega_batches import MegaBatches
+from .rounds import Work
 
 
 @dataclass
-class Elastic(Rounds, Algorithm):
+class Elastic(MegaBatches, Algorithm):
     """Every worker trains an equal part of a mega-batch in batches of `batch` rows; then replicas are averaged.
 
     mega_batch : rows between merges, at least a batch a worker; None for about 100 batches, in even parts of an epoch.
     """
-
-    mega_batch: int | None = at_least(None, 1)
-
-    def open_rows(self, w: int) -> float:
-        """Return the rows that are left of the worker's share of the mega-batch."""
-        return self.rest_of_round(self.mega_rows, w)
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Take the mean as the common model."""

@@ -17,7 +17,6 @@ from ..training.messages import Report
 # A span is at most this fraction of an equal share of the rows left in an epoch. On the simulated clock 1 to 8 keep
 # devices equally busy (Hogwild on S2, S4 and S7 within 0.6 %, local SGD within 2); 16 takes twice the messages.
 TAPER = 4
-BATCHES = 100  # in a mega-batch (Adaptive SGD, 2021)
 LEASE = 3  # batches of a message at most: for one alone, asking, getting and reporting take 2 to 3 % of its step
 # Of what a worker will get in a round, by its throughput, the share that it may get at once: with 3/4, and four batches
 # a message, two points of the speeds are lost where devices stall (docs/decisions/workers.md).
@@ -108,14 +107,12 @@ class Rounds(ABC):
     been learned where the model is.
 
     batch : rows of a batch, the largest where sizes differ. dynamic : whether rows of a round go to whoever is free.
-    mega_batch : rows of rounds that are mega-batches, None for about 100 batches, in even parts of an epoch.
     size, given, work : by worker, the rows of its batches, its rows of this round, what it did since its last merge.
     """
 
     batch: int
     straggler_timeout = inf
     dynamic = False
-    mega_batch: int | None = None
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin the first round."""
@@ -140,12 +137,6 @@ class Rounds(ABC):
         if self.dynamic:
             return rows - sum(self.given.values())
         return rows / len(self.given) - self.given[w]
-
-    @property
-    def mega_rows(self) -> int:
-        """Return the rows of a mega-batch: at least a batch for everyone, by default an even part of an epoch."""
-        parts = max(round(self.n_rows / (BATCHES * self.batch)), 1)
-        return max(self.mega_batch or -(-self.n_rows // parts), sum(self.size.values()))
 
     def goes_on(self, w: int, now: float) -> bool:
         """Return whether worker `w` gets another batch in this round."""
