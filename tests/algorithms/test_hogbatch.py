@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shared import light, toy
+from shared.spanning import Spanning
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.hogwild import Hogwild
@@ -63,20 +64,11 @@ def test_one_worker_of_one_thread_is_sequential_gradient_descent(kind):
 
 def test_long_spans_of_single_rows_change_nothing_but_the_number_of_messages():
     """The model of one worker is the same to the bit."""
-
-    class Spanning(Hogwild):
-        length = 1
-
-        def start(self, workers, n_rows):
-            super().start(workers, n_rows)
-            self.span = self.length
-
-        def updates(self, w, rows_left, in_place):
-            return super().updates(w, rows_left, in_place=True)
-
     data, network, runs, messages = toy.random_data(2000, 7, 5), Network(7, 5, (4,)), [], []
-    for Spanning.length in (1, 1000):
-        done, executor = toy.run(Spanning(1, 0.02), toy.fleet(1), device=toy.Reference(), data=data, network=network)
+    for length in (1, 1000):
+        algorithm = Spanning(1, 0.02)
+        algorithm.length = length
+        done, executor = toy.run(algorithm, toy.fleet(1), device=toy.Reference(), data=data, network=network)
         runs.append(done.params)
         messages.append(len(executor.of("issue")))
     np.testing.assert_array_equal(*runs)
@@ -96,8 +88,8 @@ def test_spans_of_single_rows_are_long_and_all_workers_get_some():
     assert algorithm.updates(0, 10**6, True) == 4
 
 
-def test_every_update_of_a_worker_that_does_not_write_in_place_reads_the_model_anew():
-    """Also on the simulated clock, where a span of several would be computed on what its first update has read."""
+def test_every_update_reads_the_model_anew_where_the_clock_alone_lets_workers_write_in_place():
+    """Pulls and pushes take no time then; a span of several would be computed on what its first update has read."""
     _, executor = toy.run(Hogwild(1, 0.1), toy.fleet(1, 1, in_place=True), n_rows=640)
     assert {step.updates for step in executor.of("issue")} == {1}
     assert max(report.staleness for report in executor.of("done")) <= 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shared import toy
+from shared.spanning import Spanning
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.hogbatch import Hogbatch
-from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.rounds import LEASE, TAPER, Work
 from xmlsgd.algorithms.synchronous import Synchronous
@@ -78,13 +78,6 @@ def test_nobody_waits_for_longer_than_a_batch_of_the_slowest_because_of_long_mes
         elif kind == "merge" and len(ends) == 2:
             assert max(ends.values()) - min(ends.values()) <= BATCH * 1e-3 / 0.3
             ends = {}
-
-
-class Spanning(Hogwild):
-    """Long spans, as in place."""
-
-    def updates(self, w, rows_left, in_place):
-        return super().updates(w, rows_left, in_place=True)
 
 
 @pytest.mark.parametrize("algorithm", [Spanning(1, 0.1), EASGD(BATCH, 0.1, sync_every=8)])
