@@ -12,6 +12,7 @@ import pytest
 from shared.paths import DATA
 from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
+from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
@@ -82,6 +83,13 @@ def test_the_fleet_costs_what_its_devices_cost_until_the_end(experiment):
     assert 0.9 < outcome.efficiency <= 1
     assert 0.9 < outcome.utilisation <= 1
     assert 0 < outcome.sync_share < 1e-3
+
+
+def test_the_merges_of_one_learner_with_itself_take_their_time(experiment):
+    """Its device computes or merges, and does nothing else."""
+    outcome = simulate(dataclasses.replace(experiment, bandwidth=2e6), Crossbow(10, 0.02, sync_every=1), FLEET[:1])
+    assert outcome.sync_share > 0.1
+    assert outcome.sync_share == pytest.approx(1 - outcome.efficiency, abs=1e-3)
 
 
 def test_the_fastest_device_alone_is_the_fastest(experiment):

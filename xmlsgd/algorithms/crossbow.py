@@ -33,7 +33,7 @@ INTERVAL = 8  # rounds of a window
 
 @dataclass
 class Crossbow(CenterRounds, Algorithm):
-    """SMA of k learners with alpha = 1 / k. One learner alone has nothing to average and trains as plain SGD.
+    """SMA of k learners with alpha = 1 / k. One learner alone has the model of plain SGD, but its merges take time.
 
     sync_every : tau, updates between averages, >= 1. 1 in the paper; with the wide output layers of here that takes a
     quarter of the time, with 16 a twentieth. center_momentum : mu, of the average, in [0, 1). learners : the

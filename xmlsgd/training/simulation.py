@@ -69,7 +69,8 @@ class Outcome:
     """The outcome of a simulated run: its epoch records, the summary of its workers, and its learning curve.
 
     curve : records of "seconds", "rows", "loss" (mean over the rows since the last record) and metrics. efficiency :
-    `scheduling_efficiency`. cost : price of the fleet for the run.
+    `scheduling_efficiency`. cost : price of the fleet for the run. sync_seconds : of merges, pulls and pushes, which
+    records tell of several workers only.
     """
 
     fleet: Sequence[VirtualDevice]
@@ -79,6 +80,7 @@ class Outcome:
     diverged: bool
     efficiency: float
     cost: float
+    sync_seconds: float
 
     @property
     def seconds(self) -> float:
@@ -99,8 +101,7 @@ class Outcome:
     @property
     def sync_share(self) -> float:
         """Seconds of merges, pulls and pushes over those of the run; workers may be busy at the same time."""
-        spent = sum(record.get(name, 0.0) for record in self.records for name in ("merge_seconds", "transfer_seconds"))
-        return spent / self.seconds if self.seconds else 0.0
+        return self.sync_seconds / self.seconds if self.seconds else 0.0
 
     def final(self, name: str = "P@1") -> float:
         """Return a metric at the end, 0 for a run that diverged."""
@@ -160,7 +161,8 @@ def simulate(experiment: Experiment, algorithm: Algorithm, fleet: Sequence[Virtu
     rows, seconds = (run.records[-1]["rows"], run.records[-1]["seconds"]) if run.records else (0, 0.0)
     efficiency = scheduling_efficiency(fleet, rows, seconds, algorithm.batch, experiment.nnz)
     cost = sum(device.cost(seconds) for device in fleet)
-    return Outcome(fleet, run.records, run.workers, curve.curve, run.diverged, efficiency, cost)
+    spent = executor.merge_seconds + executor.transfer_seconds
+    return Outcome(fleet, run.records, run.workers, curve.curve, run.diverged, efficiency, cost, spent)
 
 
 def fastest_alone(experiment: Experiment, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:
