@@ -12,6 +12,7 @@ from typing import Any
 from .machine import describe
 
 RESULTS = Path(__file__).resolve().parent / "results"
+NUMBERS = re.compile(r"\[\n[-+.\de,\s]+\]")  # a list of numbers in indented JSON
 ABSOLUTE = re.compile(r"(?<![\w.])/(?:[^\s/:'\"|]+/)+")  # the folders of an absolute path
 
 
@@ -49,7 +50,9 @@ def publish(name: str, table: Table, result: Any, threads: int, out: Path = RESU
     print(f"\n{text}", flush=True)
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.md").write_text(text)
-    (out / f"{name}.json").write_text(without_folders(json.dumps({"machine": machine, "result": result}, indent=1)))
+    told = json.dumps({"machine": machine, "result": result}, indent=1)
+    told = NUMBERS.sub(lambda numbers: " ".join(numbers[0].split()), told)  # a line each: there are thousands
+    (out / f"{name}.json").write_text(without_folders(told))
 
 
 def origin(machine: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from xmlsgd.training.executors.virtual_device import VirtualDevice, fastest
 
 from ..report import Table, are_most
 from .hogbatch import unequal
-from .study import REACHED, Method, Runs, Study, finals, median, points_at, target
+from .study import REACHED, Method, Runs, Study, curves, finals, median, points_at, target
 
 AUTO, ADAPTIVE = OURS = "our auto", "our adaptive"
 FIRST, LEVEL, LATER = "first", "level", "later"
@@ -131,7 +131,7 @@ def compact(runs: Mapping[str, Runs]) -> dict[str, Any]:
             "busy": [round(outcome.utilisation, 4) for outcome in found.outcomes],
             "merging": [round(outcome.sync_share, 4) for outcome in found.outcomes],
             "curves": [
-                " ".join(f"{point['seconds']:.3f}:{point['P@1']:.2f}" for point in outcome.curve)
+                {name: values for name, values in curves(outcome).items() if name in ("seconds", "P@1")}
                 for outcome in found.outcomes
             ],
         }

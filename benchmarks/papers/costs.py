@@ -6,7 +6,7 @@ A second table asks how fast CPUs must be to be of use beside as many GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,17 +24,23 @@ COLUMNS = ("devices", "method", "s an epoch", "rows/s", "busy %", "merging %", "
 DEVICES = (2, 4, 8)  # half of them CPUs
 RATIOS = (2, 4, 10, 30)  # times as fast as a CPU a GPU is
 ALONE = "GPUs alone"
+UNLEARNED = "devices that compute nothing, so that nothing is learned"
 
 
 def costs(study: Study) -> None:
     """Run and publish both tables."""
-    experiment = replace(study.experiment, device=Still(), measure=lambda flat: {"P@1": 0.0})
-    study = replace(study, experiment=experiment)
-    found = {name: study.run(of_fleet) for name, of_fleet in methods(study).items()}
-    study.publish("costs", table(study, found), {name: as_json(runs) for name, runs in found.items()})
-    beside = {(n, ratio): study.run(mixed(study, n, ratio)) for n in DEVICES for ratio in RATIOS}
+    study = replace(study, experiment=replace(study.experiment, device=Still(), measure=lambda flat: {}))
+    found = {name: timed(study, of_fleet) for name, of_fleet in methods(study).items()}
+    study.publish("costs", table(study, found), {name: as_json(runs) for name, runs in found.items()}, UNLEARNED)
+    beside = {(n, ratio): timed(study, mixed(study, n, ratio)) for n in DEVICES for ratio in RATIOS}
     result = {f"{n} devices, 1:{ratio}": as_json(runs) for (n, ratio), runs in beside.items()}
-    study.publish("ratios", table_of_ratios(study, beside), result)
+    study.publish("ratios", table_of_ratios(study, beside), result, UNLEARNED)
+
+
+def timed(study: Study, methods: Sequence[Method]) -> dict[str, Runs]:
+    """Run all methods with all seeds, at a rate that changes no duration."""
+    rate, seeds = study.rates[0], range(study.seeds)
+    return {method.name: Runs(rate, [study.run_once(method, rate, seed) for seed in seeds], {}) for method in methods}
 
 
 def methods(study: Study) -> dict[str, list[Method]]:
@@ -74,8 +80,7 @@ def table(study: Study, found: Mapping[str, Mapping[str, Runs]]) -> Table:
         for name, of_fleet in found.items()
         for method, runs in of_fleet.items()
     ]
-    notes = ["Nothing is learned: devices compute nothing."]
-    return Table(f"What an epoch costs on {study.data}", COLUMNS, rows, notes)
+    return Table(f"What an epoch costs on {study.data}", COLUMNS, rows)
 
 
 def table_of_ratios(study: Study, found: Mapping[tuple[int, int], Mapping[str, Runs]]) -> Table:
@@ -88,7 +93,7 @@ def table_of_ratios(study: Study, found: Mapping[tuple[int, int], Mapping[str, R
         rows.append([f"{n}", f"1/{ratio}", f"{speeds[ALONE]:,.0f}", *relative, f"{1 + 1 / ratio:.2f}"])
     note = (
         f"Rows a second over those of the GPUs alone by Hogbatch, half of the devices being CPUs of "
-        f"{hogbatch.THREADS} threads; of all speeds together at the right. Nothing is learned: devices compute nothing."
+        f"{hogbatch.THREADS} threads; of all speeds together at the right."
     )
     columns = ["devices", "speed of a CPU", f"{ALONE}, rows/s", *names, "speeds"]
     return Table(f"CPUs beside GPUs on {study.data}", columns, rows, [note])

@@ -14,7 +14,7 @@ from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.simulation import Outcome
 
 from ..report import Table, are_most
-from .study import Method, Runs, Study, as_json, finals, median, points_at, ranged
+from .study import LOSS, Method, Runs, Study, as_json, finals, median, points_at, ranged
 
 THREADS = 8  # of the CPU, a row each at first
 GPU_BATCHES = 4  # of the batch at which the rate is the rate: the GPU's first size
@@ -57,15 +57,15 @@ def unequal(batch: int, fleet: Sequence[VirtualDevice]) -> list[Method]:
 def table(study: Study, runs: Mapping[str, Runs]) -> Table:
     """Return losses, times, and each device's share of the work, GPU first."""
     first = max(outcome.curve[0]["loss"] for found in runs.values() for outcome in found.outcomes if outcome.curve)
-    best = min(median(losses(found)) for found in runs.values())
+    best = min(median(finals(found, LOSS)) for found in runs.values())
     goal = first - REACHED * (first - best)
     rows = []
     for name, found in runs.items():
-        reached = [point["seconds"] for point in points_at(found, goal, "loss")]
+        reached = [point["seconds"] for point in points_at(found, goal, LOSS)]
         rows.append(
             [
                 name,
-                ranged(losses(found)),
+                ranged(finals(found, LOSS)),
                 ranged(finals(found)),
                 f"{median([outcome.seconds for outcome in found.outcomes]):.1f}",
                 f"{median(reached):.1f}" if are_most(reached, found.outcomes) else "-",
@@ -79,11 +79,6 @@ def table(study: Study, runs: Mapping[str, Runs]) -> Table:
         "busy time and mean staleness: GPU / CPU."
     )
     return Table(f"Hogbatch on {study.data}, a GPU and a CPU of a tenth of its speed (S4)", COLUMNS, rows, [note])
-
-
-def losses(runs: Runs) -> list[float]:
-    """Return the loss that each run settled at."""
-    return finals(runs, "loss", float("inf"))
 
 
 def shares(outcomes: Sequence[Outcome], key: str) -> str:

@@ -34,7 +34,7 @@ COLUMNS = (
 def omnivore(study: Study) -> None:
     """Run and publish the grid, the tuner, and the models of efficiency."""
     grid = [method(study, g, m) for g in divisors(WORKERS) for m in MOMENTA]
-    longer = [method(study, g, m, times=g) for g in divisors(WORKERS)[1:] for m in MOMENTA]
+    longer = [method(study, g, m, epochs_factor=g) for g in divisors(WORKERS)[1:] for m in MOMENTA]
     runs = study.run([*grid, *longer, tuned(study)])
     chosen = verdict({name: runs[name] for name in (*(point.name for point in grid), TUNED)})
     found = compared(runs, f"Omnivore on {study.data}, four equal devices ({SCENARIO})", [chosen])
@@ -44,19 +44,19 @@ def omnivore(study: Study) -> None:
     study.publish("omnivore-efficiency", efficiency(study, runs), as_json(without_momentum))
 
 
-def name_of(g: int, momentum: float = 0.0, times: int = 1) -> str:
+def name_of(g: int, momentum: float = 0.0, epochs_factor: int = 1) -> str:
     """Return the name of a point of the grid."""
-    return f"g = {g}, m = {momentum:g}" + (f", {times} x epochs" if times > 1 else "")
+    return f"g = {g}, m = {momentum:g}" + (f", {epochs_factor} x epochs" if epochs_factor > 1 else "")
 
 
-def method(study: Study, g: int, momentum: float, times: int = 1) -> Method:
+def method(study: Study, g: int, momentum: float, epochs_factor: int = 1) -> Method:
     """Return a point of the grid, but for its rate."""
     batch = study.batch
     return Method(
-        name_of(g, momentum, times),
+        name_of(g, momentum, epochs_factor),
         lambda rate: Omnivore(batch, rate, groups=g, momentum=momentum, split="rows"),
         fleet(study),
-        times=times,
+        epochs_factor=epochs_factor,
     )
 
 

@@ -25,14 +25,26 @@ NOISY_POINTS = 3  # measurements whose mean counts for reaching it
 class Method:
     """A row of a table: its algorithm at a rate, and the devices it runs on.
 
-    rates : () for those of the study. times : the epochs of the study that it trains for.
+    rates : () for those of the study. epochs_factor : times the epochs of the study that it trains for.
     """
 
     name: str
     make: Callable[[float], Algorithm]
     fleet: Sequence[VirtualDevice]
     rates: Sequence[float] = ()
-    times: int = 1
+    epochs_factor: int = 1
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """What runs are compared by: a measure, 1 or -1 where more or less of it is better, and that of a diverged run."""
+
+    name: str
+    sign: int = 1
+    diverged: float = 0.0
+
+
+PRECISION, LOSS = Criterion("P@1"), Criterion("loss", -1, float("inf"))
 
 
 @dataclass(frozen=True)
@@ -82,35 +94,39 @@ class Study:
         for method in methods:
             runs = tried[method.name]
             best = soonest_rate(runs, goal) if soonest else best_rate(runs)
-            outcomes = [runs[best], *(self._simulate(method, best, seed) for seed in range(1, self.seeds))]
+            outcomes = [runs[best], *(self.run_once(method, best, seed) for seed in range(1, self.seeds))]
             found[method.name] = Runs(best, outcomes, {rate: settled(runs[rate]) for rate in sorted(runs)})
             print(f"{method.name}: P@1 {median(finals(found[method.name])):.2f} at rate {best:g}", flush=True)
         return found
 
     def _tried(self, method: Method) -> dict[float, Outcome]:
         """Return the runs of the first seed: at the rates of the grid, and beyond it while the best is at its edge."""
-        tried = {rate: self._simulate(method, rate, 0) for rate in method.rates or self.rates}
+        tried = {rate: self.run_once(method, rate, 0) for rate in method.rates or self.rates}
         for _ in range(0 if method.rates else FURTHER):
             if (rate := next_rate(best_rate(tried), list(tried))) is None:
                 break
-            tried[rate] = self._simulate(method, rate, 0)
+            tried[rate] = self.run_once(method, rate, 0)
         return tried
 
-    def _simulate(self, method: Method, rate: float, seed: int) -> Outcome:
+    def run_once(self, method: Method, rate: float, seed: int) -> Outcome:
         """Return one run."""
         job, schedule = replace(self.experiment.job, seed=seed), self.experiment.schedule
-        if method.times > 1:
-            schedule = replace(schedule, epochs=method.times * schedule.epochs)
+        schedule = replace(schedule, epochs=method.epochs_factor * schedule.epochs)
         return simulate(replace(self.experiment, job=job, schedule=schedule), method.make(rate), method.fleet)
 
-    def publish(self, name: str, table: Table, result: Mapping[str, Any]) -> None:
-        """Print a table and write it, with the runs behind it."""
-        job, rates = self.experiment.job, ", ".join(f"{rate:g}" for rate in self.rates)
+    @property
+    def grid(self) -> str:
+        """Return at which rates `run` tries a method, as text."""
+        rates = ", ".join(f"{rate:g}" for rate in self.rates)
+        return f"rates {rates} for everybody, and beyond these while the best is at their edge"
+
+    def publish(self, name: str, table: Table, result: Mapping[str, Any], how: str | None = None) -> None:
+        """Print a table and write it, with the runs behind it; `how` tells what was run in place of the grid."""
+        job = self.experiment.job
         note = (
             f"{job.dataset.n_rows:,} rows, {self.experiment.schedule.epochs} epochs, {job.network.hidden[0]} hidden "
-            f"units, batches of at most {self.batch} rows, rates {rates} for everybody, and beyond these while the "
-            f"best is at their edge; seeds: {self.seeds}, median and range. Seconds are simulated: an update of a "
-            f"device of speed 1 takes {self.costs}."
+            f"units, batches of at most {self.batch} rows, {how or self.grid}; seeds: {self.seeds}, median and range. "
+            f"Seconds are simulated: an update of a device of speed 1 takes {self.costs}."
         )
         notes = [*table.notes, note]
         publish(f"{name}-{self.data}", replace(table, notes=notes), result, self.threads, self.out)
@@ -172,29 +188,28 @@ def target(runs: Mapping[str, Runs], of: Callable[[Iterable[float]], float] = ma
     return REACHED * of(median(finals(found)) for found in runs.values())
 
 
-def smoothed(outcome: Outcome, name: str = "P@1") -> list[float]:
+def smoothed(outcome: Outcome, by: Criterion) -> list[float]:
     """Return at each point of a run the mean of the last measurements, none for a run that diverged."""
-    values = [point[name] for point in outcome.curve if not outcome.diverged]
+    values = [point[by.name] for point in outcome.curve if not outcome.diverged]
     last = [values[max(i - NOISY_POINTS, 0) : i] for i in range(1, len(values) + 1)]
     return [sum(some) / len(some) for some in last]
 
 
-def settled(outcome: Outcome, name: str = "P@1", diverged: float = 0.0) -> float:
-    """Return the mean of the last measurements at the end, `diverged` for a run that did."""
-    means = smoothed(outcome, name)
-    return means[-1] if means else diverged
+def settled(outcome: Outcome, by: Criterion = PRECISION) -> float:
+    """Return the mean of the last measurements at the end."""
+    means = smoothed(outcome, by)
+    return means[-1] if means else by.diverged
 
 
-def point_at(outcome: Outcome, goal: float, name: str = "P@1") -> dict[str, Any] | None:
-    """Return the first point of a run at which the mean of the last measurements reaches the goal; losses fall."""
-    sign = -1 if name == "loss" else 1
-    points = zip(outcome.curve, smoothed(outcome, name), strict=False)
-    return next((point for point, mean in points if sign * mean >= sign * goal), None)
+def point_at(outcome: Outcome, goal: float, by: Criterion = PRECISION) -> dict[str, Any] | None:
+    """Return the first point of a run at which the mean of the last measurements reaches the goal."""
+    points = zip(outcome.curve, smoothed(outcome, by), strict=False)
+    return next((point for point, mean in points if by.sign * mean >= by.sign * goal), None)
 
 
-def points_at(runs: Runs, goal: float, name: str = "P@1") -> list[dict[str, Any]]:
+def points_at(runs: Runs, goal: float, by: Criterion = PRECISION) -> list[dict[str, Any]]:
     """Return the point at which each run reached the goal, of those that did."""
-    return [point for outcome in runs.outcomes if (point := point_at(outcome, goal, name)) is not None]
+    return [point for outcome in runs.outcomes if (point := point_at(outcome, goal, by)) is not None]
 
 
 def at_target(values: Sequence[float], runs: Runs) -> str:
@@ -207,9 +222,9 @@ def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def finals(runs: Runs, name: str = "P@1", diverged: float = 0.0) -> list[float]:
+def finals(runs: Runs, by: Criterion = PRECISION) -> list[float]:
     """Return what each run settled at."""
-    return [settled(outcome, name, diverged) for outcome in runs.outcomes]
+    return [settled(outcome, by) for outcome in runs.outcomes]
 
 
 def median(values: Sequence[float]) -> float:
@@ -223,10 +238,10 @@ def ranged(values: Sequence[float]) -> str:
     return f"{middle} [{min(values):.2f}, {max(values):.2f}]" if len(values) > 1 else middle
 
 
-def curves(outcome: Outcome) -> dict[str, str]:
-    """Return what was measured by name, as text: second:value, with spaces between."""
-    names = [name for name in (outcome.curve[0] if outcome.curve else ()) if name not in ("seconds", "rows")]
-    return {name: " ".join(f"{p['seconds']:.3f}:{p[name]:.4g}" for p in outcome.curve) for name in names}
+def curves(outcome: Outcome) -> dict[str, list[float]]:
+    """Return what was measured, and in which seconds, each to five places."""
+    names = [name for name in (outcome.curve[0] if outcome.curve else ()) if name != "rows"]
+    return {name: [float(f"{point[name]:.5g}") for point in outcome.curve] for name in names}
 
 
 def as_json(runs: Mapping[str, Runs]) -> dict[str, Any]:

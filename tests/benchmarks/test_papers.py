@@ -12,8 +12,9 @@ from benchmarks.papers import __main__ as experiments
 from benchmarks.papers import study, tables
 from benchmarks.papers.__main__ import EXPERIMENTS, command_line, main
 from benchmarks.papers.beyond import FIRST, LATER, LEVEL, verdict
+from benchmarks.papers.costs import UNLEARNED
 from benchmarks.papers.crossbow import ByFrequency
-from benchmarks.papers.study import NOISY_POINTS, Runs, point_at, ranged, target
+from benchmarks.papers.study import LOSS, NOISY_POINTS, Runs, point_at, ranged, target
 from benchmarks.report import RESULTS
 from shared.paths import DATA, ROOT
 from xmlsgd.algorithms.sequential import Sequential
@@ -48,14 +49,16 @@ def test_every_experiment_leaves_tables_runs_and_plots(experiment, tmp_path):
     pytest.importorskip("matplotlib")
     assert main(["--data", str(DATA), "--out", str(tmp_path), "--only", experiment, *TINY]) == 0
     for name in TABLES[experiment]:
-        text = (tmp_path / f"{name}-data.md").read_text()
-        found = json.loads((tmp_path / f"{name}-data.json").read_text())
+        text, told = ((tmp_path / f"{name}-data{kind}").read_text() for kind in (".md", ".json"))
+        found = json.loads(told)
+        assert re.search(r'"P@1": \[ [\d., ]+ \]', told), "a line for each list of numbers"
         assert text.startswith("## ")
         assert "rates 1, 3 for everybody" in text
         for method, runs in found["result"].items():
             assert f"| {method} |" in text or name == "omnivore-efficiency"
             assert set(runs["grid"]) >= ({"3"} if method == "tuned" else {"1", "3"})
             assert len(runs["seeds"]) == 2
+            assert all(len({len(values) for values in seed["curves"].values()}) <= 1 for seed in runs["seeds"])
         assert found["machine"]["versions"]["xmlsgd"]
     for name in TABLES[experiment][:1]:
         assert (tmp_path / f"{name}-data.png").read_bytes().startswith(b"\x89PNG")
@@ -120,8 +123,9 @@ def test_one_command_makes_every_table_of_the_page_with_its_settings(monkeypatch
         assert args.seeds == 7
         rates = ", ".join(f"{rate:g}" for rate in args.rates)
         settings = f"{args.rows:,} rows, {args.epochs} epochs, {args.hidden} hidden units, batches of at most "
+        how = UNLEARNED if args.only == ["costs"] else f"rates {rates} for everybody"
         for name in names_of(args.only[0], args.scenarios):
-            made[f"{name}-{args.data.name}"] = settings + f"{args.batch} rows, rates {rates} for everybody"
+            made[f"{name}-{args.data.name}"] = settings + f"{args.batch} rows, {how}"
 
     monkeypatch.setattr(experiments, "main", run)
     monkeypatch.setattr(tables, "made", lambda folder, part: folder)
@@ -131,6 +135,22 @@ def test_one_command_makes_every_table_of_the_page_with_its_settings(monkeypatch
         assert settings in (RESULTS / "papers" / f"{name}.md").read_text()
     page = (ROOT / "docs" / "papers.md").read_text()
     assert all(any(name.startswith(known) for known in re.findall(r"`([\w-]+)`", page)) for name in made)
+
+
+def test_the_tables_of_the_page_tell_what_their_runs_settled_at():
+    """By the curves that are published with them."""
+    found = {
+        path.stem: json.loads(path.read_text())["result"]
+        for experiment in ("adaptive", "hogbatch", "crossbow", "omnivore-[!e]")
+        for path in (RESULTS / "papers").glob(f"{experiment}*.json")
+    }
+    assert len(found) == 7
+    for name, methods in found.items():
+        table = (RESULTS / "papers" / f"{name}.md").read_text()
+        for method, runs in methods.items():
+            ended = [outcome(*seed["curves"]["P@1"], diverged=seed["diverged"]) for seed in runs["seeds"]]
+            (row,) = [line for line in table.splitlines() if line.startswith(f"| {method} |")]
+            assert f" {ranged(study.finals(Runs(runs['rate'], ended, {})))} |" in row
 
 
 def test_ours_is_level_with_the_best_of_the_others_within_the_range_of_the_seeds():
@@ -144,7 +164,7 @@ def test_ours_is_level_with_the_best_of_the_others_within_the_range_of_the_seeds
 
 def outcome(*values, diverged=False, name="P@1"):
     curve = [{"seconds": float(i + 1), "rows": 10 * (i + 1), name: value} for i, value in enumerate(values)]
-    return Outcome([], [], [], curve, diverged, 1.0, 0.0)
+    return Outcome([], [], [], curve, diverged, 1.0, 0.0, 0.0)
 
 
 def test_a_single_lucky_measurement_does_not_reach_the_target():
@@ -155,14 +175,14 @@ def test_a_single_lucky_measurement_does_not_reach_the_target():
 
 
 def test_a_single_low_loss_does_not_reach_the_target():
-    assert point_at(outcome(9, 9, 2, 9, 9, 6, 3, name="loss"), 6.0, "loss")["seconds"] == 7
-    assert point_at(outcome(2, 9, diverged=True, name="loss"), 6.0, "loss") is None
+    assert point_at(outcome(9, 9, 2, 9, 9, 6, 3, name="loss"), 6.0, LOSS)["seconds"] == 7
+    assert point_at(outcome(2, 9, diverged=True, name="loss"), 6.0, LOSS) is None
 
 
 def test_what_a_run_has_reached_at_its_end_is_the_mean_of_three_measurements():
     runs = Runs(1.0, [outcome(10, 40, 50, 90), outcome(90, diverged=True)], {})
     assert study.finals(runs) == [60, 0]
-    assert study.finals(Runs(1.0, [outcome(9, 7, 5, 3, name="loss")], {}), "loss") == [5]
+    assert study.finals(Runs(1.0, [outcome(9, 7, 5, 3, name="loss")], {}), LOSS) == [5]
 
 
 def test_the_target_is_a_share_of_what_the_best_median_settled_at():
@@ -195,7 +215,7 @@ def test_a_method_may_train_for_more_epochs_than_the_others(monkeypatch, tmp_pat
     monkeypatch.setattr(study, "simulate", simulate)
     experiment = Experiment(Job(None, None), Schedule(2), None, None)
     made = study.Study(experiment, None, 16, (1.0,), 1, 1, tmp_path, "data")
-    made.run([study.Method(f"{n}", lambda rate: Sequential(16, rate), [], times=n) for n in (1, 4)])
+    made.run([study.Method(f"{n}", lambda rate: Sequential(16, rate), [], epochs_factor=n) for n in (1, 4)])
     assert epochs == [2, 8]
 
 
