@@ -62,7 +62,7 @@ def test_subjects_of_annif_are_uris_or_their_names(path_of):
     assert raw.texts == ["a book\tof the sea", "no subjects"]
     assert raw.labels == [("http://x/1", "http://x/2"), ()]
     vocabulary = path_of("v.tsv", "<http://x/1>\tships, old\textra\n<http://x/3>\tfish\n")
-    with pytest.warns(match="f.tsv: the vocabulary .*v.tsv has no label for <http://x/2>; the URI stands for it"):
+    with pytest.warns(match="f.tsv:1: the vocabulary .*v.tsv has no label for <http://x/2>; the URI stands for it"):
         assert read(path, "annif", vocabulary=str(vocabulary)).labels[0] == ("ships, old", "http://x/2")
     assert read(path_of("g", "a\tb\n"), "annif", labelled=False).texts == ["a\tb"]
 
@@ -105,8 +105,23 @@ def test_errors_name_file_and_line(path_of, kind, text, told):
 
 def test_uris_that_a_vocabulary_lacks_are_counted(path_of):
     vocabulary = path_of("v", "<http://x/9>\tship\n")
-    with pytest.warns(match="f: .* no label for <http://x/1>, nor 1 other; the URI stands for it"):
+    with pytest.warns(match="f:1: .* no label for <http://x/1>, nor 1 other; the URI stands for it"):
         read(path_of("f", FILES["annif"]), "annif", vocabulary=str(vocabulary))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("csv", "text,labels\nx,\nx,http://x/1\ny,http://x/1\n"),
+        ("jsonl", '{"text": "x", "labels": []}\n\n{"text": "x", "labels": ["http://x/1"]}\n'),
+        ("raw", "a\tx\n\tx\nhttp://x/1\tx\n"),
+        ("annif", "x\t\n\nx\t<http://x/1>\ny\t<http://x/1>\n"),
+    ],
+)
+def test_a_uri_that_a_vocabulary_lacks_is_told_with_its_first_line(path_of, kind, text):
+    vocabulary = path_of("v", "<http://x/9>\tship\n")
+    with pytest.warns(match="f:3: .* no label for <http://x/1>; the URI stands for it"):
+        read(path_of("f", text), kind, vocabulary=str(vocabulary))
 
 
 @pytest.mark.parametrize(

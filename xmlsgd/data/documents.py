@@ -6,14 +6,14 @@ import csv
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, nor_others, shorten, warn
 from .document_options import DocumentOptions
 from .text import RawText, lines_of_file, read_raw_text, split_names
-from .vocabulary import IS_URI, URI, name_of
+from .vocabulary import BRACKETED_URI, is_uri, name_of
 
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 TEXT_FORMATS = ("raw", "csv", "jsonl", "annif")
@@ -21,6 +21,8 @@ URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
 DELIMITERS = ",;\t"  # of CSV; spreadsheets write semicolons where the comma is the decimal mark
 DEFAULTS = DocumentOptions()
 MAX_FIELD = 1 << 26  # characters of a field of CSV
+
+Row = tuple[int, str, tuple[str, ...]]  # the number of its line, its text, its labels
 
 
 def kind_of(path: Path) -> str | None:
@@ -63,31 +65,40 @@ def read_documents(path: str | Path, kind: str, labelled: bool = True, options: 
         raise DataError(f"kind: must be one of {', '.join(TEXT_FORMATS)}, got {shorten(kind)}")
     if kind == "raw":
         raw = read_raw_text(path, labelled=labelled, separator=options.label_separator)
+        lines: Sequence[int] = range(1, len(raw.texts) + 1)
     else:
         rows = list({"csv": _csv_rows, "jsonl": _json_rows, "annif": _annif_rows}[kind](path, labelled, options))
         if not rows:
             raise DataError(f"{path}: must hold at least one document, got none")
-        labels = [tuple(dict.fromkeys(names)) for _, names in rows]
-        raw = RawText([text for text, _ in rows], labels if labelled else None)
+        labels = [tuple(dict.fromkeys(names)) for _, _, names in rows]
+        raw = RawText([text for _, text, _ in rows], labels if labelled else None)
+        lines = [line for line, _, _ in rows]
     if raw.labels is None or options.names_of_uris is None:
         return raw
-    return RawText(raw.texts, _with_names(path, raw.labels, options))
+    return RawText(raw.texts, _with_names(path, raw.labels, lines, options))
 
 
-def _with_names(path: Path, labels: list[tuple[str, ...]], options: DocumentOptions) -> list[tuple[str, ...]]:
-    """Return the labels of each document with names in place of URIs; warn of URIs that have none."""
+def _with_names(
+    path: Path, labels: list[tuple[str, ...]], lines: Sequence[int], options: DocumentOptions
+) -> list[tuple[str, ...]]:
+    """Return the labels of the documents of `lines` with names in place of URIs; warn of URIs that have none."""
     names = options.names_of_uris or {}
     named = [tuple(dict.fromkeys(name_of(label, names) for label in row)) for row in labels]
-    known = set(names.values())
-    if unnamed := {name: None for row in named for name in row if name not in known and IS_URI.match(name)}:
+    known, unnamed = set(names.values()), dict[str, int]()
+    for line, row in zip(lines, named, strict=True):
+        for name in row:
+            if name not in known and is_uri(name):
+                unnamed.setdefault(name, line)
+    if unnamed:
         vocabulary = options.vocabulary or "of the model"
-        text = f"{path}: the vocabulary {vocabulary} has no label for <{next(iter(unnamed))}>"
+        uri, line = next(iter(unnamed.items()))
+        text = f"{path}:{line}: the vocabulary {vocabulary} has no label for <{uri}>"
         warn(f"{text}{nor_others(len(unnamed) - 1)}; the URI stands for it")
     return named
 
 
-def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield texts and labels of a CSV file with a header, whose columns tell what separates fields."""
+def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
+    """Yield the rows of a CSV file with a header, whose columns tell what separates fields."""
     lines = lines_of_file(path)
     first = next(lines, "")
     mark = delimiter_of(first, options.text_column) or ","
@@ -104,7 +115,8 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
                 remedy = f"quote fields that hold {mark!r}" if len(row) > len(header) else f"separate them by {mark!r}"
                 got = f"got {len(row)}; {remedy}"
                 raise DataError(f"{path}:{reader.line_num}: must have {len(header)} fields, as the header, {got}")
-            yield row[text], split_names(row[label], options.label_separator) if labelled else ()
+            names = split_names(row[label], options.label_separator) if labelled else ()
+            yield reader.line_num, row[text], names
     except csv.Error as error:
         raise DataError(f"{path}:{reader.line_num}: must be CSV, got {error}") from error
     finally:
@@ -135,8 +147,8 @@ def _pass(option: str) -> str:
     return f"pass --{option.replace('_', '-')}, in Python {option}"
 
 
-def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield texts and labels of JSON lines, `{"text": "...", "labels": ["a", "b"]}`."""
+def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
+    """Yield the rows of JSON lines, `{"text": "...", "labels": ["a", "b"]}`."""
     for number, line in enumerate(lines_of_file(path), 1):
         if not line.strip():
             continue
@@ -151,7 +163,7 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
         labels = _value(entry, options.label_column, "label_column", where) if labelled else []
         if not isinstance(labels, list) or not all(isinstance(name, str) and name.strip() for name in labels):
             raise DataError(f"{where}: {options.label_column!r} must be a list of strings, got {shorten(labels)}")
-        yield text, tuple(labels)
+        yield number, text, tuple(labels)
 
 
 def _value(entry: Any, name: str, option: str, where: str) -> Any:
@@ -161,8 +173,8 @@ def _value(entry: Any, name: str, option: str, where: str) -> Any:
     return entry[name]
 
 
-def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield texts and URIs of an Annif corpus, `text<TAB><uri> <uri>` a line."""
+def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
+    """Yield the rows of an Annif corpus, `text<TAB><uri> <uri>` a line."""
     for number, line in enumerate(lines_of_file(path), 1):
         if not line.strip():
             continue
@@ -170,6 +182,6 @@ def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterato
         if labelled and (not tab or (subjects.strip() and not URIS.fullmatch(subjects))):
             raise DataError(f"{path}:{number}: must read `text<TAB><uri> <uri>`, got {shorten(line)}")
         if labelled:
-            yield text, tuple(URI.findall(subjects))
+            yield number, text, tuple(BRACKETED_URI.findall(subjects))
         else:
-            yield (text if is_annif(line) else line), ()
+            yield number, text if is_annif(line) else line, ()

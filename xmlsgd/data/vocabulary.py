@@ -9,8 +9,8 @@ from pathlib import Path
 from ..errors import DataError, shorten
 from .text import lines_of_file
 
-URI = re.compile(r"<([^<>\s]+)>")
-IS_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+\Z")
+BARE_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
+BRACKETED_URI = re.compile(r"<([^<>\s]+)>")
 
 
 def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -24,7 +24,7 @@ def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) ->
         if not line.strip():
             continue
         uri, _, rest = line.partition("\t")
-        found, label = URI.fullmatch(uri.strip()), rest.partition("\t")[0].strip()
+        found, label = BRACKETED_URI.fullmatch(uri.strip()), rest.partition("\t")[0].strip()
         if found is None or not label:
             raise DataError(f"{path}:{number}: must read `<uri><TAB>label`, got {shorten(line)}")
         if labels.setdefault(found[1], label) != label:
@@ -39,6 +39,11 @@ def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) ->
     return names | {uri: f"{label} <{uri}>" if label in several else label for uri, label in new.items()}
 
 
+def is_uri(name: str) -> bool:
+    """Return whether a name of a label reads like a URI without <>."""
+    return BARE_URI.fullmatch(name) is not None
+
+
 def label_of(uri: str, name: str) -> str:
     """Return the label of a subject, which is its name without the URI."""
     return name.removesuffix(f" <{uri}>")
@@ -46,7 +51,7 @@ def label_of(uri: str, name: str) -> str:
 
 def name_of(text: str, names: Mapping[str, str]) -> str:
     """Return the name that is meant by a URI, with or without <>; another text is a name already."""
-    found = URI.fullmatch(text)
+    found = BRACKETED_URI.fullmatch(text)
     uri = found[1] if found else text
     return names.get(uri, uri)
 
