@@ -95,7 +95,7 @@ def test_a_model_learns_the_texts_of_new_labels(rows, tmp_path, capsys):
     texts.write_text("a\tapple\nc\tapple text\nd\tbear\ne\n", encoding="utf-8")
     capsys.readouterr()
     assert main(["learn", model, str(new), "--label-texts", str(texts)]) == 0
-    assert "3 labels are new" in capsys.readouterr().out
+    assert "3 new labels" in capsys.readouterr().out
     learned = load_model(model)
     assert learned.classes_.tolist() == ["a", "b", "d", "c", "e"]
     assert learned.label_counts_.tolist() == [120, 121, 1, 0, 0]

@@ -204,8 +204,9 @@ class TextVectorizer:
     def with_words_of(self, texts: Iterable[str], n_texts: int, label_texts: Iterable[str] = ()) -> TextVectorizer:
         """Return a vectorizer with the new words of more texts behind its own; itself where none is new.
 
-        `min_df` and `max_df` count `n_texts` earlier texts and these, words of `label_texts` are kept however few texts
-        have them, and idf of known words stays. With `max_features` none is new.
+        A new word must occur in `min_df` of `texts` and in at most `max_df`; a share is one of all texts, `n_texts`
+        earlier ones and these. Words of `label_texts` need not reach `min_df`. The idf of known words stays. With
+        `max_features` no word is added.
         """
         if self.max_features is not None:
             return self

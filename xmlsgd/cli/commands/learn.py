@@ -63,7 +63,7 @@ def run(
     estimator = read_learner(model, parameters)
     columns = Columns.of_model(estimator)
     format_options = options_of_model(format_options, model, estimator)
-    train, documents, texts = read_more(data, format_options, columns, label_texts)
+    train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
     held_out = None if test is None else read_test(test, format_options, columns)
     rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=format_options.names_of_uris)
     warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
@@ -74,19 +74,20 @@ def run(
     # Labels with names find their columns by them, and new ones get columns behind; a model of numbers knows no names.
     named = train.label_names if columns.names is not None else None
     Y = train.Y if named is None else names_of_rows(train.Y, named)
-    estimator.partial_fit(documents or train.X, Y, label_texts=texts or None)
+    estimator.partial_fit(documents or train.X, Y, label_texts=new_label_texts or None)
     seconds = time.perf_counter() - started
     if held_out is not None and test is not None:
         columns = Columns.of_model(estimator)
-        # Standard input cannot be read again; of other texts the words count that were learned now.
+        # Read test texts again: words learned now are features. Standard input cannot be read twice, so its rows keep
+        # the old words.
         held_out = in_columns(held_out, columns, STDIN) if test == STDIN else read_test(test, format_options, columns)
         results["after"] = measures(estimator, held_out, console, with_thresholds=False)
         console.show(table(results, COLUMNS))
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
     result |= {"before": results.get("before"), "seconds": seconds}
     model_folder.save(estimator, folder, result, Path(data).name, False, rows.names_of_uris)
-    new_words = f", {estimator.n_features_in_ - train.n_features:,} words" if documents else ""
-    new_labels = f"{len(estimator.classes_) - known:,} labels are new"
+    new_words = f", {estimator.n_features_in_ - train.n_features:,} new words" if documents else ""
+    new_labels = f"{len(estimator.classes_) - known:,} new labels"
     console.show(f"added {size_text(train)} in {seconds:.1f} s; {new_labels}{new_words}")
     console.show(f"model: {folder}")
     write_json(json, result)
