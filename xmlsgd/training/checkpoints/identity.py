@@ -18,7 +18,7 @@ from ..learner import Job
 from .reader import callback_names
 
 PACKAGE = Path(__file__).parents[2]
-RULES = ("algorithms", "devices", "nn", "training")  # folders of the package that decide what a step learns
+CODE_FOLDERS = ("algorithms", "devices", "nn", "training")  # of the package: they decide what a step learns
 CODE, DATA, MODEL = "xmlsgd", "data", "initial model"
 NONE = "none"
 # Descriptions of a different checksum.
@@ -66,9 +66,11 @@ def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequ
 def code_version(package: Path = PACKAGE) -> str:
     """Return the version of the package and a checksum of the sources that decide what a step learns.
 
-    Begun by one rule of update and ended by another, a run would be neither.
+    A run resumed under different code would match neither version.
     """
-    files = sorted(file for room in RULES for file in (package / room).rglob("*.*") if file.suffix in (".py", ".cu"))
+    files = sorted(
+        file for folder in CODE_FOLDERS for file in (package / folder).rglob("*.*") if file.suffix in (".py", ".cu")
+    )
     return f"{__version__} ({hashlib.sha256(b''.join(file.read_bytes() for file in files)).hexdigest()[:12]})"
 
 
