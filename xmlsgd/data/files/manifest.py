@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ...errors import ModelFileError, shorten
 from .atomic import atomic_file, read_consistently
-from .reading import is_of_system, open_regular, sha256_of
+from .reading import is_of_system, is_there, open_regular, sha256_of
 from .temporary import END, restore
 
 MANIFEST = "MANIFEST.json"
@@ -54,8 +54,7 @@ class FolderKind:
         It may be replaced where there is nothing, an empty folder, or a folder of this kind without files of the user.
         """
         restore(path)
-        # Nothing is where a link leads to that is not there; a link that leads to itself cannot be replaced.
-        if not os.path.lexists(os.path.realpath(path)) or (path.is_dir() and not any(path.iterdir())):
+        if not is_there(path) or (path.is_dir() and not any(path.iterdir())):
             return ""
         others = read_consistently(path, self._others)
         if others is None:

@@ -62,6 +62,11 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Return whether `path` names anything; a link that leads to nothing does not, one that leads to itself does."""
+    return os.path.lexists(os.path.realpath(path))
+
+
 @contextmanager
 def open_text(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file for reading, through the decompressor that its first bytes ask for.

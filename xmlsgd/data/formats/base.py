@@ -16,6 +16,7 @@ from ...errors import DataError
 from ..csr import CSR, Dataset
 from ..files.atomic import atomic_folder
 from ..files.manifest import STORE
+from ..files.reading import is_there
 from ..files.temporary import restore
 from ..parser.parse import Options
 
@@ -158,8 +159,7 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 
 def check_free(path: Path) -> None:
     """Raise `FileExistsError` where `path` is anything but a store, a pair of them, an empty folder, or nothing."""
-    there = os.path.lexists(os.path.realpath(path))  # also a link that leads to itself
-    if there and not is_store(path) and not (path.is_dir() and all(map(_is_part, path.iterdir()))):
+    if is_there(path) and not is_store(path) and not (path.is_dir() and all(map(_is_part, path.iterdir()))):
         raise FileExistsError(f"{path}: exists and is not a store; remove it or choose another name")
 
 
