@@ -7,20 +7,18 @@ time are compared with `fit` on all rows, in one process and on one thread, the 
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from xmlsgd import XMLClassifier, evaluate_ranking
 from xmlsgd.data.csr import Dataset
-from xmlsgd.data.loading import load_folder
 from xmlsgd.metrics import recall_at_k
 
-from .report import RESULTS, Table, publish
+from .prepare import command_line, train_and_test
+from .report import Table, publish
 
 SHARE = 10  # one row of so many is learned by `partial_fit`
 WARM_ROWS = 600  # by which kernels are compiled before the clock runs
@@ -100,16 +98,10 @@ def table(found: dict[str, list[dict[str, Any]]]) -> Table:
 
 def main(words: list[str] | None = None) -> None:
     """Measure and write the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning_on", description=__doc__)
-    parser.add_argument("--data", type=Path, nargs="+", required=True, help="folders with a train and a test part")
-    parser.add_argument("--seeds", type=int, default=3, help="splits of each kind (%(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="where the table goes (benchmarks/results)")
-    given = parser.parse_args(words)
+    given = command_line("learning_on", __doc__).parse_args(words)
     found: dict[str, list[dict[str, Any]]] = {}
     for folder in given.data:
-        train, test = load_folder(folder)
-        if test is None:
-            parser.error(f"{folder}: must have a test part")
+        train, test = train_and_test(folder)
         few = train.take(np.arange(min(WARM_ROWS, train.n_rows)))
         measure(few, test.take(np.arange(min(WARM_ROWS, test.n_rows))), random_rows(few, np.random.default_rng(0)), 0)
         for kind, split in SPLITS.items():

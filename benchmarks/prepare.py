@@ -1,10 +1,12 @@
-"""Bring a data set into the forms that the runners read, once: npz, text and a store of the same rows.
+"""Read data sets of a command line, and bring them into the forms that the runners read, once.
 
-Rows of X are scaled to length one, for everybody: some peers do it by themselves, others do not.
+The forms are npz, text and a store of the same rows. Rows of X are scaled to length one, for everybody: some peers do
+it by themselves, others do not.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 from dataclasses import replace
@@ -19,6 +21,9 @@ from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.data.formats.store import write_store
 from xmlsgd.data.loading import load_folder
 from xmlsgd.devices.cpu import CPU
+from xmlsgd.errors import DataError
+
+from .report import RESULTS
 
 MARK = "prepared.json"  # written last: a folder without it is not finished
 
@@ -39,20 +44,35 @@ def of_ones(Y: CSR) -> CSR:
     return replace(Y, data=np.ones(Y.nnz, np.float32))
 
 
+def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Return the command line of a benchmark of whole data sets: their folders, seeds, and where the table goes."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
+    parser.add_argument("--data", type=Path, nargs="+", required=True, help="folders with a train and a test part")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each data set (%(default)s)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the table goes (benchmarks/results)")
+    return parser
+
+
+def train_and_test(folder: Path, cache: bool = True) -> tuple[Dataset, Dataset]:
+    """Return both parts of a data set; `DataError` for a folder without one that `load_folder` reads."""
+    train, test = load_folder(folder, cache=cache)
+    if test is None:
+        raise DataError(f"{folder}: must have a test part")
+    return train, test
+
+
 def prepare(source: Path, work: Path) -> Path:
     """Return the folder below `work` with the prepared rows of a data set, made where it is missing or outdated.
 
-    It holds `X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz`, `train.txt` and the store `train`. Raises `DataError` for a
-    folder that `load_folder` does not read, `ValueError` for one without a test part.
+    It holds `X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz`, `train.txt` and the store `train`. Raises `DataError` as
+    `train_and_test` does.
     """
     target = work / "data" / source.resolve().name
     state = {file.name: [file.stat().st_size, file.stat().st_mtime_ns] for file in sorted(source.iterdir())}
     mark = target / MARK
     if mark.exists() and json.loads(mark.read_text())["source"] == state:
         return target
-    train, test = load_folder(source, cache=False)
-    if test is None:
-        raise ValueError(f"{source}: must have a test part")
+    train, test = train_and_test(source, cache=False)
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for part, dataset in (("trn", train), ("tst", test)):

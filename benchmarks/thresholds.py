@@ -7,21 +7,20 @@ far the learned one may be below it by chance is told by drawing test rows again
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from xmlsgd import XMLClassifier
 from xmlsgd.data.csr import Dataset
-from xmlsgd.data.loading import load_folder
 
-from .report import RESULTS, Table, publish
+from .prepare import command_line, train_and_test
+from .report import Table, publish
 
 RANKED = 100  # labels of a row: no threshold in question passes more
 CHOICES = np.arange(1, 100) / 100
 DRAWS = 1000
+THREADS = 2
 
 
 def counts_of(model: XMLClassifier, test: Dataset) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +33,7 @@ def counts_of(model: XMLClassifier, test: Dataset) -> tuple[np.ndarray, np.ndarr
 
 def measure(train: Dataset, test: Dataset, seed: int) -> dict[str, float]:
     """Return micro F1 at 0.5, at the learned and at the best threshold, in percent, and the bootstrap's error."""
-    model = XMLClassifier(random_state=seed).fit(train.X, train.Y)
+    model = XMLClassifier(n_jobs=THREADS, random_state=seed).fit(train.X, train.Y)
     hits, predicted = counts_of(model, test)
     n_true = np.diff(test.Y.indptr)
 
@@ -53,16 +52,10 @@ def measure(train: Dataset, test: Dataset, seed: int) -> dict[str, float]:
 
 def main(words: list[str] | None = None) -> None:
     """Measure and write the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.thresholds", description=__doc__)
-    parser.add_argument("--data", type=Path, nargs="+", required=True, help="folders with a train and a test part")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each data set (%(default)s)")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="where the table goes (benchmarks/results)")
-    given = parser.parse_args(words)
+    given = command_line("thresholds", __doc__).parse_args(words)
     found: dict[str, list[dict[str, float]]] = {}
     for folder in given.data:
-        train, test = load_folder(folder)
-        if test is None:
-            parser.error(f"{folder}: must have a test part")
+        train, test = train_and_test(folder)
         found[folder.resolve().name] = [measure(train, test, seed) for seed in range(given.seeds)]
     columns = ["micro F1", "at 0.5", "learned", "best", "learned - best", "standard error", "thresholds"]
     rows = []
@@ -74,7 +67,7 @@ def main(words: list[str] | None = None) -> None:
             [name, *shown, f"{mean['learned'] - mean['best']:+.2f}", f"{mean['standard error']:.2f}", thresholds]
         )
     notes = [f"Means of {given.seeds} seeds. Thresholds by seed, in brackets the best one of the test rows."]
-    publish("thresholds", Table("One threshold for all labels", columns, rows, notes), found, 2, given.out)
+    publish("thresholds", Table("One threshold for all labels", columns, rows, notes), found, THREADS, given.out)
 
 
 if __name__ == "__main__":

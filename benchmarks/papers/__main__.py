@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from xmlsgd.data.csr import Dataset
-from xmlsgd.data.loading import load_folder
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import input_scale
 from xmlsgd.estimators.inference import Measure
@@ -26,7 +25,7 @@ from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.simulation import Experiment
 
-from ..prepare import unit_rows
+from ..prepare import train_and_test, unit_rows
 from ..report import RESULTS
 from .adaptive import adaptive
 from .beyond import beyond
@@ -88,13 +87,10 @@ def at_most(dataset: Dataset, most: int) -> Dataset:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run what the command line asks for."""
-    parser = command_line()
-    args = parser.parse_args(words)
+    args = command_line().parse_args(words)
     if args.quick:
         vars(args).update(QUICK)
-    train, test = load_folder(args.data)
-    if test is None:
-        parser.error(f"--data {args.data}: must have a test part")
+    train, test = train_and_test(args.data)
     train, test = at_most(train, args.rows), at_most(test, args.test_rows)
     network = Network(
         train.n_features, train.n_labels, (args.hidden,), args.loss, input_scale=input_scale(train.X)

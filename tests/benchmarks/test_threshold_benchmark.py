@@ -7,10 +7,11 @@ import json
 import pytest
 from sklearn.metrics import f1_score
 
-from benchmarks import thresholds
+from benchmarks import learning_on, thresholds
 from xmlsgd import XMLClassifier
 from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.data.synthetic import make_xmc, split_rows
+from xmlsgd.errors import DataError
 
 
 def test_the_learned_threshold_is_compared_with_the_best_of_the_test_rows(tmp_path):
@@ -19,10 +20,17 @@ def test_the_learned_threshold_is_compared_with_the_best_of_the_test_rows(tmp_pa
         write_libsvm(part, tmp_path / f"{name}.txt")
     thresholds.main(["--data", str(tmp_path), "--seeds", "1", "--out", str(tmp_path)])
     ((found,),) = json.loads((tmp_path / "thresholds.json").read_text())["result"].values()
-    model = XMLClassifier(random_state=0).fit(train.X, train.Y)
+    model = XMLClassifier(n_jobs=thresholds.THREADS, random_state=0).fit(train.X, train.Y)
     for name, threshold in (("learned", "micro"), ("at 0.5", 0.5), ("best", found["best threshold"])):
         expected = f1_score(
             test.Y.to_scipy().toarray() != 0, model.predict(test.X, threshold).toarray(), average="micro"
         )
         assert found[name] == pytest.approx(100 * expected)
     assert found["best"] >= max(found["learned"], found["at 0.5"])
+
+
+@pytest.mark.parametrize("benchmark", [learning_on, thresholds])
+def test_a_data_set_without_a_test_part_is_refused(benchmark, tmp_path):
+    write_libsvm(make_xmc(20, 12, 3, nnz_per_row=4, labels_per_row=1), tmp_path / "train.txt")
+    with pytest.raises(DataError, match="must have a test part"):
+        benchmark.main(["--data", str(tmp_path), "--out", str(tmp_path)])
