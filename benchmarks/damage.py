@@ -201,6 +201,7 @@ def campaign(seconds: float) -> dict[str, dict[str, int]]:
         for i, (name, kind, tried) in enumerate(parts):
             now = time.monotonic()
             place = Path(tempfile.mkdtemp(dir=folder))
+            # Half of what is left: most end early, and equal shares would cut the large ones short. The last takes all.
             found = tried(kind, place, max((end - now) / min(len(parts) - i, 2), 1.0))
             results[f"{name}: {tried.__name__.replace('_', ' ')}"] = dict(found)
         place = Path(folder, "kills")

@@ -30,6 +30,7 @@ RUNS = 10**7  # of a parser at most
 HANG = 60  # seconds of the clock, which run on a busy machine as well
 LONGEST = 256  # bytes of an input: Python takes 2 us for each
 SEEDS = {
+    # The first two make RUNS runs before their time is over, and leave the rest of it to the others.
     "request": (b'{"texts": ["a"], "limit": 3, "threshold": 0.5, "documents": [{"text": "a", "labels": ["b"]}]}',),
     "form": (b"text=a+b&limit=3&threshold=0.5&text=%C3%A9",),
     "libsvm": (b"2 9 5\n0,3 0:1.25 4:-2e-3 8:7\n 1:0.5 # x\n", b"\xef\xbb\xbf1:1 2:1e39\n\n2,1\r\n"),
@@ -197,8 +198,8 @@ def measured(run: Callable[[bytes], Any], corpus: Path) -> tuple[float, float]:
 def run(seconds: float, out: Path, corpora: Path) -> list[str]:
     """Fuzz each parser in turn, within about so many seconds, publish the counts, and return what went wrong."""
     found, end = dict[str, dict[str, Any]](), time.monotonic() + seconds
-    for left, name in zip(range(len(SEEDS), 0, -1), SEEDS, strict=True):
-        found[name] = fuzz(name, corpora, max(round((end - time.monotonic()) / left), 1))
+    for i, name in enumerate(SEEDS):
+        found[name] = fuzz(name, corpora, max(round((end - time.monotonic()) / (len(SEEDS) - i)), 1))
     rows = [
         [each, f"{counts['runs']:,}", f"{counts['seconds']:,.0f}", f"{counts['corpus']:,}",
          f"{1e3 * counts['slowest of the corpus']:.0f}", f"{max(counts['MB beyond 20 times the input'], 0):.1f}",
