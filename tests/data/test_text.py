@@ -54,7 +54,9 @@ def test_options_of_a_vectorizer_decide_which_words_are_new():
         ({"min_df": 2}, ["apples", "the"]),
         ({"min_df": 0.2}, ["apples", "the"]),  # of eight texts
         ({"max_features": 99}, []),
-        ({"max_df": 0.2, "stop_words": ["figs"]}, ["pears"]),
+        ({"max_df": 0.2}, []),
+        ({"max_df": 9}, []),
+        ({"stop_words": ["figs"]}, ["apples", "pears"]),
     ):
         before = TextVectorizer(**options).fit(TEXTS)
         assert before.with_words_of(more, len(TEXTS)).words == [*before.words, *new]

@@ -61,10 +61,12 @@ def test_few_texts_become_words():
     assert [chosen(of_compounds, n)[0] for n in (few - 1, few)] == ["word", "char_wb"]
 
 
-def test_long_texts_become_words():
+def test_of_long_texts_the_beginnings_are_compared():
     texts, labels = texts_of(of_compounds)
     Y = indicator(labels[:, None].tolist(), {i: i for i in range(N_LABELS)})
-    assert choose_vectorizer([text + " x" * 5000 for text in texts], Y).analyzer == "word"
+    texts[0] += " wort" * 100_000
+    assert choose_vectorizer(texts, Y).analyzer == "char_wb"
+    assert choose_vectorizer([text + " wort" * 2_000 for text in texts], Y).analyzer == "char_wb"
 
 
 def test_few_texts_without_spaces_become_ngrams():
@@ -82,7 +84,7 @@ def test_texts_without_a_word_become_ngrams():
     ("kind", "n_texts", "reason"),
     [
         (of_compounds, 600, "of 120 held-out texts, neighbors find "),
-        (of_compounds, 100, "texts are too few, or too long, to compare n-grams of characters"),
+        (of_compounds, 100, "there are too few texts to compare n-grams of characters"),
         (without_spaces, 40, "most texts have hardly any spaces"),
     ],
 )

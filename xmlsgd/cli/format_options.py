@@ -57,8 +57,9 @@ class FormatOptions(DocumentOptions):
         if named := kind_of(Path(path)):
             return named
         lines = [line for line in first_lines(Path(path)) if line.strip()]
-        if lines and delimiter_of(lines[0].removeprefix("\ufeff"), self.text_column) == "\t":
-            return "csv"
+        header = lines[0].removeprefix("\ufeff") if lines else ""
+        if all(delimiter_of(header, column) == "\t" for column in (self.text_column, self.label_column)):
+            return "csv"  # a first line with one of both names may be raw text
         return "annif" if lines and all(map(is_annif, lines)) else "raw"
 
     def check_inputs(self, *paths: str | None) -> None:

@@ -204,19 +204,19 @@ class TextVectorizer:
     def with_words_of(self, texts: Iterable[str], n_texts: int, label_texts: Iterable[str] = ()) -> TextVectorizer:
         """Return a vectorizer with the new words of more texts behind its own; itself where none is new.
 
-        A new word must occur in `min_df` of `texts` and in at most `max_df`; a share is one of all texts, `n_texts`
-        earlier ones and these. Words of `label_texts` need not reach `min_df`. The idf of known words stays. With
-        `max_features` no word is added.
+        A new word must occur in `min_df` of `texts`; a share is one of all texts, `n_texts` earlier ones and these.
+        Words of `label_texts` need not. The idf of known words stays. With `max_features` or `max_df` no word is added:
+        those that were left out as too frequent are not known any more.
         """
-        if self.max_features is not None:
+        if self.max_features is not None or self.max_df != 1.0 or is_integer(self.max_df):
             return self
         texts, split, known = list(_checked_texts(texts)), self._new_tfidf().build_analyzer(), set(self.words)
         counts = Counter(word for text in texts for word in set(split(text)).difference(known))
         n = n_texts + len(texts)
-        least, most = (limit if is_integer(limit) else limit * n for limit in (self.min_df, self.max_df))
+        least = self.min_df if is_integer(self.min_df) else self.min_df * n
         found = {word for word, count in counts.items() if count >= least}
         found.update(word for text in label_texts for word in split(text) if word not in known)
-        if not (new := sorted(word for word in found if counts[word] <= most)):
+        if not (new := sorted(found)):
             return self
         idf = np.log((1 + n) / (1 + np.array([counts[word] for word in new]))) + 1
         grown = TextVectorizer(**self.options)

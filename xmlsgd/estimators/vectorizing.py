@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # n-grams of four characters suit languages that join and inflect words. Those of one to four suit writing without
 # spaces, codes and very short texts, and take twice the time.
 FOUR, ONE_TO_FOUR = (4, 4), (1, 4)
-MOST_TEXTS, MOST_CHARACTERS = 5000, 300_000  # that are looked at
+MOST_TEXTS, MOST_CHARACTERS, LONGEST = 5000, 300_000, 1_000  # that are looked at, the latter of each text
 FEW_TEXTS = 250  # which may share no n-gram
 HELD_OUT, LEAST_HELD_OUT = 0.2, 50  # share of the texts, and number, on which k-NN is compared
 # n-grams take two to four times the time of words, so they must find a tenth more true labels among the top ones
@@ -37,16 +37,17 @@ def choose_vectorizer(texts: Sequence[str], Y: CSR) -> TextVectorizer:
     if text_without_spaces([texts[row] for row in drawn]):
         min_df = 1 if len(texts) < FEW_TEXTS else 2
         return _because("most texts have hardly any spaces", _of_characters(ONE_TO_FOUR, min_df))
-    drawn = drawn[: int(np.searchsorted(np.cumsum([len(texts[row]) for row in drawn]), MOST_CHARACTERS))]
+    read = {row: texts[row][:LONGEST] for row in drawn}
+    drawn = drawn[: int(np.searchsorted(np.cumsum([len(text) for text in read.values()]), MOST_CHARACTERS))]
     n_held_out = int(HELD_OUT * len(drawn))
     if n_held_out < LEAST_HELD_OUT:
-        return _because("texts are too few, or too long, to compare n-grams of characters", TextVectorizer())
+        return _because("there are too few texts to compare n-grams of characters", TextVectorizer())
     held_out, known = drawn[:n_held_out], drawn[n_held_out:]
     words = best = TextVectorizer()
-    hits = hits_of_words = _hits(words, texts, Y, known, held_out)
+    hits = hits_of_words = _hits(words, read, Y, known, held_out)
     tried = ""
     for ngrams in (_of_characters(FOUR), _of_characters(ONE_TO_FOUR)):
-        found = _hits(ngrams, texts, Y, known, held_out)
+        found = _hits(ngrams, read, Y, known, held_out)
         gain = found - hits
         if gain.mean() > max(LEAST_GAIN * hits.mean(), 2 * gain.std() / np.sqrt(len(gain))):
             best, hits = ngrams, found
@@ -65,7 +66,7 @@ def _of_characters(ngram_range: tuple[int, int], min_df: int = 2) -> TextVectori
 
 
 def _hits(
-    vectorizer: TextVectorizer, texts: Sequence[str], Y: CSR, known: np.ndarray, held_out: np.ndarray
+    vectorizer: TextVectorizer, texts: Mapping[int, str], Y: CSR, known: np.ndarray, held_out: np.ndarray
 ) -> np.ndarray:
     """Return the number of true labels among the top ones by votes of each held-out text, int (h,)."""
     from ..candidates.knn import KNNIndex  # here: Numba is loaded late
