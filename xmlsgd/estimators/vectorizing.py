@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 # n-grams of four characters suit languages that join and inflect words. Those of one to four suit writing without
 # spaces, codes and very short texts, and take twice the time.
 FOUR, ONE_TO_FOUR = (4, 4), (1, 4)
-MOST_TEXTS, MOST_CHARACTERS, LONGEST = 5000, 300_000, 1_000  # that are looked at, the latter of each text
+MOST_TEXTS, MOST_CHARACTERS = 5000, 300_000  # that are looked at
+LONGEST = 1_000  # characters of a text that are looked at
 FEW_TEXTS = 250  # which may share no n-gram
 HELD_OUT, LEAST_HELD_OUT = 0.2, 50  # share of the texts, and number, on which k-NN is compared
 # n-grams take two to four times the time of words, so they must find a tenth more true labels among the top ones
