@@ -3,7 +3,11 @@
 #include "state.h"
 
 // Of cudart's numbers those that it is asked for.
-enum DeviceAttribute { MULTIPROCESSOR_COUNT = 16, CAPABILITY_MAJOR = 75, CAPABILITY_MINOR, MEMORY_POOLS = 115 };
+enum DeviceAttribute {
+    CLOCK_RATE = 13, OVERLAP = 15, MULTIPROCESSOR_COUNT, TIMEOUT, COMPUTE_MODE = 20, MEMORY_CLOCK_RATE = 36,
+    LINEAR_TEXTURE = 69, CAPABILITY_MAJOR = 75, CAPABILITY_MINOR, DOUBLE_RATIO = 87, MULTI_DEVICE = 96,
+    MEMORY_POOLS = 115
+};
 enum MemoryType { UNREGISTERED, HOST, DEVICE };
 enum CopyKind { HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, BY_ADDRESS };
 enum StreamFlag { BLOCKING, NON_BLOCKING };
@@ -49,6 +53,8 @@ API int cudaDeviceGetAttribute(int *value, int attribute, int) {
         case CAPABILITY_MAJOR: *value = CAPABILITY[0]; return OK;
         case CAPABILITY_MINOR: *value = CAPABILITY[1]; return OK;
         case MEMORY_POOLS: *value = 1; return OK;
+        case CLOCK_RATE: case OVERLAP: case TIMEOUT: case COMPUTE_MODE: case MEMORY_CLOCK_RATE: case LINEAR_TEXTURE:
+        case DOUBLE_RATIO: case MULTI_DEVICE: *value = 0; return OK;
     }
     missing(std::string(__func__) + " of " + std::to_string(attribute));
 }
