@@ -314,7 +314,7 @@ def test_steps_that_nobody_waits_for_end_as_those_that_are_waited_for(dataset, n
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize("free", [0, 1 << 30], ids=["data travel", "data stay"])
-@pytest.mark.parametrize("late", [{1}, {0}, {0, 1}], ids=["copies", "kernels", "both"])
+@pytest.mark.parametrize("late", [{1}, {0}, {2}, {0, 1, 2}], ids=["copies", "kernels", "keys", "all"])
 def test_copies_and_kernels_may_be_as_late_as_their_events_allow(dataset, network, late, free):
     models = [after_steps(shim_device("float32", free=free, late=each), dataset, network) for each in ((), late)]
     np.testing.assert_array_equal(*models)

@@ -40,6 +40,20 @@ def test_a_step_is_that_of_the_reference_on_the_same_operands(make, precision, s
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("loss", "chunk_bytes"), [("softmax", 21_000), ("bce", 120_000)])
+def test_a_long_sum_over_labels_is_taken_in_parts(make, monkeypatch, precision, loss, chunk_bytes):
+    """Of several chunks, of which the first has fewer parts than the others, or more."""
+    monkeypatch.setattr("xmlsgd.devices.cuda.chunks.LEAST_LABELS", 100)
+    A, targets, layer = output_batch((37, 13, 900))
+    A[:], layer.W[:] = rounded(A), rounded(layer.W)
+    update, expected, got = SGD().update(0.1, 3), copy(layer), copy(layer)
+    _, dA = Reference().output_step(A, targets, expected, find_loss(loss), update)
+    _, dA2 = make(precision, chunk_bytes=chunk_bytes).output_step(A, targets, got, find_loss(loss), update)
+    np.testing.assert_allclose(dA2, dA, rtol=0, atol=(3e-5 if precision == "float32" else 4e-3) * np.abs(dA).max())
+    assert_same_change(layer, got, expected, 1e-3 if precision == "float32" else 1e-2)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_logits_far_above_the_reference_beyond_the_pilot_are_scaled_again(make, precision):
     """The row's largest logit lies where no reference is taken from, or so does every one of a rising flight."""
     A, targets, layer = output_batch((3, 8, PILOT + 1500))

@@ -125,15 +125,16 @@ API int cublasGemmEx(Handle *handle, int ta, int tb, int m, int n, int k, const 
     });
     return OK;
 }
-// As CuPy's einsum calls it, with the type of the factors for that of the sums.
+// CuPy's einsum calls it with the type of the factors for that of the sums.
 API int cublasGemmStridedBatchedEx(
-    Handle *handle, int ta, int tb, int m, int n, int k, const void *alpha, const float *a, int a_type, int lda,
-    long long a_stride, const float *b, int b_type, int ldb, long long b_stride, const void *beta, float *c, int c_type,
+    Handle *handle, int ta, int tb, int m, int n, int k, const void *alpha, const char *a, int a_type, int lda,
+    long long a_stride, const char *b, int b_type, int ldb, long long b_stride, const void *beta, char *c, int c_type,
     int ldc, long long c_stride, int count, int, int algorithm) {
-    if (a_type != FLOAT || b_type != FLOAT || c_type != FLOAT) return refuse(NOT_SUPPORTED, "%s of bfloat16", __func__);
+    auto bytes = [](int type) { return type == BFLOAT16 ? 2 : 4; };
     for (int i = 0; i < count; ++i)
-        TRY(cublasGemmEx(handle, ta, tb, m, n, k, alpha, a + a_stride * i, a_type, lda, b + b_stride * i, b_type, ldb,
-                         beta, c + c_stride * i, c_type, ldc, COMPUTE_FLOAT, algorithm));
+        TRY(cublasGemmEx(handle, ta, tb, m, n, k, alpha, a + a_stride * i * bytes(a_type), a_type, lda,
+                         b + b_stride * i * bytes(b_type), b_type, ldb, beta, c + c_stride * i * bytes(c_type), c_type,
+                         ldc, COMPUTE_FLOAT, algorithm));
     return OK;
 }
 

@@ -52,6 +52,18 @@ class Cublas:
 
         self.streams.here().do(multiply)
 
+    def gemmStridedBatchedEx(
+        self, handle, ta, tb, m, n, k, alpha, A, a_type, lda, of_A, B, b_type, ldb, of_B, beta, C, c_type, ldc, of_C,
+        count, compute, algo,
+    ):  # fmt: skip
+        a, b, c = (2 if kind == CUDA_R_16BF else 4 for kind in (a_type, b_type, c_type))
+        for i in range(count):
+            left, right, out = A + i * of_A * a, B + i * of_B * b, C + i * of_C * c
+            self.gemmEx(
+                handle, ta, tb, m, n, k, alpha, left, a_type, lda, right, b_type, ldb, beta, out, c_type, ldc, compute,
+                algo,
+            )  # fmt: skip
+
 
 def _memory(address, dtype, count):
     raw = (ctypes.c_char * (count * np.dtype(dtype).itemsize)).from_address(address)

@@ -26,7 +26,7 @@ class Streams:
     def __init__(self, late=()):
         self.late, self.all, self.memory = late, [], None
 
-    def make(self, *, non_blocking):
+    def make(self, *, non_blocking, priority=0):
         """Return a new stream."""
         self.all.append(Stream(self, len(self.all)))
         return self.all[-1]

@@ -74,10 +74,11 @@ def _forget(loader: weakref.ref[BatchLoader], key: int) -> None:
 
 
 def sorted_labels(run: Runtime, batch: DeviceRows) -> Any:
-    """Return label * 2^32 + batch row of every label of a batch, ascending, int64."""
-    keys = run.buffer("label keys", (batch.nnz,), np.int64)
-    run.launch("label_keys", blocks_of(batch.n, THREADS // WARP), batch.spans, batch.indices, batch.n, keys)
-    sort_keys(keys)
+    """Return label * 2^32 + batch row of every label of a batch, ascending, int64; they come `ahead("labels")`."""
+    with run.ahead("labels"):
+        keys = run.buffer("label keys", (batch.nnz,), np.int64)
+        run.launch("label_keys", blocks_of(batch.n, THREADS // WARP), batch.spans, batch.indices, batch.n, keys)
+        sort_keys(keys)
     return keys
 
 

@@ -34,7 +34,8 @@ class BinaryLossStep(LabelChunks):
         blocks = blocks_of(stride, THREADS * LABELS_PER_THREAD), parts
         losses = run.buffer("losses", (len(chunks) * blocks[0] * blocks[1] + labels.nnz,))
         positive = losses[len(losses) - labels.nnz :]
-        dA = run.empty((B, H))
+        dA, sums, n_sums = run.empty((B, H)), self.hidden_parts(B, H, chunks[0][1]), 0
+        run.wait_for("labels")
         for c, (start, stop) in enumerate(chunks):
             part, n = slice_layer(layer, start, stop), stop - start
             W = self.operand("W operand", part.W)
@@ -47,11 +48,13 @@ class BinaryLossStep(LabelChunks):
                 "positives", blocks_of(labels.nnz), loss, keys, labels.nnz, start, n, Z, stride, part.b, scale, G,
                 partial, positive,
             )  # fmt: skip
-            run.gemm(G[:, :n], W[:, :H], dA, beta=float(start > 0))
+            n_sums = self.add_hidden(G[:, :n], W[:, :H], sums, n_sums)
             self._update_weights(G[:, :n], operand[:, :H], part, update, hyper)
             run.launch(
                 "biases_update", blocks_of(n), update.kind, part.b, partial, parts, stride, n, part.bs, part.bt, hyper
             )
+        run.has_read("labels")
+        run.launch("sum_parts", blocks_of(dA.size), sums, n_sums, dA.size, dA)
         value = run.empty((1,), "float64")
         run.launch("total", 1, losses, losses.size, value)
         return value, dA

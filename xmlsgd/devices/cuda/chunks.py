@@ -8,6 +8,8 @@ from ..base import Layer
 from .runtime import THREADS, WARP, Runtime, blocks_of
 
 ALIGNMENT = 8  # operands of a row: 16 bytes of bfloat16, which tensor cores want
+BLOCKS = 264  # of 128 x 128 results: two for each multiprocessor of an H100
+LEAST_LABELS = 4096  # of a part of a sum
 CHUNK_BYTES = 1 << 30  # a step of 1,024 rows on 670,000 labels takes five chunks: some fifty launches, a third of a ms
 
 
@@ -34,11 +36,35 @@ class LabelChunks:
         run.launch("pack", blocks_of(n, THREADS // WARP), matrix, n, H, out.shape[1], out)
         return out
 
+    def hidden_parts(self, B: int, H: int, n: int) -> Any:
+        """Return a buffer for `add_hidden` (parts, B, H), for chunks of up to n labels."""
+        return self.runtime.buffer("dA parts", (parts_of_sum(B, H, n), B, H))
+
+    def add_hidden(self, G: Any, W: Any, parts: Any, begun: int) -> int:
+        """Add G W, of the gradients G (B, n) and weights W (n, H) of a chunk, to `parts`, whose sum it is.
+
+        The sum over the labels is long, the result small: one product would keep few of a GPU's multiprocessors busy,
+        and cuBLAS does not split it well. `begun` parts have a value; return how many have one now.
+        """
+        n = G.shape[1]
+        size = round_up(blocks_of(n, len(parts)), 64)
+        count, old = blocks_of(n, size), min(begun, blocks_of(n, size))
+        if old:
+            self.runtime.gemm_parts(G[:, : old * size], W[: old * size], size, parts[:old], beta=1.0)
+        if old < count:
+            self.runtime.gemm_parts(G[:, old * size :], W[old * size :], size, parts[old:count])
+        return max(begun, count)
+
 
 def labels_per_chunk(B: int, H: int, bfloat16: bool, chunk_bytes: int) -> int:
     """Return how many labels fit: logits and gradient (B,), weights as an operand and their gradient (H,)."""
     bytes_per_label = B * (4 + (2 if bfloat16 else 4)) + H * (4 + 2 * bfloat16)
     return max(chunk_bytes // bytes_per_label // ALIGNMENT * ALIGNMENT, ALIGNMENT)
+
+
+def parts_of_sum(B: int, H: int, n: int) -> int:
+    """Return the parts of a product (B, n) (n, H) that keep all of a GPU's multiprocessors busy."""
+    return max(min(BLOCKS // (blocks_of(B, 128) * blocks_of(H, 128)), n // LEAST_LABELS), 1)
 
 
 def slice_layer(layer: Layer, start: int, stop: int) -> Layer:

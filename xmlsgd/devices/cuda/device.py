@@ -161,6 +161,7 @@ class CUDA(Device):
         run, H = self.runtime, layer.W.shape[1]
         batch, hyper = self._loader.batch(X, rows, "X"), run.upload("hyper", update.hyper)
         keys, entry_row, entry_value = self._entries(batch, dropout)
+        run.wait_for("entries")
         warps = min(max(SHARED_LIMIT // (4 * H), 1), THREADS // WARP)
         norms = update.optimizer.row_state or update.hyper[CLIP] > 0
         run.launch(
@@ -168,19 +169,22 @@ class CUDA(Device):
             entry_row, entry_value, dZ, layer.W, layer.Ws, layer.Wt, H, update.kind, hyper, threads=WARP * warps,
             shared=4 * H * warps,
         )  # fmt: skip
+        run.has_read("entries")
         self._update_biases(dZ, layer, update, hyper)
 
     def _entries(self, batch: DeviceRows, dropout: Dropout) -> tuple[Any, ...]:
         """Return key int64, row int32 and value float32 of a batch's entries that dropout keeps, sorted by key.
 
-        A key is feature * 2^32 + the entry's number in the batch, by which rows and values are ordered.
+        A key is feature * 2^32 + the entry's number in the batch, by which rows and values are ordered. They come
+        `ahead("entries")`.
         """
         run, nnz = self.runtime, batch.nnz
-        keys = run.buffer("entry keys", (nnz,), np.int64)
-        rows, values = run.buffer("entry rows", (nnz,), np.int32), run.buffer("entry values", (nnz,))
-        blocks = blocks_of(batch.n, THREADS // WARP)
-        run.launch("entry_keys", blocks, *batch[:3], batch.n, *_mask(dropout), keys, rows, values)
-        sort_keys(keys)
+        with run.ahead("entries"):
+            keys = run.buffer("entry keys", (nnz,), np.int64)
+            rows, values = run.buffer("entry rows", (nnz,), np.int32), run.buffer("entry values", (nnz,))
+            blocks = blocks_of(batch.n, THREADS // WARP)
+            run.launch("entry_keys", blocks, *batch[:3], batch.n, *_mask(dropout), keys, rows, values)
+            sort_keys(keys)
         return keys, rows, values
 
     def take(self, layer: Layer, active: np.ndarray) -> Layer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from .chunks import CHUNK_BYTES, labels_per_chunk, round_up
+from .chunks import CHUNK_BYTES, labels_per_chunk, parts_of_sum, round_up
 from .staging import SLOTS
 
 LIBRARY_BYTES = 100_000_000  # an allowance for cuBLAS's workspace, loaded kernels and CuPy's rounding; not measured
@@ -24,10 +24,10 @@ def step_bytes(
     B, H, L, itemsize = batch, network.hidden[-1], network.n_labels, 2 if bfloat16 else 4
     n = min(labels_per_chunk(B, H, bfloat16, chunk_bytes), L)
     if network.loss == "softmax":  # which keeps (batch, labels)
-        output = B * round_up(L, 128) * itemsize + min(L * round_up(H) * (4 + itemsize), chunk_bytes // 2)
+        output = B * round_up(L, 128) * itemsize + min(L * round_up(H) * (4 + itemsize), chunk_bytes)
     else:
         output = round_up(n) * (B * (4 + itemsize) + H * (4 + itemsize))
-    activations = 4 * B * (2 * sum(network.hidden) + 3 * H) + BYTES_PER_ROW * B
+    activations = 4 * B * (2 * sum(network.hidden) + (3 + parts_of_sum(B, H, L)) * H) + BYTES_PER_ROW * B
     gradients = 4 * max((a * b for a, b in itertools.pairwise(network.hidden)), default=0)
     sparse = entries * (BYTES_PER_ENTRY + (8 * SLOTS if travels else 0))
     return int(SHARE_OF_STEP * (output + activations + gradients + sparse))

@@ -54,9 +54,11 @@ class Runtime:
         self._alpha, self._beta = (self._numbers[i:].ctypes.data for i in range(2))
         self._buffers: dict[str, Any] = {}
         self._staging: dict[str, StagingRing] = {}
+        self._ahead_events: dict[str, list[Any]] = {}  # uploaded, written, read
         with self._device:
             self.stream = cupy.cuda.Stream(non_blocking=True)
             self.copies = cupy.cuda.Stream(non_blocking=True)  # host to device, while kernels run
+            self._ahead = cupy.cuda.Stream(non_blocking=True, priority=-1)  # of `ahead`; others have a lower one, 0
             self._handle = self.new_handle()
             self._kernels = self._compile(source)
 
@@ -92,6 +94,30 @@ class Runtime:
                     "hidden units, optimizer='sgd' or 'row_adagrad', or fewer learners on it take less"
                 ) from error
 
+    @contextlib.contextmanager
+    def ahead(self, name: str) -> Iterator[None]:
+        """Run what is called inside on a stream of its own: after all uploads, beside kernels launched before.
+
+        What it writes, in buffers asked for inside, is for kernels between `wait_for` and `has_read` of the same name.
+        """
+        if name not in self._ahead_events:
+            self._ahead_events[name] = [self.cupy.cuda.Event(disable_timing=True) for _ in range(3)]
+        uploaded, written, read = self._ahead_events[name]
+        uploaded.record(self.copies)
+        self._ahead.wait_event(uploaded)
+        self._ahead.wait_event(read)
+        with self._ahead:
+            yield
+        written.record(self._ahead)
+
+    def wait_for(self, name: str) -> None:
+        """Let kernels launched from now on wait for what runs `ahead`."""
+        self.stream.wait_event(self._ahead_events[name][1])
+
+    def has_read(self, name: str) -> None:
+        """Let what runs `ahead` next write over what kernels launched so far read."""
+        self._ahead_events[name][2].record(self.stream)
+
     def free_bytes(self) -> int:
         """Return the free memory of the GPU."""
         return free_bytes(self.cupy)
@@ -123,14 +149,28 @@ class Runtime:
         blas = self.cublas
         (m, k), n = A.shape[::-1] if ta else A.shape, B.shape[0] if tb else B.shape[1]
         sizes = int(tb), int(ta), n, m, k
-        first, second, out = (
-            (one.data.ptr, CUDA_R_16BF if one.dtype == np.uint16 else CUDA_R_32F, _leading(one)) for one in (B, A, C)
-        )
+        first, second, out = map(_matrix, (B, A, C))
         self._numbers[:] = (1.0, beta) if scalars is None else scalars.host
         blas.gemmEx(
             self._handle, *sizes, self._alpha, *first, *second, self._beta, *out,
             blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
         )  # fmt: skip
+
+    def gemm_parts(self, A: Any, B: Any, size: int, C: Any, beta: float = 0.0) -> None:
+        """Write C[p] = A[:, p size : (p + 1) size] B[p size : (p + 1) size] + beta C[p], for each part p of C.
+
+        The last part may be shorter. See `gemm` for the matrices.
+        """
+        blas, (m, k), n, full = self.cublas, A.shape, B.shape[1], A.shape[1] // size
+        if full:
+            first, second, out = map(_matrix, (B, A, C[0]))
+            self._numbers[:] = 1.0, beta
+            blas.gemmStridedBatchedEx(
+                self._handle, 0, 0, n, m, size, self._alpha, *first, size * first[2], *second, size, self._beta, *out,
+                m * n, full, blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
+            )  # fmt: skip
+        if k > full * size:
+            self.gemm(A[:, full * size :], B[full * size :], C[full], beta)
 
     def new_handle(self) -> int:
         """Return a handle of cuBLAS that lasts as long as this: one a stream, as bitwise repeats need its workspace."""
@@ -216,6 +256,7 @@ def blocks_of(n: int, threads: int = THREADS) -> int:
     return -(-n // threads)
 
 
-def _leading(matrix: Any) -> int:
-    """Return the elements from one row of a matrix to the next; at least its width, which cuBLAS asks for."""
-    return int(max(matrix.strides[0] // matrix.dtype.itemsize, matrix.shape[1], 1))
+def _matrix(array: Any) -> tuple[int, int, int]:
+    """Return the address and the type of a matrix, and the elements from one row to the next, at least its width."""
+    kind = CUDA_R_16BF if array.dtype == np.uint16 else CUDA_R_32F
+    return array.data.ptr, kind, int(max(array.strides[0] // array.dtype.itemsize, array.shape[1], 1))

@@ -65,6 +65,7 @@ class SoftmaxStep(LabelChunks):
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, (B, H), L = self.runtime, A.shape, len(layer.b)
         row_blocks, hyper = blocks_of(B, THREADS // WARP), run.upload("output hyper", with_scalars(update))
+        keys = sorted_labels(run, labels)
         e, operand = self._exponential_buffers(B, H, L), self.operand("A operand", A)
         pilot = min(PILOT, L)
         run.gemm(operand, self._weights(slice_layer(layer, 0, pilot)), e.E[:, :pilot], tb=True)
@@ -80,7 +81,7 @@ class SoftmaxStep(LabelChunks):
             "row_factors", row_blocks, A, weights.scale, weights.target, e.reference, e.largest, e.total, score, B, H,
             e.scaled.shape[1], e.factor, e.scaled, losses,
         )  # fmt: skip
-        dA, keys = run.empty((B, H)), sorted_labels(run, labels)
+        dA, parts, n_parts = run.empty((B, H)), self.hidden_parts(B, H, chunks[0][1]), 0
 
         def add_labels(start: int, step: Any, W: Any, partial: Any) -> None:
             """Add `step`, (1,) in device memory, times what labels change to weights, or their gradient, and biases."""
@@ -89,14 +90,17 @@ class SoftmaxStep(LabelChunks):
                 weights.scale, weights.target, H, step, W, partial,
             )  # fmt: skip
 
+        run.wait_for("labels")
         for start, stop in reversed(chunks):  # backwards: the operand of the last chunk is at hand
             part = slice_layer(layer, start, stop)
             W = W if stop == L else self._weights(part)
-            run.gemm(e.E[:, start:stop], W[:, :H], dA, beta=float(stop < L))
+            n_parts = self.add_hidden(e.E[:, start:stop], W[:, :H], parts, n_parts)
             self._update(e, start, part, update, hyper, add_labels)
+        run.has_read("labels")
         run.launch(
-            "finish_hidden", blocks_of(dA.size), dA, label_sum, e.factor, weights.scale, weights.target, dA.size, H
-        )
+            "finish_hidden", blocks_of(dA.size), parts, n_parts, label_sum, e.factor, weights.scale, weights.target,
+            dA.size, H, dA,
+        )  # fmt: skip
         value = run.empty((1,), "float64")
         run.launch("total", 1, losses, B, value)
         return value, dA
@@ -111,9 +115,9 @@ class SoftmaxStep(LabelChunks):
         return Exponentials(E, reference, largest, total, factor, scaled)
 
     def _weight_chunks(self, H: int, L: int, update: Update) -> list[tuple[int, int]]:
-        """Return chunks whose weights, as operands and with their gradients, take half of `chunk_bytes`."""
+        """Return chunks whose weights, as operands and with their gradients, take `chunk_bytes`."""
         bytes_per_label = round_up(H) * self.runtime.operand.itemsize + (0 if is_gemm_update(update) else 4 * H)
-        size = max(self.chunk_bytes // 2 // bytes_per_label // self.unit * self.unit, self.unit)
+        size = max(self.chunk_bytes // bytes_per_label // self.unit * self.unit, self.unit)
         return [(start, min(start + size, L)) for start in range(0, L, size)]
 
     def _exponentials(self, operand: Any, layer: Layer, chunks: list[tuple[int, int]], e: Exponentials) -> Any:

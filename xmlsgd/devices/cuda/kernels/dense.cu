@@ -19,6 +19,19 @@ extern "C" __global__ void drop(float *A, i64 n, u32 seed, u32 threshold, float 
     if (at < n) A[at] = kept(seed, at, threshold) ? A[at] * scale : 0.0f;
 }
 
+// The sum of element `at` over the parts (n_parts, n) of a product.
+__device__ __forceinline__ float sum_of_parts(const float *parts, int n_parts, i64 n, i64 at) {
+    float sum = 0.0f;
+    for (int p = 0; p < n_parts; ++p) sum += parts[p * n + at];
+    return sum;
+}
+
+// out (n,) = the sum of parts (n_parts, n).
+extern "C" __global__ void sum_parts(const float *parts, int n_parts, i64 n, float *out) {
+    i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < n) out[at] = sum_of_parts(parts, n_parts, n, at);
+}
+
 // Sums over the rows of dZ (B, H), of `rows` rows a part: partial (parts, H). A thread has a column of a part.
 extern "C" __global__ void column_sums(const float *dZ, int B, int H, int rows, float *partial) {
     int column = blockIdx.x * blockDim.x + threadIdx.x;

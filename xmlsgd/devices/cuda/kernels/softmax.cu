@@ -142,11 +142,12 @@ extern "C" __global__ void positive_weights(const i64 *keys, i64 n, i64 start, i
     partial[column] -= sum;
 }
 
-// dA (B, H) = factor * dA - scale * target * label_sum: from products with E to the gradient.
-extern "C" __global__ void finish_hidden(float *dA, const float *label_sum, const float *factor, const float *scale,
-                                         const float *target, i64 n, int H) {
+// dA (B, H) = factor times the sum of parts (n_parts, B, H) - scale * target * label_sum: from products with E to the
+// gradient. n = B H.
+extern "C" __global__ void finish_hidden(const float *parts, int n_parts, const float *label_sum, const float *factor,
+                                         const float *scale, const float *target, i64 n, int H, float *dA) {
     i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= n) return;
     i64 row = at / H;
-    dA[at] = factor[row] * dA[at] - scale[row] * target[row] * label_sum[at];
+    dA[at] = factor[row] * sum_of_parts(parts, n_parts, n, at) - scale[row] * target[row] * label_sum[at];
 }
