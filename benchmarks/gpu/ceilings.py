@@ -14,6 +14,7 @@ from .target import Target
 
 COPY_FLOATS = 1 << 28  # 1 GB read and 1 GB written: beyond every cache
 CACHED_FLOATS = 1 << 22  # 16 MB each: both inside the level-2 cache of a data-center GPU
+COPIES, DEVICE_TO_DEVICE = 8, 3  # the second is cudaMemcpyKind's number
 GEMM_SIZE = 8192
 LAUNCHES = 1000
 
@@ -41,15 +42,17 @@ def ceilings(target: Target) -> Iterator[dict[str, Any]]:
 
 
 def _copy(target: Target, device: CUDA, floats: int) -> float:
-    """Return the bytes a second, read and written, of the kernel that copies rows."""
-    run, width = device.runtime, 1024
-    n = floats // width
+    """Return the bytes a second, read and written, of copies inside the GPU's memory."""
+    run = device.runtime
     with device.start():
-        random = np.random.default_rng(0).standard_normal((n, width), dtype=np.float32)
-        source, rows = run.to_device(random), run.to_device(np.arange(n, dtype=np.int32))
-        out = run.empty((n, width))
-        call = lambda: run.launch("gather_rows", -(-n // 8), source, rows, n, width, out)  # noqa: E731
-        return 8 * floats / target.seconds(device, call)["median"]
+        source = run.to_device(np.random.default_rng(0).standard_normal(floats, dtype=np.float32))
+        out = run.empty((floats,))
+
+        def copies() -> None:  # several, beside which the launch is short
+            for _ in range(COPIES):
+                run.copy(out.data.ptr, source.data.ptr, source.nbytes, DEVICE_TO_DEVICE, run.stream)
+
+        return COPIES * 8 * floats / target.seconds(device, copies)["median"]
 
 
 def _product(target: Target, device: CUDA, side: int, dtype: Any) -> float:

@@ -121,21 +121,19 @@ class Stepper:
     def kernels(self, n_steps: int) -> dict[str, dict[str, float]]:
         """Return the seconds, launches and floating-point operations or bytes of each kernel in a step.
 
-        The GPU is waited for after each, so that their sum is more than a step takes. Bytes are those of `traffic`.
+        Seconds are those between events around each launch, on the stream that it is on. Bytes are those of `traffic`.
         """
-        run, found = self.device.runtime, dict[str, dict[str, float]]()
-        launch, gemm = run.launch, run.gemm
+        run, events = self.device.runtime, list[tuple[str, float, Any, Any]]()
+        launch, gemm, gemm_parts, sort, cuda = run.launch, run.gemm, run.gemm_parts, run.sort, run.cupy.cuda
         entries = self.shape.dataset.X.nnz / POOL
 
         def timed(name: str, call: Callable[[], None], work: float) -> None:
-            run.stream.synchronize()
-            begun = time.perf_counter()
+            stream = cuda.get_current_stream()
+            before, after = cuda.Event(), cuda.Event()
+            before.record(stream)
             call()
-            run.stream.synchronize()
-            entry = found.setdefault(name, {"seconds": 0.0, "launches": 0.0, "work": 0.0})
-            entry["seconds"] += (time.perf_counter() - begun) / n_steps
-            entry["launches"] += 1 / n_steps
-            entry["work"] += work / n_steps
+            after.record(stream)
+            events.append((name, work, before, after))
 
         def timed_launch(name: str, blocks: Any, *arguments: Any, **options: Any) -> None:
             named = dict(zip((one.name for one in run.parameters[name]), arguments, strict=True))
@@ -146,14 +144,30 @@ class Stepper:
             kind = "gemm into W" if options.get("ta") else "gemm logits" if options.get("tb") else "gemm dA"
             timed(kind, lambda: gemm(A, B, C, **options), 2.0 * C.shape[0] * C.shape[1] * k)
 
+        def timed_parts(A: Any, B: Any, size: int, C: Any, beta: float = 0.0) -> None:
+            del run.gemm  # which it calls for the last part
+            timed("gemm dA", lambda: gemm_parts(A, B, size, C, beta), 2.0 * A.shape[0] * A.shape[1] * B.shape[1])
+            run.gemm = timed_gemm  # type: ignore[method-assign, assignment]
+
+        def timed_sort(keys: Any) -> None:
+            timed("sort", lambda: sort(keys), 0.0)
+
         with self.device.start():
             self.step()
             run.launch, run.gemm = timed_launch, timed_gemm  # type: ignore[method-assign, assignment]
+            run.gemm_parts, run.sort = timed_parts, timed_sort  # type: ignore[method-assign]
             try:
                 for _ in range(n_steps):
                     self.step()
             finally:
-                del run.launch, run.gemm
+                del run.launch, run.gemm, run.gemm_parts, run.sort
+            run.stream.synchronize()
+        found: dict[str, dict[str, float]] = {}
+        for name, work, before, after in events:
+            entry = found.setdefault(name, {"seconds": 0.0, "launches": 0.0, "work": 0.0})
+            entry["seconds"] += cuda.get_elapsed_time(before, after) / 1e3 / n_steps
+            entry["launches"] += 1 / n_steps
+            entry["work"] += work / n_steps
         return found
 
 

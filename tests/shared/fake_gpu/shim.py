@@ -55,6 +55,8 @@ def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacit
         Device=lambda index: _Device(index, capability),
         Stream=streams.make,
         Event=Event,
+        get_current_stream=streams.here,
+        get_elapsed_time=lambda first, last: 1e-3,  # milliseconds
         alloc_pinned_memory=lambda size: bytearray(b"\xff" * (-(-size // 512) * 512)),  # rounded up, not cleared
         is_available=lambda: True,
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),

@@ -33,9 +33,19 @@ class BatchLoader:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._resident: dict[int, tuple[Any, Any] | None] = {}
+        self._last: dict[str, tuple[weakref.ref[np.ndarray], np.ndarray, DeviceRows]] = {}
 
     def batch(self, matrix: CSR, rows: np.ndarray, name: str) -> DeviceRows:
-        """Return the rows `rows` of a matrix; buffers are those of `name`."""
+        """Return the rows `rows` of a matrix; buffers are those of `name`. The last batch of a name is still there."""
+        if name in self._last:
+            known, last_rows, batch = self._last[name]
+            if known() is matrix.indices and np.array_equal(last_rows, rows):
+                return batch
+        batch = self._upload(matrix, rows, name)
+        self._last[name] = weakref.ref(matrix.indices), rows.copy(), batch
+        return batch
+
+    def _upload(self, matrix: CSR, rows: np.ndarray, name: str) -> DeviceRows:
         begin, end = matrix.indptr[rows], matrix.indptr[rows + 1]
         counts = end - begin
         first = np.cumsum(counts) - counts
@@ -71,6 +81,7 @@ def _forget(loader: weakref.ref[BatchLoader], key: int) -> None:
     """Drop the copy of a matrix that is gone; copies of a device that is gone went with it."""
     if (alive := loader()) is not None:
         alive._resident.pop(key, None)
+        alive._last.clear()
 
 
 def sorted_labels(run: Runtime, batch: DeviceRows) -> Any:
@@ -78,11 +89,5 @@ def sorted_labels(run: Runtime, batch: DeviceRows) -> Any:
     with run.ahead("labels"):
         keys = run.buffer("label keys", (batch.nnz,), np.int64)
         run.launch("label_keys", blocks_of(batch.n, THREADS // WARP), batch.spans, batch.indices, batch.n, keys)
-        sort_keys(keys)
+        run.sort(keys)
     return keys
-
-
-def sort_keys(keys: Any) -> None:
-    """Sort keys in place, where there are any."""
-    if len(keys):
-        keys.sort()

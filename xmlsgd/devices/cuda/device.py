@@ -20,7 +20,7 @@ from ...nn.losses import Loss
 from ...nn.optimizers import CLIP, Update
 from ..base import EXACT, PRECISIONS, Device, Dropout, Layer, Rounding, Targets
 from .availability import check_gpu, runtime_of
-from .batches import BatchLoader, DeviceRows, sort_keys
+from .batches import BatchLoader, DeviceRows
 from .binary import ROWS_PER_PART, BinaryLossStep
 from .chunks import CHUNK_BYTES
 from .kernels import defined
@@ -184,7 +184,7 @@ class CUDA(Device):
             rows, values = run.buffer("entry rows", (nnz,), np.int32), run.buffer("entry values", (nnz,))
             blocks = blocks_of(batch.n, THREADS // WARP)
             run.launch("entry_keys", blocks, *batch[:3], batch.n, *_mask(dropout), keys, rows, values)
-            sort_keys(keys)
+            run.sort(keys)
         return keys, rows, values
 
     def take(self, layer: Layer, active: np.ndarray) -> Layer:

@@ -170,7 +170,12 @@ class Runtime:
                 m * n, full, blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
             )  # fmt: skip
         if k > full * size:
-            self.gemm(A[:, full * size :], B[full * size :], C[full], beta)
+            self.gemm(A[:, full * size :], B[full * size :], C[full], beta=beta)
+
+    def sort(self, keys: Any) -> None:
+        """Sort keys in place, where there are any."""
+        if len(keys):
+            keys.sort()
 
     def new_handle(self) -> int:
         """Return a handle of cuBLAS that lasts as long as this: one a stream, as bitwise repeats need its workspace."""

@@ -18,8 +18,9 @@ class StagingRing:
     """A ring of staging buffers, pinned ones and their copies on the GPU, with a stream for the copies.
 
     A pinned buffer is written again when its last copy is complete, a copy on the GPU when the kernels that read it are
-    done; all of them have been launched, or waited for by those, by the next call. The runtime is an argument, not an attribute: the runtime has
-    the rings, and a cycle would leave its GPU memory to the garbage collector.
+    done; all of them have been launched, or are waited for by those that have, by the next call. The runtime is an
+    argument, not an attribute: the runtime has the rings, and a cycle would leave its GPU memory to the garbage
+    collector.
     """
 
     def __init__(self, cupy: Any) -> None:
