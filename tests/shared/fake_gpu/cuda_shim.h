@@ -208,6 +208,8 @@ inline unsigned __ballot_sync(unsigned, bool mine) {
     for (int lane = 0; lane < 32; ++lane) bits |= (unsigned)shim::exchange(mine, lane) << lane;
     return bits;
 }
+inline float __logf(float x) { return logf(x); }
+inline float __fdividef(float x, float y) { return x / y; }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 template <class T> T atomicAdd(T *at, T value) {
     T old = *at;

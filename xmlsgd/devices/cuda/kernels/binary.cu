@@ -3,9 +3,10 @@
 // Gradient and value of one logit x of a row that lacks the label.
 __device__ __forceinline__ float negative_gradient(int loss, float x, float scale, float *value) {
     if (loss == BCE) {
-        float e = expf(-fabsf(x));
-        *value += scale * (relu(x) + log1pf(e));
-        return scale * (x >= 0.0f ? 1.0f : e) / (1.0f + e);
+        float e = power_of_two(-LOG2E * fabsf(x));
+        float log1p = e < 0.01f ? e * (1.0f - e * (0.5f - 0.33333333f * e)) : __logf(1.0f + e);  // one rounds small e away
+        *value += scale * (relu(x) + log1p);
+        return __fdividef(scale * (x >= 0.0f ? 1.0f : e), 1.0f + e);
     }
     if (loss != SQUARED_HINGE) __trap();  // no such loss
     float wrong = relu(x + 1.0f);

@@ -50,6 +50,31 @@ __device__ __forceinline__ operand to_operand(float x) {
 #endif
 }
 
+#ifdef BFLOAT16
+// Two operands to nearest, the first in the low half.
+__device__ __forceinline__ u32 two_operands(float low, float high) {
+#ifdef __CUDA_ARCH__  // 800 or more: `Runtime` refuses bfloat16 on older GPUs
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+#else
+    return to_operand(low) | ((u32)to_operand(high) << 16);
+#endif
+}
+#endif
+
+// 2^x to two units in the last place; what would be denormal is 0.
+#define LOG2E 1.44269504f
+__device__ __forceinline__ float power_of_two(float x) {
+#ifdef __CUDA_ARCH__
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+#else
+    return exp2f(x);
+#endif
+}
+
 __device__ __forceinline__ float from_operand(operand x) {
 #ifdef BFLOAT16
     return __uint_as_float((u32)x << 16);
@@ -62,8 +87,7 @@ __device__ __forceinline__ float from_operand(operand x) {
 __device__ __forceinline__ void store_four(operand *out, const float *x) {
 #ifdef BFLOAT16
     uint2 packed;
-    packed.x = to_operand(x[0]) | ((u32)to_operand(x[1]) << 16);
-    packed.y = to_operand(x[2]) | ((u32)to_operand(x[3]) << 16);
+    packed.x = two_operands(x[0], x[1]), packed.y = two_operands(x[2], x[3]);
     *(uint2 *)out = packed;
 #else
     float4 four;

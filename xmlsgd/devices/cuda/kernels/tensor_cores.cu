@@ -15,7 +15,6 @@
 #define WEIGHT_STAGES 5
 #define AT_ONCE 6     // pairs of W that a thread waits for together
 #define NEAR_END 8    // steps before the last in which W is brought near
-#define LOG2E 1.44269504f
 
 #ifdef __CUDA_ARCH__
 // Registers for several blocks on a multiprocessor: some multiply while others take exponentials, or wait for memory.
@@ -69,24 +68,8 @@ __device__ __forceinline__ void multiply(float *sum, const u32 *a, const u32 *b)
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-
-// Two operands to nearest, the first in the low half.
-__device__ __forceinline__ u32 two_operands(float low, float high) {
-    u32 both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-}
-
-// 2^x; what would be denormal is 0.
-__device__ __forceinline__ float power_of_two(float x) {
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-}
 #else  // compiled for the CPU by tests, whose cuda_shim.h has the functions above that are not here
 #define SEVERAL_BLOCKS
-__device__ u32 two_operands(float low, float high) { return to_operand(low) | ((u32)to_operand(high) << 16); }
-__device__ float power_of_two(float x) { return exp2f(x); }
 #endif
 
 // Where group `group` of a row's operands lies in a stage of `product_exponentials`, whose rows are read eight at a
