@@ -67,15 +67,15 @@ class SoftmaxStep(LabelChunks):
         row_blocks, hyper = blocks_of(B, THREADS // WARP), run.upload("output hyper", with_scalars(update))
         keys = sorted_labels(run, labels)
         e, operand = self._exponential_buffers(B, H, L), self.operand("A operand", A)
-        pilot = min(PILOT, L)
-        run.gemm(operand, self._weights(slice_layer(layer, 0, pilot)), e.E[:, :pilot], tb=True)
+        chunks = self._weight_chunks(H, L, update)
+        W, pilot = self._weights(slice_layer(layer, *chunks[0])), min(PILOT, chunks[0][1])
+        run.gemm(operand, W[:pilot], e.E[:, :pilot], tb=True)
         score, label_sum = run.buffer("score", (B,)), run.buffer("label sum", (B, H))
         run.launch(
             "references", row_blocks, e.E, e.E.shape[1], pilot, labels.spans, labels.indices, A, layer.W, layer.b, B,
             H, e.reference, label_sum, score,
         )  # fmt: skip
-        chunks = self._weight_chunks(H, L, update)
-        W = self._exponentials(operand, layer, chunks, e)
+        W = self._exponentials(operand, W, layer, chunks, e)
         losses = run.buffer("losses", (B,))
         run.launch(
             "row_factors", row_blocks, A, weights.scale, weights.target, e.reference, e.largest, e.total, score, B, H,
@@ -120,10 +120,10 @@ class SoftmaxStep(LabelChunks):
         size = max(self.chunk_bytes // bytes_per_label // self.unit * self.unit, self.unit)
         return [(start, min(start + size, L)) for start in range(0, L, size)]
 
-    def _exponentials(self, operand: Any, layer: Layer, chunks: list[tuple[int, int]], e: Exponentials) -> Any:
-        """Fill E, `largest` and `total`; return the weights of the last chunk as an operand."""
+    def _exponentials(self, operand: Any, W: Any, layer: Layer, chunks: list[tuple[int, int]], e: Exponentials) -> Any:
+        """Fill E, `largest` and `total`; W: the weights of the first chunk as an operand; return those of the last."""
         for start, stop in chunks:
-            W = self._weights(slice_layer(layer, start, stop))
+            W = self._weights(slice_layer(layer, start, stop)) if start else W
             self.runtime.gemm(operand, W, e.E[:, start:stop], tb=True)
         self.runtime.launch(
             "exponentials", len(e.E), e.E, e.E.shape[1], len(layer.b), layer.b, e.reference, e.largest, e.total

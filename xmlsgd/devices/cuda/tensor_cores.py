@@ -28,13 +28,13 @@ class TensorCoreSoftmaxStep(SoftmaxStep):
 
     unit = LABELS  # sums are of blocks of labels, counted over all chunks
 
-    def _exponentials(self, operand: Any, layer: Layer, chunks: list[tuple[int, int]], e: Exponentials) -> Any:
+    def _exponentials(self, operand: Any, W: Any, layer: Layer, chunks: list[tuple[int, int]], e: Exponentials) -> Any:
         run, (B, stride), L = self.runtime, e.E.shape, len(layer.b)
         tiles = blocks_of(L, LABELS)
         sums = run.buffer("sums", (B, tiles, 2))
         for start, stop in chunks:
             part, n = slice_layer(layer, start, stop), stop - start
-            W = self._weights(part)
+            W = self._weights(part) if start else W
             run.launch(
                 "product_exponentials", blocks_of(B, LABELS) * blocks_of(n, LABELS), operand, W, part.b, e.reference,
                 W.shape[1], B, n, start, stride, tiles, BAND, e.E, sums, threads=PRODUCT_THREADS,
