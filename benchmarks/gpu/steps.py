@@ -20,7 +20,7 @@ from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import get_optimizer
 
 from .target import Target
-from .traffic import traffic
+from .traffic import operations, traffic
 
 CASES = (("softmax", "sgd"), ("bce", "sgd"), ("bce", "adam"))
 RANDOM, SPREAD = 999_983, np.float32(0.05)  # of first weights: how many differ, and their standard deviation
@@ -119,38 +119,43 @@ class Stepper:
         }
 
     def kernels(self, n_steps: int) -> dict[str, dict[str, float]]:
-        """Return the seconds, launches and floating-point operations or bytes of each kernel in a step.
+        """Return the seconds, launches, bytes and floating-point operations of each kernel in a step.
 
-        Seconds are those between events around each launch, on the stream that it is on. Bytes are those of `traffic`.
+        Seconds are those between events around each launch, on the stream that it is on. Bytes are those of `traffic`,
+        operations those of matrix products.
         """
-        run, events = self.device.runtime, list[tuple[str, float, Any, Any]]()
+        run, events = self.device.runtime, list[tuple[str, tuple[float, float], Any, Any]]()
         launch, gemm, gemm_parts, sort, cuda = run.launch, run.gemm, run.gemm_parts, run.sort, run.cupy.cuda
         entries = self.shape.dataset.X.nnz / POOL
 
-        def timed(name: str, call: Callable[[], None], work: float) -> None:
+        def timed(name: str, call: Callable[[], None], n_bytes: float, count: float) -> None:
             stream = cuda.get_current_stream()
             before, after = cuda.Event(), cuda.Event()
             before.record(stream)
             call()
             after.record(stream)
-            events.append((name, work, before, after))
+            events.append((name, (n_bytes, count), before, after))
 
         def timed_launch(name: str, blocks: Any, *arguments: Any, **options: Any) -> None:
             named = dict(zip((one.name for one in run.parameters[name]), arguments, strict=True))
-            timed(name, lambda: launch(name, blocks, *arguments, **options), traffic(name, named, entries))
+            work = traffic(name, named, entries), operations(name, named)
+            timed(name, lambda: launch(name, blocks, *arguments, **options), *work)
 
         def timed_gemm(A: Any, B: Any, C: Any, **options: Any) -> None:
             k = A.shape[0] if options.get("ta") else A.shape[1]
             kind = "gemm into W" if options.get("ta") else "gemm logits" if options.get("tb") else "gemm dA"
-            timed(kind, lambda: gemm(A, B, C, **options), 2.0 * C.shape[0] * C.shape[1] * k)
+            read_too = options.get("beta", 0.0) != 0.0 or "scalars" in options
+            n_bytes = A.nbytes + B.nbytes + (1 + read_too) * C.nbytes
+            timed(kind, lambda: gemm(A, B, C, **options), n_bytes, 2.0 * C.shape[0] * C.shape[1] * k)
 
         def timed_parts(A: Any, B: Any, size: int, C: Any, beta: float = 0.0) -> None:
             del run.gemm  # which it calls for the last part
-            timed("gemm dA", lambda: gemm_parts(A, B, size, C, beta), 2.0 * A.shape[0] * A.shape[1] * B.shape[1])
+            n_bytes, count = A.nbytes + B.nbytes + C.nbytes, 2.0 * A.shape[0] * A.shape[1] * B.shape[1]
+            timed("gemm dA", lambda: gemm_parts(A, B, size, C, beta), n_bytes, count)
             run.gemm = timed_gemm  # type: ignore[method-assign, assignment]
 
         def timed_sort(keys: Any) -> None:
-            timed("sort", lambda: sort(keys), 0.0)
+            timed("sort", lambda: sort(keys), 0.0, 0.0)
 
         with self.device.start():
             self.step()
@@ -164,10 +169,11 @@ class Stepper:
             run.stream.synchronize()
         found: dict[str, dict[str, float]] = {}
         for name, work, before, after in events:
-            entry = found.setdefault(name, {"seconds": 0.0, "launches": 0.0, "work": 0.0})
+            entry = found.setdefault(name, dict.fromkeys(("seconds", "launches", "bytes", "operations"), 0.0))
             entry["seconds"] += cuda.get_elapsed_time(before, after) / 1e3 / n_steps
             entry["launches"] += 1 / n_steps
-            entry["work"] += work / n_steps
+            entry["bytes"] += work[0] / n_steps
+            entry["operations"] += work[1] / n_steps
         return found
 
 

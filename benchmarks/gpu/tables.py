@@ -124,23 +124,27 @@ def _peer_rate(results: list[Result], ours: Result, mode: str) -> float:
 def _kernels(result: Result) -> list[Table]:
     ceilings = result.get("ceilings", {})
     flops = ceilings.get("bfloat16_flops_per_second") or ceilings.get("float32_flops_per_second")
+    copied = ceilings.get("copied_bytes_per_second")
     tables = []
     for one in result["kernels"]:
         rows = []
         for name, found in sorted(one["kernels"].items(), key=lambda pair: -pair[1]["seconds"]):
-            ceiling = flops if name.startswith("gemm") else ceilings.get("copied_bytes_per_second")
-            rate = found["work"] / max(found["seconds"], 1e-12)
-            share = f"{rate / ceiling:.0%}" + (" *" if rate < SHARE * ceiling else "") if ceiling and rate else "-"
-            work = f"{rate:.2e}" if rate else "-"
-            rows.append([name, f"{found['launches']:.0f}", f"{1e3 * found['seconds']:.3f}", work, share])
+            rates = (copied, found["bytes"]), (flops, found["operations"])
+            floor = max(work / rate if rate else 0.0 for rate, work in rates)
+            share = floor / max(found["seconds"], 1e-12)
+            told = f"{1e3 * floor:.3f}", f"{share:.0%}" + (" *" if share < SHARE else "")
+            if not floor:
+                told = "-", "-"
+            rows.append([name, f"{found['launches']:.0f}", f"{1e3 * found['seconds']:.3f}", *told])
         shape = one["shape"]
         size = f"hidden {shape['hidden']}, batch {shape['batch']}"
         title = f"Kernels: {shape['name']}, {size}, {one['loss']}, {one['optimizer']}"
         note = (
-            "* below 60 % of its ceiling: of products, or of copied bytes. Launches below 20 microseconds are mostly "
-            "what any launch takes. Keys are written and sorted beside other kernels."
+            "Floor: bytes and operations at the rates above, whichever takes longer; * below 60 % of that speed. "
+            "Launches below 20 microseconds are mostly what any launch takes. Keys are written and sorted beside other "
+            "kernels."
         )
-        tables.append(Table(title, ["kernel", "launches", "ms a step", "a second", "of ceiling"], rows, [note]))
+        tables.append(Table(title, ["kernel", "launches", "ms a step", "floor", "floor / ms"], rows, [note]))
     return tables
 
 

@@ -1,4 +1,7 @@
-"""The bytes that a kernel must move, counted: what it reads and writes once, and what no cache can keep in between."""
+"""The bytes that a kernel must move: what it reads and writes once, and what no cache can keep in between.
+
+For matrix products, the operations too.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ STREAMED = {
     "biases_update": {"partial": 1},
     "column_sums": {"dZ": 1},
     "through_relu": {"dA": 2, "A": 1},
-    "finish_hidden": {"dA": 2, "label_sum": 1},
+    "finish_hidden": {"parts": 1, "dA": 1, "label_sum": 1},
+    "sum_parts": {"parts": 1, "out": 1},
     "row_factors": {"A": 1, "scaled": 1},
 }
 GATHERED = {"input_forward": 1, "input_update": 1}  # rows of H floats an entry of the batch; caches keep some
@@ -35,3 +39,9 @@ def traffic(name: str, arguments: dict[str, Any], entries: float) -> float:
         return float(array.nbytes) * (arguments["C"] / stride if of_chunk else 1.0)
 
     return sum(times * moved(arguments[array]) for array, times in STREAMED.get(name, {}).items())
+
+
+def operations(name: str, arguments: dict[str, Any]) -> float:
+    """Return the floating-point operations of a launch that multiplies matrices, 0 of any other."""
+    columns = {"product_exponentials": "width", "product_weights": "H"}.get(name)
+    return 2.0 * arguments["B"] * arguments["C"] * arguments[columns] if columns else 0.0
