@@ -45,7 +45,7 @@ class BinaryLossStep(LabelChunks):
                 losses[c * blocks[0] * parts :],
             )  # fmt: skip
             run.launch(
-                "positives", blocks_of(labels.nnz), loss, keys, labels.nnz, start, n, Z, stride, part.b, scale, G,
+                "positives", blocks_of(labels.nnz, WARP), loss, keys, labels.nnz, start, n, Z, stride, part.b, scale, G,
                 partial, positive,
             )  # fmt: skip
             n_sums = self.add_hidden(G[:, :n], W[:, :H], sums, n_sums)

@@ -23,13 +23,10 @@ from .availability import check_gpu, runtime_of
 from .batches import BatchLoader, DeviceRows
 from .binary import ROWS_PER_PART, BinaryLossStep
 from .chunks import CHUNK_BYTES
-from .kernels import defined
-from .runtime import SHARED_LIMIT, THREADS, WARP, Runtime, blocks_of
+from .runtime import SHARED_LIMIT, THREADS, TILE, WARP, Runtime, blocks_of
 from .softmax import RowWeights, SoftmaxStep, upload_weights
 from .tensor_cores import TensorCoreSoftmaxStep
 from .top_k import TopK
-
-(TILE,) = defined("common", "TILE")  # columns of a warp
 
 
 class CUDA(Device):
@@ -162,12 +159,12 @@ class CUDA(Device):
         batch, hyper = self._loader.batch(X, rows, "X"), run.upload("hyper", update.hyper)
         keys, entry_row, entry_value = self._entries(batch, dropout)
         run.wait_for("entries")
-        warps = min(max(SHARED_LIMIT // (4 * H), 1), THREADS // WARP)
         norms = update.optimizer.row_state or update.hyper[CLIP] > 0
+        tiles, width = (1, H) if norms else (blocks_of(H, TILE), min(H, TILE))
+        warps = min(max(SHARED_LIMIT // (4 * width), 1), THREADS // WARP)
         run.launch(
-            "input_update", (blocks_of(len(keys), warps), 1 if norms else blocks_of(H, TILE)), keys, len(keys),
-            entry_row, entry_value, dZ, layer.W, layer.Ws, layer.Wt, H, update.kind, hyper, threads=WARP * warps,
-            shared=4 * H * warps,
+            "input_update", (blocks_of(len(keys), WARP), tiles), keys, len(keys), entry_row, entry_value, dZ, layer.W,
+            layer.Ws, layer.Wt, H, update.kind, hyper, threads=WARP * warps, shared=4 * width * warps,
         )  # fmt: skip
         run.has_read("entries")
         self._update_biases(dZ, layer, update, hyper)

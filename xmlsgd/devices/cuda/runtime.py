@@ -16,9 +16,10 @@ import numpy as np
 
 from ...errors import DataError, MemoryEstimateError
 from .gemm_update import Scalars
-from .kernels import kernel_parameters, kernel_source
+from .kernels import defined, kernel_parameters, kernel_source
 from .staging import GROWTH, HOST_TO_DEVICE, StagingRing
 
+(TILE,) = defined("common", "TILE")  # columns of a warp
 WARP = 32
 THREADS = 256  # of a block, unless a kernel says otherwise; eight warps
 SHARED_LIMIT = 48 << 10  # bytes of shared memory that every GPU gives a block

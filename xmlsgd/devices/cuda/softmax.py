@@ -21,7 +21,7 @@ from .batches import DeviceRows, sorted_labels
 from .binary import ROWS_PER_PART
 from .chunks import ALIGNMENT, LabelChunks, round_up, slice_layer
 from .gemm_update import Scalars, is_gemm_update, scalars_of, with_scalars
-from .runtime import THREADS, WARP, Runtime, blocks_of
+from .runtime import THREADS, TILE, WARP, Runtime, blocks_of
 
 AddLabels = Callable[[int, Any, Any, Any], None]  # `add_labels` of `SoftmaxStep.step`
 
@@ -72,7 +72,7 @@ class SoftmaxStep(LabelChunks):
         run.gemm(operand, W[:pilot], e.E[:, :pilot], tb=True)
         score, label_sum = run.buffer("score", (B,)), run.buffer("label sum", (B, H))
         run.launch(
-            "references", row_blocks, e.E, e.E.shape[1], pilot, labels.spans, labels.indices, A, layer.W, layer.b, B,
+            "references", B, e.E, e.E.shape[1], pilot, labels.spans, labels.indices, A, layer.W, layer.b, B,
             H, e.reference, label_sum, score,
         )  # fmt: skip
         W = self._exponentials(operand, W, layer, chunks, e)
@@ -86,8 +86,8 @@ class SoftmaxStep(LabelChunks):
         def add_labels(start: int, step: Any, W: Any, partial: Any) -> None:
             """Add `step`, (1,) in device memory, times what labels change to weights, or their gradient, and biases."""
             run.launch(
-                "positive_weights", blocks_of(labels.nnz, THREADS // WARP), keys, labels.nnz, start, len(W), A,
-                weights.scale, weights.target, H, step, W, partial,
+                "positive_weights", (blocks_of(labels.nnz, WARP), blocks_of(H, TILE)), keys, labels.nnz, start, len(W),
+                A, weights.scale, weights.target, H, step, W, partial, shared=4 * TILE * (THREADS // WARP),
             )  # fmt: skip
 
         run.wait_for("labels")

@@ -51,34 +51,29 @@ __device__ __forceinline__ float positive_change(int loss, float x, float scale)
 }
 
 // Correct gradient, sums and loss at the labels [start, start + C) that the rows have. `keys` (n,) from `label_keys`,
-// sorted: a thread has a key; the one at the first key of a label adds up that label's changes, in the order of the
-// rows. positive_losses (n,) is written at the keys of this chunk.
+// sorted; a block has WARP of them. positive_losses (n,) is written at the keys of this chunk.
 extern "C" __global__ void positives(int loss, const i64 *keys, i64 n, i64 start, int C, const float *Z, i64 stride,
                                      const float *b, const float *scale, operand *G, float *partial,
                                      float *positive_losses) {
-    i64 q = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (q >= n) return;
-    i64 label = keys[q] >> 32, column = label - start;
-    if (keys[q] == DROPPED) positive_losses[q] = 0.0f;  // there is no such label
-    if (column < 0 || column >= C) return;
-    i64 i = keys[q] & 0xffffffffLL;
-    float x = Z[i * stride + column] + b[column], g, value;
-    if (loss == BCE) {
-        float e = expf(-fabsf(x));  // sigmoid(x) - 1 without cancellation
-        g = -scale[i] * (x >= 0.0f ? e : 1.0f) / (1.0f + e);
-        value = -scale[i] * x;
-    } else {  // squared hinge: `positive_change` stops at any other
-        float wrong = fmaxf(1.0f + x, 0.0f), lacking = fmaxf(1.0f - x, 0.0f);
-        g = -2.0f * scale[i] * lacking;
-        value = scale[i] * (lacking * lacking - wrong * wrong);
-    }
-    float sum = positive_change(loss, x, scale[i]);
-    G[i * stride + column] = to_operand(g);
-    positive_losses[q] = value;
-    if (q > 0 && keys[q - 1] >> 32 == label) return;
-    for (i64 p = q + 1; p < n && keys[p] >> 32 == label; ++p) {
-        i64 r = keys[p] & 0xffffffffLL;
-        sum += positive_change(loss, Z[r * stride + column] + b[column], scale[r]);
-    }
-    partial[column] += sum;  // of the first part; no other thread has this label
+    __shared__ float parts[WARP];
+    auto entry = [&](i64 i, i64 q, int *) {
+        i64 column = (keys[q] >> 32) - start;
+        float x = Z[i * stride + column] + b[column], g, value;
+        if (loss == BCE) {
+            float e = expf(-fabsf(x));  // sigmoid(x) - 1 without cancellation
+            g = -scale[i] * (x >= 0.0f ? e : 1.0f) / (1.0f + e);
+            value = -scale[i] * x;
+        } else {  // squared hinge: `positive_change` stops at any other
+            float wrong = fmaxf(1.0f + x, 0.0f), lacking = fmaxf(1.0f - x, 0.0f);
+            g = -2.0f * scale[i] * lacking;
+            value = scale[i] * (lacking * lacking - wrong * wrong);
+        }
+        G[i * stride + column] = to_operand(g);
+        positive_losses[q] = value;
+        return positive_change(loss, x, scale[i]);
+    };
+    auto finish = [&](i64 label, const float *, float sum) {
+        if ((threadIdx.x & 31) == 0) partial[label - start] += sum;  // of the first part; no other warp has this label
+    };
+    sum_segments(keys, n, start, start + C, nullptr, 0, 0, 0, parts, parts, entry, finish);
 }

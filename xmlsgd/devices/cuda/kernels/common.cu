@@ -213,10 +213,22 @@ __device__ void update_row(int kind, i64 row, const float *g, float *W, float *s
             if (lane == 0) s[row] = row_state;
         }
     }
-    bool first = kind == MOMENTUM_KIND || kind == ADAGRAD_KIND || kind == ADAM_KIND;
-    for (int j = from + lane; j < to; j += WARP) {
+    bool first = kind == MOMENTUM_KIND || kind == ADAGRAD_KIND || kind == ADAM_KIND, second = kind == ADAM_KIND;
+    for (int j = from + lane; j < to; j += TILE) {
         i64 at = row * H + j;
-        update(kind, W + at, g[j] * factor, first ? s + at : s, kind == ADAM_KIND ? t + at : t, row_state, hyper,
-               hyper[DECAY]);
+        float w[PER_LANE], a[PER_LANE], b[PER_LANE];
+        for (int c = 0; c < PER_LANE; ++c) {  // all loads before the first store, which would have them wait in turn
+            bool mine = j + c * WARP < to;
+            w[c] = mine ? W[at + c * WARP] : 0.0f;
+            a[c] = mine && first ? s[at + c * WARP] : 0.0f;
+            b[c] = mine && second ? t[at + c * WARP] : 0.0f;
+        }
+        for (int c = 0; c < PER_LANE; ++c) {
+            if (j + c * WARP >= to) continue;
+            update(kind, w + c, g[j + c * WARP] * factor, a + c, b + c, row_state, hyper, hyper[DECAY]);
+            W[at + c * WARP] = w[c];
+            if (first) s[at + c * WARP] = a[c];
+            if (second) t[at + c * WARP] = b[c];
+        }
     }
 }

@@ -1,30 +1,47 @@
 // Softmax output layer: one exponential a logit, all of them kept as operands of the products of the backward pass.
 
 // reference (B,) = the largest of each row's first C logits Z + b, Z (B, stride), and of those of its labels; label_sum
-// (B, H) = the sum of its labels' rows of W, score (B,) that of their logits. A warp has a row.
+// (B, H) = the sum of its labels' rows of W, score (B,) that of their logits. A block has a row.
+#define LABELS_AT_ONCE 4  // of a warp
 extern "C" __global__ void references(const operand *Z, i64 stride, int C, const i64 *spans, const int *indices,
                                       const float *A, const float *W, const float *b, int B, int H, float *reference,
                                       float *label_sum, float *score) {
-    int lane = threadIdx.x & 31;
-    i64 row = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-    if (row >= B) return;
+    __shared__ float parts[WARP];
+    int lane = threadIdx.x & 31, warps = blockDim.x >> 5;
+    i64 row = blockIdx.x, begin = spans[row], end = spans[B + row];
     float best = LOWEST, all = 0.0f;
-    for (int c = lane; c < C; c += WARP) best = fmaxf(best, from_operand(Z[row * stride + c]) + b[c]);
-    best = warp_max(best);
-    for (int j = lane; j < H; j += WARP) label_sum[row * H + j] = 0.0f;
-    for (i64 q = spans[row]; q < spans[B + row]; ++q) {
-        i64 label = indices[q];
-        float sum = 0.0f;
-        for (int j = lane; j < H; j += WARP) {
-            float w = W[label * H + j];
-            sum += A[row * H + j] * w;
-            label_sum[row * H + j] += w;
-        }
-        sum = warp_sum(sum) + b[label];
-        best = fmaxf(best, sum);
-        all += sum;
+    for (int at = threadIdx.x * LOADED; at < C; at += blockDim.x * LOADED) {
+        float x[LOADED];
+        load_some(Z + row * stride + at, x);
+        for (int c = 0; c < LOADED; ++c)
+            if (at + c < C) best = fmaxf(best, x[c] + b[at + c]);
     }
-    if (lane == 0) {
+    for (i64 first = begin + (threadIdx.x >> 5); first < end; first += warps * LABELS_AT_ONCE) {
+        i64 label[LABELS_AT_ONCE];
+        float sum[LABELS_AT_ONCE];
+        for (int u = 0; u < LABELS_AT_ONCE; ++u) {
+            i64 q = first + u * warps;
+            label[u] = indices[q < end ? q : first];
+            sum[u] = 0.0f;
+        }
+        for (int j = lane; j < H; j += WARP)
+            for (int u = 0; u < LABELS_AT_ONCE; ++u) sum[u] += A[row * H + j] * W[label[u] * H + j];
+        for (int u = 0; u < LABELS_AT_ONCE; ++u) {
+            float logit = warp_sum(sum[u]) + b[label[u]];
+            if (first + u * warps >= end) continue;
+            best = fmaxf(best, logit);
+            if (lane == 0) all += logit;
+        }
+    }
+    for (int j = threadIdx.x; j < H; j += blockDim.x) {
+        float sum = 0.0f;
+#pragma unroll 8
+        for (i64 q = begin; q < end; ++q) sum += W[(i64)indices[q] * H + j];
+        label_sum[row * H + j] = sum;
+    }
+    best = block_max(best, parts);
+    all = block_sum(all, parts);
+    if (threadIdx.x == 0) {
         reference[row] = best;
         score[row] = all;
     }
@@ -117,29 +134,27 @@ extern "C" __global__ void exponential_sums(const operand *E, i64 stride, i64 st
 }
 
 // W (C, H), of the labels [start, start + C), += step (1,) times the sum of scale * target * A[row] over the rows that
-// have a label, and its sum of `partial` -= that of scale * target. `keys` (n,) as in `positives`; a warp has a key.
+// have a label, and its sum of `partial` -= that of scale * target. `keys` (n,) as in `positives`; a block has WARP of
+// them, and the columns of tile blockIdx.y. Dynamic shared memory: TILE floats a warp.
 extern "C" __global__ void positive_weights(const i64 *keys, i64 n, i64 start, int C, const float *A,
                                             const float *scale, const float *target, int H, const float *step,
                                             float *W, float *partial) {
-    i64 q = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-    if (q >= n) return;
-    i64 label = keys[q] >> 32, column = label - start;
-    if (column < 0 || column >= C || (q > 0 && keys[q - 1] >> 32 == label)) return;
-    for (int j = threadIdx.x & 31; j < H; j += WARP) {
-        float sum = 0.0f;
-        for (i64 p = q; p < n && keys[p] >> 32 == label; ++p) {
-            i64 i = keys[p] & 0xffffffffLL;
-            sum += scale[i] * target[i] * A[i * H + j];
-        }
-        W[column * H + j] += step[0] * sum;
-    }
-    if ((threadIdx.x & 31) > 0) return;
-    float sum = 0.0f;
-    for (i64 p = q; p < n && keys[p] >> 32 == label; ++p) {
-        i64 i = keys[p] & 0xffffffffLL;
-        sum += scale[i] * target[i];
-    }
-    partial[column] -= sum;
+    DYNAMIC_SHARED(float, sums);
+    __shared__ float parts[WARP];
+    int from = blockIdx.y * TILE, to = from + TILE > H ? H : from + TILE;
+    auto entry = [&](i64 i, i64, int *row) {
+        *row = (int)i;
+        return scale[i] * target[i];
+    };
+    auto finish = [&](i64 label, const float *g, float total) {
+        int lane = threadIdx.x & 31;
+        float *w = W + (label - start) * H + from, old[PER_LANE], by = step[0];
+        for (int c = 0; c < PER_LANE; ++c) old[c] = from + lane + c * WARP < to ? w[lane + c * WARP] : 0.0f;
+        for (int c = 0; c < PER_LANE; ++c)
+            if (from + lane + c * WARP < to) w[lane + c * WARP] = old[c] + by * g[lane + c * WARP];
+        if (lane == 0 && from == 0) partial[label - start] -= total;
+    };
+    sum_segments(keys, n, start, start + C, A, H, from, to, sums, parts, entry, finish);
 }
 
 // dA (B, H) = factor times the sum of parts (n_parts, B, H) - scale * target * label_sum: from products with E to the

@@ -48,47 +48,98 @@ extern "C" __global__ void entry_keys(const i64 *spans, const int *indices, cons
     }
 }
 
+// The sum, valid over the lanes of a warp, of the weights of a segment's keys, and g (to - from,) that of these weights
+// times columns [from, to) of rows of M: of the WARP keys from `first` on, and of every `step` after, in that order.
+#define ROWS_AT_ONCE 4  // rows of which a warp awaits all loads together
+template <class Entry>
+__device__ __forceinline__ float sum_stretches(const i64 *keys, i64 n, i64 segment, i64 first, i64 step, const float *M,
+                                               int H, int from, int to, float *g, Entry entry) {
+    int lane = threadIdx.x & 31, tile = from;
+    float total;
+    do {
+        float sum[PER_LANE] = {0.0f, 0.0f, 0.0f, 0.0f};
+        int found = WARP, column = tile + lane;
+        total = 0.0f;
+        for (i64 base = first; found == WARP; base += step) {
+            i64 p = base + lane;
+            int row = 0;
+            float weight = 0.0f;
+            bool mine = p < n && keys[p] >> 32 == segment;
+            if (mine) weight = entry(keys[p] & 0xffffffffLL, p, &row);
+            total += weight;
+            found = __popc(__ballot_sync(FULL, mine));
+            for (int e = 0; e < found; e += ROWS_AT_ONCE) {
+                float x[ROWS_AT_ONCE], m[ROWS_AT_ONCE][PER_LANE];
+#pragma unroll
+                for (int u = 0; u < ROWS_AT_ONCE; ++u) {
+                    const float *from_row = M + (i64)__shfl_sync(FULL, row, e + u) * H + column;
+                    x[u] = __shfl_sync(FULL, weight, e + u);
+                    for (int c = 0; c < PER_LANE; ++c)
+                        m[u][c] = e + u < found && column + c * WARP < to ? from_row[c * WARP] : 0.0f;
+                }
+#pragma unroll
+                for (int u = 0; u < ROWS_AT_ONCE; ++u)
+                    for (int c = 0; c < PER_LANE; ++c) sum[c] += x[u] * m[u][c];
+            }
+        }
+        for (int c = 0; c < PER_LANE; ++c)
+            if (column + c * WARP < to) g[column + c * WARP - from] = sum[c];
+    } while ((tile += TILE) < to);
+    return total;
+}
+
+// Sum over each segment of `keys` (n,), sorted: those of one feature or label, their upper half, in [start, stop).
+// `entry(place, p, &row)` returns the weight of key number p, whose lower half is `place`, and sets the row of M (., H)
+// that it weighs. One warp calls `finish(segment, g, total)` with columns [from, to) of the sum of weighed rows in
+// g (to - from,) and, in lane 0, the sum of the weights.
+//
+// A block has the segments that begin at its WARP keys. One of up to WARP keys is that of a warp. Of a longer one, and
+// a block has one at most, each warp sums every so many stretches of WARP keys, and the sums are added in the order of
+// the warps. Shared memory: `sums` (warps, to - from), `parts` (WARP,).
+template <class Entry, class Finish>
+__device__ __forceinline__ void sum_segments(const i64 *keys, i64 n, i64 start, i64 stop, const float *M, int H,
+                                             int from, int to, float *sums, float *parts, Entry entry, Finish finish) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5, width = to - from;
+    float *g = sums + warp * width;
+    i64 first = (i64)blockIdx.x * WARP, q = first + lane;
+    i64 mine = q < n ? keys[q] >> 32 : -1;
+    bool head = q < n && mine >= start && mine < stop && (q == 0 || keys[q - 1] >> 32 != mine);
+    u32 all_long = __ballot_sync(FULL, head && q + WARP < n && keys[q + WARP] >> 32 == mine);
+    u32 all_short = __ballot_sync(FULL, head) & ~all_long;
+    for (int k = warp; k < WARP; k += warps) {
+        if (!(all_short >> k & 1u)) continue;
+        i64 segment = __shfl_sync(FULL, mine, k);
+        float total = sum_stretches(keys, n, segment, first + k, WARP, M, H, from, to, g, entry);
+        finish(segment, g, warp_sum(total));
+    }
+    if (all_long == 0u) return;
+    int k = __popc((all_long & (0u - all_long)) - 1u);
+    i64 segment = __shfl_sync(FULL, mine, k), step = (i64)warps * WARP;
+    float total = sum_stretches(keys, n, segment, first + k + warp * WARP, step, M, H, from, to, g, entry);
+    total = block_sum(total, parts);
+    for (int j = threadIdx.x; j < width; j += blockDim.x)
+        for (int w = 1; w < warps; ++w) sums[j] += sums[w * width + j];
+    __syncthreads();
+    if (warp == 0) finish(segment, sums, total);
+}
+
 // Sum the gradient of each feature of the batch, W[f] -= rule(sum of value * dZ[row]), and update its row of W (F, H).
-// `keys` (n,) are sorted; the warp at the first key of a feature has that feature, so no two write one row, and the
-// order of a sum is that of the rows. blockIdx.y is a tile of columns; one has all of them where a rule looks at norms.
-// Dynamic shared memory: a gradient row of H floats a warp.
+// `keys` (n,) are sorted; a block has WARP of them. blockIdx.y is a tile of columns; one has all of them where a rule
+// looks at norms. Dynamic shared memory: a warp's gradient of these columns.
 extern "C" __global__ void input_update(const i64 *keys, i64 n, const int *entry_row, const float *entry_value,
                                         const float *dZ, float *W, float *s, float *t, int H, int kind,
                                         const float *hyper) {
     DYNAMIC_SHARED(float, gradients);
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    float *g = gradients + (i64)warp * H;
-    i64 first = (i64)blockIdx.x * (blockDim.x >> 5) + warp;
-    if (first >= n || keys[first] == DROPPED) return;
-    i64 feature = keys[first] >> 32;
-    if (first > 0 && keys[first - 1] >> 32 == feature) return;
+    __shared__ float parts[WARP];
     int from = blockIdx.y * TILE, to = gridDim.y == 1 || from + TILE > H ? H : from + TILE;
-    for (int tile = from; tile < to; tile += TILE) {
-        float sum[PER_LANE] = {0.0f, 0.0f, 0.0f, 0.0f};
-        int found = WARP;
-        for (i64 base = first; found == WARP; base += WARP) {
-            i64 q = base + lane;
-            int row = 0;
-            float x = 0.0f;
-            bool mine = q < n && keys[q] >> 32 == feature;
-            if (mine) {
-                i64 place = keys[q] & 0xffffffffLL;
-                row = entry_row[place];
-                x = entry_value[place];
-            }
-            found = __popc(__ballot_sync(FULL, mine));
-#pragma unroll 8
-            for (int e = 0; e < found; ++e) {
-                const float *d = dZ + (i64)__shfl_sync(FULL, row, e) * H + tile + lane;
-                float value = __shfl_sync(FULL, x, e);
-                for (int c = 0; c < PER_LANE; ++c)
-                    if (tile + lane + c * WARP < H) sum[c] += value * d[c * WARP];
-            }
-        }
-        for (int c = 0; c < PER_LANE; ++c)
-            if (tile + lane + c * WARP < H) g[tile + lane + c * WARP] = sum[c];
-    }
-    update_row(kind, feature, g, W, s, t, H, from, to, hyper);
+    auto entry = [&](i64 place, i64, int *row) {
+        *row = entry_row[place];
+        return entry_value[place];
+    };
+    auto finish = [&](i64 feature, const float *g, float) {
+        update_row(kind, feature, g - from, W, s, t, H, from, to, hyper);
+    };
+    sum_segments(keys, n, 0, DROPPED >> 32, dZ, H, from, to, gradients, parts, entry, finish);
 }
 
 // The labels of a batch as keys label * 2^32 + batch row. A warp has a row.
