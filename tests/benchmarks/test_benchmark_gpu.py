@@ -24,7 +24,11 @@ from xmlsgd.errors import DataError
     ("old", "new", "names"),
     [
         ("*s = velocity;", "*s = -velocity;", ["biases_update", "rows_update", "input_update"]),
-        ("#define TILE 128", "#define TILE 64", ["input_forward", "input_update"]),
+        (
+            "#define TILE 128",
+            "#define TILE 64",
+            ["rows_update", "input_forward", "input_update", "positives", "positive_weights"],
+        ),
         ("drop(float *A, i64 n,", "drop(float *A, i64 size,", ["drop"]),
         ("// Write four", "// Write 4", []),
     ],

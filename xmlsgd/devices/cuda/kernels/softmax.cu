@@ -17,15 +17,16 @@ extern "C" __global__ void references(const operand *Z, i64 stride, int C, const
             if (at + c < C) best = fmaxf(best, x[c] + b[at + c]);
     }
     for (i64 first = begin + (threadIdx.x >> 5); first < end; first += warps * LABELS_AT_ONCE) {
-        i64 label[LABELS_AT_ONCE];
+        int label[LABELS_AT_ONCE];
         float sum[LABELS_AT_ONCE];
         for (int u = 0; u < LABELS_AT_ONCE; ++u) {
             i64 q = first + u * warps;
             label[u] = indices[q < end ? q : first];
             sum[u] = 0.0f;
         }
+#pragma unroll 2
         for (int j = lane; j < H; j += WARP)
-            for (int u = 0; u < LABELS_AT_ONCE; ++u) sum[u] += A[row * H + j] * W[label[u] * H + j];
+            for (int u = 0; u < LABELS_AT_ONCE; ++u) sum[u] += A[row * H + j] * W[(i64)label[u] * H + j];
         for (int u = 0; u < LABELS_AT_ONCE; ++u) {
             float logit = warp_sum(sum[u]) + b[label[u]];
             if (first + u * warps >= end) continue;
@@ -35,7 +36,7 @@ extern "C" __global__ void references(const operand *Z, i64 stride, int C, const
     }
     for (int j = threadIdx.x; j < H; j += blockDim.x) {
         float sum = 0.0f;
-#pragma unroll 8
+#pragma unroll 4
         for (i64 q = begin; q < end; ++q) sum += W[(i64)indices[q] * H + j];
         label_sum[row * H + j] = sum;
     }

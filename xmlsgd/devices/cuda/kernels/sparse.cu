@@ -106,21 +106,23 @@ __device__ __forceinline__ void sum_segments(const i64 *keys, i64 n, i64 start, 
     bool head = q < n && mine >= start && mine < stop && (q == 0 || keys[q - 1] >> 32 != mine);
     u32 all_long = __ballot_sync(FULL, head && q + WARP < n && keys[q + WARP] >> 32 == mine);
     u32 all_short = __ballot_sync(FULL, head) & ~all_long;
-    for (int k = warp; k < WARP; k += warps) {
-        if (!(all_short >> k & 1u)) continue;
-        i64 segment = __shfl_sync(FULL, mine, k);
-        float total = sum_stretches(keys, n, segment, first + k, WARP, M, H, from, to, g, entry);
-        finish(segment, g, warp_sum(total));
+    for (int k = warp; k < WARP || all_long != 0u; k += warps) {
+        bool together = k >= WARP;
+        if (!together && !(all_short >> k & 1u)) continue;
+        int at = together ? __popc((all_long & (0u - all_long)) - 1u) : k;
+        i64 segment = __shfl_sync(FULL, mine, at), begin = first + at + (together ? warp * WARP : 0);
+        float total = sum_stretches(keys, n, segment, begin, together ? warps * WARP : WARP, M, H, from, to, g, entry);
+        if (together) {
+            total = block_sum(total, parts);
+            for (int j = threadIdx.x; j < width; j += blockDim.x)
+                for (int w = 1; w < warps; ++w) sums[j] += sums[w * width + j];
+            __syncthreads();
+        } else {
+            total = warp_sum(total);
+        }
+        if (!together || warp == 0) finish(segment, g, total);
+        if (together) return;
     }
-    if (all_long == 0u) return;
-    int k = __popc((all_long & (0u - all_long)) - 1u);
-    i64 segment = __shfl_sync(FULL, mine, k), step = (i64)warps * WARP;
-    float total = sum_stretches(keys, n, segment, first + k + warp * WARP, step, M, H, from, to, g, entry);
-    total = block_sum(total, parts);
-    for (int j = threadIdx.x; j < width; j += blockDim.x)
-        for (int w = 1; w < warps; ++w) sums[j] += sums[w * width + j];
-    __syncthreads();
-    if (warp == 0) finish(segment, sums, total);
 }
 
 // Sum the gradient of each feature of the batch, W[f] -= rule(sum of value * dZ[row]), and update its row of W (F, H).
