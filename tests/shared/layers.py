@@ -26,6 +26,16 @@ def random_csr(rng, n_rows, n_cols, per_row):
     return CSR(indptr.astype(np.int64), np.concatenate(indices).astype(np.int32), data, n_cols)
 
 
+def with_frequent_column(matrix, column):
+    """Return the matrix with ones in a column but for its first row: kernels spread such a column over a block."""
+    dense = np.zeros((matrix.n_rows, matrix.n_cols), np.float32)
+    dense[np.repeat(np.arange(matrix.n_rows), np.diff(matrix.indptr)), matrix.indices] = matrix.data
+    dense[1:, column] = 1
+    rows, columns = np.nonzero(dense)
+    indptr = pointers(np.bincount(rows, minlength=matrix.n_rows))
+    return CSR(indptr.astype(np.int64), columns.astype(np.int32), dense[rows, columns], matrix.n_cols)
+
+
 def random_layer(rng, shape, n_biases, optimizer=None):
     """Return a layer with random parameters and a state well away from zero, so that no rule amplifies rounding."""
     arrays = [rng.standard_normal(shape).astype(np.float32) * np.float32(0.3), rng.standard_normal(n_biases)]
@@ -41,11 +51,11 @@ def copy(layer):
     return Layer(*[array.copy() for array in layer])
 
 
-def output_batch(shape, seed=0, optimizer=None):
+def output_batch(shape, seed=0, optimizer=None, per_row=3):
     """Return (A, targets, layer): rows in any order, some without labels, weights that differ."""
     B, H, L = shape
     rng = np.random.default_rng((seed, *shape))
-    Y = random_csr(rng, B + 3, L, per_row=3)
+    Y = random_csr(rng, B + 3, L, per_row)
     rows = rng.permutation(B + 3)[:B]
     A = np.maximum(rng.standard_normal((B, H)), 0).astype(np.float32)
     scale = (rng.uniform(0.5, 2, B) / B).astype(np.float32)

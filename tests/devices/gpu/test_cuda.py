@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 
 from shared.fake_gpu.shim import shim_device
-from shared.layers import copy, output_batch, random_csr, whole_step
+from shared.layers import (
+    FLOAT32,
+    assert_same_change,
+    copy,
+    input_batch,
+    output_batch,
+    random_csr,
+    whole_step,
+    with_frequent_column,
+)
 from shared.needs import NEEDS_COMPILER, NEEDS_GPU
 from shared.on_host import OnHost
 from shared.running_mean import RunningMean
@@ -21,7 +30,7 @@ from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import Dataset
 from xmlsgd.devices import get_device
-from xmlsgd.devices.base import Targets
+from xmlsgd.devices.base import Dropout, Targets
 from xmlsgd.devices.cuda import CUDA, staging
 from xmlsgd.devices.cuda.kernels import kernel_parameters, kernel_source
 from xmlsgd.devices.cuda.top_k import MAX_RANKED
@@ -137,6 +146,33 @@ def test_the_size_of_chunks_changes_no_result(make, loss):
     assert value2 == pytest.approx(value, rel=1e-6)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=1e-5 * np.abs(dA).max())
     np.testing.assert_allclose(pieces.W, whole.W, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", loss_names())
+@pytest.mark.parametrize("rows", [33, 34, 65, 300])
+def test_a_label_of_nearly_all_rows_is_learned_as_by_the_reference(make, rows, loss):
+    """A block adds it up, in one stretch a warp or more, or in a single key more than a warp does."""
+    A, targets, layer = output_batch((rows, 130, 40), optimizer=RowAdagrad())
+    targets = targets._replace(Y=with_frequent_column(targets.Y, 7))
+    update, got, expected = RowAdagrad().update(0.1, 1), copy(layer), copy(layer)
+    value, dA = Reference().output_step(A, targets, expected, find_loss(loss), update)
+    device = OnHost(make("float32", chunk_bytes=1))
+    value2, dA2 = device.output_step(A, targets, got, find_loss(loss), update)
+    assert value2 == pytest.approx(value, rel=FLOAT32)
+    np.testing.assert_allclose(dA2, dA, rtol=0, atol=FLOAT32 * np.abs(dA).max())
+    assert_same_change(layer, got, expected, 1e-3)
+
+
+@pytest.mark.parametrize("update", [SGD().update(0.1, 1), Adam(clip_norm=0.05).update(0.1, 1)], ids=["sgd", "clipped"])
+@pytest.mark.parametrize("shape", [(300, 150, 40), (34, 8, 3), (100, 1600, 9)], ids=str)
+def test_a_feature_of_nearly_all_rows_is_learned_as_by_the_reference(make, shape, update):
+    """With 1600 hidden units the sums of eight warps do not fit a block's memory where a norm is asked for."""
+    X, rows, layer, dZ = input_batch(*shape, optimizer=update.optimizer)
+    X = with_frequent_column(X, 2)
+    got, expected = copy(layer), copy(layer)
+    Reference().input_step(X, rows, dZ.copy(), expected, update, Dropout(0.0, 0))
+    OnHost(make("float32")).input_step(X, rows, dZ.copy(), got, update, Dropout(0.0, 0))
+    assert_same_change(layer, got, expected, 1e-4)
 
 
 @NEEDS_COMPILER

@@ -9,7 +9,16 @@ import pytest
 
 from shared.fake_gpu.kernels import planted
 from shared.fake_gpu.shim import shim_device
-from shared.layers import FLOAT32, assert_same_change, copy, input_batch, output_batch, random_layer, rounded
+from shared.layers import (
+    FLOAT32,
+    assert_same_change,
+    copy,
+    input_batch,
+    output_batch,
+    random_layer,
+    rounded,
+    with_frequent_column,
+)
 from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
 from shared.tensor_cores import compare_exactly, compare_exponentials
@@ -25,23 +34,29 @@ KERNEL_BUGS = {
     "a barrier is lost": ("parts[threadIdx.x >> 5] = x;\n    __syncthreads();", "parts[threadIdx.x >> 5] = x;"),
     "a butterfly stops halfway": ("offset > 0; offset >>= 1) x +=", "offset > 1; offset >>= 1) x +="),
     "a loop ends one early": ("e < found", "e < found - 1"),
-    "every key counts as the first": ("keys[first - 1] >> 32 == feature", "keys[first - 1] == keys[first]"),
-    "a long segment is read with gaps": ("found == WARP; base += WARP", "found == WARP; base += 2 * WARP"),
+    "every key counts as the first": ("keys[q - 1] >> 32 != mine)", "keys[q - 1] != keys[q])"),
+    "every warp reads a long segment on its own": ("together ? warps * WARP : WARP", "WARP"),
+    "all warps read the same stretches": ("together ? warp * WARP : 0", "0"),
+    "the sums of other warps are left out": ("w < warps; ++w) sums[j]", "w < 1; ++w) sums[j]"),
+    "a long segment is a warp's and a block's": ("head) & ~all_long", "head)"),
+    "a warp's labels are every row's first": ("label[u] = indices[q < end ? q : first]", "label[u] = indices[first]"),
+    "labels behind the last count": ("if (first + u * warps >= end) continue;", ""),
+    "all lanes count a label": ("if (lane == 0) all += logit;", "all += logit;"),
     "columns beyond a tile are left out": ("tile < to; tile += TILE", "tile < to && tile < TILE; tile += TILE"),
     "every tile updates the whole row": ("t, H, from, to, hyper);", "t, H, 0, H, hyper);"),
     "bounds are not checked": ("if (at < n) dA[at] =", "dA[at] ="),
     "labels of a chunk are counted from zero": ("(u32)(start + c)", "(u32)c"),
     "ties go to the larger label": ("<< 32) | (u64)(~label)", "<< 32) | (u64)label"),
-    "positives overwrite the sum of a bias": ("partial[column] += sum", "partial[column] = sum"),
-    "positives of other chunks are mended": ("if (column < 0 || column >= C) return;", "if (column < 0) return;"),
+    "positives overwrite the sum of a bias": ("partial[label - start] += sum", "partial[label - start] = sum"),
+    "positives of other chunks are mended": ("start, start + C, nullptr", "start, n + start + C, nullptr"),
     "a state is not kept": ("        *t = square;\n", ""),
     "the norm is not clipped": ("factor = hyper[CLIP] / norm", "factor = 1.0f"),
     "the mask is that of the batch": ("kept(seed, q + number, threshold)", "kept(seed, q, threshold)"),
     "the last row of a part has no loss": ("i = first; i < last; ++i) {", "i = first; i < last - 1; ++i) {"),
     "biases are left out of the logits": ("b[at + c] - shift", "-shift"),
     "a sum of exponentials counts labels": ("sum += from_operand(rounded);", "sum += 1.0f;"),
-    "labels are not added to the gradient": ("W[column * H + j] += step[0] * sum;", ";"),
-    "the gradient of a bias keeps its labels": ("partial[column] -= sum;", ";"),
+    "labels are not added to the gradient": ("old[c] + by * g[", "old[c] + 0.0f * g["),
+    "the gradient of a bias keeps its labels": ("partial[label - start] -= total;", ";"),
     "a row's labels pull with another row's share": ("target[row] * label_sum[at]", "target[0] * label_sum[at]"),
     "replicas are added unweighed": ("sum += weights[r] *", "sum += weights[0] *"),
     "an unknown optimizer is SGD": ("__trap();  // no such optimizer", "moved -= rate * g;"),
@@ -84,7 +99,8 @@ def compare(make):
     """Assert that a device computes what the reference does, on shapes that no block, warp or chunk divides."""
     device, reference = OnHost(make("float32", chunk_bytes=40_000, free=0)), Reference()
     dropout, clipped = Dropout(0.3, 7), Adam(clip_norm=0.05)
-    X, rows, layer, dZ = input_batch(B=260, H=150, F=8, optimizer=clipped)
+    X, rows, layer, dZ = input_batch(B=300, H=150, F=8, optimizer=clipped)
+    X = with_frequent_column(X, 3)
     A = reference.input_forward(X, rows, layer, dropout)
     np.testing.assert_allclose(device.input_forward(X, rows, layer, dropout), A, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(device.through_relu(dZ.copy(), A, 2.0), reference.through_relu(dZ, A, 2.0))
@@ -94,12 +110,13 @@ def compare(make):
     for i, loss in enumerate(map(find_loss, loss_names())):
         rule = (Adam(), RowAdagrad(clip_norm=0.01), RowAdagrad())[i]
         A, targets, layer = output_batch((37, 24, 700), optimizer=rule)
+        targets = targets._replace(Y=with_frequent_column(targets.Y, 7))
         step = partial(output_step, (A, targets), loss, rule.update(0.1, 2))
         (value, dA), (expected, dA_expected) = steps(device, layer, step, 10 * FLOAT32)
         assert value == pytest.approx(expected, rel=FLOAT32)
         np.testing.assert_allclose(dA, dA_expected, rtol=0, atol=FLOAT32 * np.abs(dA_expected).max())
     for optimizer in (SGD(), Adam()):
-        A, targets, layer = output_batch((33, 24, 300), optimizer=optimizer)
+        A, targets, layer = output_batch((33, 24, 300), optimizer=optimizer, per_row=50)
         step = partial(output_step, (A, targets), find_loss("softmax"), optimizer.update(0.1, 2))
         (value, dA), (expected, dA_expected) = steps(device, layer, step, 10 * FLOAT32)
         assert value == pytest.approx(expected, rel=FLOAT32)

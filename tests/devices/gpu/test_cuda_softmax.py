@@ -26,9 +26,11 @@ def make(make):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("optimizer", [SGD(weight_decay=0.3), Adam(clip_norm=0.05)], ids=["sgd", "adam"])
-@pytest.mark.parametrize("shape", [(7, 24, 9), (37, 13, 300), (130, 131, 140)], ids=str)
-def test_a_step_is_that_of_the_reference_on_the_same_operands(make, precision, shape, optimizer):
-    A, targets, layer = output_batch(shape, optimizer=optimizer)
+@pytest.mark.parametrize(
+    ("shape", "labels"), [((7, 24, 9), 3), ((37, 13, 300), 3), ((37, 13, 300), 60), ((130, 131, 140), 3)], ids=str
+)
+def test_a_step_is_that_of_the_reference_on_the_same_operands(make, precision, shape, labels, optimizer):
+    A, targets, layer = output_batch(shape, optimizer=optimizer, per_row=labels)
     A[:], layer.W[:] = rounded(A), rounded(layer.W)
     update, expected, got = optimizer.update(0.1, 3), copy(layer), copy(layer)
     value, dA = Reference().output_step(A, targets, expected, find_loss("softmax"), update)
