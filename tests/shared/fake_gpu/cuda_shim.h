@@ -18,6 +18,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
+#define __launch_bounds__(...)
 #define __shared__ static __attribute__((section("shared_memory")))
 #define DYNAMIC_SHARED(type, name) type *name = (type *)shim::dynamic_shared
 

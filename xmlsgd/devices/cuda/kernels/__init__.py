@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent
 FILES = ("common", "dense", "sparse", "binary", "softmax", "top_k")  # each uses what those before it define
 TENSOR_CORES = "tensor_cores"
 
-_KERNEL = re.compile(r'extern "C" __global__ void (?:SEVERAL_BLOCKS )?(\w+)\(([^)]*)\)')
+_KERNEL = re.compile(r'extern "C" __global__ void (?:[A-Z]+_BLOCKS )?(\w+)\(([^)]*)\)')
 _TYPES = {
     "int": np.dtype(np.int32), "i64": np.dtype(np.int64), "u32": np.dtype(np.uint32), "u64": np.dtype(np.uint64),
     "float": np.dtype(np.float32), "double": np.dtype(np.float64),

@@ -33,6 +33,7 @@ enum { RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE };
 #define TILE 128          // columns that a warp keeps in registers, four a lane
 #define PER_LANE 4        // columns or rows of a lane
 #define LOWEST -3.0e38f
+#define FOUR_BLOCKS __launch_bounds__(256, 4)  // the registers that leaves are for loads that wait together
 #ifndef DYNAMIC_SHARED
 #define DYNAMIC_SHARED(type, name)                              \
     extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
@@ -223,9 +224,11 @@ __device__ void update_row(int kind, i64 row, const float *g, float *W, float *s
             a[c] = mine && first ? s[at + c * WARP] : 0.0f;
             b[c] = mine && second ? t[at + c * WARP] : 0.0f;
         }
+        for (int c = 0; c < PER_LANE; ++c)
+            if (j + c * WARP < to)
+                update(kind, w + c, g[j + c * WARP] * factor, a + c, b + c, row_state, hyper, hyper[DECAY]);
         for (int c = 0; c < PER_LANE; ++c) {
             if (j + c * WARP >= to) continue;
-            update(kind, w + c, g[j + c * WARP] * factor, a + c, b + c, row_state, hyper, hyper[DECAY]);
             W[at + c * WARP] = w[c];
             if (first) s[at + c * WARP] = a[c];
             if (second) t[at + c * WARP] = b[c];

@@ -69,17 +69,18 @@ __device__ __forceinline__ float sum_stretches(const i64 *keys, i64 n, i64 segme
             total += weight;
             found = __popc(__ballot_sync(FULL, mine));
             for (int e = 0; e < found; e += ROWS_AT_ONCE) {
-                float x[ROWS_AT_ONCE], m[ROWS_AT_ONCE][PER_LANE];
+                float m[ROWS_AT_ONCE][PER_LANE];
 #pragma unroll
                 for (int u = 0; u < ROWS_AT_ONCE; ++u) {
                     const float *from_row = M + (i64)__shfl_sync(FULL, row, e + u) * H + column;
-                    x[u] = __shfl_sync(FULL, weight, e + u);
                     for (int c = 0; c < PER_LANE; ++c)
                         m[u][c] = e + u < found && column + c * WARP < to ? from_row[c * WARP] : 0.0f;
                 }
 #pragma unroll
-                for (int u = 0; u < ROWS_AT_ONCE; ++u)
-                    for (int c = 0; c < PER_LANE; ++c) sum[c] += x[u] * m[u][c];
+                for (int u = 0; u < ROWS_AT_ONCE; ++u) {
+                    float x = __shfl_sync(FULL, weight, e + u);
+                    for (int c = 0; c < PER_LANE; ++c) sum[c] += x * m[u][c];
+                }
             }
         }
         for (int c = 0; c < PER_LANE; ++c)
@@ -114,8 +115,11 @@ __device__ __forceinline__ void sum_segments(const i64 *keys, i64 n, i64 start, 
         float total = sum_stretches(keys, n, segment, begin, together ? warps * WARP : WARP, M, H, from, to, g, entry);
         if (together) {
             total = block_sum(total, parts);
-            for (int j = threadIdx.x; j < width; j += blockDim.x)
-                for (int w = 1; w < warps; ++w) sums[j] += sums[w * width + j];
+            for (int j = threadIdx.x; j < width; j += blockDim.x) {
+                float sum = 0.0f;
+                for (int w = 0; w < warps; ++w) sum += sums[w * width + j];
+                sums[j] = sum;
+            }
             __syncthreads();
         } else {
             total = warp_sum(total);
@@ -128,9 +132,9 @@ __device__ __forceinline__ void sum_segments(const i64 *keys, i64 n, i64 start, 
 // Sum the gradient of each feature of the batch, W[f] -= rule(sum of value * dZ[row]), and update its row of W (F, H).
 // `keys` (n,) are sorted; a block has WARP of them. blockIdx.y is a tile of columns; one has all of them where a rule
 // looks at norms. Dynamic shared memory: a warp's gradient of these columns.
-extern "C" __global__ void input_update(const i64 *keys, i64 n, const int *entry_row, const float *entry_value,
-                                        const float *dZ, float *W, float *s, float *t, int H, int kind,
-                                        const float *hyper) {
+extern "C" __global__ void FOUR_BLOCKS input_update(const i64 *keys, i64 n, const int *entry_row,
+                                                    const float *entry_value, const float *dZ, float *W, float *s,
+                                                    float *t, int H, int kind, const float *hyper) {
     DYNAMIC_SHARED(float, gradients);
     __shared__ float parts[WARP];
     int from = blockIdx.y * TILE, to = gridDim.y == 1 || from + TILE > H ? H : from + TILE;
