@@ -217,16 +217,16 @@ __device__ void update_row(int kind, i64 row, const float *g, float *W, float *s
     bool first = kind == MOMENTUM_KIND || kind == ADAGRAD_KIND || kind == ADAM_KIND, second = kind == ADAM_KIND;
     for (int j = from + lane; j < to; j += TILE) {
         i64 at = row * H + j;
-        float w[PER_LANE], a[PER_LANE], b[PER_LANE];
+        float w[PER_LANE], x[PER_LANE], a[PER_LANE], b[PER_LANE];
         for (int c = 0; c < PER_LANE; ++c) {  // all loads before the first store, which would have them wait in turn
             bool mine = j + c * WARP < to;
             w[c] = mine ? W[at + c * WARP] : 0.0f;
+            x[c] = mine ? g[j + c * WARP] * factor : 0.0f;
             a[c] = mine && first ? s[at + c * WARP] : 0.0f;
             b[c] = mine && second ? t[at + c * WARP] : 0.0f;
         }
         for (int c = 0; c < PER_LANE; ++c)
-            if (j + c * WARP < to)
-                update(kind, w + c, g[j + c * WARP] * factor, a + c, b + c, row_state, hyper, hyper[DECAY]);
+            if (j + c * WARP < to) update(kind, w + c, x[c], a + c, b + c, row_state, hyper, hyper[DECAY]);
         for (int c = 0; c < PER_LANE; ++c) {
             if (j + c * WARP >= to) continue;
             W[at + c * WARP] = w[c];
