@@ -125,7 +125,8 @@ class Stepper:
         operations those of matrix products.
         """
         run, events = self.device.runtime, list[tuple[str, tuple[float, float], Any, Any]]()
-        launch, gemm, gemm_parts, sort, cuda = run.launch, run.gemm, run.gemm_parts, run.sort, run.cupy.cuda
+        launch, gemm, sort, cuda = run.launch, run.gemm, run.sort, run.cupy.cuda
+        gemm_parts, gemm_rows = run.gemm_parts, run.gemm_rows
         entries = self.shape.dataset.X.nnz / POOL
 
         def timed(name: str, call: Callable[[], None], n_bytes: float, count: float) -> None:
@@ -154,18 +155,25 @@ class Stepper:
             timed("gemm dA", lambda: gemm_parts(A, B, size, C, beta), n_bytes, count)
             run.gemm = timed_gemm  # type: ignore[method-assign, assignment]
 
+        def timed_rows(A: Any, B: Any, size: int, C: Any, scalars: Any) -> None:
+            del run.gemm
+            n_bytes = A.nbytes + B.nbytes + (1 + (scalars.host[1] != 0)) * C.nbytes
+            count = 2.0 * A.shape[0] * A.shape[1] * B.shape[1]
+            timed("gemm into W", lambda: gemm_rows(A, B, size, C, scalars), n_bytes, count)
+            run.gemm = timed_gemm  # type: ignore[method-assign, assignment]
+
         def timed_sort(keys: Any) -> None:
             timed("sort", lambda: sort(keys), 0.0, 0.0)
 
         with self.device.start():
             self.step()
             run.launch, run.gemm = timed_launch, timed_gemm  # type: ignore[method-assign, assignment]
-            run.gemm_parts, run.sort = timed_parts, timed_sort  # type: ignore[method-assign]
+            run.gemm_parts, run.gemm_rows, run.sort = timed_parts, timed_rows, timed_sort  # type: ignore[method-assign]
             try:
                 for _ in range(n_steps):
                     self.step()
             finally:
-                del run.launch, run.gemm, run.gemm_parts, run.sort
+                del run.launch, run.gemm, run.gemm_parts, run.gemm_rows, run.sort
             run.stream.synchronize()
         found: dict[str, dict[str, float]] = {}
         for name, work, before, after in events:

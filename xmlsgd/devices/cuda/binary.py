@@ -63,8 +63,8 @@ class BinaryLossStep(LabelChunks):
         """Update the weights of a chunk by G^T A; the product itself performs plain SGD."""
         run, (n, H) = self.runtime, part.W.shape
         if is_gemm_update(update):
-            run.gemm(G, A, part.W, ta=True, scalars=scalars_of(update, hyper))
+            self.multiply_into(part.W, G, A, scalars_of(update, hyper))
             return
         dW = run.buffer("dW", (n, H))
-        run.gemm(G, A, dW, ta=True)
+        self.multiply_into(dW, G, A, run.scalars(1.0, 0.0))
         run.launch("rows_update", blocks_of(n, THREADS // WARP), part.W, dW, part.Ws, part.Wt, n, H, update.kind, hyper)

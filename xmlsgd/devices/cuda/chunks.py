@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import Layer
+from .gemm_update import Scalars
 from .runtime import THREADS, WARP, Runtime, blocks_of
 
 ALIGNMENT = 8  # operands of a row: 16 bytes of bfloat16, which tensor cores want
-BLOCKS = 264  # of 128 x 128 results: two for each multiprocessor of an H100
+CACHE_BYTES = 64_000_000  # of operands of a part of a product: about the level-2 cache of an H200
+BLOCKS = 264  # of 128 x 128 results: two for each multiprocessor of an H200
 LEAST_LABELS = 4096  # of a part of a sum
 CHUNK_BYTES = 1 << 30  # a step of 1,024 rows on 670,000 labels takes five chunks: some fifty launches, a third of a ms
 
@@ -55,6 +57,10 @@ class LabelChunks:
             self.runtime.gemm_parts(G[:, old * size :], W[old * size :], size, parts[old:count])
         return max(begun, count)
 
+    def multiply_into(self, W: Any, G: Any, A: Any, scalars: Scalars) -> None:
+        """Write W (n, H) = alpha G^T A + beta W, of a chunk's gradients G (B, n) and the activations A (B, H)."""
+        self.runtime.gemm_rows(G, A, labels_in_cache(*A.shape), W, scalars)
+
 
 def labels_per_chunk(B: int, H: int, bfloat16: bool, chunk_bytes: int) -> int:
     """Return how many labels fit: logits and gradient (B,), weights as an operand and their gradient (H,)."""
@@ -63,8 +69,14 @@ def labels_per_chunk(B: int, H: int, bfloat16: bool, chunk_bytes: int) -> int:
 
 
 def parts_of_sum(B: int, H: int, n: int) -> int:
-    """Return the parts of a product (B, n) (n, H) that keep all of a GPU's multiprocessors busy."""
-    return max(min(BLOCKS // (blocks_of(B, 128) * blocks_of(H, 128)), n // LEAST_LABELS), 1)
+    """Return the parts of a product (B, n) (n, H) that keep all of a GPU busy and whose operands its cache holds."""
+    busy = min(BLOCKS // (blocks_of(B, 128) * blocks_of(H, 128)), n // LEAST_LABELS)
+    return max(busy, blocks_of(n, labels_in_cache(B, H)), 1)
+
+
+def labels_in_cache(B: int, H: int) -> int:
+    """Return how many labels' gradients (B,) and weights (H,) the level-2 cache holds, as bfloat16 operands."""
+    return max(CACHE_BYTES // (2 * (B + H)) // 64, 1) * 64
 
 
 def slice_layer(layer: Layer, start: int, stop: int) -> Layer:

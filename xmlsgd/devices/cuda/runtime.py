@@ -173,6 +173,22 @@ class Runtime:
         if k > full * size:
             self.gemm(A[:, full * size :], B[full * size :], C[full], beta=beta)
 
+    def gemm_rows(self, A: Any, B: Any, size: int, C: Any, scalars: Scalars) -> None:
+        """Write C = alpha A^T B + beta C, `size` rows of C at a time: what is read of A for them stays in the cache.
+
+        `scalars` are alpha and beta; see `gemm` for the matrices.
+        """
+        blas, (k, m), n, full = self.cublas, A.shape, B.shape[1], A.shape[1] // size
+        if full:
+            first, second, out = map(_matrix, (B, A, C))
+            self._numbers[:] = scalars.host
+            blas.gemmStridedBatchedEx(
+                self._handle, 0, 1, n, size, k, self._alpha, *first, 0, *second, size, self._beta, *out, size * out[2],
+                full, blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
+            )  # fmt: skip
+        if m > full * size:
+            self.gemm(A[:, full * size :], B, C[full * size :], ta=True, scalars=scalars)
+
     def sort(self, keys: Any) -> None:
         """Sort keys in place, where there are any."""
         if len(keys):

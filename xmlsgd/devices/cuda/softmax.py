@@ -18,7 +18,6 @@ from ...nn.losses import Loss
 from ...nn.optimizers import RATE, Update
 from ..base import Layer, Targets
 from .batches import DeviceRows, sorted_labels
-from .binary import ROWS_PER_PART
 from .chunks import ALIGNMENT, LabelChunks, round_up, slice_layer
 from .gemm_update import Scalars, is_gemm_update, scalars_of, with_scalars
 from .runtime import THREADS, TILE, WARP, Runtime, blocks_of
@@ -27,6 +26,7 @@ AddLabels = Callable[[int, Any, Any, Any], None]  # `add_labels` of `SoftmaxStep
 
 VECTOR = 16  # bytes that a thread reads at once
 LINE, SECTOR = 64, 16  # operands of 128 and 32 bytes: rows of E begin on cache lines, those of `scaled` on sectors
+ROWS_OF_SUM = 128  # of E, which a thread adds up
 PILOT = 4096  # labels whose largest logit is a row's reference, with those of its own labels
 
 
@@ -155,13 +155,12 @@ class SoftmaxStep(LabelChunks):
     def _weight_product(self, e: Exponentials, start: int, W: Any, scalars: Scalars) -> Any:
         """Write W (n, H) = alpha E^T scaled + beta W; return the sums of E^T factor, in parts of rows (parts, n)."""
         run, (n, H), (B, stride) = self.runtime, W.shape, e.E.shape
-        parts, labels = blocks_of(B, ROWS_PER_PART), THREADS * VECTOR // run.operand.itemsize
+        parts, labels = blocks_of(B, ROWS_OF_SUM), THREADS * VECTOR // run.operand.itemsize
         partial = run.buffer("partial", (parts, n))
         run.launch(
-            "exponential_sums", (blocks_of(n, labels), parts), e.E, stride, start, e.factor, B, n, ROWS_PER_PART,
-            partial,
+            "exponential_sums", (blocks_of(n, labels), parts), e.E, stride, start, e.factor, B, n, ROWS_OF_SUM, partial,
         )  # fmt: skip
-        run.gemm(e.E[:, start : start + n], e.scaled[:, :H], W, ta=True, scalars=scalars)
+        self.multiply_into(W, e.E[:, start : start + n], e.scaled[:, :H], scalars)
         return partial
 
 

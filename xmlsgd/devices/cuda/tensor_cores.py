@@ -44,10 +44,12 @@ class TensorCoreSoftmaxStep(SoftmaxStep):
         return W
 
     def _weight_product(self, e: Exponentials, start: int, W: Any, scalars: Scalars) -> Any:
+        if scaled_columns(W.shape[1]) > WIDE:  # cuBLAS reads E again for the sums of the biases, and is faster
+            return super()._weight_product(e, start, W, scalars)
         run, (n, H), (B, stride), width = self.runtime, W.shape, e.E.shape, e.scaled.shape[1]
         partial = run.buffer("partial", (1, n))
         run.launch(
-            "product_weights", blocks_of(n, LABELS) * blocks_of(scaled_columns(H), WIDE), e.E, stride, start, e.scaled,
+            "product_weights", blocks_of(n, LABELS), e.E, stride, start, e.scaled,
             width, B, n, H, scalars.device, W, partial, threads=PRODUCT_THREADS, shared=WEIGHTS_SHARED,
         )  # fmt: skip
         return partial

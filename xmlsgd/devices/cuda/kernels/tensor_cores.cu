@@ -229,17 +229,16 @@ extern "C" __global__ void common_reference(const float *sums, int tiles, i64 st
 }
 
 // W (C, H) = factors[1] W + factors[0] E^T scaled, for labels [start, start + C) of E (B, stride); scaled (B, width)
-// has H columns, one of zeros where H is odd, and the rows' factor in two parts; partial (C,) = E^T times the sum of
-// these. width, stride and start are multiples of GROUP. A block has LABELS labels and WIDE columns, those beside it
-// the same labels. Dynamic shared memory: WEIGHT_STAGES times ROWS_DEEP rows of LABELS + GROUP and of WIDE operands.
+// has H columns, one of zeros where H is odd, and the rows' factor in two parts, at most WIDE columns in all; partial
+// (C,) = E^T times the sum of these two. width, stride and start are multiples of GROUP. A block has LABELS labels.
+// Dynamic shared memory: WEIGHT_STAGES times ROWS_DEEP rows of LABELS + GROUP and of WIDE operands.
 extern "C" __global__ void SEVERAL_BLOCKS product_weights(const operand *E, i64 stride, i64 start,
                                                           const operand *scaled, int width, int B, int C, int H,
                                                           const float *factors, float *W, float *partial) {
     DYNAMIC_SHARED(operand, stages);
     const int row_of_E = LABELS + GROUP, columns_at = ROWS_DEEP * row_of_E, whole = columns_at + ROWS_DEEP * WIDE;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, of_bias = H + (H & 1);
-    int beside = (of_bias + 2 + WIDE - 1) / WIDE, first_column = blockIdx.x % beside * WIDE;
-    int first_label = blockIdx.x / beside * LABELS, steps = (B + ROWS_DEEP - 1) / ROWS_DEEP;
+    int first_label = blockIdx.x * LABELS, steps = (B + ROWS_DEEP - 1) / ROWS_DEEP;
     float alpha = factors[0], beta = factors[1];
     float sum[2][WIDE / 8][4];
     for (int i = 0; i < 2; ++i)
@@ -247,11 +246,11 @@ extern "C" __global__ void SEVERAL_BLOCKS product_weights(const operand *E, i64 
             for (int c = 0; c < 4; ++c) sum[i][n][c] = 0.0f;
     // A thread copies a group of two rows of E and of `scaled`, sixteen threads the last group of a row of `scaled`.
     int line = threadIdx.x / 16, group = threadIdx.x % 16 * GROUP, fetched = line, written = 0;
-    bool in_E = first_label + group < C, in_scaled = first_column + group < width;
-    bool last = threadIdx.x < ROWS_DEEP && first_column + LABELS < width;
+    bool in_E = first_label + group < C, in_scaled = group < width;
+    bool last = threadIdx.x < ROWS_DEEP && LABELS < width;
     const operand *from_E = E + line * stride + start + first_label + group;
-    const operand *from_scaled = scaled + (i64)line * width + first_column + group;
-    const operand *from_last = scaled + (i64)threadIdx.x * width + first_column + LABELS;
+    const operand *from_scaled = scaled + (i64)line * width + group;
+    const operand *from_last = scaled + (i64)threadIdx.x * width + LABELS;
     const int to_E = line * row_of_E + group, to_scaled = columns_at + line * WIDE + group;
     const int to_last = columns_at + threadIdx.x * WIDE + LABELS;
     auto fetch = [&](int step) {
@@ -279,7 +278,7 @@ extern "C" __global__ void SEVERAL_BLOCKS product_weights(const operand *E, i64 
         fetch(step + WEIGHT_STAGES - 1);
         if (beta != 0.0f && step == (steps > NEAR_END ? steps - NEAR_END : 0) && first_label + (int)threadIdx.x < C) {
             const float *w = W + (i64)(first_label + threadIdx.x) * H;  // a thread a label: what the block will change
-            for (int j = first_column; j < first_column + WIDE && j < H; j += 32) bring_near(w + j);
+            for (int j = 0; j < H; j += 32) bring_near(w + j);
         }
         u32 of_E[2][4], of_scaled[4];
         for (int i = 0; i < 2; ++i) {
@@ -303,7 +302,7 @@ extern "C" __global__ void SEVERAL_BLOCKS product_weights(const operand *E, i64 
 #pragma unroll
         for (int below = 0; below < 2; ++below) {
             i64 label = first_label + warp * PER_WARP + i * 16 + below * 8 + lane / 4;
-            int first = first_column + lane % 4 * 2;
+            int first = lane % 4 * 2;
             float *w = W + label * H + first;
             if (label >= C) continue;
 #pragma unroll
