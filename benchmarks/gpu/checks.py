@@ -15,7 +15,8 @@ from typing import Any
 
 from .target import ROOT, Target
 
-_OUTCOME = re.compile(r"^(?P<test>tests/\S+(?: .*?)?) (?P<outcome>PASSED|FAILED|ERROR|SKIPPED)\b")
+_OUTCOME = re.compile(r"^\[gw\d+\] \[ *\d+%\] (?P<outcome>PASSED|FAILED|ERROR|SKIPPED) (?P<test>tests/\S.*)")
+PROCESSES = 6  # of tests, on one GPU
 _REASON = re.compile(r"^E   +(?P<reason>\S.*)$")
 FAILURES = 40  # that are named
 SANITIZER_SECONDS = 80  # for each of its tools
@@ -30,6 +31,7 @@ def tests(target: Target) -> Iterator[dict[str, Any]]:
         *sorted((TESTS / "gpu").glob("test_*.py"), key=lambda f: "estimator" in f.name),
     ]
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-v", "--tb=short", "-p", "no:cacheprovider"]
+    command += ["-n", str(PROCESSES), "--dist", "worksteal"]
     # A warning, as of a newer CuPy, is no reason to leave out all tests.
     command += ["--continue-on-collection-errors", "-o", "addopts=", "-W", "default", *map(str, files)]
     found: dict[str, Any] = {"passed": 0, "failed": 0, "error": 0, "skipped": 0, "failures": [], "reasons": []}

@@ -159,8 +159,9 @@ def test_the_bytes_of_chunks_are_those_of_their_labels():
 
 def test_outcomes_of_tests_are_counted_as_they_come(monkeypatch):
     lines = [
-        "tests/test_a.py::test_one[a b-cuda] PASSED [ 1%]",
-        "tests/test_a.py::test_two FAILED",
+        "tests/test_a.py::test_one[a b-cuda] ",
+        "[gw1] [  0%] PASSED tests/test_a.py::test_one[a b-cuda] ",
+        "[gw0] [100%] FAILED tests/test_a.py::test_two",
         "E   it is lost",
         "end",
     ]
