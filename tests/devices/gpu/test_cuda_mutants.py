@@ -33,7 +33,7 @@ pytestmark = NEEDS_COMPILER
 KERNEL_BUGS = {
     "a barrier is lost": ("parts[threadIdx.x >> 5] = x;\n    __syncthreads();", "parts[threadIdx.x >> 5] = x;"),
     "a butterfly stops halfway": ("offset > 0; offset >>= 1) x +=", "offset > 1; offset >>= 1) x +="),
-    "a loop ends one early": ("e < found", "e < found - 1"),
+    "a loop ends one early": ("e + u < n &&", "e + u < n - 1 &&"),
     "every key counts as the first": ("keys[q - 1] >> 32 != mine)", "keys[q - 1] != keys[q])"),
     "every warp reads a long segment on its own": ("together ? warps * WARP : WARP", "WARP"),
     "all warps read the same stretches": ("together ? warp * WARP : 0", "0"),

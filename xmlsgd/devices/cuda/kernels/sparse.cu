@@ -1,5 +1,26 @@
 // The sparse input layer, and the sorted keys by which kernels visit the entries and labels of a batch.
 
+// Add columns `column` and every WARP after, below `to`, of rows of M (., H) to `sum`, times their weights: of the row
+// and the weight of each of the warp's first n lanes, in their order.
+#define ROWS_AT_ONCE 4  // rows of which a warp awaits all loads together
+__device__ __forceinline__ void add_rows(float *sum, int row, float weight, int n, const float *M, int H, int column,
+                                         int to) {
+    for (int e = 0; e < n; e += ROWS_AT_ONCE) {
+        float m[ROWS_AT_ONCE][PER_LANE];
+#pragma unroll
+        for (int u = 0; u < ROWS_AT_ONCE; ++u) {
+            const float *from_row = M + (i64)__shfl_sync(FULL, row, e + u) * H + column;
+            for (int c = 0; c < PER_LANE; ++c)
+                m[u][c] = e + u < n && column + c * WARP < to ? from_row[c * WARP] : 0.0f;
+        }
+#pragma unroll
+        for (int u = 0; u < ROWS_AT_ONCE; ++u) {
+            float x = __shfl_sync(FULL, weight, e + u);
+            for (int c = 0; c < PER_LANE; ++c) sum[c] += x * m[u][c];
+        }
+    }
+}
+
 // A (B, H) = relu(X[rows] W + b). A warp has a row and TILE columns. spans (4, B): first and last entry of each row in
 // `indices` and `data`, its first entry's number in the data set (dropout), and in the batch.
 extern "C" __global__ void input_forward(const i64 *spans, const int *indices, const float *data, const float *W,
@@ -21,14 +42,7 @@ extern "C" __global__ void input_forward(const i64 *spans, const int *indices, c
             x = data[q] * scale;
         }
         int n = end - base < WARP ? (int)(end - base) : WARP;
-#pragma unroll 4
-        for (int e = 0; e < n; ++e) {
-            const float *w = W + (i64)__shfl_sync(FULL, f, e) * H;
-            float value = __shfl_sync(FULL, x, e);
-            if (value != 0.0f)
-                for (int c = 0; c < PER_LANE; ++c)
-                    if (column + c * WARP < H) sum[c] += value * w[column + c * WARP];
-        }
+        add_rows(sum, f, x, n, W, H, column, H);  // what dropout leaves out is row 0 times 0
     }
     for (int c = 0; c < PER_LANE; ++c)
         if (column + c * WARP < H) A[(i64)row * H + column + c * WARP] = relu(sum[c]);
@@ -50,7 +64,6 @@ extern "C" __global__ void entry_keys(const i64 *spans, const int *indices, cons
 
 // The sum, valid over the lanes of a warp, of the weights of a segment's keys, and g (to - from,) that of these weights
 // times columns [from, to) of rows of M: of the WARP keys from `first` on, and of every `step` after, in that order.
-#define ROWS_AT_ONCE 4  // rows of which a warp awaits all loads together
 template <class Entry>
 __device__ __forceinline__ float sum_stretches(const i64 *keys, i64 n, i64 segment, i64 first, i64 step, const float *M,
                                                int H, int from, int to, float *g, Entry entry) {
@@ -68,20 +81,7 @@ __device__ __forceinline__ float sum_stretches(const i64 *keys, i64 n, i64 segme
             if (mine) weight = entry(keys[p] & 0xffffffffLL, p, &row);
             total += weight;
             found = __popc(__ballot_sync(FULL, mine));
-            for (int e = 0; e < found; e += ROWS_AT_ONCE) {
-                float m[ROWS_AT_ONCE][PER_LANE];
-#pragma unroll
-                for (int u = 0; u < ROWS_AT_ONCE; ++u) {
-                    const float *from_row = M + (i64)__shfl_sync(FULL, row, e + u) * H + column;
-                    for (int c = 0; c < PER_LANE; ++c)
-                        m[u][c] = e + u < found && column + c * WARP < to ? from_row[c * WARP] : 0.0f;
-                }
-#pragma unroll
-                for (int u = 0; u < ROWS_AT_ONCE; ++u) {
-                    float x = __shfl_sync(FULL, weight, e + u);
-                    for (int c = 0; c < PER_LANE; ++c) sum[c] += x * m[u][c];
-                }
-            }
+            add_rows(sum, row, weight, found, M, H, column, to);
         }
         for (int c = 0; c < PER_LANE; ++c)
             if (column + c * WARP < to) g[column + c * WARP - from] = sum[c];
