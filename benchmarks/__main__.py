@@ -23,6 +23,7 @@ from .prepare import prepare
 from .ranks import ranks_table
 from .report import RESULTS, publish
 from .samplers.comparison import samplers
+from .scaling import scaling
 from .throughput import VARIANTS, throughput
 from .workers import ALONE, workers
 
@@ -37,7 +38,7 @@ TABLES = {
 # What `all` leaves out.
 OTHERS = {"samplers": samplers, "ablation": ablation}
 NAMES = [name for name in algorithm_names() if name != ALONE]
-WHAT = ("all", *TABLES, *OTHERS, "frontier", "parsing", "amazon", "install")
+WHAT = ("all", *TABLES, *OTHERS, "frontier", "parsing", "amazon", "scaling", "install")
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -48,7 +49,7 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--envs", type=Path, default=DEFAULT_ROOT, help="environments of the peers (%(default)s)")
     parser.add_argument("--work", type=Path, default=Path(".benchmarks"), help="intermediate files (%(default)s)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the tables go (benchmarks/results)")
-    parser.add_argument("--threads", type=int, default=2, help="of everybody (%(default)s)")
+    parser.add_argument("--threads", type=int, nargs="+", default=[2], help="of everybody (2); several of scaling")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds a run of a peer may take (%(default)g)")
     parser.add_argument("--rounds", type=int, default=3, help="of throughput and parsing (%(default)s)")
     parser.add_argument("--steps", type=int, default=128, help="of training in a round (%(default)s)")
@@ -71,8 +72,10 @@ def main() -> int:
         return 0 if len(install_all(args.envs, list(PEERS), args.torch_index)) == len(PEERS) else 1
     if not args.data and args.what != "amazon":  # which makes its own
         parser.error("--data: name at least one folder")
+    if len(args.threads) > 1 and args.what != "scaling":
+        parser.error("--threads: only scaling takes several numbers")
     plan = Plan(
-        Launcher(args.envs, args.threads, args.timeout), args.work, args.out, args.rounds, args.steps,
+        Launcher(args.envs, args.threads[0], args.timeout), args.work, args.out, args.rounds, args.steps,
         tuple(args.variants) if args.variants else None, tuple(args.peers), args.parameters, args.reuse, args.epochs,
         tuple(args.algorithms), args.seeds,
     )  # fmt: skip
@@ -81,6 +84,10 @@ def main() -> int:
     if args.what == "frontier":
         runs = {folder.name: frontier(folder, plan) for folder in (prepare(source, args.work) for source in args.data)}
         publish("frontier", ranks_table(runs), runs, plan.threads, plan.out)
+    if args.what == "scaling":
+        for source in args.data:
+            scaling(source, plan, args.threads)
+        return 0
     for source in args.data:
         tables = TABLES if args.what == "all" else {**TABLES, **OTHERS}
         for name in tables if args.what == "all" else {args.what} & tables.keys():

@@ -43,11 +43,14 @@ def without_folders(text: str) -> str:
     return ABSOLUTE.sub("", text)
 
 
-def publish(name: str, table: Table, result: Any, threads: int, out: Path = RESULTS) -> None:
-    """Print a table, and write it as `NAME.md` and, with the machine and all that was measured, as `NAME.json`."""
-    machine = describe(threads)
-    text = f"{table.markdown()}\n{origin(machine)}\n"
-    print(f"\n{text}", flush=True)
+def publish(
+    name: str, table: Table | Sequence[Table], result: Any, threads: int, out: Path = RESULTS, shown: bool = True
+) -> None:
+    """Print tables, and write them as `NAME.md` and, with the machine and all that was measured, as `NAME.json`."""
+    machine, tables = describe(threads), [table] if isinstance(table, Table) else table
+    text = "\n".join([*(each.markdown() for each in tables), f"{origin(machine)}\n"])
+    if shown:
+        print(f"\n{text}", flush=True)
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.md").write_text(text)
     told = json.dumps({"machine": machine, "result": result}, indent=1)

@@ -12,6 +12,7 @@ from shared.processes import wait_for
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.serialization import to_arrays
 from xmlsgd.data.csr import Dataset
+from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators import candidate_training, planning
 from xmlsgd.training.callbacks import Callback
 
@@ -55,6 +56,26 @@ def test_a_model_is_the_same_whether_candidates_are_learned_beside_the_network_o
     np.testing.assert_array_equal(fitted[0].params, fitted[1].params)
 
 
+@pytest.mark.parametrize("halved_from", [2, 4])
+def test_of_many_threads_network_and_candidates_use_half_until_the_other_is_done(rows, monkeypatch, halved_from):
+    launched: set[tuple[str, int]] = set()
+    set_threads = CPU._set_threads
+
+    def noting(cpu: CPU, n_threads: int) -> None:
+        launched.add((threading.current_thread().name, n_threads))
+        set_threads(cpu, n_threads)
+
+    monkeypatch.setattr(planning, "thread_count", lambda n_jobs, flops: 2)
+    alone = new_model().fit(rows.X, rows.Y).fitted_
+    monkeypatch.setattr(planning, "_uses_all_cores", lambda n_jobs, n_threads: True)
+    monkeypatch.setattr(candidate_training, "HALVED_FROM", halved_from)
+    monkeypatch.setattr(CPU, "_set_threads", noting)
+    beside = new_model().fit(rows.X, rows.Y).fitted_
+    counts = (1, 2) if halved_from == 2 else (2,)
+    assert launched == {(name, n) for name in ("MainThread", "candidates") for n in counts}
+    np.testing.assert_array_equal(beside.params, alone.params)
+
+
 def test_what_learns_candidates_ends_when_the_network_is_interrupted(rows, concurrent):
     model = new_model()
     with pytest.raises(KeyboardInterrupt):
@@ -86,12 +107,12 @@ def test_an_error_of_candidates_is_raised_when_the_network_is_trained(rows, conc
 
 @pytest.mark.parametrize(
     ("n_jobs", "n_threads", "devices", "expected"),
-    [(None, 4, "cpu", True), (4, 4, "cpu", True), (2, 2, "cpu", False), (-1, 4, "cpu*2", False)],
+    [(None, 2, "cpu", True), (8, 8, "cpu", True), (2, 2, "cpu", False), (4, 4, "cpu", True), (-1, 8, "cpu*2", False)],
 )
-def test_the_plan_lets_candidates_use_no_core_that_n_jobs_leaves_free(
+def test_the_plan_lets_candidates_use_no_core_that_n_jobs_leaves_free_and_halves_four_threads(
     rows, monkeypatch, n_jobs, n_threads, devices, expected
 ):
-    monkeypatch.setattr(planning, "usable_threads", lambda: 4)
+    monkeypatch.setattr(planning, "usable_threads", lambda: 8)
     monkeypatch.setattr(planning, "thread_count", lambda n_jobs, flops: n_threads)
     model = new_model(devices=devices).set_params(n_jobs=n_jobs)
     assert model.plan(rows.X, rows.Y).concurrent_candidates is expected

@@ -15,6 +15,7 @@ from ..errors import warn
 from ..metrics import precision_at_k
 from .inference import Scorer
 from .inference.candidates import pair_scores
+from .placement import HALVED_FROM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,31 +45,39 @@ class Fold(NamedTuple):
 class CandidateTraining:
     """Learns the candidates of a run; leaving the context ends what is not done.
 
-    If the plan says so, all that needs no network begins at once, on a thread of its own, which uses as many threads as
-    the network: while those of the one wait for each other, the other's run. The model is the same to the bit.
+    If the plan says so, all that needs no network begins at once, on a thread of its own. Of few threads the network
+    uses all as well: while those of the one wait for each other, the other's run. Of `HALVED_FROM` and more each uses
+    half until the other is done. The model is the same to the bit.
 
-    folds : of held-out rows, which stacking learns from.
+    folds : of held-out rows, which stacking learns from. device : of the network.
     """
 
-    def __init__(self, plan: TrainingPlan, data: TrainingData, folds: Sequence[NDArray[np.intp]]) -> None:
-        self._plan, self._data, self._folds = plan, data, folds
-        self._stopped = threading.Event()
+    def __init__(
+        self, plan: TrainingPlan, data: TrainingData, folds: Sequence[NDArray[np.intp]], device: Device
+    ) -> None:
+        self._plan, self._data, self._folds, self._device = plan, data, folds, device
+        self._stopped, self._has_network = threading.Event(), threading.Event()
         self._found: Future[Unstacked] | None = None
         if plan.concurrent_candidates:
             self._found = Future()
             start_layer()  # two Python threads must not do so at once
+            cpu, found = _StoppableCPU(plan.n_threads, self._stopped), self._found
+            if isinstance(device, CPU) and plan.n_threads >= HALVED_FROM:
+                cpu.is_halved, device.is_halved = lambda: not self._has_network.is_set(), lambda: not found.done()
             # A daemon: a process that ends does not wait for it.
-            threading.Thread(target=self._run, args=(self._found,), name="candidates", daemon=True).start()
+            threading.Thread(target=self._run, args=(found, cpu), name="candidates", daemon=True).start()
 
     def __enter__(self) -> CandidateTraining:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stopped.set()
+        if isinstance(self._device, CPU):
+            self._device.is_halved = None
 
-    def _run(self, found: Future[Unstacked]) -> None:
+    def _run(self, found: Future[Unstacked], cpu: CPU) -> None:
         try:
-            found.set_result(self._fit(_StoppableCPU(self._plan.n_threads, self._stopped)))
+            found.set_result(self._fit(cpu))
         except BaseException as error:  # noqa: BLE001  `_unstacked` raises it
             found.set_exception(error)
 
@@ -81,6 +90,7 @@ class CandidateTraining:
         return fit_unstacked(rows, cpu)
 
     def _unstacked(self, cpu: CPU) -> Unstacked:
+        self._has_network.set()
         if self._found is None:
             self._found = _done(self._fit(cpu))
         return self._found.result()

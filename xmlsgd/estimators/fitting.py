@@ -89,7 +89,7 @@ def train_model(
         return _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=data.n_rows)
 
     learned = replace(data, weight=weight)
-    with _learn_candidates(plan, data, held_out) if plan.n_candidates else nullcontext() as candidates:
+    with _learn_candidates(plan, data, held_out, device) if plan.n_candidates else nullcontext() as candidates:
         start = first_parameters(network, plan.optimizer, data.dataset.Y, seed, weight)
         first = start.params.copy() if plan.n_folds else None  # to draw them takes as long as an epoch of few rows
         if earlier is not None:

@@ -38,6 +38,9 @@ MOST_WORKERS = 256
 # 0.2 ms of a core: on a busy machine, threads that wait for each other five times a step cost more than they bring.
 FLOPS_PER_THREAD = 2e7
 LIST_FLOPS = 2.5e6  # 25 microseconds of a core
+# Threads of which network and candidates, learned at the same time, use half each. Few leave gaps that the other fills;
+# of many, two that wait for each other in every step would always wait for one whose core the other side uses.
+HALVED_FROM = 4
 
 
 class Worker(NamedTuple):

@@ -20,7 +20,7 @@ from . import defaults
 from .fitted import FittedModel
 from .held_out import SMALL_ROWS, held_out_size, small_folds
 from .parameters import Parameters, is_auto, optimizer_of
-from .placement import Worker, flops, parse_devices, precision_of_cpu, thread_count, workers_of
+from .placement import HALVED_FROM, Worker, flops, parse_devices, precision_of_cpu, thread_count, workers_of
 from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
 
@@ -68,7 +68,7 @@ def make_plan(
     held_out, n_folds = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
     workers, n_threads = _plan_workers(planner, network, batch_size)
-    concurrent = _plan_concurrency(planner, n_candidates, len(workers), n_threads)
+    concurrent = _plan_concurrency(planner, n_candidates, workers, n_threads)
     rounding = _rounding(given, data.dataset.n_labels, network.loss, optimizer, workers)
     threshold = planner.decide("gradient_rounding", *rounding)
     precision = _plan_precision(planner, workers)
@@ -201,13 +201,14 @@ def _plan_workers(planner: _Planner, network: Network, batch_size: int) -> tuple
     return tuple(workers_of(given.devices, n_threads)), n_threads
 
 
-def _plan_concurrency(planner: _Planner, n_candidates: int, n_workers: int, n_threads: int) -> bool:
+def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worker, ...], n_threads: int) -> bool:
     """Decide whether candidates are learned while the network is trained."""
     if not n_candidates:
         return False
-    several = n_workers > 1
-    concurrent = not several and _uses_all_cores(planner.given.n_jobs, n_threads)
-    beside = "while the network is trained, on as many threads"
+    several = len(workers) > 1
+    halved = n_threads >= HALVED_FROM and workers[0].kind == "cpu"
+    concurrent = not several and (halved or _uses_all_cores(planner.given.n_jobs, n_threads))
+    beside = f"while the network is trained, on {'half of the' if halved else 'as many'} threads"
     after = "several workers train the network" if several else "n_jobs leaves cores free"
     return planner.decide("concurrent_candidates", concurrent, beside if concurrent else after)
 

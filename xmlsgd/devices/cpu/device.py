@@ -26,13 +26,16 @@ from .search import weights_of
 from .threads import Alone, launch, start_layer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from ...nn.losses import Loss
     from ...nn.optimizers import Optimizer, Update
     from ..base import Device
     from .compiling import Kernel
+
+
+FEW_PARTS = 4  # of a sum that NumPy adds up sooner than threads are launched
 
 
 class CPU(Device):
@@ -43,7 +46,13 @@ class CPU(Device):
 
     A device of one thread runs in the Python thread that calls it and touches no other, so that several of them train
     side by side in one process: kernels release the GIL.
+
+    While `is_halved` says so, kernels are launched on half of the threads, as another device computes on the others.
+    Work is split into as many parts as ever, so results do not depend on it.
     """
+
+    is_halved: Callable[[], bool] | None = None
+    _launched = 0  # threads of Numba as this device has set them; 0 where it is not started
 
     def __init__(self, n_threads: int = 1, precision: str = "auto") -> None:
         check_choice("precision", precision, PRECISIONS)
@@ -80,12 +89,17 @@ class CPU(Device):
     def _on_threads(self) -> Iterator[None]:
         with self._alone:
             start_layer()
-            before = numba.get_num_threads()
-            numba.set_num_threads(min(self.n_threads, numba.config.NUMBA_NUM_THREADS))
+            before, launched = numba.get_num_threads(), self._launched
+            self._set_threads(self.n_threads)
             try:
                 yield
             finally:
                 numba.set_num_threads(before)
+                self._launched = launched
+
+    def _set_threads(self, n_threads: int) -> None:
+        numba.set_num_threads(min(n_threads, numba.config.NUMBA_NUM_THREADS))
+        self._launched = n_threads
 
     def load_kernels(
         self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
@@ -153,14 +167,22 @@ class CPU(Device):
             part = backward = None
             if self.bfloat16:
                 backward = self.buffer("backward", (Bp * Hp // 2,), np.uint32)
-                self.run(output_layer.pack_backward, padded, backward, n)
+                output_layer.pack_backward.alone(padded, backward, n)  # less than a launch of threads
             else:
                 part = self.buffer("dA_part", (n, Bp, Hp))
             self.run(
                 output_layer.output_step, *head, chunk, Z, self.buffer("dW", (n, Z.shape[1], Hp)), dA, part, db, ints,
                 logits, losses, padded, backward, *operands,
             )  # fmt: skip
-        return float(losses.sum()), np.ascontiguousarray(dA.sum(axis=0)[:B, :H])  # kernels are compiled for this layout
+        return float(losses.sum()), np.ascontiguousarray(self._sum(dA)[:B, :H])  # kernels are compiled for this layout
+
+    def _sum(self, parts: np.ndarray) -> np.ndarray:
+        """Return the sum of the parts of all threads, added up in their order."""
+        if len(parts) <= FEW_PARTS:
+            return np.asarray(parts.sum(axis=0))
+        total = np.empty(parts.shape[1:], np.float32)
+        self.call(output_layer.add_parts, parts, total)
+        return total
 
     def _operands(self, padded: np.ndarray, chunk: int) -> tuple[np.ndarray | None, ...]:
         """Return packed activations, room for packed labels and padding, each None in float32."""
@@ -170,7 +192,7 @@ class CPU(Device):
         words = (bf16.BLOCK * Hp + chunk * Hp + bf16.BLOCK * Bp + chunk * Bp) // 2 + 16 * Bp
         packed, pads = self.buffer("packed", (n, words), np.uint32), self.buffer("pads", (n, 2, Hp))
         forward = self.buffer("forward", (Bp * Hp // 2,), np.uint32)
-        self.run(output_layer.pack_forward, padded, forward, packed)
+        output_layer.pack_forward.alone(padded, forward, packed)  # less than a launch of threads
         return forward, packed, pads
 
     def _log_sum(
@@ -266,6 +288,10 @@ class CPU(Device):
         """Run a kernel as `run` does, on arrays `for_kernels` already: with thirty of them, looking takes time."""
         if self._has_threads:
             with launch():
+                if self.is_halved is not None and self._launched:
+                    n_threads = -(-self.n_threads // 2) if self.is_halved() else self.n_threads
+                    if n_threads != self._launched:
+                        self._set_threads(n_threads)
                 kernel.threaded(*arguments)
         else:
             kernel.alone(*arguments)

@@ -264,6 +264,18 @@ def output_step(
 
 
 @kernel()
+def add_parts(parts, total):
+    """Write the sum of `parts` (threads, B, H) to `total` (B, H), added up in the order of the threads."""
+    for i in prange(total.shape[0]):
+        row = total[i]
+        copy_into(row, parts[0, i])
+        for thread in range(1, parts.shape[0]):
+            part = parts[thread, i]
+            for j in range(row.size):
+                row[j] += part[j]
+
+
+@kernel()
 def rows_update(W, G, s, t, update, hyper, n_threads):
     """Update every row of W (R, C) by the gradient G (R, C) in place; G is clipped in place."""
     s_rows, t_rows = s.shape[0], t.shape[0]
