@@ -24,7 +24,7 @@ from .report import Table, publish
 
 WORKERS = ("cuda:0", "cpu*2", "cpu*4")  # devices beside the CPU, which are given all threads
 LEAST_SECONDS = 0.02  # of a part, in some run, to be listed
-SPARE = 4  # cores a thread of a run, from which on the next one may start up beside it
+CORES_EACH = 2  # of processes that prepare themselves at the same time
 ROOT = Path(__file__).resolve().parent.parent
 
 Run = dict[str, Any]
@@ -55,8 +55,13 @@ class Started:
         variables = os.environ | dict.fromkeys(THREAD_VARIABLES, threads)
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, env=variables, stdin=subprocess.PIPE, stdout=errors, stderr=errors
+                command, cwd=ROOT, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
             )
+
+    def wait(self) -> None:
+        """Wait until it is ready to measure, or has failed."""
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
 
     def measure(self, timeout: float) -> Run:
         """Let it measure; return what it found, or its failure."""
@@ -72,7 +77,7 @@ class Started:
         return found
 
     def stop(self) -> None:
-        """End it."""
+        """End it, if it runs."""
         self._process.kill()
         self._process.communicate()
 
@@ -83,25 +88,22 @@ def scaling(folder: Path, plan: Plan, counts: Sequence[int]) -> None:
     settings += [Setting(devices, max(counts)) for devices in WORKERS if has(devices)]
     work = plan.folder("scaling", folder.resolve())
     runs: list[Run] = []
-    started: list[Started] = []
     begun = time.perf_counter()
-
-    def start(i: int) -> None:
-        if len(started) == i < len(settings):
-            started.append(Started(settings[i], folder, work / f"{settings[i].title.replace('*', 'x')}.json"))
-
-    try:
-        for i, setting in enumerate(settings):
-            start(i)
-            if setting.threads * SPARE <= (os.cpu_count() or 1):
-                start(i + 1)
-            run = started[i].measure(plan.launcher.timeout)
-            runs.append(run)
-            print(f"[{time.perf_counter() - begun:.0f} s] {folder.name}, {progress(setting, run)}", flush=True)
-            publish(f"scaling-{folder.name}", tables(folder.name, runs), runs, max(counts), plan.out, shown=False)
-    finally:
-        for each in started[len(runs) :]:
-            each.stop()
+    at_once = max((os.cpu_count() or 1) // CORES_EACH, 1)
+    for first in range(0, len(settings), at_once):
+        some = settings[first : first + at_once]
+        started = [Started(each, folder, work / f"{first + i}.json") for i, each in enumerate(some)]
+        try:
+            for process in started:
+                process.wait()
+            for process in started:
+                runs.append(process.measure(plan.launcher.timeout))
+                told = progress(process.setting, runs[-1])
+                print(f"[{time.perf_counter() - begun:.0f} s] {folder.name}, {told}", flush=True)
+                publish(f"scaling-{folder.name}", tables(folder.name, runs), runs, max(counts), plan.out, shown=False)
+        finally:
+            for process in started:
+                process.stop()
     for table in tables(folder.name, runs):
         print(f"\n{table.markdown()}", flush=True)
 

@@ -166,8 +166,9 @@ def measure(folder: Path, threads: int, devices: str) -> dict[str, Any]:
     watch_stages(stages)
     watch_kernels(kernels)
     warm = time.perf_counter()
-    print("ready", file=sys.stderr, flush=True)
-    sys.stdin.readline()
+    print("ready", flush=True)
+    if not sys.stdin.readline():  # whoever started it has ended
+        sys.exit("stopped")
     begun, used = time.perf_counter(), time.process_time()
     model = XMLClassifier(n_jobs=threads, devices=devices, random_state=0).fit(train.X, train.Y)
     fit_seconds, processor_seconds = time.perf_counter() - begun, time.process_time() - used
