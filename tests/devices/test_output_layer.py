@@ -9,6 +9,8 @@ from shared.layers import FLOAT32, HALF_ULP, assert_same_change, copy, output_ba
 from shared.on_host import OnHost
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import Targets
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.cpu.device import FEW_PARTS
 from xmlsgd.devices.cpu.intrinsics import avx512
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.losses import bce, find_loss, loss_names
@@ -222,3 +224,13 @@ def test_the_gradient_of_cross_entropy_holds_for_logits_of_any_size(kernel):
     np.testing.assert_allclose(got, scale * share, rtol=1e-5, atol=1e-30)
     assert value == pytest.approx(float(scale @ np.logaddexp(0, x)), rel=1e-5)
     assert total == pytest.approx(float(scale @ share), rel=1e-5)
+
+
+@pytest.mark.parametrize("n_parts", [2, FEW_PARTS + 1])
+def test_the_parts_of_all_threads_are_added_up_in_their_order(n_parts):
+    parts = np.random.default_rng(0).standard_normal((n_parts, 32, 48)).astype(np.float32)
+    expected = parts[0].copy()
+    for part in parts[1:]:
+        expected += part
+    with (device := CPU(2)).start():
+        np.testing.assert_array_equal(device._sum(parts), expected)

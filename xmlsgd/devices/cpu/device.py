@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .compiling import Kernel
 
 
-FEW_PARTS = 4  # of a sum that NumPy adds up sooner than threads are launched
+FEW_PARTS = 8  # of a sum that NumPy adds up sooner than threads are launched
 
 
 class CPU(Device):
@@ -167,7 +167,7 @@ class CPU(Device):
             part = backward = None
             if self.bfloat16:
                 backward = self.buffer("backward", (Bp * Hp // 2,), np.uint32)
-                output_layer.pack_backward.alone(padded, backward, n)  # less than a launch of threads
+                output_layer.pack_backward.alone(for_kernels(padded), backward, n)  # less than a launch of threads
             else:
                 part = self.buffer("dA_part", (n, Bp, Hp))
             self.run(
@@ -192,7 +192,7 @@ class CPU(Device):
         words = (bf16.BLOCK * Hp + chunk * Hp + bf16.BLOCK * Bp + chunk * Bp) // 2 + 16 * Bp
         packed, pads = self.buffer("packed", (n, words), np.uint32), self.buffer("pads", (n, 2, Hp))
         forward = self.buffer("forward", (Bp * Hp // 2,), np.uint32)
-        output_layer.pack_forward.alone(padded, forward, packed)  # less than a launch of threads
+        output_layer.pack_forward.alone(for_kernels(padded), forward, packed)  # less than a launch of threads
         return forward, packed, pads
 
     def _log_sum(
