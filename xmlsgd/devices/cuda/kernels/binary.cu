@@ -4,7 +4,8 @@
 __device__ __forceinline__ float negative_gradient(int loss, float x, float scale, float *value) {
     if (loss == BCE) {
         float e = power_of_two(-LOG2E * fabsf(x));
-        float log1p = e < 0.01f ? e * (1.0f - e * (0.5f - 0.33333333f * e)) : __logf(1.0f + e);  // one rounds small e away
+        // 1 + e would round a small e away.
+        float log1p = e < 0.01f ? e * (1.0f - e * (0.5f - 0.33333333f * e)) : __logf(1.0f + e);
         *value += scale * (relu(x) + log1p);
         return __fdividef(scale * (x >= 0.0f ? 1.0f : e), 1.0f + e);
     }
