@@ -63,8 +63,8 @@ BUGS = (
         "CUDA kernels",
         "the last entry of a feature is left out of its gradient",
         "xmlsgd/devices/cuda/kernels/sparse.cu",
-        "e < found",
-        "e < found - 1",
+        "e + u < n &&",
+        "e + u < n - 1 &&",
         GPU,
     ),
     Bug(
