@@ -79,8 +79,8 @@ BUGS = (
         "CUDA kernels",
         "positives of other chunks are corrected too",
         "xmlsgd/devices/cuda/kernels/binary.cu",
-        "if (column < 0 || column >= C) return;",
-        "if (column < 0) return;",
+        "start, start + C, nullptr",
+        "start, n + start + C, nullptr",
         GPU,
     ),
     Bug(
