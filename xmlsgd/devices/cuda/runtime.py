@@ -50,7 +50,9 @@ class Runtime:
         self.operand = np.dtype(np.uint16 if self.bfloat16 else np.float32)
         source = kernel_source(tensor_cores=self.bfloat16)
         self.parameters = kernel_parameters(source, self.operand)
+        self._converters = {name: [one.convert for one in listed] for name, listed in self.parameters.items()}
         self._scalars: dict[tuple[float, float], Scalars] = {}
+        self._views: dict[str, tuple[tuple[int, ...], Any, Any]] = {}  # shape, dtype and the last array of a buffer
         self._numbers = np.empty(2, np.float32)  # alpha and beta, which cuBLAS reads when it is called
         self._alpha, self._beta = (self._numbers[i:].ctypes.data for i in range(2))
         self._buffers: dict[str, Any] = {}
@@ -135,8 +137,8 @@ class Runtime:
                 f"device 'cuda:{self.index}': a layer must have at most {SHARED_LIMIT // 4} hidden units, got "
                 f"{shared // 4}; train it on 'cpu'"
             )
-        converted = tuple(p.convert(a) for p, a in zip(self.parameters[name], arguments, strict=True))
-        self._kernels[name](grid, (threads,), converted, shared_mem=shared)
+        converted = [convert(a) for convert, a in zip(self._converters[name], arguments, strict=True)]
+        self._kernels[name](grid, (threads,), tuple(converted), shared_mem=shared)
 
     def gemm(
         self, A: Any, B: Any, C: Any, beta: float = 0.0, ta: bool = False, tb: bool = False,
@@ -213,11 +215,21 @@ class Runtime:
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """Return an array that keeps its memory between calls of one name."""
-        size, dtype = math.prod(shape), np.dtype(dtype)
+        if name in self._views:
+            last_shape, last_dtype, view = self._views[name]
+            if last_shape == shape and last_dtype == dtype:
+                return view
+        view = self._new_view(name, shape, np.dtype(dtype))
+        self._views[name] = shape, dtype, view
+        return view
+
+    def _new_view(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        size = math.prod(shape)
         known = self._buffers.get(name)
         if known is None or known.size < size or known.dtype != dtype:
             growing = known is not None and 2 * known.size > size
-            self._buffers[name] = known = None  # the smaller one goes first: never both at once
+            self._views.pop(name, None)  # the smaller one goes first: never both at once
+            self._buffers[name] = known = None
             self._buffers[name] = known = self.cupy.empty((max(int(GROWTH * size) if growing else size, 1),), dtype)
         return known[:size].reshape(shape)
 
