@@ -42,7 +42,7 @@ def changed(result: dict[str, Any], stamps: dict[str, str]) -> list[str]:
 
 def summary(results: Path) -> list[str]:
     """Return a line for each GPU of which there are results in the folder."""
-    stamps, lines = kernel_stamps(kernel_source(tensor_cores=True)), []
+    stamps, lines = kernel_stamps(kernel_source(tensor_cores=True, hopper=True)), []
     for file in sorted(results.glob("gpu-*.json")):
         result = json.loads(file.read_text())
         names = changed(result, stamps)

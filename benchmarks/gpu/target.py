@@ -55,7 +55,7 @@ class Target:
     def facts(self) -> dict[str, Any]:
         """Return the GPU, its driver and the libraries; the sources by their hash."""
         stamp = hashlib.sha256(b"".join(file.read_bytes() for file in SOURCES)).hexdigest()[:12]
-        kernels = kernel_stamps(kernel_source(tensor_cores=True))
+        kernels = kernel_stamps(kernel_source(tensor_cores=True, hopper=True))
         if self.shim:
             return {"gpu": "none: kernels run on the CPU", "sources": stamp, "kernels": kernels}
         import cupy

@@ -34,14 +34,14 @@ from xmlsgd.errors import DataError
     ],
 )
 def test_kernels_that_use_what_was_changed_are_named(old, new, names):
-    source = kernel_source(tensor_cores=True)
+    source = kernel_source(tensor_cores=True, hopper=True)
     stamps, result = kernel_stamps(source), {"gpu": {"kernels": kernel_stamps(source.replace(old, new))}}
     assert source.count("__global__") == len(stamps)
     assert changed(result, stamps) == names
 
 
 def test_results_of_gpus_are_compared_with_the_kernels_of_today(tmp_path):
-    stamps = kernel_stamps(kernel_source(tensor_cores=True))
+    stamps = kernel_stamps(kernel_source(tensor_cores=True, hopper=True))
     assert summary(tmp_path) == [f"none of the {len(stamps)} kernels has run on a GPU"]
     (tmp_path / "gpu-a.json").write_text(json.dumps({"gpu": {"gpu": "A", "kernels": stamps}}))
     (tmp_path / "gpu-b.json").write_text(json.dumps({"gpu": {"gpu": "B", "kernels": {**stamps, "pack": "0"}}}))
@@ -66,7 +66,7 @@ def measure(monkeypatch, capsys):
 @pytest.mark.slow
 @NEEDS_COMPILER
 def test_every_part_is_measured_and_written(measure, tmp_path):
-    earlier = {"gpu": {"kernels": {**kernel_stamps(kernel_source(tensor_cores=True)), "drop": "0"}}}
+    earlier = {"gpu": {"kernels": {**kernel_stamps(kernel_source(tensor_cores=True, hopper=True)), "drop": "0"}}}
     (tmp_path / "gpu-shim.json").write_text(json.dumps(earlier))
     assert measure("--shim", "--tests", "--out", str(tmp_path)) == (0, [])
     found = json.loads((tmp_path / "gpu-shim.json").read_text())

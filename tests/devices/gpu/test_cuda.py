@@ -265,12 +265,12 @@ def test_what_is_no_argument_of_a_kernel_is_refused():
 
 
 def test_every_kernel_s_parameters_are_read_from_the_source():
-    parameters = kernel_parameters(kernel_source(tensor_cores=True), np.dtype(np.uint16))
+    parameters = kernel_parameters(kernel_source(tensor_cores=True, hopper=True), np.dtype(np.uint16))
     assert [(p.name, p.is_pointer, p.dtype.name) for p in parameters["pack"]] == [
         ("x", True, "float32"), ("rows", False, "int32"), ("H", False, "int32"), ("width", False, "int32"),
         ("out", True, "uint16"),
     ]  # fmt: skip
-    assert kernel_source(tensor_cores=True).count("__global__") == len(parameters)
+    assert kernel_source(tensor_cores=True, hopper=True).count("__global__") == len(parameters)
 
 
 def present(monkeypatch, **cuda):

@@ -30,6 +30,7 @@ FLAGS = (
     "-ffp-contract=off",
     "-U_FORTIFY_SOURCE",
 )
+OPT_IN_LIMIT = 227 << 10  # bytes of shared memory that a block of Hopper may ask for
 ONE_AT_A_TIME = threading.Lock()  # a library has the fibers of one block
 
 
@@ -37,13 +38,14 @@ class _Kernel:
     def __init__(self, function, name, seed, memory):
         self.function, self.name, self.seed, self.memory = function, name, seed, memory
         function.restype = ctypes.c_char_p
+        self.max_dynamic_shared_size_bytes = SHARED_LIMIT
 
     def __call__(self, grid, block, arguments, *, shared_mem=0):
         assert all(type(part) is tuple for part in (grid, block, arguments)), "CuPy takes tuples"
         assert block[0] in range(32, 1025, 32), "blocks are whole warps, at most 1024 threads"
         assert grid[0] in range(1, 2**31), "a grid has at most 2^31 - 1 blocks a row"
         assert grid[1] in range(1, 2**16), "and at most 65,535 rows"
-        assert shared_mem <= SHARED_LIMIT, "more shared memory than a block has"
+        assert shared_mem <= self.max_dynamic_shared_size_bytes <= OPT_IN_LIMIT, "more shared memory than a block has"
         pointers = (ctypes.c_void_p * len(arguments))()
         kept: list = []
         for i, argument in enumerate(arguments):

@@ -15,10 +15,12 @@ from xmlsgd.devices.cuda import CUDA
 from xmlsgd.devices.cuda.runtime import Runtime
 
 from .blas import Cublas
+from .driver import Driver
 from .kernels import RawModule
 from .memory import Memory, OutOfMemoryError
 from .streams import ENTERED, Event, Streams
 
+MULTIPROCESSORS = 4  # few, so that a block has several tiles of labels
 OF_DEVICE = ("chunk_bytes",)  # options of `CUDA` that the "GPU" has none of
 
 
@@ -42,7 +44,7 @@ def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacit
     memory = Memory(streams, capacity)
     streams.memory = memory
     cupy = SimpleNamespace(memory=memory, empty=memory.empty, __spec__=ModuleSpec("cupy", None))
-    cupy.cublas = Cublas(memory)
+    cupy.cublas, cupy.driver = Cublas(memory), Driver(memory)
 
     def copy(target, source, size, kind, stream):
         assert memory.holds(target, size) == (kind in (1, 3)), "cudaMemcpyKind does not fit the target"
@@ -59,11 +61,13 @@ def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacit
         get_elapsed_time=lambda first, last: 1e-3,  # milliseconds
         alloc_pinned_memory=lambda size: bytearray(b"\xff" * (-(-size // 512) * 512)),  # rounded up, not cleared
         is_available=lambda: True,
+        nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         runtime=SimpleNamespace(
             getDeviceCount=lambda: 2,
             memGetInfo=lambda: (min(free, memory.capacity - memory.live), 2 * free),
             memcpyAsync=copy,
+            deviceGetAttribute=lambda attribute, index: {16: MULTIPROCESSORS}[attribute],
         ),
     )
     cupy.get_default_memory_pool = lambda: SimpleNamespace(
@@ -76,6 +80,7 @@ def pretend_gpus(monkeypatch, **options):
     """Let `import cupy` find `fake_cupy(**options)`, with two GPUs; return it."""
     cupy = fake_cupy(**options)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr("xmlsgd.devices.cuda.tensor_map.library", lambda: cupy.driver)
     for name in ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs"):
         monkeypatch.setitem(sys.modules, name, SimpleNamespace(cublas=cupy.cublas))
     return cupy
@@ -89,4 +94,4 @@ def shim_device(precision="auto", **options):
 
 def device_of(cupy, index, precision="auto", **options):
     """Return the CUDA device on GPU `index` of a `fake_cupy`."""
-    return CUDA(precision=precision, runtime=Runtime(cupy, cupy.cublas, index, precision), **options)
+    return CUDA(precision=precision, runtime=Runtime(cupy, cupy.cublas, index, precision, cupy.driver), **options)

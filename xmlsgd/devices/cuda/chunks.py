@@ -29,12 +29,13 @@ class LabelChunks:
     def operand(self, name: str, matrix: Any) -> Any:
         """Return a float32 matrix as an operand of matrix products: itself, or its bfloat16 copy in buffer `name`.
 
-        The copy is rounded to nearest and padded with columns of zeros to a multiple of `ALIGNMENT`.
+        The copy is rounded to nearest and padded with columns of zeros to a multiple of `ALIGNMENT`; its memory goes on
+        to such a number of rows, of anything.
         """
         run, (n, H) = self.runtime, matrix.shape
         if not run.bfloat16:
             return matrix
-        out = run.buffer(name, (n, round_up(H)), run.operand)
+        out = run.buffer(name, (round_up(n), round_up(H)), run.operand)[:n]
         run.launch("pack", blocks_of(n, THREADS // WARP), matrix, n, H, out.shape[1], out)
         return out
 

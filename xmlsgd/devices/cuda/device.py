@@ -23,6 +23,7 @@ from .availability import check_gpu, runtime_of
 from .batches import BatchLoader, DeviceRows
 from .binary import ROWS_PER_PART, BinaryLossStep
 from .chunks import CHUNK_BYTES
+from .hopper import HopperSoftmaxStep
 from .runtime import SHARED_LIMIT, THREADS, TILE, WARP, Runtime, blocks_of
 from .softmax import RowWeights, SoftmaxStep, upload_weights
 from .tensor_cores import TensorCoreSoftmaxStep
@@ -62,7 +63,8 @@ class CUDA(Device):
         self.bfloat16 = self.runtime.bfloat16
         self._loader = BatchLoader(self.runtime)
         self._binary, self._top_k = BinaryLossStep(self.runtime, chunk_bytes), TopK(self.runtime, chunk_bytes)
-        self._softmax = (TensorCoreSoftmaxStep if self.bfloat16 else SoftmaxStep)(self.runtime, chunk_bytes)
+        bfloat16_step = HopperSoftmaxStep if self.runtime.hopper else TensorCoreSoftmaxStep
+        self._softmax = (bfloat16_step if self.bfloat16 else SoftmaxStep)(self.runtime, chunk_bytes)
 
     @classmethod
     def at(cls, index: int) -> Callable[..., CUDA]:
@@ -74,7 +76,7 @@ class CUDA(Device):
         """Return another device on this GPU, with its own stream and buffers."""
         run = self.runtime
         precision = "bfloat16" if self.bfloat16 else "float32"
-        return CUDA(runtime=Runtime(run.cupy, run.cublas, run.index, precision))
+        return CUDA(runtime=Runtime(run.cupy, run.cublas, run.index, precision, run.driver))
 
     def start(self) -> AbstractContextManager[None]:
         """Return the context in which one Python thread at a time calls the operations."""

@@ -24,6 +24,9 @@ WARP = 32
 THREADS = 256  # of a block, unless a kernel says otherwise; eight warps
 SHARED_LIMIT = 48 << 10  # bytes of shared memory that every GPU gives a block
 BFLOAT16_CAPABILITY = 80  # compute capability of Ampere, the first with bfloat16 products
+HOPPER_CAPABILITY = 90  # alone has the instructions of `hopper.cu`
+HOPPER_NVRTC = (12, 9)  # takes the architecture that these need besides the one that CuPy names; 12.4 does not
+MULTIPROCESSORS = 16  # cudaDeviceAttr
 DEVICE_TO_HOST = 2  # cudaMemcpyKind
 CUDA_R_32F, CUDA_R_16BF = 0, 14  # cudaDataType
 
@@ -32,12 +35,13 @@ class Runtime:
     """A GPU, one stream on it and what runs there.
 
     `precision` is "float32", "bfloat16" (operands of the output layer's products) or "auto": bfloat16 where the GPU
-    multiplies it. One Python thread at a time is inside `start()`, and everything else is called there. Raises
-    `DataError` for bfloat16 on a GPU that lacks it, and where the kernels do not compile.
+    multiplies it. `driver` has the functions of the driver that CuPy lacks, by default those of its library. One Python
+    thread at a time is inside `start()`, and everything else is called there. Raises `DataError` for bfloat16 on a GPU
+    that lacks it, and where the kernels do not compile.
     """
 
-    def __init__(self, cupy: Any, cublas: Any, index: int, precision: str) -> None:
-        self.cupy, self.cublas, self.index = cupy, cublas, index
+    def __init__(self, cupy: Any, cublas: Any, index: int, precision: str, driver: Any = None) -> None:
+        self.cupy, self.cublas, self.index, self.driver = cupy, cublas, index, driver
         self._device, self._lock = cupy.cuda.Device(index), threading.RLock()
         capability = int(self._device.compute_capability)
         native = capability >= BFLOAT16_CAPABILITY
@@ -48,7 +52,9 @@ class Runtime:
             )
         self.bfloat16 = native if precision == "auto" else precision == "bfloat16"
         self.operand = np.dtype(np.uint16 if self.bfloat16 else np.float32)
-        source = kernel_source(tensor_cores=self.bfloat16)
+        self.hopper = self.bfloat16 and capability == HOPPER_CAPABILITY
+        self.hopper = self.hopper and cupy.cuda.nvrtc.getVersion() >= HOPPER_NVRTC
+        source = kernel_source(self.bfloat16, self.hopper)
         self.parameters = kernel_parameters(source, self.operand)
         self._converters = {name: [one.convert for one in listed] for name, listed in self.parameters.items()}
         self._scalars: dict[tuple[float, float], Scalars] = {}
@@ -56,6 +62,7 @@ class Runtime:
         self._numbers = np.empty(2, np.float32)  # alpha and beta, which cuBLAS reads when it is called
         self._alpha, self._beta = (self._numbers[i:].ctypes.data for i in range(2))
         self._buffers: dict[str, Any] = {}
+        self._most_shared: dict[str, int] = {}  # bytes, of kernels that may have more than others
         self._staging: dict[str, StagingRing] = {}
         self._ahead_events: dict[str, list[Any]] = {}  # uploaded, written, read
         with self._device:
@@ -67,7 +74,7 @@ class Runtime:
 
     def _compile(self, source: str) -> dict[str, Any]:
         """Return the kernels of a source by name; CuPy compiles at the first request and caches the result."""
-        options = ("--std=c++17", *(("-DBFLOAT16",) if self.bfloat16 else ()))
+        options = ("--std=c++17", *["-DBFLOAT16"] * self.bfloat16, *["-arch=sm_90a"] * self.hopper)
         module = self.cupy.RawModule(code=source, options=options)
         try:
             return {name: module.get_function(name) for name in self.parameters}
@@ -132,13 +139,23 @@ class Runtime:
         grid = blocks if isinstance(blocks, tuple) else (blocks, 1)
         if min(grid) == 0:
             return
-        if shared > SHARED_LIMIT:
+        if shared > self._most_shared.get(name, SHARED_LIMIT):
             raise DataError(
                 f"device 'cuda:{self.index}': a layer must have at most {SHARED_LIMIT // 4} hidden units, got "
                 f"{shared // 4}; train it on 'cpu'"
             )
         converted = [convert(a) for convert, a in zip(self._converters[name], arguments, strict=True)]
         self._kernels[name](grid, (threads,), tuple(converted), shared_mem=shared)
+
+    def allow_shared(self, name: str, n_bytes: int) -> None:
+        """Let a kernel have up to so many bytes of dynamic shared memory."""
+        with self._device:
+            self._kernels[name].max_dynamic_shared_size_bytes = n_bytes
+        self._most_shared[name] = n_bytes
+
+    def multiprocessors(self) -> int:
+        """Return how many multiprocessors the GPU has."""
+        return int(self.cupy.cuda.runtime.deviceGetAttribute(MULTIPROCESSORS, self.index))
 
     def gemm(
         self, A: Any, B: Any, C: Any, beta: float = 0.0, ta: bool = False, tb: bool = False,

@@ -33,15 +33,19 @@ class TensorCoreSoftmaxStep(SoftmaxStep):
         tiles = blocks_of(L, LABELS)
         sums = run.buffer("sums", (B, tiles, 2))
         for start, stop in chunks:
-            part, n = slice_layer(layer, start, stop), stop - start
+            part = slice_layer(layer, start, stop)
             W = self._weights(part) if start else W
-            run.launch(
-                "product_exponentials", blocks_of(B, LABELS) * blocks_of(n, LABELS), operand, W, part.b, e.reference,
-                W.shape[1], B, n, start, stride, tiles, BAND, e.E, sums, threads=PRODUCT_THREADS,
-                shared=EXPONENTIALS_SHARED,
-            )  # fmt: skip
+            self._exponentials_of(operand, W, part.b, start, e, sums)
         run.launch("common_reference", B, sums, tiles, stride, L, e.E, e.largest, e.total)
         return W
+
+    def _exponentials_of(self, operand: Any, W: Any, b: Any, start: int, e: Exponentials, sums: Any) -> None:
+        """Write E of a chunk of labels, from `start` on, and the sums (B, tiles, 2) of its blocks of LABELS labels."""
+        (B, stride), (n, width), tiles = e.E.shape, W.shape, sums.shape[1]
+        self.runtime.launch(
+            "product_exponentials", blocks_of(B, LABELS) * blocks_of(n, LABELS), operand, W, b, e.reference, width, B,
+            n, start, stride, tiles, BAND, e.E, sums, threads=PRODUCT_THREADS, shared=EXPONENTIALS_SHARED,
+        )  # fmt: skip
 
     def _weight_product(self, e: Exponentials, start: int, W: Any, scalars: Scalars) -> Any:
         if scaled_columns(W.shape[1]) > WIDE:  # cuBLAS reads E again for the sums of the biases, and is faster

@@ -11,7 +11,7 @@ import numpy as np
 
 FOLDER = Path(__file__).parent
 FILES = ("common", "dense", "sparse", "binary", "softmax", "top_k")  # each uses what those before it define
-TENSOR_CORES = "tensor_cores"
+TENSOR_CORES, HOPPER = "tensor_cores", "hopper"
 
 _KERNEL = re.compile(r'extern "C" __global__ void (?:[A-Z]+_BLOCKS )?(\w+)\(([^)]*)\)')
 _TYPES = {
@@ -47,9 +47,10 @@ def kernel_parameters(source: str, operand: np.dtype) -> dict[str, list[KernelPa
     }
 
 
-def kernel_source(tensor_cores: bool) -> str:
-    """Return the source of the kernels, with `tensor_cores` those of bfloat16 matrix products too."""
-    files = [FOLDER / f"{name}.cu" for name in (*FILES, *[TENSOR_CORES] * tensor_cores)]
+def kernel_source(tensor_cores: bool, hopper: bool = False) -> str:
+    """Return the source of the kernels, with `tensor_cores` those of bfloat16 matrix products too, or of Hopper's."""
+    names = (*FILES, *[TENSOR_CORES] * tensor_cores, *[HOPPER] * hopper)
+    files = [FOLDER / f"{name}.cu" for name in names]
     return "".join(f'#line 1 "{file.name}"\n{file.read_text()}' for file in files)
 
 
