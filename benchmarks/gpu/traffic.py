@@ -15,6 +15,7 @@ STREAMED = {
     "exponential_sums": {"E": 1},
     "product_exponentials": {"W": 1, "E": 1, "sums": 1},
     "common_reference": {"sums": 1},
+    "hopper_exponentials": {"E": 1, "sums": 1},
     "product_weights": {"E": 1, "W": 2},
     "rows_update": {"W": 2, "dW": 1, "s": 2, "t": 2},
     "biases_update": {"partial": 1},
@@ -24,6 +25,7 @@ STREAMED = {
     "sum_parts": {"parts": 1, "out": 1},
     "row_factors": {"A": 1, "scaled": 1},
 }
+MAPPED = ("hopper_exponentials",)  # read operands (C, width) by a map, which is no array
 GATHERED = {"input_forward": 1, "input_update": 1}  # rows of H floats an entry of the batch; caches keep some
 
 
@@ -38,10 +40,11 @@ def traffic(name: str, arguments: dict[str, Any], entries: float) -> float:
         of_chunk = "C" in arguments and stride is not None and array.shape[-1] == stride
         return float(array.nbytes) * (arguments["C"] / stride if of_chunk else 1.0)
 
-    return sum(times * moved(arguments[array]) for array, times in STREAMED.get(name, {}).items())
+    mapped = 2.0 * arguments["C"] * arguments["width"] if name in MAPPED else 0.0
+    return mapped + sum(times * moved(arguments[array]) for array, times in STREAMED.get(name, {}).items())
 
 
 def operations(name: str, arguments: dict[str, Any]) -> float:
     """Return the floating-point operations of a launch that multiplies matrices, 0 of any other."""
-    columns = {"product_exponentials": "width", "product_weights": "H"}.get(name)
+    columns = {"product_exponentials": "width", "hopper_exponentials": "width", "product_weights": "H"}.get(name)
     return 2.0 * arguments["B"] * arguments["C"] * arguments[columns] if columns else 0.0

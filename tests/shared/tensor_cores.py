@@ -9,12 +9,18 @@ from xmlsgd.devices.cuda.gemm_update import Scalars
 from xmlsgd.devices.cuda.softmax import Exponentials
 from xmlsgd.devices.cuda.tensor_cores import EXPONENTIALS_SHARED, LABELS, PRODUCT_THREADS
 
+MOST = 1e13  # of tensor_cores.cu
+
 
 def operand(device, x):
     """Return an array on the GPU in bfloat16, which its numbers fit."""
     x = np.ascontiguousarray(x, np.float32)
     np.testing.assert_array_equal(rounded(x), x)
-    return device.to_device((x.view(np.uint32) >> 16).astype(np.uint16))
+    return device.to_device(bits_of(x))
+
+
+def bits_of(x):
+    return (x.view(np.uint32) >> 16).astype(np.uint16)
 
 
 def from_operand(bits):
@@ -41,26 +47,43 @@ def compare_exactly(make, B, H):
     np.testing.assert_array_equal(sums[0], mine.T @ scaled[:, even : even + 2].sum(axis=1))
 
 
-def compare_exponentials(make, B, band):
-    """Assert that exponentials of integers, and their sums, are right but for their rounding."""
-    rng, n, width = np.random.default_rng(1), 300, 40
-    A, W = rng.integers(-1, 2, (B, width)), rng.integers(-1, 2, (n, width))
+def compare_exponentials(make, B, band=None, n=300, width=40, start=0, peak=0.0, **options):
+    """Assert that exponentials of integers, and their sums, are right but for their rounding, and nothing else written.
+
+    `band` is for the kernel of all GPUs, by default the GPU's own runs. The logits of the last label are `peak` higher,
+    and so are those of the second row with all of the first tile.
+    """
+    rng, tiles, padded = np.random.default_rng(1), -(-(start + n) // LABELS), -(-n // 8) * 8
+    A, W = rng.integers(-1, 2, (B, width)), np.full((padded, width), np.nan, np.float32)
+    W[:n] = rng.integers(-1, 2, (n, width))
     b, reference = rng.integers(-3, 4, n).astype(np.float32), rng.integers(0, 3, B).astype(np.float32)
-    Z = (A @ W.T + b - reference[:, None]).astype(np.float32)
-    device = make("bfloat16")
-    tiles = -(-n // LABELS)
-    blocks = tiles * -(-B // LABELS)
+    b[-1] += peak
+    reference[1 % B] -= peak
+    device = make("bfloat16", **options)
     with device.start():
-        run = device.runtime
-        E, sums = run.empty((B, 304), run.operand), run.empty((B, tiles, 2))
-        run.launch(
-            "product_exponentials", blocks, operand(device, A), operand(device, W), device.to_device(b),
-            device.to_device(reference), width, B, n, 0, 304, tiles, band, E, sums, threads=PRODUCT_THREADS,
-            shared=EXPONENTIALS_SHARED,
-        )  # fmt: skip
-        got, sums = from_operand(device.to_host(E)), device.to_host(sums)
-    np.testing.assert_allclose(got[:, :n], np.exp(Z), rtol=2**-8)
-    assert not got[:, n:].any()
-    assert not sums[:, :, 0].any()
-    whole = np.add.reduceat(got[:, :n].astype(np.float64), np.arange(0, n, LABELS), axis=1)
-    np.testing.assert_allclose(sums[:, :, 1], whole, rtol=1e-5)
+        run, placed = device.runtime, [device.to_device(x) for x in (b, reference)]
+        E = device.to_device(np.full((B, -(-(start + n) // 64) * 64 + 64), 0xFFFF, np.uint16))
+        sums = device.to_device(np.full((B, tiles + 1, 2), np.nan, np.float32))
+        operands = operand(device, A), device.to_device(bits_of(W))[:n]
+        if band is None:
+            e = Exponentials(E, placed[1], None, None, None, None)
+            device._softmax._exponentials_of(*operands, placed[0], start, e, sums)
+        else:
+            run.launch(
+                "product_exponentials", -(-n // LABELS) * -(-B // LABELS), *operands, *placed, width, B, n, start,
+                E.shape[1], tiles + 1, band, E, sums, threads=PRODUCT_THREADS, shared=EXPONENTIALS_SHARED,
+            )  # fmt: skip
+        written, sums = device.to_host(E), device.to_host(sums)
+    first = start // LABELS
+    Z = np.full((B, tiles - first, LABELS), -np.inf)
+    Z.reshape(B, -1)[:, :n] = A @ W[:n].T + b - reference[:, None]
+    top = np.where(np.exp(Z).sum(axis=2) > MOST, Z.max(axis=2), 0)
+    got = np.zeros(Z.shape)
+    got.reshape(B, -1)[:, :padded] = from_operand(written[:, start : start + padded])
+    np.testing.assert_allclose(got, np.exp(Z - top[:, :, None]), rtol=2**-8, atol=1e-37)
+    np.testing.assert_allclose(sums[:, first:tiles, 0], top, rtol=1e-6)
+    np.testing.assert_allclose(sums[:, first:tiles, 1], got.sum(axis=2), rtol=1e-5)
+    assert (written[:, :start] == 0xFFFF).all()
+    assert (written[:, start + padded :] == 0xFFFF).all()
+    assert np.isnan(sums[:, :first]).all()
+    assert np.isnan(sums[:, tiles:]).all()

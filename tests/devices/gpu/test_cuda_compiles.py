@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from xmlsgd.devices.cuda.kernels import kernel_source
-from xmlsgd.devices.cuda.runtime import BFLOAT16_CAPABILITY
+from xmlsgd.devices.cuda.hopper import THREADS
+from xmlsgd.devices.cuda.kernels import hopper_source, kernel_source
+from xmlsgd.devices.cuda.runtime import BFLOAT16_CAPABILITY, HOPPER_CAPABILITY
 from xmlsgd.devices.cuda.tensor_cores import PRODUCT_THREADS
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # Turing to Blackwell
@@ -58,8 +59,10 @@ def compiled(source, *options):
 def of_architecture(architecture, precision):
     """Return the source and the options by which a GPU gets its kernels."""
     of_cupy = ["-ftz=true", "--device-as-default-execution-space"]  # which it adds to ours
-    options = ["--std=c++17", *["-DBFLOAT16"] * (precision == "bfloat16"), f"--gpu-architecture=sm_{architecture}"]
-    return kernel_source(precision == "bfloat16"), *options, *of_cupy
+    options = ["--std=c++17", *["-DBFLOAT16"] * (precision != "float32"), f"-arch=sm_{architecture}", *of_cupy]
+    if precision == "hopper":
+        return hopper_source(), "-arch=sm_90a", *options
+    return kernel_source(precision == "bfloat16"), *options
 
 
 @cache
@@ -80,7 +83,8 @@ def slow(architecture, *values):
         for architecture in ARCHITECTURES
         for precision in ("float32", "bfloat16")
         if precision == "float32" or architecture >= BFLOAT16_CAPABILITY
-    ],
+    ]
+    + [(HOPPER_CAPABILITY, "hopper")],
 )
 def test_every_kernel_compiles_without_a_warning(architecture, precision):
     ok, log, size = told(architecture, precision)
@@ -102,6 +106,16 @@ def test_products_keep_their_sums_in_registers_and_several_blocks_fit_a_multipro
     for name, stack, spilled, registers in used:
         assert (int(stack), int(spilled)) == (0, 0), name
         assert int(registers) * PRODUCT_THREADS * blocks <= 65_536, name
+
+
+def test_the_kernel_for_hopper_keeps_rows_and_sums_in_registers():
+    """ptxas counts those of a thread before the teams take them from the producer."""
+    ok, log, _ = told(HOPPER_CAPABILITY, "hopper")
+    assert ok, log
+    found = re.search(r"(\d+) bytes stack.*?(\d+) bytes spill stores.*?Used (\d+)", log, re.DOTALL)
+    assert found is not None
+    assert found.groups()[:2] == ("0", "0")
+    assert int(found[3]) * THREADS <= 65_536
 
 
 def test_what_does_not_compile_is_told_with_its_line():

@@ -88,6 +88,60 @@ TENSOR_CORE_BUGS = {
 }  # fmt: skip
 
 
+HOPPER_BUGS = {
+    "a chunk is not waited for": ("barrier_wait(full + 8 * stage, phase);", ""),
+    "the chunk before is waited for": (
+        "barrier_wait(full + 8 * stage, phase);",
+        "barrier_wait(full + 8 * stage, phase ^ 1);",
+    ),
+    "a stage is written while it is read": ("barrier_wait(empty + 8 * stage, phase ^ 1);", ""),
+    "a stage is let go before it is read": ("products_wait<1>();", ""),
+    "the last stage of a tile is let go before it is read": (
+        "products_wait<0>();\n            let_go(last);",
+        "let_go(last);\n            products_wait<0>();",
+    ),
+    "results are taken before they are there": ("products_wait<0>();", "products_wait<1>();"),
+    "a block lets go of its own stages alone": (
+        "if (lane < CLUSTER) barrier",
+        "if (lane == block_of_cluster()) barrier",
+    ),
+    "a stage is let go for one block": ("CONSUMERS / WARP * CLUSTER", "CONSUMERS / WARP"),
+    "both blocks bring the same half": ("block_of_cluster() * (PARTS / CLUSTER)", "0"),
+    "a phase lasts": ("stage = 0, phase ^= 1;", "stage = 0;"),
+    "tiles share biases": ("slot = slot + 1 == slots ? 0 : slot + 1;", "slot = 0;"),
+    "biases are overwritten too early": ("stages / chunks + 2", "stages / chunks"),
+    "biases are those of the first tile": ("next = biases_of(tile + (int)gridDim.y);", ""),
+    "labels that are not there have a bias": (
+        "label < C ? b[label] * LOG2E : LOWEST",
+        "b[label < C ? label : 0] * LOG2E",
+    ),
+    "a turn is given to who has had it": ("turn_give<CONSUMERS>(2 - team)", "turn_give<CONSUMERS>(1 + team)"),
+    "the first turn is not given": ("if (team == 1 && (int)blockIdx.y < n_tiles) turn_give", "if (false) turn_give"),
+    "a turn is given that nobody takes": ("if (awaited) turn_give", "turn_give"),
+    "registers are not ready for products": ("products_begin();", ""),
+    "sums go on from the tile before": ("w, chunk | k)", "w, 1)"),
+    "chunks are all the first": ("held + (chunk * 4 + k) * 4", "held + k * 4"),
+    "the middle of a row is read anew": ("* CHUNK_BYTES) + 2 * k", "* CHUNK_BYTES)"),
+    "groups of rows are looked for elsewhere": ("(ALIGNED >> 4) << 32", "(ALIGNED >> 5) << 32"),
+    "stages are not aligned": ("(-shared_address(all_shared) & (ALIGNED - 1))", "0"),
+    "what is behind the last label counts": ("if (left < LABELS) {", "if (false) {"),
+    "labels are written in another order": (
+        "float *logits = sum + (c * 4 + a) * 4",
+        "float *logits = sum + (a * 4 + c) * 4",
+    ),
+    "both teams have the same rows": ("first_row + warp * 16", "first_row + warp % 4 * 16"),
+    "rows are those of the first block": ("first_row = blockIdx.x * HOPPER_ROWS", "first_row = 0"),
+    "the reference is left out": ("reference[row + 8 * i] * LOG2E : 0.0f", "0.0f : 0.0f"),
+    "large logits are not brought down": ("if (all[i] > MOST) shifts[i] = best[i];", ""),
+    "the largest logit is one of a lane": ("best[i] = fmaxf(best[i], __shfl_xor_sync(FULL, best[i], offset));", ";"),
+    "the largest logit is kept by its binary logarithm": (" * (1.0f / LOG2E)", ""),
+    "sums are those of a lane": ("all[i] += __shfl_xor_sync(FULL, all[i], offset);", ";"),
+    "the sums of later chunks overwrite the first": ("tiles + start / LABELS + tile", "tiles + tile"),
+    "barriers are used before they are made": ("    cluster_barrier();\n    int stage", "    int stage"),
+    "a block leaves before the other": ("cluster_barrier();  // no block leaves", ";  // no block leaves"),
+}  # fmt: skip
+
+
 class Unknown(SGD):
     """An optimizer whose number no kernel knows."""
 
@@ -166,13 +220,19 @@ def compare_tensor_cores(make):
         np.testing.assert_allclose(dA, dA_expected, rtol=0, atol=4e-3 * np.abs(dA_expected).max())
 
 
+def compare_hopper(make):
+    """Assert that exponentials are right of one chunk and of eight, of many tiles of labels a block and of few."""
+    compare_exponentials(make, 300, n=4000, width=16, start=128)
+    compare_exponentials(make, 250, n=1100, width=512, start=256, peak=60.0, seed=1)
+
+
 def test_the_kernels_pass_the_comparison():
     compare(shim_device)
 
 
 @pytest.mark.slow
 def test_the_kernels_for_tensor_cores_pass_the_comparison():
-    compare_tensor_cores(shim_device)
+    compare_tensor_cores(partial(shim_device, capability="80"))
 
 
 QUICK = "labels of a chunk are counted from zero"
@@ -192,4 +252,17 @@ def test_a_planted_bug_is_found(bug):
 def test_a_bug_planted_in_the_products_is_found(bug):
     edit = partial(planted, *TENSOR_CORE_BUGS[bug])
     with pytest.raises((AssertionError, RuntimeError, RuntimeWarning)):
-        compare_tensor_cores(partial(shim_device, edit=edit))
+        compare_tensor_cores(partial(shim_device, edit=edit, capability="80"))
+
+
+@pytest.mark.slow
+def test_the_kernel_for_hopper_passes_the_comparison():
+    compare_hopper(shim_device)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", HOPPER_BUGS)
+def test_a_bug_planted_in_the_kernel_for_hopper_is_found(bug):
+    edit = partial(planted, *HOPPER_BUGS[bug], hopper=True)
+    with pytest.raises((AssertionError, RuntimeError, RuntimeWarning)):
+        compare_hopper(partial(shim_device, edit=edit))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from shared.fake_gpu.shim import shim_device
 from shared.layers import assert_same_change, copy, output_batch, rounded
-from shared.needs import NEEDS_COMPILER
+from shared.needs import NEEDS_COMPILER, NEEDS_GPU
 from shared.on_host import OnHost
+from xmlsgd.devices.cuda import CUDA
+from xmlsgd.devices.cuda.hopper import HopperSoftmaxStep
 from xmlsgd.devices.cuda.softmax import PILOT, SoftmaxStep
 from xmlsgd.devices.cuda.tensor_cores import TensorCoreSoftmaxStep
 from xmlsgd.devices.reference import Reference
@@ -19,15 +23,23 @@ from xmlsgd.nn.optimizers import SGD, Adam
 PRECISIONS = ("float32", "bfloat16")
 
 
-@pytest.fixture
-def make(make):
-    return lambda precision, **options: OnHost(make(precision, **options))
+@pytest.fixture(
+    params=[
+        pytest.param(shim_device, id="shim", marks=NEEDS_COMPILER),
+        pytest.param(partial(shim_device, capability="80"), id="shim of an Ampere", marks=NEEDS_COMPILER),
+        pytest.param(lambda precision, **options: CUDA(precision=precision, **options), id="cuda", marks=NEEDS_GPU),
+    ]
+)
+def make(request):
+    return lambda precision, **options: OnHost(request.param(precision, **options))
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("optimizer", [SGD(weight_decay=0.3), Adam(clip_norm=0.05)], ids=["sgd", "adam"])
 @pytest.mark.parametrize(
-    ("shape", "labels"), [((7, 24, 9), 3), ((37, 13, 300), 3), ((37, 13, 300), 60), ((130, 131, 140), 3)], ids=str
+    ("shape", "labels"),
+    [((7, 24, 9), 3), ((37, 13, 300), 3), ((37, 13, 300), 60), ((130, 131, 140), 3), ((133, 13, 700), 3)],
+    ids=str,
 )
 def test_a_step_is_that_of_the_reference_on_the_same_operands(make, precision, shape, labels, optimizer):
     A, targets, layer = output_batch(shape, optimizer=optimizer, per_row=labels)
@@ -107,13 +119,13 @@ def test_gradients_in_bfloat16_are_twice_as_precise_as_those_of_rounded_logits(m
 
 
 @NEEDS_COMPILER
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision):
-    A, targets, layer = output_batch((133, 40, 140))
+@pytest.mark.parametrize(("precision", "capability"), [("float32", "90"), ("bfloat16", "90"), ("bfloat16", "80")])
+def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision, capability):
+    A, targets, layer = output_batch((133, 40, 340))
     results = []
     for seed in (0, 1):
         changed = copy(layer)
-        device = OnHost(shim_device(precision, seed=seed))
+        device = OnHost(shim_device(precision, seed=seed, capability=capability))
         value, dA = device.output_step(A, targets, changed, find_loss("softmax"), SGD().update(0.1, 1))
         results.append([np.array(value), dA, changed.W, changed.b])
     for first, second in zip(*results, strict=True):
@@ -124,6 +136,9 @@ def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision
 def test_tensor_cores_are_for_bfloat16_on_gpus_that_have_them():
     assert type(shim_device("float32")._softmax) is SoftmaxStep
     assert type(shim_device("auto", capability="75")._softmax) is SoftmaxStep
-    assert type(shim_device("auto", capability="80")._softmax) is TensorCoreSoftmaxStep
+    for capability in ("80", "89", "100", "120"):
+        assert type(shim_device("auto", capability=capability)._softmax) is TensorCoreSoftmaxStep
+    assert type(shim_device("auto", capability="90")._softmax) is HopperSoftmaxStep
+    assert type(shim_device("auto", capability="90", nvrtc=(12, 8))._softmax) is TensorCoreSoftmaxStep
     with pytest.raises(DataError, match=r"^precision: 'bfloat16' takes a GPU of compute capability 8 or newer, .* 7.5"):
         shim_device("bfloat16", capability="75")

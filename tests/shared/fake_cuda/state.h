@@ -29,7 +29,7 @@ enum Status {
 };
 // A Hopper of two, as NVIDIA's tables have it.
 constexpr int CAPABILITY[] = {9, 0}, MULTIPROCESSORS = 132, REGISTERS = 65536, VERSION = 13000, GPUS = 2;
-constexpr size_t SHARED = 48 << 10, DEVICE_BYTES = 141ull << 30;
+constexpr size_t SHARED = 48 << 10, OPT_IN_SHARED = 227 << 10, DEVICE_BYTES = 141ull << 30;
 constexpr unsigned char POISON = 0xFF;  // NaN as float32, -1 as an integer
 
 std::recursive_mutex big;

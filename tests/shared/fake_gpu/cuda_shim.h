@@ -41,7 +41,7 @@ constexpr int MOST_THREADS = 1024, WARP = 32, STACK = 64 << 10, MOST_CLUSTER = 2
 constexpr unsigned SHARED = 48 << 10, MOST_SHARED = 227 << 10;
 constexpr unsigned SHARED_BASE = 1040;  // the address of dynamic shared memory, in the window that blocks have
 constexpr char RUBBISH = (char)0xCB;
-enum Status { READY, AT_WARP, AT_EVENT, AT_BLOCK, DONE };
+enum Status { READY, AT_WARP, AT_EVENT, AT_PRODUCTS, AT_BLOCK, DONE };
 
 // A place to go on at, by the compiler's own means: those of the C library take most of the time of a launch.
 typedef void *Place[5];
@@ -128,7 +128,7 @@ __attribute__((noinline)) inline void resume(int i) {
 
 // Let waiting threads go on; return whether any can.
 inline bool release() {
-    bool any = false;
+    bool any = false, late = false;
     int waiting = 0, done = 0;
     for (int first = 0; first < n_threads; first += WARP) {
         int at_warp = 0, alive = 0;
@@ -144,6 +144,10 @@ inline bool release() {
         for (int i = first; i < first + WARP; ++i)
             if (fibers[i].status == AT_WARP) fibers[i].status = READY;
     }
+    for (int i = 0; i < n_threads && !any; ++i) late |= fibers[i].status == AT_PRODUCTS;
+    for (int i = 0; i < n_threads && late; ++i)
+        if (fibers[i].status == AT_PRODUCTS) fibers[i].status = READY;
+    any |= late;
     if (!any && !boxes.empty()) {
         Box first = boxes.front();
         boxes.erase(boxes.begin());
@@ -333,7 +337,8 @@ inline void multiply(float *sum, const unsigned *a, const unsigned *b) {
     shim::wait(shim::AT_WARP);
 }
 
-// What `hopper.cu` writes in the instructions of the GPU. Products are computed when their thread waits for them.
+// What `hopper.cu` writes in the instructions of the GPU. Products are computed when their
+// thread waits for them and nothing else can go on.
 namespace shim {
 struct Barrier { short count, pending, bytes; signed char parity, made; };  // bytes: that are expected and not there
 constexpr signed char MADE = 77;
@@ -348,6 +353,7 @@ inline char *shared_at(unsigned address, unsigned size, int of = my_block()) {
 inline Barrier &barrier_at(unsigned address, int of = my_block()) {
     Barrier &barrier = *(Barrier *)shared_at(address, 8, of);
     if (barrier.made != MADE) failure = "no barrier lies here";
+    if (fibers[of * block_size.x].status == DONE) failure = "a barrier of a block that has left";
     return barrier;
 }
 inline void count(Barrier &barrier, int arrived, int bytes) {
@@ -458,6 +464,7 @@ template <int groups> void products_wait() {
     if (groups == 0) mine.fenced = false;
     size_t due = 0;
     while (due < mine.products.size() && mine.products[due].group < mine.group - groups) ++due;
+    if (due) shim::wait(shim::AT_PRODUCTS);
     shim::wait(shim::AT_WARP);
     for (size_t which = 0; which < due; ++which) shim::compute(which);
     shim::wait(shim::AT_WARP);

@@ -102,8 +102,10 @@ def _compiled(source, command):
     return library
 
 
-def planted(old, new, code):
-    """Return the source with a bug in every place of `old`."""
+def planted(old, new, code, hopper=False):
+    """Return the source with a bug in every place of `old`: that of the kernel for Hopper, or that of all others."""
+    if ("hopper_exponentials" in code) != hopper:
+        return code
     if old not in code:  # no AssertionError, by which tests tell that they have found a bug
         raise LookupError(f"no place for a bug: {old}")
     return code.replace(old, new)

@@ -38,7 +38,9 @@ class _Device:
         ENTERED.devices.pop()
 
 
-def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacity=1 << 40, late=()):
+def fake_cupy(
+    seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacity=1 << 40, late=(), nvrtc=(13, 0)
+):  # fmt: skip
     """Return what the device uses of CuPy; `memory` holds its arrays, `edit` changes the source of kernels."""
     streams = Streams(late)
     memory = Memory(streams, capacity)
@@ -61,7 +63,7 @@ def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacit
         get_elapsed_time=lambda first, last: 1e-3,  # milliseconds
         alloc_pinned_memory=lambda size: bytearray(b"\xff" * (-(-size // 512) * 512)),  # rounded up, not cleared
         is_available=lambda: True,
-        nvrtc=SimpleNamespace(getVersion=lambda: (13, 0)),
+        nvrtc=SimpleNamespace(getVersion=lambda: nvrtc),
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         runtime=SimpleNamespace(
             getDeviceCount=lambda: 2,

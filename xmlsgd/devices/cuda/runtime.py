@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import DataError, MemoryEstimateError
 from .gemm_update import Scalars
-from .kernels import defined, kernel_parameters, kernel_source
+from .kernels import KernelParameter, defined, hopper_source, kernel_parameters, kernel_source
 from .staging import GROWTH, HOST_TO_DEVICE, StagingRing
 
 (TILE,) = defined("common", "TILE")  # columns of a warp
@@ -54,9 +54,7 @@ class Runtime:
         self.operand = np.dtype(np.uint16 if self.bfloat16 else np.float32)
         self.hopper = self.bfloat16 and capability == HOPPER_CAPABILITY
         self.hopper = self.hopper and cupy.cuda.nvrtc.getVersion() >= HOPPER_NVRTC
-        source = kernel_source(self.bfloat16, self.hopper)
-        self.parameters = kernel_parameters(source, self.operand)
-        self._converters = {name: [one.convert for one in listed] for name, listed in self.parameters.items()}
+        self.parameters: dict[str, list[KernelParameter]] = {}
         self._scalars: dict[tuple[float, float], Scalars] = {}
         self._views: dict[str, tuple[tuple[int, ...], Any, Any]] = {}  # shape, dtype and the last array of a buffer
         self._numbers = np.empty(2, np.float32)  # alpha and beta, which cuBLAS reads when it is called
@@ -70,14 +68,18 @@ class Runtime:
             self.copies = cupy.cuda.Stream(non_blocking=True)  # host to device, while kernels run
             self._ahead = cupy.cuda.Stream(non_blocking=True, priority=-1)  # of `ahead`; others have a lower one, 0
             self._handle = self.new_handle()
-            self._kernels = self._compile(source)
+            self._kernels = self._compile(kernel_source(self.bfloat16))
+            if self.hopper:
+                self._kernels |= self._compile(hopper_source(), "-arch=sm_90a")
 
-    def _compile(self, source: str) -> dict[str, Any]:
+    def _compile(self, source: str, *options: str) -> dict[str, Any]:
         """Return the kernels of a source by name; CuPy compiles at the first request and caches the result."""
-        options = ("--std=c++17", *["-DBFLOAT16"] * self.bfloat16, *["-arch=sm_90a"] * self.hopper)
+        parameters = kernel_parameters(source, self.operand)
+        options = ("--std=c++17", *["-DBFLOAT16"] * self.bfloat16, *options)
         module = self.cupy.RawModule(code=source, options=options)
+        self.parameters |= parameters
         try:
-            return {name: module.get_function(name) for name in self.parameters}
+            return {name: module.get_function(name) for name in parameters}
         except Exception as error:  # NVRTC's, or of a driver that is too old for what it compiles
             reason = str(error).strip().partition("\n")[0]
             raise DataError(
@@ -144,7 +146,7 @@ class Runtime:
                 f"device 'cuda:{self.index}': a layer must have at most {SHARED_LIMIT // 4} hidden units, got "
                 f"{shared // 4}; train it on 'cpu'"
             )
-        converted = [convert(a) for convert, a in zip(self._converters[name], arguments, strict=True)]
+        converted = [p.convert(a) for p, a in zip(self.parameters[name], arguments, strict=True)]
         self._kernels[name](grid, (threads,), tuple(converted), shared_mem=shared)
 
     def allow_shared(self, name: str, n_bytes: int) -> None:

@@ -15,7 +15,8 @@ from .kernels import TENSOR_CORES, defined
 from .runtime import WARP, blocks_of
 from .softmax import Exponentials, SoftmaxStep, scaled_columns
 
-LABELS, DEEP, STAGES, GROUP = defined(TENSOR_CORES, "LABELS", "DEEP", "STAGES", "GROUP")
+(LABELS,) = defined("common", "LABELS")
+DEEP, STAGES, GROUP = defined(TENSOR_CORES, "DEEP", "STAGES", "GROUP")
 ROWS_DEEP, WIDE, WEIGHT_STAGES = defined(TENSOR_CORES, "ROWS_DEEP", "WIDE", "WEIGHT_STAGES")
 PRODUCT_THREADS = 4 * WARP
 BAND = 384  # blocks that read the same rows: about what an H100 runs at once, three on each of 132 multiprocessors

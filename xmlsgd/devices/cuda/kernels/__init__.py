@@ -49,7 +49,15 @@ def kernel_parameters(source: str, operand: np.dtype) -> dict[str, list[KernelPa
 
 def kernel_source(tensor_cores: bool, hopper: bool = False) -> str:
     """Return the source of the kernels, with `tensor_cores` those of bfloat16 matrix products too, or of Hopper's."""
-    names = (*FILES, *[TENSOR_CORES] * tensor_cores, *[HOPPER] * hopper)
+    return _joined(*FILES, *[TENSOR_CORES] * tensor_cores, *[HOPPER] * hopper)
+
+
+def hopper_source() -> str:
+    """Return the source of the kernels for Hopper alone, which are compiled for another architecture than the rest."""
+    return _joined(FILES[0], HOPPER)
+
+
+def _joined(*names: str) -> str:
     files = [FOLDER / f"{name}.cu" for name in names]
     return "".join(f'#line 1 "{file.name}"\n{file.read_text()}' for file in files)
 

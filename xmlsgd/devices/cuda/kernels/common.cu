@@ -41,6 +41,13 @@ enum { RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE };
 #endif
 #define DROPPED 0x7fffffffffffffffLL  // key of an entry that dropout leaves out, or of none: sorted behind all others
 
+// Of both files for tensor cores.
+#define LABELS 128  // of a block
+#define MOST 1e13f  // about exp(HEADROOM): exponentials of a row and a block whose sum is above it are scaled down
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ u32 shared_address(const void *at) { return (u32)__cvta_generic_to_shared(at); }
+#endif
+
 __device__ __forceinline__ operand to_operand(float x) {
 #ifdef BFLOAT16
     u32 bits = __float_as_uint(x);

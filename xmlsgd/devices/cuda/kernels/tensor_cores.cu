@@ -5,7 +5,6 @@
 // ahead of the warps (`cp.async`); a warp multiplies fragments of 16 x 16 by 16 x 8 (`mma`), of whose results lane l
 // has those of row l / 4 and columns 2 (l % 4) and the next, and the two of eight rows below.
 
-#define LABELS 128    // of a block
 #define PER_WARP 32   // rows, or labels, of a block that a warp has
 #define GROUP 8       // operands that are copied at once: 16 bytes
 #define DEEP 32       // operands of a row that a stage of `product_exponentials` holds
@@ -19,8 +18,6 @@
 #ifdef __CUDA_ARCH__
 // Registers for several blocks on a multiprocessor: some multiply while others take exponentials, or wait for memory.
 #define SEVERAL_BLOCKS __launch_bounds__(128, __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200 ? 3 : 2)
-
-__device__ __forceinline__ u32 shared_address(const void *at) { return (u32)__cvta_generic_to_shared(at); }
 
 // Begin to copy 16 bytes to shared memory; zeros instead where they are not `valid`.
 __device__ __forceinline__ void copy_later(void *to, const void *from, bool valid) {
@@ -104,7 +101,6 @@ __device__ __forceinline__ float exponentials_of(const float (*sum)[4], int belo
 // block has LABELS rows and labels; `band` blocks that follow one another have the same rows, the next `band` the same
 // labels and the rows behind. width and stride are multiples of GROUP, start one of LABELS. Dynamic shared memory:
 // STAGES times 2 LABELS DEEP operands.
-#define MOST 1e13f  // about exp(HEADROOM)
 extern "C" __global__ void SEVERAL_BLOCKS product_exponentials(const operand *A, const operand *W, const float *b,
                                                                const float *reference, int width, int B, int C,
                                                                i64 start, i64 stride, int tiles, int band, operand *E,
