@@ -117,7 +117,7 @@ HOPPER_BUGS = {
     ),
     "a turn is given to who has had it": ("turn_give<CONSUMERS>(2 - team)", "turn_give<CONSUMERS>(1 + team)"),
     "the first turn is not given": ("if (team == 1 && (int)blockIdx.y < n_tiles) turn_give", "if (false) turn_give"),
-    "a turn is given that nobody takes": ("if (awaited) turn_give", "turn_give"),
+    "a turn is given that nobody takes": ("chunk + 1 == chunks && awaited", "chunk + 1 == chunks"),
     "registers are not ready for products": ("products_begin();", ""),
     "sums go on from the tile before": ("w, chunk | k)", "w, 1)"),
     "chunks are all the first": ("held + (chunk * 4 + k) * 4", "held + k * 4"),

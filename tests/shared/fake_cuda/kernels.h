@@ -196,7 +196,8 @@ API int cuTensorMapEncodeTiled(uint64_t *made, int type, unsigned rank, void *ad
     if ((uintptr_t)made % 64 || (uintptr_t)address % 16 || strides[0] % 16 || strides[1] % 16 || box[1] > 256 ||
         box[2] > 256 || apart[0] != 1 || apart[1] != 1 || apart[2] != 1 || !on_gpu(address, n_bytes))
         return refuse(INVALID_VALUE, __func__);
-    uint64_t words[16] = {(uint64_t)address, sizes[0], sizes[1], sizes[2], strides[0], strides[1], box[0], box[1], box[2]};
+    uint64_t words[16] = {
+        (uint64_t)address, sizes[0], sizes[1], sizes[2], strides[0], strides[1], box[0], box[1], box[2]};
     memcpy(made, words, sizeof words);
     return OK;
 }

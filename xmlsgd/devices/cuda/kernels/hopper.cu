@@ -264,6 +264,8 @@ extern "C" __global__ void CLUSTER_BLOCKS hopper_exponentials(const operand *A, 
                     multiply_later(sum, held + (chunk * 4 + k) * 4, w, chunk | k);
                 }
                 products_end();
+                bool awaited = team == 0 || tile + (int)gridDim.y < n_tiles;
+                if (chunk + 1 == chunks && awaited) turn_give<CONSUMERS>(2 - team);
                 if (chunk > 0) {
                     products_wait<1>();
                     let_go(last);
@@ -271,8 +273,6 @@ extern "C" __global__ void CLUSTER_BLOCKS hopper_exponentials(const operand *A, 
                 last = stage;
                 next_stage();
             }
-            bool awaited = team == 0 || tile + (int)gridDim.y < n_tiles;
-            if (awaited) turn_give<CONSUMERS>(2 - team);
             products_wait<0>();
             let_go(last);
             const int left = C - tile * LABELS - quad * 8;
