@@ -134,10 +134,13 @@ def test_a_table_with_tabs_and_a_header_is_told_by_its_first_line(tmp_path):
     assert len((tmp_path / "p").read_text().splitlines()) == len(LINES)
 
 
-def test_a_model_of_uris_keeps_them_when_it_learns_with_a_vocabulary(library):
-    run("train", library / "rows.tsv", "--out", library / "u", *QUICK, "--quiet")
+@pytest.mark.parametrize("uri", ["http://x/{}", "<http://x/{}>"])
+def test_a_model_of_uris_keeps_them_when_it_learns_with_a_vocabulary(library, uri):
+    rows = [f"{','.join(uri.format(NAMES.index(name)) for name in names)}\t{text}\n" for text, names in LINES]
+    (library / "rows.txt").write_text("".join(rows))
+    run("train", library / "rows.txt", "--out", library / "u", *QUICK, "--quiet")
     run("learn", library / "u", library / "rows.tsv", "--quiet", "--vocabulary", library / "v.tsv")
-    assert XMLClassifier.load(library / "u").classes_.tolist() == ["http://x/0", "http://x/1", "isles"]
+    assert XMLClassifier.load(library / "u").classes_.tolist() == [uri.format(0), uri.format(1), "isles"]
 
 
 def test_label_texts_may_be_a_vocabulary_of_uris(library):

@@ -65,11 +65,11 @@ def save_names(folder: Path, names_of_uris: Mapping[str, str] | None) -> None:
 
 def options_of_model(options: FormatOptions, folder: str, model: XMLClassifier | XMLEnsemble) -> FormatOptions:
     """Return options by which the URIs of data are the labels that the model knows them as."""
-    from ..data.vocabulary import is_uri
+    from ..data.vocabulary import uris_among
 
     names = saved_names(folder)
     if names is None and options.vocabulary is not None:  # it may have learned the URIs themselves
-        names = {name: name for name in map(str, model.classes_.tolist()) if is_uri(name)}
+        names = uris_among([str(name) for name in model.classes_.tolist()])
     return replace(options, names=names)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import DataError, shorten
@@ -42,6 +42,12 @@ def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) ->
 def is_uri(name: str) -> bool:
     """Return whether a name of a label reads like a URI without <>."""
     return BARE_URI.fullmatch(name) is not None
+
+
+def uris_among(names: Sequence[str]) -> dict[str, str]:
+    """Return the names that are URIs, with or without <>, by URI; of two names of one URI the one without <>."""
+    found = {uri[1]: name for name in names if (uri := BRACKETED_URI.fullmatch(name))}
+    return found | {name: name for name in names if is_uri(name)}
 
 
 def label_of(uri: str, name: str) -> str:
