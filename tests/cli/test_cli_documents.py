@@ -111,12 +111,13 @@ def test_uris_of_feedback_in_any_format_are_the_labels_that_the_model_knows(libr
     assert "warning" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.txt"])
 def test_a_vocabulary_names_the_uris_of_other_files(library, name):
     pairs = [(text, [f"http://x/{NAMES.index(label)}" for label in names]) for text, names in LINES]
     written = {
         "rows.csv": "text,labels\n" + "".join(f"{quoted(text)},{quoted(','.join(uris))}\n" for text, uris in pairs),
         "rows.jsonl": "".join(json.dumps({"text": text, "labels": uris}) + "\n" for text, uris in pairs),
+        "rows.txt": "".join(f"{','.join(uris)}\t{text}\n" for text, uris in pairs),
     }
     (library / name).write_text(written[name])
     run("train", library / name, "--vocabulary", library / "v.tsv", "--out", library / "n", *QUICK, "--quiet")
@@ -174,11 +175,21 @@ def test_results_do_not_replace_a_vocabulary_label_texts_or_feature_names(tmp_pa
     assert (tmp_path / "given").read_text() == "<http://x/0>\tsea\n"
 
 
-@pytest.mark.parametrize("rows", ["rows.txt", "-"], ids=["a file", "standard input"])
-@pytest.mark.parametrize("words", [("--vocabulary", "given"), ("--text-column", "a"), ("--label-column", "a")])
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        (("--text-column", "a"), "rows.txt"),
+        (("--label-column", "a"), "rows.txt"),
+        (("--label-column", "a"), "-"),
+        (("--vocabulary", "given"), "-"),
+        (("--vocabulary", "given"), "rows.xmc"),
+        (("--vocabulary", "given"), "python-functions"),
+    ],
+)
 def test_a_flag_of_another_format_is_refused(tmp_path, capsys, monkeypatch, words, rows):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.txt").write_text(WRITTEN["rows.txt"])
+    (tmp_path / "rows.xmc").write_text("0 0:1\n1 1:1\n")
     (tmp_path / "given").write_text("<http://x/0>\tsea\n")
     for call in ("train {} --dry-run", "learn m {}", "evaluate m {}", "predict m {}", "convert {} new"):
         assert main([*call.format(rows).split(), *words]) == 2

@@ -23,7 +23,7 @@ LINES_SEEN = 100
 LINE_BYTES = 1 << 20
 ENTRY = re.compile(r"-?\d*:")  # the beginning of an entry `feature:value`, also of a broken one
 TABLES = "csv", "jsonl"
-FORMATS_OF = {"text_column": TABLES, "label_column": TABLES, "vocabulary": ("annif", *TABLES)}
+FORMATS_OF = {"text_column": TABLES, "label_column": TABLES, "vocabulary": ("annif", *TABLES, "raw")}
 OF_TEXTS = ("min_df", "max_df", "max_features", "ngram_range", "analyzer", "stop_words", "sublinear_tf")
 NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
 
@@ -65,7 +65,7 @@ class FormatOptions(DocumentOptions):
     def check_inputs(self, *paths: str | None) -> None:
         """Raise `DataError` for an input that is neither a path, nor standard input, nor a named data set.
 
-        Raise `UsageError` for a flag of formats that no input has; standard input is raw text without --format.
+        Raise `UsageError` for a flag of formats that no input has.
         Raise `DataError` for an option of texts outside its range.
         """
         self.new_vectorizer()
@@ -78,14 +78,18 @@ class FormatOptions(DocumentOptions):
         flags = [name for name in FORMATS_OF if name in self.given]
         if not flags:  # no file is opened: a pipe gives its lines once
             return
-        kinds = {
-            self.format if self.format != "auto" else "raw" if path == STDIN else self.kind(path) for path in given
-        }
+        kinds = {self._kind_of_input(path) for path in given}
         for option in flags:
             if kinds.isdisjoint(formats := FORMATS_OF[option]):
                 flag = "--" + option.replace("_", "-")
                 wanted = f"needs a file read by --format {' or '.join(formats)}"
                 raise UsageError(f"{flag}: {wanted}, got {', '.join(given)}; pass --format, or leave it out")
+
+    def _kind_of_input(self, path: str) -> str:
+        """Return how an input is read by its flags; without --format, nobody knows what standard input will hold."""
+        if self.format != "auto":
+            return self.format
+        return self.kind(path) if path != STDIN and self.is_text(path, labelled=True) else "rows"
 
     def read_texts(self, path: str, labelled: bool) -> RawText:
         """Return the documents of a file of texts."""

@@ -21,7 +21,7 @@ from ..data.vocabulary import label_of, name_of
 from ..errors import DataError, shorten, warn
 from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
-from .format_options import FORMATS_OF, FormatOptions, first_lines
+from .format_options import FormatOptions, first_lines
 from .messages import STDIN
 
 LabelTexts = Sequence[tuple[str, str]]  # label and text
@@ -324,7 +324,7 @@ def _is_built_in(path: str) -> bool:
 
 def _label_texts(path: str, options: FormatOptions, label_texts: str | None) -> LabelTexts:
     """Return label and text of each line of `--label-texts`, without it those of `--vocabulary`."""
-    if label_texts is None and (options.vocabulary is None or options.kind(path) not in FORMATS_OF["vocabulary"]):
+    if label_texts is None and (options.vocabulary is None or not options.is_text(path, labelled=True)):
         return []
     names = options.names_of_uris
     if label_texts is None:
