@@ -139,16 +139,45 @@ def test_texts_are_learned_as_they_are(as_sequence):
     assert model.fit(["a single pair of words"] * 8, [["x"]] * 8).vectorizer_.words[-1] == "words", "fit begins anew"
 
 
-def test_a_vectorizer_is_fitted_as_a_copy_or_taken_as_it_is():
+def test_a_vectorizer_is_copied_and_fitted_unless_it_has_words():
     fresh, fitted = TextVectorizer(min_df=11), TextVectorizer(min_df=1).fit([*TEXTS, "a word of its own"])
     assert small(vectorizer=fresh).fit(TEXTS, TAGS).vectorizer_.words == ["apple", "car", "fruit", "green", "red"]
     assert not fresh.is_fitted
     assert clone(small(vectorizer=fresh)).fit(TEXTS, TAGS).n_features_in_ == 5
     model = small(vectorizer=fitted).fit(fitted.transform(TEXTS), TAGS)
-    assert model.vectorizer_ is fitted
+    assert model.vectorizer_.words == fitted.words
     assert model.classes_[model.predict_topk(["a fast car"], 1)[0]] == "car"
     with pytest.raises(DataError, match="vectorizer: must be a TextVectorizer or None, got 'tfidf'"):
         small(vectorizer="tfidf").fit(TEXTS, TAGS)
+
+
+def test_a_model_keeps_its_words_whatever_becomes_of_the_vectorizer_that_was_given():
+    given = TextVectorizer().fit(TEXTS)
+    model = small(vectorizer=given).fit(TEXTS, TAGS)
+    before = model.predict_topk(TEXTS, 1)[1]
+    given.fit(["other words"])
+    assert np.array_equal(model.predict_topk(TEXTS, 1)[1], before)
+
+
+def test_rows_of_a_vectorizer_that_lacks_words_learned_since_are_refused_with_a_remedy():
+    given = TextVectorizer().fit(TEXTS)
+    model = small(vectorizer=given).fit(TEXTS, TAGS).partial_fit(["blue car"], [["car"]])
+    assert model.predict_topk(model.vectorizer_.transform(TEXTS), 1)[0].shape == (len(TEXTS), 1)
+    with pytest.raises(DataError, match=r"X has 7 features, .* 8 features as input; pass texts, or rows by vec"):
+        model.predict_topk(given.transform(TEXTS), 1)
+
+
+def test_a_matrix_of_label_texts_cannot_have_the_words_of_new_texts():
+    model = small().fit(TEXTS, TAGS)
+    label_features = model.vectorizer_.transform(model.classes_.tolist())
+    with pytest.raises(DataError, match=r"\(4, 8\), labels by features, got \(4, 7\); words of new texts"):
+        model.partial_fit(["blue car"], [["car"]], label_texts=label_features)
+
+
+@pytest.mark.parametrize("nothing", [[None], np.array([None], dtype=object), [float("nan")] * 2])
+def test_missing_texts_alone_are_told_from_a_matrix(nothing):
+    with pytest.raises(DataError, match=r"^X: row 0: must be a text or a row of numbers, got .*; write '' where there"):
+        small().fit(TEXTS, TAGS).predict_topk(nothing)
 
 
 def test_who_learned_from_rows_takes_no_texts():

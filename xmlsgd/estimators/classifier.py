@@ -92,8 +92,9 @@ class XMLClassifier(Predictor, BaseEstimator):
         How several workers learn together: a name, with or without options (docs/algorithms.md), or an object, which
         has a batch size and a learning rate; "auto" for what suits their speeds.
     vectorizer : TextVectorizer or None
-        What turns texts into rows: `fit` fits a copy to its texts, or takes a fitted one as it is. None for words, or
-        for n-grams of characters where neighbors of held-out texts share more labels by these.
+        What turns texts into rows: `fit` fits a copy to its texts, or copies a fitted one with its words; `vectorizer_`
+        is the copy, to which `partial_fit` adds words. None for words, or for n-grams of characters where neighbors of
+        held-out texts share more labels by these.
     devices : str
         The workers: "cpu", or several as in "cpu*2", each a process, or a thread where all are GPUs.
     precision : {"auto", "float32", "bfloat16"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,14 +60,16 @@ def learn_features(
     X: Any, given: TextVectorizer | None, owner: str = "XMLClassifier", label_texts: Any = None,
     labels: Callable[[], Labels] | None = None,
 ) -> tuple[CSR, FeatureSpace]:  # fmt: skip
-    """Return X as a CSR, and its features, with a copy of the vectorizer `given` that is fitted to texts X.
+    """Return X as a CSR, and its features, with a copy of the vectorizer `given`, which is fitted to texts X.
 
-    One that is fitted is taken as it is, also where X is rows, which are then taken for what it makes of texts.
+    One that is fitted keeps its words, also where X is rows, which are then taken for what it makes of texts.
     label_texts : texts of labels, not checked here, whose words are features as well. labels : returns those
     of the rows, by which a vectorizer is chosen if none is given.
     """
-    X, vectorizer = read_table(X), given if given is not None and given.is_fitted else None
-    if vectorizer is None and is_text(X):
+    X, vectorizer = read_table(X), None
+    if given is not None and given.is_fitted:
+        vectorizer = copy(given)  # which its owner may fit to other texts
+    elif is_text(X):
         if given is not None:
             vectorizer = TextVectorizer(**given.options)
         else:
@@ -107,9 +110,9 @@ def read_features(X: Any, known: FeatureSpace) -> CSR:
 
 def _check_width(rows: CSR, known: FeatureSpace, wrong: bool) -> None:
     if wrong:
-        raise DataError(
-            f"X has {rows.n_cols} features, but {known.owner} is expecting {known.n_features} features as input"
-        )
+        text = f"X has {rows.n_cols} features, but {known.owner} is expecting {known.n_features} features as input"
+        remedy = "; pass texts, or rows by vectorizer_.transform(texts), which knows the words learned since"
+        raise DataError(f"{text}{remedy if known.vectorizer is not None else ''}")
 
 
 def _read_rows(
@@ -312,6 +315,9 @@ def _columns_of(X: Any) -> int:
     if shape == (0,):
         raise DataError("X: must have at least one row, got 0")
     if len(shape) == 1:
+        if is_missing(first := next(iter(X))):
+            wanted = "must be a text or a row of numbers"
+            raise DataError(f"X: row 0: {wanted}, got {first}; write '' where there is no text")
         raise DataError(
             f"X: Expected 2D array, got shape {shape}. Reshape your data: X.reshape(1, -1) for one row, "
             "X.reshape(-1, 1) for one feature"

@@ -33,7 +33,7 @@ def read_label_rows(texts: Any, feature_names: Any, labels: Names, X: CSR, featu
     features. X : the training rows, whose document frequencies weigh the words of `feature_names`.
     """
     if sp.issparse(texts) or isinstance(texts, CSR) or getattr(texts, "ndim", 1) == 2:
-        rows = _read_matrix(texts, (len(labels), X.n_cols))
+        rows = _read_matrix(texts, (len(labels), X.n_cols), features)
     else:
         rows = _vectorizer(feature_names, X, features).transform(_read_texts(texts, labels))
     named = np.flatnonzero(np.diff(rows.indptr))
@@ -98,10 +98,12 @@ def features_of_labels(label_rows: Dataset) -> CSR:
     return CSR.from_scipy(sp.csr_array(label_rows.Y.to_scipy().T @ label_rows.X.to_scipy()), "label_texts")
 
 
-def _read_matrix(texts: Any, shape: tuple[int, int]) -> CSR:
+def _read_matrix(texts: Any, shape: tuple[int, int], features: FeatureSpace) -> CSR:
     """Return a matrix of features of labels as rows."""
     with refusals("label_texts"):
         matrix = texts if isinstance(texts, CSR) else CSR.from_scipy(sp.csr_array(texts), "label_texts")
     if matrix.shape != shape:
-        raise DataError(f"label_texts: a matrix must have shape {shape}, labels by features, got {matrix.shape}")
+        text = f"label_texts: a matrix must have shape {shape}, labels by features, got {matrix.shape}"
+        remedy = "; words of new texts are features, too: pass the texts of the labels, not a matrix"
+        raise DataError(f"{text}{remedy if features.vectorizer is not None else ''}")
     return matrix
