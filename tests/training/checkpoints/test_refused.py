@@ -82,8 +82,11 @@ def test_a_run_of_another_length_learning_rate_or_batch_does_not_resume(dataset,
 def test_a_run_of_other_code_does_not_resume(dataset, at, monkeypatch):
     go(job_of(dataset), at, STEPS)
     monkeypatch.setattr(identity, "code_version", lambda: "9.9.9 (0123456789ab)")
-    with pytest.raises(DataError, match=r"xmlsgd was \d+\.\d+\.\d+ \(\w{12}\), is 9\.9\.9 \(0123456789ab\); resume"):
+    said = r"sources\) was \d+\.\d+\.\d+ \(\w{12}\), is 9\.9\.9 \(0123456789ab\)"
+    with pytest.raises(DataError, match=f"{said}; resume with that version of xmlsgd, or"):
         go(job_of(dataset), at)
+    with pytest.raises(DataError, match=f"seed was 4, is 5; xmlsgd .*{said}; resume with the same settings, or"):
+        go(replace(job_of(dataset), seed=5), at)
 
 
 @pytest.mark.parametrize("name", ["nn/optimizers/adam.py", "devices/cuda/kernels/common.cu"])

@@ -27,8 +27,9 @@ SUMS = {
     MODEL: "another initial model",
     "Evaluation.rows": "other rows to evaluate on",
 }
-# Names of the estimator's parameters.
+# What users call the settings: most are parameters of the estimator.
 PARAMETERS = {
+    CODE: "xmlsgd (version, checksum of sources)",
     "network.hidden": "hidden_layer_sizes",
     "network.loss": "loss",
     "network.input_dropout": "input_dropout",

@@ -18,7 +18,7 @@ from ...data.files.manifest import CHECKPOINT
 from ...data.files.temporary import sole_use, temporary_folder_beside
 from ...errors import DataError, ModelFileError
 from ...nn.parameters import is_finite
-from .identity import differences, identity
+from .identity import CODE, differences, identity
 from .position import TrainingPosition
 from .reader import REAL, SavedRun, callback_names, read_checkpoint, read_identity
 
@@ -67,7 +67,9 @@ class CheckpointWriter:
         if self.saved:
             if changes := differences(self.saved.run, self._run):
                 text = f"{checkpoint.path}: is the checkpoint of another run: {changes}"
-                raise DataError(f"{text}; resume with the same settings, or remove {checkpoint.path}")
+                of_code_alone = self.saved.run | {CODE: self._run[CODE]} == self._run
+                same = "that version of xmlsgd" if of_code_alone else "the same settings"
+                raise DataError(f"{text}; resume with {same}, or remove {checkpoint.path}")
             self.saved.check(job, schedule)
         self._check_writable()
         if used_up:
