@@ -16,7 +16,16 @@ from xmlsgd.candidates.model import n_voted
 from xmlsgd.candidates.weighting import unit_rows
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.estimators.inference.explanation import LINEAR, NEIGHBORS, NETWORK, _proposers
+from xmlsgd.estimators.inference.explanation import (
+    COOCCURRENCE,
+    LINEAR,
+    NEIGHBORS,
+    NETWORK,
+    Explanation,
+    FeaturePart,
+    Term,
+    _proposers,
+)
 
 DEVICE = CPU(1, precision="float32")
 QUICK = {"hidden_layer_sizes": (16,), "max_epochs": 2, "random_state": 0, "n_jobs": 1, "precision": "float32"}
@@ -232,6 +241,14 @@ def test_words_and_labels_have_names_where_the_model_has_them():
     assert [term.name for term in best.terms] == [NETWORK]
     assert str(best).startswith("read  score ")
     assert "read +" in str(best).splitlines()[1]
+
+
+def test_features_that_begin_or_end_with_a_space_are_shown_in_quotes():
+    features = (FeaturePart(" fi", 0.5), FeaturePart("read file", 0.2), FeaturePart(7, 0.1))
+    terms = tuple(Term(name, 1.0, 1.0, 1.0) for name in (LINEAR, COOCCURRENCE))
+    shown = str(Explanation("a", 0, 2.0, terms, features, cooccurrence=features[:2])).splitlines()
+    assert shown[1].endswith("+1.000  ' fi' +0.5, read file +0.2, 7 +0.1")
+    assert shown[2].endswith("+1.000  ' fi' 0.5, read file 0.2")
 
 
 @pytest.mark.parametrize("form", ["as trained", "saved", "compact"])

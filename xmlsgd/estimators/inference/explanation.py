@@ -142,12 +142,12 @@ class Explanation:
         return found
 
     def __str__(self) -> str:
-        words = [f"{part.feature} {part.contribution:+.3g}" for part in self.features]
+        words = [f"{_shown(part.feature)} {part.contribution:+.3g}" for part in self.features]
         rows = [
             f"{'text of the label' if each.row is None else f'row {each.row}'} {each.share:.3g}"
             for each in self.neighbors
         ]
-        parts = [f"{part.feature} {part.contribution:.3g}" for part in self.cooccurrence]
+        parts = [f"{_shown(part.feature)} {part.contribution:.3g}" for part in self.cooccurrence]
         details = {NEIGHBORS: rows, LINEAR: words, COOCCURRENCE: parts}
         if len(self.terms) == 1:
             details[NETWORK] = words
@@ -157,6 +157,12 @@ class Explanation:
             text = ", ".join([*shown[:SHOWN], *(["..."] if len(shown) > SHOWN else [])])
             lines.append(f"  {term.name:<18} {term.contribution:+8.3f}  {text}".rstrip())
         return "\n".join(lines)
+
+
+def _shown(feature: Any) -> str:
+    """Return a feature as text, in quotes if it begins or ends with a space, as n-grams of characters do."""
+    text = str(feature)
+    return text if text and text == text.strip() else repr(text)
 
 
 def explain_row(scorer: Scorer | MeanScorer, X: CSR, labels: np.ndarray) -> list[Explanation]:
