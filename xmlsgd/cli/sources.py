@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -95,8 +95,10 @@ def read_training(
 ) -> InputRows:
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
-        lines = _label_texts(path, options, label_texts)
-        rows = replace(_training_rows(path, options, None, lines), names_of_uris=options.names_of_uris)
+        lines, raw = _label_texts(path, options, label_texts), _texts(path, options, TRAIN)
+        if lines and raw is not None and _are_named(lines, {name for names in raw.labels or () for name in names}):
+            _text_of_each(lines, label_texts)  # before words are chosen, which may take a minute
+        rows = replace(_training_rows(path, options, None, lines, raw), names_of_uris=options.names_of_uris)
     if feature_names is not None:
         if rows.vectorizer is not None:
             raise UsageError(f"--feature-names: {train} has words of its own; leave it out")
@@ -338,7 +340,7 @@ def _with_label_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tu
     Labels with names are found by them where any line begins with one; otherwise line i is of label i.
     """
     names = train.label_names
-    if names is not None and (path is None or not set(names).isdisjoint(label for label, _ in lines)):
+    if names is not None and (path is None or _are_named(lines, set(names))):
         return _with_named_texts(train, lines, path)
     texts: list[str | None] = [text for _, text in lines]
     if len(texts) < train.n_labels or (names is not None and len(texts) > len(names)):
@@ -349,12 +351,23 @@ def _with_label_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tu
 
 def _with_named_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tuple[Dataset, list[str | None]]:
     """Return the same for texts of labels that are found by their names; new ones get columns behind."""
+    text_of = _text_of_each(lines, path)
+    known = list(train.label_names or ())
+    names = known + sorted(set(text_of).difference(known, [""]))
+    dataset = replace(train, Y=replace(train.Y, n_cols=len(names)), label_names=names)
+    return dataset, [text_of.get(name) for name in names]
+
+
+def _are_named(lines: LabelTexts, names: Set[str]) -> bool:
+    """Return whether any line of `--label-texts` begins with the name of a label."""
+    return not names.isdisjoint(label for label, _ in lines)
+
+
+def _text_of_each(lines: LabelTexts, path: str | None) -> dict[str, str]:
+    """Return the text of each label; `DataError` for a label with two."""
     text_of: dict[str, str] = {}
     for number, (label, text) in enumerate(lines, 1):
         if label in text_of:
             raise DataError(f"{path}:{number}: a label must have one text, got {shorten(label)} twice; remove one")
         text_of[label] = text
-    known = list(train.label_names or ())
-    names = known + sorted(set(text_of).difference(known, [""]))
-    dataset = replace(train, Y=replace(train.Y, n_cols=len(names)), label_names=names)
-    return dataset, [text_of.get(name) for name in names]
+    return text_of
