@@ -98,6 +98,20 @@ def test_test_rows_are_measured_by_the_words_that_are_learned(tmp_path, words):
     assert (result["before"]["P@1"], result["P@1"]) == (0, 100)
 
 
+def test_test_texts_are_read_once_so_that_no_error_loses_what_was_learned(tmp_path, words, monkeypatch):
+    (tmp_path / "new.txt").write_text("a_new\tyzzyva\n" * 3)
+    (tmp_path / "test.txt").write_text("a_new\tyzzyva\n")
+    learn = XMLClassifier.partial_fit
+
+    def learn_and_remove(*given, **more):
+        (tmp_path / "test.txt").unlink()
+        return learn(*given, **more)
+
+    monkeypatch.setattr(XMLClassifier, "partial_fit", learn_and_remove)
+    run("learn", words, tmp_path / "new.txt", "--test", tmp_path / "test.txt", "--out", tmp_path / "m", "--quiet")
+    assert XMLClassifier.load(tmp_path / "m").classes_[-1] == "a_new"
+
+
 def test_a_model_of_numbers_that_learns_new_features_is_measured_before_and_after(tmp_path):
     run("train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1")
     first = XMLClassifier.load(tmp_path / "m")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -156,6 +156,21 @@ def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
         return _test_rows(file, options, columns)
 
 
+def read_test_for_learning(
+    path: str, options: FormatOptions, columns: Columns
+) -> tuple[Dataset, Callable[[Columns], Dataset]]:
+    """Return rows as `read_test` does, and what returns them with the columns of a model that has learned on.
+
+    The file is read once, texts with it: what was learned must not be lost by an error here.
+    """
+    with on_disk(path) as file:
+        raw = _texts(file, options, TEST)
+        rows = _test_rows(file, options, columns, raw=raw)
+    if raw is None:
+        return rows, lambda later: in_columns(rows, later, path)
+    return rows, lambda later: _rows_of_texts(path, raw, later.vectorizer, _names_of(later, raw, path))
+
+
 def read_training_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:
     """Return the labels of training rows in the given columns, and these with new labels added behind them."""
     with on_disk(path) as file:
@@ -226,9 +241,11 @@ def _words_of(raw: RawText, path: str, options: FormatOptions, label_texts: Labe
         raise DataError(f"{path}: {str(error).removeprefix('texts: ')}") from error
 
 
-def _test_rows(path: str, options: FormatOptions, columns: Columns, labels_required: bool = True) -> Dataset:
-    """Return the rows of a file or a named set, as `read_test` says."""
-    raw = _texts(path, options, TEST)
+def _test_rows(
+    path: str, options: FormatOptions, columns: Columns, labels_required: bool = True, raw: RawText | None = None
+) -> Dataset:
+    """Return the rows of a file or a named set, as `read_test` says; raw : its documents, if they are read already."""
+    raw = raw or _texts(path, options, TEST)
     if raw is not None:
         return _rows_of_texts(path, raw, columns.vectorizer, _names_of(columns, raw, path))
     if Path(path).is_dir():

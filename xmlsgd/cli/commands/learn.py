@@ -17,7 +17,7 @@ from typing import Any
 from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
 from ..format_options import FormatOptions
-from ..messages import STDIN, Console
+from ..messages import Console
 from ..models import options_of_model, read_learner
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
@@ -58,13 +58,13 @@ def run(
         check_new(out, "--out", overwrite)
     format_options.check_inputs(data, test)
     from ..input_warnings import warn_of_training_rows
-    from ..sources import Columns, InputRows, in_columns, names_of_rows, read_more, read_test
+    from ..sources import Columns, InputRows, names_of_rows, read_more, read_test_for_learning
 
     estimator = read_learner(model, parameters)
     columns = Columns.of_model(estimator)
     format_options = options_of_model(format_options, model, estimator)
     train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
-    held_out = None if test is None else read_test(test, format_options, columns)
+    held_out, held_out_later = (None, None) if test is None else read_test_for_learning(test, format_options, columns)
     rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=format_options.names_of_uris)
     warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
     known, results = len(estimator.classes_), {}
@@ -76,11 +76,8 @@ def run(
     Y = train.Y if named is None else names_of_rows(train.Y, named)
     estimator.partial_fit(documents or train.X, Y, label_texts=new_label_texts or None)
     seconds = time.perf_counter() - started
-    if held_out is not None and test is not None:
-        columns = Columns.of_model(estimator)
-        # Read test texts again: words learned now are features. Standard input cannot be read twice, so its rows keep
-        # the old words.
-        held_out = in_columns(held_out, columns, STDIN) if test == STDIN else read_test(test, format_options, columns)
+    if held_out_later is not None:
+        held_out = held_out_later(Columns.of_model(estimator))  # words learned now are features
         results["after"] = measures(estimator, held_out, console, with_thresholds=False)
         console.show(table(results, COLUMNS))
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
