@@ -229,16 +229,20 @@ def test_stop_words_are_split_and_lower_cased_as_texts_are():
 
 def test_words_of_label_texts_that_too_many_texts_have_are_left_out():
     texts = ["read json", "read xml", "read rows"]
-    vectorizer = TextVectorizer(max_df=0.7).fit(texts, ["read yaml"])
+    vectorizer = TextVectorizer(max_df=0.7).fit(texts, label_texts=["read yaml"])
     assert vectorizer.words == ["json", "rows", "xml", "yaml"]
     with pytest.warns(UserWarning, match="max_df=1 leaves out words of two texts and more; 1.0 leaves out none"):
-        assert TextVectorizer(max_df=1).fit([*texts, "json"], ["json"]).words == ["rows", "xml"]
+        assert TextVectorizer(max_df=1).fit([*texts, "json"], label_texts=["json"]).words == ["rows", "xml"]
 
 
 def test_a_vectorizer_shows_the_options_that_are_not_the_defaults():
     assert repr(TextVectorizer()) == "TextVectorizer()"
     shown = "TextVectorizer(min_df=2, analyzer='char_wb')"
     assert repr(TextVectorizer(2, analyzer="char_wb")) == shown
+    many = repr(TextVectorizer(stop_words=[f"word{i}" for i in range(3000)]))
+    assert many.startswith("TextVectorizer(stop_words=['word0', 'word1', ")
+    assert many.endswith("...)")
+    assert len(many) < 120
 
 
 def test_rows_have_norm_one_or_are_empty():
@@ -272,7 +276,8 @@ def test_texts_without_a_frequent_word_are_refused(texts):
 
 def test_words_of_label_texts_are_kept_and_weighed_by_texts_alone():
     texts = ["read json", "read xml", "read rows"]
-    alone, vectorizer = TextVectorizer(min_df=2).fit(texts), TextVectorizer(min_df=2).fit(texts, ["XML parser", "read"])
+    alone, vectorizer = TextVectorizer(min_df=2).fit(texts), TextVectorizer(min_df=2)
+    vectorizer.fit(texts, label_texts=["XML parser", "read"])
     assert alone.words == ["read"]
     assert vectorizer.words == ["parser", "read", "xml"]
     theirs = TfidfVectorizer(sublinear_tf=True, token_pattern=TOKEN_PATTERN, vocabulary=vectorizer.words).fit(texts)

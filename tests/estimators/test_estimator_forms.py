@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from shared.planted import N_LABELS, small
@@ -172,6 +173,20 @@ def test_a_matrix_of_label_texts_cannot_have_the_words_of_new_texts():
     label_features = model.vectorizer_.transform(model.classes_.tolist())
     with pytest.raises(DataError, match=r"\(4, 8\), labels by features, got \(4, 7\); words of new texts"):
         model.partial_fit(["blue car"], [["car"]], label_texts=label_features)
+
+
+def test_a_pipeline_may_begin_with_a_vectorizer_and_be_cloned(tmp_path):
+    steps = [("words", TextVectorizer(min_df=11)), ("model", small())]
+    for pipeline in (Pipeline(steps), clone(Pipeline(steps)), Pipeline(steps, memory=str(tmp_path))):
+        fitted = pipeline.fit(TEXTS, TAGS)
+        assert fitted[0].words == ["apple", "car", "fruit", "green", "red"]
+        best, _ = fitted[-1].predict_topk(fitted[:-1].transform(["a red apple"]), 2)
+        assert set(fitted[-1].classes_[best[0]]) == {"fruit", "red"}
+
+
+def test_the_clone_of_a_fitted_vectorizer_keeps_its_words():
+    words = TextVectorizer().fit(TEXTS)
+    assert clone(words).words == clone(small(vectorizer=words)).vectorizer.words == words.words
 
 
 @pytest.mark.parametrize("nothing", [[None], np.array([None], dtype=object), [float("nan")] * 2])

@@ -236,7 +236,7 @@ def _words_of(raw: RawText, path: str, options: FormatOptions, label_texts: Labe
 
         vectorizer = choose_vectorizer(raw.texts, index_labels(raw.labels)[0])
     try:
-        return vectorizer.fit(raw.texts, [text for _, text in label_texts])
+        return vectorizer.fit(raw.texts, label_texts=[text for _, text in label_texts])
     except DataError as error:
         raise DataError(f"{path}: {str(error).removeprefix('texts: ')}") from error
 

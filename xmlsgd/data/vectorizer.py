@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ TOKEN = re.compile(TOKEN_PATTERN)
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 LONG_WORD = 20  # characters, on average of a text: in no language that puts spaces between words
 MOST_LOOKED_AT = 1000  # texts
+MOST_SHOWN = 80  # characters of an option: there may be thousands of stop words
 MAX_N = 16  # of n-grams: a text has its length times as many
 FORMAT = "xmlsgd text vectorizer"
 FORMAT_VERSION = 2
@@ -109,8 +111,8 @@ class TextVectorizer:
 
     def __repr__(self) -> str:
         defaults = TextVectorizer().options
-        given = [f"{name}={value!r}" for name, value in self.options.items() if value != defaults[name]]
-        return f"TextVectorizer({', '.join(given)})"
+        given = {name: value for name, value in self.options.items() if value != defaults[name]}
+        return f"TextVectorizer({', '.join(f'{name}={shorten(value, MOST_SHOWN)}' for name, value in given.items())})"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -166,10 +168,10 @@ class TextVectorizer:
         """Return F, the number of words."""
         return len(self.words)
 
-    def fit(self, texts: Iterable[str], label_texts: Iterable[str] = ()) -> TextVectorizer:
+    def fit(self, texts: Iterable[str], y: Any = None, *, label_texts: Iterable[str] = ()) -> TextVectorizer:
         """Learn the words and their idf; return self.
 
-        The words of `label_texts` are kept however few texts have them; idf counts texts alone.
+        The words of `label_texts` are kept however few texts have them; idf counts texts alone. y is not used.
 
         Raises `DataError` if no word occurs in `min_df` texts, and for an option outside its range.
         """
@@ -234,8 +236,8 @@ class TextVectorizer:
             return CSR(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), len(words))
         return CSR.from_scipy(self._tfidf.transform(texts), "texts")
 
-    def fit_transform(self, texts: Sequence[str]) -> CSR:
-        """Learn from the texts and return their X."""
+    def fit_transform(self, texts: Sequence[str], y: Any = None) -> CSR:
+        """Learn from the texts and return their X; y is not used."""
         return self.fit(texts).transform(texts)
 
     @classmethod
@@ -283,6 +285,19 @@ class TextVectorizer:
             raise ModelFileError(f"{path}: idf must be positive finite numbers, got {shorten(idf)}")
         vectorizer._adopt(words, idf)
         return vectorizer
+
+    # What a `Pipeline` asks for, without the base class of scikit-learn, whose clones would lose the words.
+    def __sklearn_clone__(self) -> TextVectorizer:
+        return copy(self)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self.is_fitted
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        inputs = InputTags(one_d_array=True, two_d_array=False, string=True)
+        return Tags(None, TargetTags(required=False), TransformerTags(), input_tags=inputs)
 
     def __getstate__(self) -> dict[str, Any]:
         # Rebuilt at the first use: a pickle must not depend on scikit-learn's private state.

@@ -74,7 +74,7 @@ def learn_features(
             vectorizer = TextVectorizer(**given.options)
         else:
             vectorizer = TextVectorizer() if labels is None else choose_vectorizer(X, labels().Y)
-        vectorizer.fit(X, _texts_among(label_texts))
+        vectorizer.fit(X, label_texts=_texts_among(label_texts))
     rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
 
