@@ -19,7 +19,10 @@ CUT = "EOFError: Compressed file ended before the end-of-stream marker was reach
 
 
 OMIT = "(leave out --one-based"
-RAW_TEXT = "; raw text, `label1,label2<TAB>text`, is read by read_raw_text(path, labelled=True)"
+RAW_TEXT = (
+    "; raw text, `label1,label2<TAB>text`, is read by a command from a file, not from its folder, and in Python by "
+    "read_raw_text(path, labelled=True)"
+)
 
 
 def damaged(got: str) -> str:

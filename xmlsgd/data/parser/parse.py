@@ -13,7 +13,10 @@ from ..csr import INT32_MAX
 
 TOKEN = re.compile(rb"[^ \t\r\n#]*")
 NUMBERS, ENTRY = re.compile(rb"[-+\d., ]*"), re.compile(rb":[-+.\d]")
-RAW_TEXT = "; raw text, `label1,label2<TAB>text`, is read by read_raw_text(path, labelled=True)"
+RAW_TEXT = (
+    "; raw text, `label1,label2<TAB>text`, is read by a command from a file, not from its folder, and in Python by "
+    "read_raw_text(path, labelled=True)"
+)
 CSV = "; it looks like CSV: a row reads `label,label feature:value ...`, a text `label1,label2<TAB>text`"
 COMMAS = "; labels are separated by commas"
 TEXT = "; a text reads `label1,label2<TAB>text`, with a tab behind the labels"
