@@ -12,7 +12,9 @@ from xmlsgd import XMLClassifier, XMLEnsemble
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, label_rows_help
 from xmlsgd.candidates.knn import LABEL_ROW_VOTES
 from xmlsgd.candidates.stacking import Inputs
+from xmlsgd.data.csr import CSR
 from xmlsgd.errors import DataError
+from xmlsgd.estimators.fitting import grown
 from xmlsgd.estimators.held_out import folds_to_hold_out
 from xmlsgd.estimators.parameters import checked_parameters
 from xmlsgd.estimators.training_data import read_training_data
@@ -163,6 +165,20 @@ def test_partial_fit_learns_a_new_label_by_its_text():
     assert model.n_samples_seen_ == N_ROWS + 20
     assert new in model.classes_[model.predict_topk([new], k=5)[0][0]]
     assert model.candidates_.knn.weight[N_ROWS:].tolist() == [1] * 20 + [LABEL_ROW_VOTES]
+
+
+@pytest.mark.parametrize("candidates", [16, 0])
+def test_later_rows_lower_no_bias_that_a_label_text_has_taught(candidates):
+    texts, Y = library()
+    model = classifier(candidates=candidates).fit(texts, Y, label_texts=[*NAMES[:-1], None])
+    fitted, given = model.fitted_, N_LABELS - UNSEEN  # a label that later rows have
+    later = CSR.from_scipy(sp.csr_array(([1.0], ([0], [given])), shape=(9, N_LABELS), dtype=np.float32))
+    start = grown(fitted, fitted.network, model.plan_.optimizer, later, None)
+    old, new = (fitted.network.layout.views(params)["b1"] for params in (fitted.params, start.params))
+    assert np.array_equal(new[:given], old[:given])
+    assert new[given] == fitted.network.biases_of(np.ones(1), N_ROWS + 9) > old[given]
+    assert np.array_equal(new[given + 1 : -1], old[given + 1 : -1])
+    assert new[-1] == fitted.network.biases_of(np.zeros(1), N_ROWS + 9)  # it had no text
 
 
 def test_a_saved_model_answers_with_label_texts_as_before(taught, tmp_path):

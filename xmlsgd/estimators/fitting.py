@@ -265,7 +265,8 @@ def grown(
     """Return a copy of `earlier` as a model of `network`, which may have more features and labels.
 
     What is new starts as in a new model; output biases of labels without rows so far start at their frequencies among
-    all rows but the last `n_label_rows`. The optimizer's state is kept where there is one, of the same optimizer.
+    all rows but the last `n_label_rows`, unless a label text has taught a higher one. The optimizer's state is kept
+    where there is one, of the same optimizer.
     """
     old, flat, state = earlier.network, zeros(network.layout.size), empty_state(network, optimizer)
     if old.layout == network.layout:
@@ -282,7 +283,14 @@ def grown(
         fresh = np.ones(network.n_labels, bool)
         fresh[: old.n_labels] = earlier.label_counts == 0
         biases = network.layout.views(start.params)[network.output_bias]
-        biases[fresh] = network.biases_of(counts[fresh], earlier.n_samples_seen + n_rows)
+        found = network.biases_of(counts, earlier.n_samples_seen + n_rows)
+        # Training without rows only lowers a bias: one above that of no row was taught by a label text. How many rows
+        # were label texts only candidates know.
+        n_before = earlier.n_samples_seen if earlier.candidates is None else earlier.candidates.knn.Y.n_rows
+        known, known_found = biases[: old.n_labels], found[: old.n_labels]
+        taught = known > network.biases_of(np.zeros(1), n_before)
+        np.maximum(known, known_found, out=known_found, where=taught)
+        biases[fresh] = found[fresh]
     if earlier.optimizer is None or earlier.optimizer.name != optimizer.name:
         return replace(start, epochs=earlier.n_epochs)
     layouts = [state_layout(layout, optimizer) for layout in (old.layout, network.layout)]
