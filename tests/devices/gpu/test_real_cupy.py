@@ -12,6 +12,7 @@ from shared.needs import FAKE_CUDA
 from xmlsgd.devices.cuda import CUDA
 from xmlsgd.devices.cuda.runtime import CUDA_R_16BF, CUDA_R_32F, DEVICE_TO_HOST, SHARED_LIMIT
 from xmlsgd.devices.cuda.staging import HOST_TO_DEVICE
+from xmlsgd.devices.cuda.tensor_map import encoded
 
 pytestmark = [
     pytest.mark.gpu,
@@ -78,6 +79,10 @@ REFUSED = {
         INVALID_VALUE,
         lambda runtime: gathered(runtime, runtime.empty((4, 8)), shared=50_000),
     ),
+    "more shared memory than a block may ask for": (
+        INVALID_VALUE,
+        lambda runtime: runtime.allow_shared("gather_rows", 228 << 10),
+    ),
     "more threads than a block has": (
         INVALID_VALUE,
         lambda runtime: gathered(runtime, runtime.empty((4, 8)), threads=1056),
@@ -136,3 +141,10 @@ def test_new_memory_is_not_a_number(runtime):
 
 def test_the_stream_of_another_gpu_is_refused_by_an_event(runtime):
     assert refusal(runtime.cupy.cuda.Event().record, CUDA(index=1).runtime.stream) == INVALID_HANDLE
+
+
+def test_a_map_of_more_than_an_array_is_refused(runtime):
+    address = runtime.empty((64, 64), np.uint16).data.ptr
+    encoded(None, address, (64, 8, 8), (128, 1024), (64, 2, 16))
+    with pytest.raises(RuntimeError, match="cuTensorMapEncodeTiled: error 1 "):
+        encoded(None, address, (64, 8, 999), (128, 1024), (64, 2, 16))

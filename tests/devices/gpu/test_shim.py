@@ -27,6 +27,20 @@ def test_a_kernel_that_writes_more_shared_memory_than_it_asked_for_is_refused(ru
         np.testing.assert_array_equal(runtime.to_host(keys), [[3, 2, 1, 0], [7, 6, 5, 4]])
 
 
+def test_a_cluster_is_whole_and_a_kernel_asks_before_it_has_more_shared_memory():
+    runtime = shim_device("bfloat16").runtime
+    parameters = runtime.parameters["hopper_exponentials"]
+    with runtime.start():
+        arguments = [runtime.empty((64,), p.dtype) if p.is_pointer else 0 for p in parameters]
+        with pytest.raises(RuntimeError, match="a launch that no GPU takes"):
+            runtime.launch("hopper_exponentials", (3, 1), *arguments, threads=384)
+        with pytest.raises(AssertionError, match="more shared memory than a block has"):
+            runtime._kernels["drop"]((1, 1), (32,), (), shared_mem=60_000)
+        runtime.allow_shared("hopper_exponentials", 228 << 10)
+        with pytest.raises(AssertionError, match="more shared memory than a block has"):
+            runtime.launch("hopper_exponentials", (2, 1), *arguments, threads=384)
+
+
 REFUSED = {
     "a conversion to NumPy": lambda x: np.asarray(x),
     "a function of NumPy that nobody has tried": lambda x: np.linalg.norm(x),
