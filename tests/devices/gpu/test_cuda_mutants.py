@@ -109,7 +109,7 @@ HOPPER_BUGS = {
     "both blocks bring the same half": ("block_of_cluster() * (PARTS / CLUSTER)", "0"),
     "a phase lasts": ("stage = 0, phase ^= 1;", "stage = 0;"),
     "tiles share biases": ("slot = slot + 1 == slots ? 0 : slot + 1;", "slot = 0;"),
-    "biases are overwritten too early": ("stages / chunks + 2", "stages / chunks"),
+    "biases are overwritten too early": ("stages / chunks + 2", "stages / chunks + 1"),
     "biases are those of the first tile": ("next = biases_of(tile + (int)gridDim.y);", ""),
     "labels that are not there have a bias": (
         "label < C ? b[label] * LOG2E : LOWEST",
