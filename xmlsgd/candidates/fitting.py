@@ -59,9 +59,14 @@ class CandidateRows:
 
     @property
     def label_rows_of_seen(self) -> np.ndarray:
-        """Return the label rows of labels that other rows have, too."""
+        """Return the label rows of labels that other rows have, too, held-out ones aside.
+
+        A held-out row may then have labels that only a text is known of, as rows to come may.
+        """
         Y, first = self.dataset.Y, self.dataset.X.n_rows - self.n_label_rows
-        seen = np.bincount(Y.row_entries(np.flatnonzero(self.weight[:first])), minlength=Y.n_cols) > 0
+        learned = self.weight[:first].copy()
+        learned[np.concatenate([np.empty(0, np.intp), *self.folds])] = 0
+        seen = np.bincount(Y.row_entries(np.flatnonzero(learned)), minlength=Y.n_cols) > 0
         return first + np.flatnonzero(seen[Y.indices[Y.indptr[first] :]])
 
     def without_label_rows_of_seen(self) -> CandidateRows:
