@@ -25,7 +25,6 @@ STREAMED = {
     "sum_parts": {"parts": 1, "out": 1},
     "row_factors": {"A": 1, "scaled": 1},
 }
-MAPPED = ("hopper_exponentials",)  # read operands (C, width) by a map, which is no array
 GATHERED = {"input_forward": 1, "input_update": 1}  # rows of H floats an entry of the batch; caches keep some
 
 
@@ -40,7 +39,9 @@ def traffic(name: str, arguments: dict[str, Any], entries: float) -> float:
         of_chunk = "C" in arguments and stride is not None and array.shape[-1] == stride
         return float(array.nbytes) * (arguments["C"] / stride if of_chunk else 1.0)
 
-    mapped = 2.0 * arguments["C"] * arguments["width"] if name in MAPPED else 0.0
+    mapped = 0.0
+    if name == "hopper_exponentials":  # which reads W (C, width) by a map, no array
+        mapped = 2.0 * arguments["C"] * arguments["width"]
     return mapped + sum(times * moved(arguments[array]) for array, times in STREAMED.get(name, {}).items())
 
 

@@ -32,6 +32,7 @@ from xmlsgd.data.csr import Dataset
 from xmlsgd.devices import get_device
 from xmlsgd.devices.base import Dropout, Targets
 from xmlsgd.devices.cuda import CUDA, staging
+from xmlsgd.devices.cuda.chunks import parts_of_sum
 from xmlsgd.devices.cuda.kernels import kernel_parameters, kernel_source
 from xmlsgd.devices.cuda.top_k import MAX_RANKED
 from xmlsgd.devices.reference import Reference
@@ -346,6 +347,36 @@ def test_steps_that_nobody_waits_for_end_as_those_that_are_waited_for(dataset, n
     """On CUDA that is not there, too, whose streams are late by FAKE_LATE=1."""
     models = [after_steps(CUDA(precision="float32"), dataset, network, wait) for wait in (True, False)]
     np.testing.assert_array_equal(*models)
+
+
+def test_rows_that_change_in_place_are_seen_in_the_next_batch(make, dataset):
+    X, rows = dataset.X.span(0, 20), np.arange(20)
+    *_, layer, _ = input_batch(B=1, H=24, F=X.n_cols, optimizer=SGD())
+    device = OnHost(make("float32"))
+    before = device.input_forward(X, rows, layer, Dropout(0.0, 0))
+    X.data[:] *= 2
+    after = device.input_forward(X, rows, layer, Dropout(0.0, 0))
+    X.data[:] /= 2
+    assert not np.array_equal(before, after)
+
+
+def test_rows_that_change_in_place_are_seen_in_the_next_prediction(make, monkeypatch, dataset, network):
+    blocks = [np.arange(0, 50), np.arange(50, 120)]
+    monkeypatch.setattr("xmlsgd.estimators.inference.scorer.row_ranges", lambda n_rows, width: blocks)
+    params = np.zeros(network.layout.size, np.float32)
+    network.initialize(params, dataset.Y, 0)
+    network.layout.views(params)["W1"][:] = np.random.default_rng(0).standard_normal((90, 24))
+    scorer, X = Scorer(network, params, make("float32")), dataset.X.take(np.arange(120))
+    before = scorer.top_k(X, 5)[1]
+    X.data[:] *= 2
+    after = scorer.top_k(X, 5)[1]
+    np.testing.assert_array_equal(after, Scorer(network, params, make("float32")).top_k(X, 5)[1])
+    assert not np.array_equal(before, after)
+
+
+@pytest.mark.parametrize("B", [0, 1])
+def test_a_product_in_parts_takes_any_number_of_rows(B):
+    assert parts_of_sum(B, 128, 10_000) >= 1
 
 
 @NEEDS_COMPILER

@@ -9,10 +9,10 @@ from .gemm_update import Scalars
 from .runtime import THREADS, WARP, Runtime, blocks_of
 
 ALIGNMENT = 8  # operands of a row: 16 bytes of bfloat16, which tensor cores want
-CACHE_BYTES = 64_000_000  # of operands of a part of a product: about the level-2 cache of an H200
+CACHE_BYTES = 64_000_000  # of operands of a part of a product, which the level-2 cache keeps: best on an H200
 BLOCKS = 264  # of 128 x 128 results: two for each multiprocessor of an H200
 LEAST_LABELS = 4096  # of a part of a sum
-CHUNK_BYTES = 1 << 30  # a step of 1,024 rows on 670,000 labels takes five chunks: some fifty launches, a third of a ms
+CHUNK_BYTES = 1 << 30  # a step of BCE on 1,024 rows and 670,000 labels takes five chunks: some fifty launches
 
 
 class LabelChunks:
@@ -29,8 +29,8 @@ class LabelChunks:
     def operand(self, name: str, matrix: Any) -> Any:
         """Return a float32 matrix as an operand of matrix products: itself, or its bfloat16 copy in buffer `name`.
 
-        The copy is rounded to nearest and padded with columns of zeros to a multiple of `ALIGNMENT`; its memory goes on
-        to such a number of rows, of anything.
+        The copy is rounded to nearest and padded with columns of zeros to a multiple of `ALIGNMENT`. Its buffer has
+        such a number of rows, too, the last ones undefined.
         """
         run, (n, H) = self.runtime, matrix.shape
         if not run.bfloat16:
@@ -71,7 +71,7 @@ def labels_per_chunk(B: int, H: int, bfloat16: bool, chunk_bytes: int) -> int:
 
 def parts_of_sum(B: int, H: int, n: int) -> int:
     """Return the parts of a product (B, n) (n, H) that keep all of a GPU busy and whose operands its cache holds."""
-    busy = min(BLOCKS // (blocks_of(B, 128) * blocks_of(H, 128)), n // LEAST_LABELS)
+    busy = min(BLOCKS // max(blocks_of(B, 128) * blocks_of(H, 128), 1), n // LEAST_LABELS)
     return max(busy, blocks_of(n, labels_in_cache(B, H)), 1)
 
 

@@ -158,7 +158,7 @@ class CUDA(Device):
     def input_step(self, X: CSR, rows: np.ndarray, dZ: Any, layer: Layer, update: Update, dropout: Dropout) -> None:
         """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
         run, H = self.runtime, layer.W.shape[1]
-        batch, hyper = self._loader.batch(X, rows, "X"), run.upload("hyper", update.hyper)
+        batch, hyper = self._loader.again(X, rows, "X"), run.upload("hyper", update.hyper)
         keys, entry_row, entry_value = self._entries(batch, dropout)
         run.wait_for("entries")
         norms = update.optimizer.row_state or update.hyper[CLIP] > 0

@@ -10,7 +10,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,8 +52,8 @@ class Runtime:
             )
         self.bfloat16 = native if precision == "auto" else precision == "bfloat16"
         self.operand = np.dtype(np.uint16 if self.bfloat16 else np.float32)
-        self.hopper = self.bfloat16 and capability == HOPPER_CAPABILITY
-        self.hopper = self.hopper and cupy.cuda.nvrtc.getVersion() >= HOPPER_NVRTC
+        hopper = self.bfloat16 and capability == HOPPER_CAPABILITY
+        self.hopper = hopper and cupy.cuda.nvrtc.getVersion() >= HOPPER_NVRTC
         self.parameters: dict[str, list[KernelParameter]] = {}
         self._scalars: dict[tuple[float, float], Scalars] = {}
         self._views: dict[str, tuple[tuple[int, ...], Any, Any]] = {}  # shape, dtype and the last array of a buffer
@@ -62,7 +62,7 @@ class Runtime:
         self._buffers: dict[str, Any] = {}
         self._most_shared: dict[str, int] = {}  # bytes, of kernels that may have more than others
         self._staging: dict[str, StagingRing] = {}
-        self._ahead_events: dict[str, list[Any]] = {}  # uploaded, written, read
+        self._ahead_events: dict[str, _AheadEvents] = {}
         with self._device:
             self.stream = cupy.cuda.Stream(non_blocking=True)
             self.copies = cupy.cuda.Stream(non_blocking=True)  # host to device, while kernels run
@@ -108,12 +108,13 @@ class Runtime:
 
     @contextlib.contextmanager
     def ahead(self, name: str) -> Iterator[None]:
-        """Run what is called inside on a stream of its own: after all uploads, beside kernels launched before.
+        """Launch what is called inside on a side stream, so that it overlaps kernels that wait on the main one.
 
-        What it writes, in buffers asked for inside, is for kernels between `wait_for` and `has_read` of the same name.
+        It waits for all uploads, and for the readers of what it wrote last. What it writes, in buffers asked for
+        inside, is for kernels between `wait_for` and `has_read` of the same name.
         """
         if name not in self._ahead_events:
-            self._ahead_events[name] = [self.cupy.cuda.Event(disable_timing=True) for _ in range(3)]
+            self._ahead_events[name] = _AheadEvents(*(self.cupy.cuda.Event(disable_timing=True) for _ in range(3)))
         uploaded, written, read = self._ahead_events[name]
         uploaded.record(self.copies)
         self._ahead.wait_event(uploaded)
@@ -124,11 +125,11 @@ class Runtime:
 
     def wait_for(self, name: str) -> None:
         """Let kernels launched from now on wait for what runs `ahead`."""
-        self.stream.wait_event(self._ahead_events[name][1])
+        self.stream.wait_event(self._ahead_events[name].written)
 
     def has_read(self, name: str) -> None:
         """Let what runs `ahead` next write over what kernels launched so far read."""
-        self._ahead_events[name][2].record(self.stream)
+        self._ahead_events[name].read.record(self.stream)
 
     def free_bytes(self) -> int:
         """Return the free memory of the GPU."""
@@ -297,6 +298,14 @@ class Runtime:
         """Copy bytes from address to address, in the order of a stream."""
         if n_bytes:
             self.cupy.cuda.runtime.memcpyAsync(target, source, n_bytes, kind, stream.ptr)
+
+
+class _AheadEvents(NamedTuple):
+    """Events of what runs `ahead`: uploads are complete, it has been written, kernels have read it."""
+
+    uploaded: Any
+    written: Any
+    read: Any
 
 
 def free_bytes(cupy: Any) -> int:

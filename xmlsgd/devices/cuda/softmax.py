@@ -4,7 +4,8 @@ The gradient of the logits is E times a factor of each row, minus the targets of
 the backward pass read E itself: the factor scales the result of one and the other operand of the other, and what the
 labels change is added separately. That makes three matrix products a step, for a buffer (B, L).
 
-`SoftmaxStep` is for float32 operands and computes all products by cuBLAS; `tensor_cores.py` is for bfloat16.
+`SoftmaxStep` is for float32 operands and computes all products by cuBLAS; `tensor_cores.py` and, on a Hopper,
+`hopper.py` are for bfloat16.
 """
 
 from __future__ import annotations

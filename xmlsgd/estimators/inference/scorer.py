@@ -130,7 +130,7 @@ class Scorer:
                 columns = np.unique(columns).astype(np.int32)
                 output = device.take(output, columns)
             for rows in row_ranges(X.n_rows, max(network.hidden)):
-                A = network.hidden_activations(device, layers, X, rows)
+                A = self._hidden(X, rows, layers)
                 labels[rows], scores[rows] = device.top_k(A, output, k)
         if columns is not None:
             labels = np.where(labels >= 0, columns[labels], -1).astype(np.int32)
@@ -144,10 +144,18 @@ class Scorer:
         n_columns = network.n_labels if columns is None else len(columns)
         for rows in row_ranges(X.n_rows, max(n_columns, *network.hidden)):
             with device.start():
-                A = device.to_host(network.hidden_activations(device, layers, X, rows))
+                A = device.to_host(self._hidden(X, rows, layers))
             with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` says more
                 Z = product(A)
             yield rows, Z
+
+    def _hidden(self, X: CSR, rows: np.ndarray, layers: list[Any]) -> Any:
+        """Return the last hidden activations of consecutive rows.
+
+        They go as a matrix of their own: of a larger one a GPU would keep a copy, and the caller may change its X.
+        """
+        part = X.span(int(rows[0]), int(rows[-1]) + 1)
+        return self.network.hidden_activations(self.device, layers, part, np.arange(len(rows)))
 
     def _check_rows(self, X: CSR) -> None:
         """Raise `DataError` for rows of other features: kernels would read what lies behind the weights."""
@@ -159,7 +167,7 @@ class Scorer:
         network, device, layers = self.network, self.device, self.layers()
         for rows in row_ranges(X.n_rows, max(network.hidden)):
             with device.start():
-                A = device.to_host(network.hidden_activations(device, layers, X, rows))
+                A = device.to_host(self._hidden(X, rows, layers))
             yield rows, A
 
 

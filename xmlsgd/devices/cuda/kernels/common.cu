@@ -33,7 +33,7 @@ enum { RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE };
 #define TILE 128          // columns that a warp keeps in registers, four a lane
 #define PER_LANE 4        // columns or rows of a lane
 #define LOWEST -3.0e38f
-#define FOUR_BLOCKS __launch_bounds__(256, 4)  // the registers that leaves are for loads that wait together
+#define FOUR_BLOCKS __launch_bounds__(256, 4)  // at most 64 registers a thread: loads that wait together take them
 #ifndef DYNAMIC_SHARED
 #define DYNAMIC_SHARED(type, name)                              \
     extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
@@ -41,7 +41,7 @@ enum { RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE };
 #endif
 #define DROPPED 0x7fffffffffffffffLL  // key of an entry that dropout leaves out, or of none: sorted behind all others
 
-// Of both files for tensor cores.
+// Shared by tensor_cores.cu and hopper.cu.
 #define LABELS 128  // of a block
 #define MOST 1e13f  // about exp(HEADROOM): exponentials of a row and a block whose sum is above it are scaled down
 #ifdef __CUDA_ARCH__

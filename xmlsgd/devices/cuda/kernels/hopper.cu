@@ -5,7 +5,8 @@
 // of LABELS labels, every so many. A producer has the copy engine bring W in chunks of LABELS x CHUNK operands to a
 // ring of stages in shared memory; a cluster of two blocks, of neighbouring rows, goes through the same tiles, and
 // either brings half of each chunk to both. The teams take turns at the tensor cores: one begins a tile when the other
-// has begun all of its own, so that one multiplies while the other takes exponentials.
+// has begun all of its own, so that one multiplies while the other takes exponentials. In NVIDIA's words: consumer
+// warpgroups in ping-pong by named barriers, a producer warp, TMA with multicast, operands A in registers.
 //
 // Two `mbarrier` a stage: `full` when a chunk is there, `empty` when all warps of the cluster have read it; a wait
 // names the parity of the phase that must be over. Stages are rows of 128 bytes, swizzled as the copy engine does it.
@@ -100,7 +101,7 @@ __device__ __forceinline__ void more_registers() { asm volatile("setmaxnreg.inc.
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void products_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int groups>
-__device__ __forceinline__ void products_wait() { 
+__device__ __forceinline__ void products_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(groups) : "memory");
 }
 

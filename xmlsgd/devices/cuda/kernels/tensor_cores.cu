@@ -10,7 +10,7 @@
 #define DEEP 32       // operands of a row that a stage of `product_exponentials` holds
 #define STAGES 3
 #define ROWS_DEEP 16  // rows of the batch that a stage of `product_weights` holds
-#define WIDE 136      // columns of W of a block there: 128 hidden units and two for the bias, a multiple of 8
+#define WIDE 136      // most columns of `scaled` there: 134 hidden units and two for the bias
 #define WEIGHT_STAGES 5
 #define AT_ONCE 6     // pairs of W that a thread waits for together
 #define NEAR_END 8    // steps before the last in which W is brought near
