@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from shared.candidates import DEVICE
 from xmlsgd import XMLClassifier, XMLEnsemble
-from xmlsgd.candidates.fitting import CandidateRows
+from xmlsgd.candidates.cooccurrence import Cooccurrence
+from xmlsgd.candidates.fitting import CandidateRows, fit_unstacked
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, label_rows_help
-from xmlsgd.candidates.knn import LABEL_ROW_VOTES
+from xmlsgd.candidates.knn import LABEL_ROW_VOTES, KNNIndex, row_votes
 from xmlsgd.candidates.stacking import Inputs
+from xmlsgd.candidates.weighting import unit_rows
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.fitting import grown
@@ -86,16 +89,38 @@ def test_label_rows_are_not_counted(taught):
     assert taught.candidates_.knn.Y.n_rows >= N_ROWS + UNSEEN
 
 
-def test_label_rows_help_where_held_out_rows_are_told_better_with_them():
+@pytest.mark.parametrize("part", [0, 1, 2], ids=["votes", "margins", "cooccurrence"])
+def test_label_rows_help_where_held_out_rows_are_told_better_with_them(part):
     rng = np.random.default_rng(0)
     truth, shape = rng.random((200, 8)) < 0.2, (200, 8)
-    others = tuple(rng.random(shape).astype(np.float32) for _ in range(3))
-    poor, good = (rng.normal(size=shape).astype(np.float32) + strength * truth for strength in (0.5, 2))
+    logits, *others = (rng.random(shape).astype(np.float32) for _ in range(4))
+    poor, good = (rng.random(shape).astype(np.float32) + np.float32(strength) * truth for strength in (0.1, 1))
     labels = np.tile(np.arange(8, dtype=np.int32), (200, 1))
-    for margins, without, helps in ((good, poor, True), (poor, good, False)):
-        scores = Inputs(others[0], others[1], margins, others[2])
-        pairs = HeldOutPairs(labels, scores, truth, np.ones(8, np.float32))
-        assert label_rows_help(pairs, without) is helps
+    for with_rows, without, helps in ((good, poor, True), (poor, good, False)):
+        found, left_out = ([*others[:part], each, *others[part + 1 :]] for each in (with_rows, without))
+        pairs = HeldOutPairs(labels, Inputs(logits, *found), truth, np.ones(8, np.float32))
+        assert label_rows_help(pairs, *left_out) is helps
+
+
+def test_models_without_label_rows_are_those_of_the_other_rows():
+    texts, Y = library()
+    data = read_training_data(checked_parameters(classifier()), texts, Y, label_texts=NAMES)
+    weight, fold = np.ones(data.dataset.n_rows, np.float32), np.arange(0, N_ROWS, 40)
+    rows = CandidateRows(data.dataset, weight, [fold], 16, n_label_rows=data.n_label_rows)
+    found = fit_unstacked(rows, DEVICE)
+    left = np.setdiff1d(np.arange(data.dataset.n_rows), [*fold, *rows.label_rows_of_seen])
+    n_label_rows = np.count_nonzero(left >= N_ROWS)
+    with DEVICE.start():
+        unit = unit_rows(data.dataset.X, found.model.scale, DEVICE)
+        index = KNNIndex.build(unit.take(left), data.dataset.Y.take(left), row_votes(weight[left], n_label_rows))
+        labels, shares = index.votes(unit.take(fold), 16, DEVICE)
+        counted = Cooccurrence.count(data.dataset.X.take(left), data.dataset.Y.take(left), weight[left], DEVICE)
+        _, cooccurrence = counted.candidates(unit.take(fold), found.held_out.labels, DEVICE)
+    votes = [dict(zip(*each, strict=True)) for each in zip(labels.tolist(), shares, strict=True)]
+    expected = [[votes[i].get(label, 0) for label in row] for i, row in enumerate(found.held_out.labels.tolist())]
+    known = found.held_out.labels >= 0
+    np.testing.assert_allclose(found.without[0][known], np.array(expected)[known], rtol=1e-5)
+    np.testing.assert_allclose(found.without[2], cooccurrence[:, : known.shape[1]], rtol=1e-5)
 
 
 def test_a_label_that_only_held_out_rows_have_keeps_its_text():

@@ -84,8 +84,8 @@ class Unstacked:
     """A candidate model without a stacking, and what that is learned from.
 
     held_out : the held-out rows of all folds and their candidate labels int32 (h, m). votes, margins, cooccurrence :
-    float32 (h, m), what models that have not learned the rows of the same fold say of them. margins_without : margins
-    of the first fold by classifiers without label rows; None where there are no label rows to leave out.
+    float32 (h, m), what models that have not learned the rows of the same fold say of them. without : votes, margins
+    and co-occurrence of the first fold by models without label rows; None where there are none to leave out.
     """
 
     rows: CandidateRows
@@ -94,7 +94,7 @@ class Unstacked:
     votes: np.ndarray
     margins: np.ndarray
     cooccurrence: np.ndarray
-    margins_without: np.ndarray | None
+    without: tuple[np.ndarray, np.ndarray, np.ndarray] | None
 
     def pairs(self, fold: int, logits: Logits) -> HeldOutPairs:
         """Return the rows of a fold with their candidates, by the logits of a network that has not learned them."""
@@ -112,7 +112,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
     """Fit k-NN index, co-occurrence and linear classifiers, once for all folds."""
     X, Y, weight = rows.dataset.X, rows.dataset.Y, rows.weight
     scale = idf_weights(X.span(0, X.n_rows - rows.n_label_rows))
-    of_seen, margins_without = rows.label_rows_of_seen, None
+    of_seen, without = rows.label_rows_of_seen, None
     with device.start():
         weighted = unit_rows(X, scale, device)  # as the neighbors see them
         knn = KNNIndex.build(weighted, Y, row_votes(weight, rows.n_label_rows))
@@ -129,17 +129,48 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
             all_features = all_features_help(unit, Y, weight, pairs, cost, validation, device)
         pairs = pairs._replace(all_features=all_features)
         if rows.compared and len(of_seen) and rows.folds:  # before the others, so that memory holds one of them
-            without = weight.copy()
-            without[of_seen] = 0
-            others = find_pairs(unit, Y, without, candidates, device)._replace(all_features=all_features)
-            margins_without = _fit_and_score(unit, without, others, cost, held_out.of_fold(0), device)[1]
+            left = weight.copy()
+            left[of_seen] = 0
+            others = find_pairs(unit, Y, left, candidates, device)._replace(all_features=all_features)
+            of_fold = held_out.of_fold(0)
+            margins = _fit_and_score(unit, left, others, cost, of_fold, device)[1]
             del others
+            votes_without, shares_without = _without(rows, left, scale, of_fold, device)
+            without = votes_without, margins, shares_without
         linear, margins = _fit_and_score(unit, weight, pairs, cost, held_out, device)
     nothing = Stacking(LogisticStacking(), Calibration(), None)
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
     model = CandidateModel(scale, knn, cooccurrence, linear, nothing, rows.size, label_rows)
     rows = replace(rows, cost=cost, all_features=all_features)
-    return Unstacked(rows, model, held_out, votes, margins, shares, margins_without)
+    return Unstacked(rows, model, held_out, votes, margins, shares, without)
+
+
+def _without(
+    rows: CandidateRows, weight: np.ndarray, scale: np.ndarray, held_out: HeldOutLabels, device: CPU
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return votes and co-occurrence of the first fold by rows with these weights, label rows left out.
+
+    No row of the fold votes for another, which favors label rows a little: wrongly left out they cost more.
+    """
+    learned = weight.copy()
+    learned[held_out.rows] = 0
+    kept, votes = np.flatnonzero(learned), row_votes(learned, rows.n_label_rows)
+    X, Y = rows.dataset.X.take(kept), rows.dataset.Y.take(kept)
+    of_fold = unit_rows(rows.dataset.X.take(held_out.rows), scale, device)
+    index = KNNIndex.build(unit_rows(X, scale, device), Y, votes[kept])
+    found, shares = index.votes(of_fold, rows.size, device)
+    counted = Cooccurrence.count(X, Y, learned[kept], device)
+    cooccurrence = counted.candidates(of_fold, held_out.labels, device)[1][:, : held_out.labels.shape[1]]
+    return _of_labels(found, shares, held_out.labels), cooccurrence
+
+
+def _of_labels(found: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the values (n, k) of labels (n, m) by those of the labels found (n, k), 0 where one was not found."""
+    out = np.zeros(labels.shape, np.float32)
+    for row, (named, value) in enumerate(zip(found, values, strict=True)):
+        _, at, place = np.intersect1d(labels[row], named, return_indices=True)
+        out[row, at] = value[place]
+    return np.where(labels >= 0, out, 0)
 
 
 def _voted(
@@ -195,10 +226,10 @@ def _fit_and_score(
 def with_useful_rows(found: Unstacked, logits: Logits, device: CPU) -> Unstacked:
     """Return the model, fitted again without label rows where these do not help.
 
-    These are of labels that other rows have; they do not help where linear classifiers tell the candidates of the
-    first fold worse apart with them. logits : of a network that has not learned this fold.
+    These are of labels that other rows have; they do not help where votes, classifiers and co-occurrence tell the
+    candidates of the first fold worse apart with them. logits : of a network that has not learned this fold.
     """
-    if found.margins_without is None or label_rows_help(found.pairs(0, logits), found.margins_without):
+    if found.without is None or label_rows_help(found.pairs(0, logits), *found.without):
         return found
     return fit_unstacked(found.rows.without_label_rows_of_seen(), device)
 

@@ -72,9 +72,10 @@ class HeldOutScores(NamedTuple):
     scores: np.ndarray
 
 
-def label_rows_help(pairs: HeldOutPairs, margins_without: np.ndarray) -> bool:
-    """Return whether the log loss is no lower with the margins of classifiers without label rows, float32 (n, m)."""
-    return not log_loss(*pairs.with_margins(margins_without).examples) < log_loss(*pairs.examples)
+def label_rows_help(pairs: HeldOutPairs, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray) -> bool:
+    """Return whether the log loss is no lower with what models without label rows say, all float32 (n, m)."""
+    others = replace(pairs, scores=Inputs(pairs.scores.logits, votes, margins, cooccurrence))
+    return not log_loss(*others.examples) < log_loss(*pairs.examples)
 
 
 def fit_stacking(
