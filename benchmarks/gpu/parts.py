@@ -32,9 +32,9 @@ PARTS: dict[str, tuple[float, Part]] = {
     "steps": (120, lambda target, _: steps.steps(target)),
     "kernels": (40, lambda target, _: steps.kernels(target)),
     "torch": (140, lambda target, _: checks.torch_steps(target)),
-    "mixed": (180, lambda target, _: fleet.mixed(target)),
     "to_accuracy": (90, fleet.to_accuracy),
     "learners": (30, lambda target, _: fleet.learners(target)),
+    "mixed": (180, lambda target, _: fleet.mixed(target)),
     "sanitizer": (180, lambda target, _: checks.sanitizer(target)),
 }
 
