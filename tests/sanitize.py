@@ -23,7 +23,7 @@ FILES = [
     for name in ("sanitizer", "cuda", "cuda_softmax", "tensor_cores", "cuda_merging", "cuda_mutants")
 ]
 FILES.append(TESTS / "devices" / "test_output_layer.py")
-CHOSEN = "not planted and (cuda or sanitizer or softmax)"  # of the tests of all devices only what is of the GPU alone
+CHOSEN = "not planted and (cuda or sanitizer or softmax or tensor)"  # of all devices, only the GPU
 
 
 def library():
