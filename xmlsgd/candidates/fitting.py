@@ -135,7 +135,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
             of_fold = held_out.of_fold(0)
             margins = _fit_and_score(unit, left, others, cost, of_fold, device)[1]
             del others
-            votes_without, shares_without = _without(rows, left, scale, of_fold, device)
+            votes_without, shares_without = _scores_of_first_fold(replace(rows, weight=left), scale, of_fold, device)
             without = votes_without, margins, shares_without
         linear, margins = _fit_and_score(unit, weight, pairs, cost, held_out, device)
     nothing = Stacking(LogisticStacking(), Calibration(), None)
@@ -145,15 +145,14 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
     return Unstacked(rows, model, held_out, votes, margins, shares, without)
 
 
-def _without(
-    rows: CandidateRows, weight: np.ndarray, scale: np.ndarray, held_out: HeldOutLabels, device: CPU
+def _scores_of_first_fold(
+    rows: CandidateRows, scale: np.ndarray, held_out: HeldOutLabels, device: CPU
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return votes and co-occurrence of the first fold by rows with these weights, label rows left out.
+    """Return votes and co-occurrence for the held-out labels of the first fold, by rows that have a weight.
 
     No row of the fold votes for another, which favors label rows a little: wrongly left out they cost more.
     """
-    learned = weight.copy()
-    learned[held_out.rows] = 0
+    learned = rows.learned(0)
     kept, votes = np.flatnonzero(learned), row_votes(learned, rows.n_label_rows)
     X, Y = rows.dataset.X.take(kept), rows.dataset.Y.take(kept)
     of_fold = unit_rows(rows.dataset.X.take(held_out.rows), scale, device)
