@@ -149,18 +149,17 @@ class Stepper:
             n_bytes = A.nbytes + B.nbytes + (1 + read_too) * C.nbytes
             timed(kind, lambda: gemm(A, B, C, **options), n_bytes, 2.0 * C.shape[0] * C.shape[1] * k)
 
-        def timed_parts(A: Any, B: Any, size: int, C: Any, beta: float = 0.0) -> None:
+        def timed_batched(kind: str, A: Any, B: Any, C_bytes: float, call: Callable[[], None]) -> None:
             del run.gemm  # which it calls for the last part
-            n_bytes, count = A.nbytes + B.nbytes + C.nbytes, 2.0 * A.shape[0] * A.shape[1] * B.shape[1]
-            timed("gemm dA", lambda: gemm_parts(A, B, size, C, beta), n_bytes, count)
+            timed(kind, call, A.nbytes + B.nbytes + C_bytes, 2.0 * A.shape[0] * A.shape[1] * B.shape[1])
             run.gemm = timed_gemm  # type: ignore[method-assign, assignment]
 
+        def timed_parts(A: Any, B: Any, size: int, C: Any, beta: float = 0.0) -> None:
+            timed_batched("gemm dA", A, B, C.nbytes, lambda: gemm_parts(A, B, size, C, beta))
+
         def timed_rows(A: Any, B: Any, size: int, C: Any, scalars: Any) -> None:
-            del run.gemm
-            n_bytes = A.nbytes + B.nbytes + (1 + (scalars.host[1] != 0)) * C.nbytes
-            count = 2.0 * A.shape[0] * A.shape[1] * B.shape[1]
-            timed("gemm into W", lambda: gemm_rows(A, B, size, C, scalars), n_bytes, count)
-            run.gemm = timed_gemm  # type: ignore[method-assign, assignment]
+            C_bytes = (1 + (scalars.host[1] != 0)) * C.nbytes
+            timed_batched("gemm into W", A, B, C_bytes, lambda: gemm_rows(A, B, size, C, scalars))
 
         def timed_sort(keys: Any) -> None:
             timed("sort", lambda: sort(keys), 0.0, 0.0)

@@ -55,7 +55,7 @@ class TensorCoreSoftmaxStep(SoftmaxStep):
         run, (n, H), (B, stride), width = self.runtime, W.shape, e.E.shape, e.scaled.shape[1]
         partial = run.buffer("partial", (1, n))
         run.launch(
-            "product_weights", blocks_of(n, LABELS), e.E, stride, start, e.scaled,
-            width, B, n, H, scalars.device, W, partial, threads=PRODUCT_THREADS, shared=WEIGHTS_SHARED,
+            "product_weights", blocks_of(n, LABELS), e.E, stride, start, e.scaled, width, B, n, H, scalars.device, W,
+            partial, threads=PRODUCT_THREADS, shared=WEIGHTS_SHARED,
         )  # fmt: skip
         return partial
