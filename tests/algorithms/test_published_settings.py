@@ -11,6 +11,7 @@ from xmlsgd.algorithms import algorithm_class, algorithm_names
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.base import Algorithm
+from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
@@ -33,6 +34,12 @@ def test_published_adaptive_sgd_has_the_constants_of_the_paper():
     assert (paper.low, paper.size_step, paper.size_rule, paper.out_of_range) == (128, 64, "additive", "skip")
     assert (paper.momentum, paper.perturbation, paper.renormalise) == (0.9, 0.1, False)
     assert paper.straggler_timeout == inf
+
+
+def test_published_elastic_averaging_merges_as_seldom_as_published_adaptive_sgd():
+    baseline = Elastic.published(1024)
+    baseline.start([0, 1, 2, 3], 490_449)
+    assert baseline.mega_rows == 100 * 1024
 
 
 def test_published_hogbatch_is_not_that_of_hogwild():

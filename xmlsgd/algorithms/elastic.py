@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..training.merging import Comm
 from .base import Algorithm
 from .combiners import equal, move_to_mean
-from .mega_batches import MegaBatches
+from .mega_batches import BATCHES, MegaBatches
 from .rounds import Work
 
 
@@ -21,6 +21,11 @@ class Elastic(MegaBatches, Algorithm):
 
     mega_batch : rows between merges, at least a batch a worker; None for about 100 batches, in even parts of an epoch.
     """
+
+    @classmethod
+    def published(cls, batch: int = 1024, learning_rate: float = 6e-3) -> Elastic:
+        """Return the paper's setting: M = 100 batches, also where an epoch cuts the last mega-batch short."""
+        return cls(batch, learning_rate, mega_batch=BATCHES * batch)
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Take the mean as the common model."""
