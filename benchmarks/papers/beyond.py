@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from xmlsgd.algorithms import choose_algorithm
@@ -28,7 +29,7 @@ from .hogbatch import unequal
 from .study import REACHED, Method, Runs, Study, curves, finals, median, points_at, target
 
 AUTO, ADAPTIVE = OURS = "our auto", "our adaptive"
-FIRST, LEVEL, LATER = "first", "level", "later"
+FIRST, UNDECIDED, LATER = "first", "undecided", "later"
 
 
 def beyond(study: Study) -> None:
@@ -68,19 +69,17 @@ def hogbatches(batch: int, fleet: Sequence[VirtualDevice]) -> list[Method]:
 
 
 def seconds_to(runs: Runs, goal: float) -> list[float]:
-    """Return the seconds of all runs to the goal, [] where most of them missed it."""
+    """Return the seconds of all runs to the goal, infinity for one that missed it; [] where most did."""
     reached = [point["seconds"] for point in points_at(runs, goal)]
-    return reached if are_most(reached, runs.outcomes) else []
+    missed = len(runs.outcomes) - len(reached)
+    return [*reached, *missed * [inf]] if are_most(reached, runs.outcomes) else []
 
 
 def verdict(ours: Sequence[float], theirs: Sequence[float]) -> str:
     """Return how our seconds stand against those of the best of the others; either may be empty: never there."""
-    if not ours:
-        return LATER if theirs else LEVEL
-    if not theirs or median(ours) < median(theirs):
+    if max(ours, default=inf) < min(theirs, default=inf):
         return FIRST
-    ranges = [max(seconds) - min(seconds) for seconds in (ours, theirs)]
-    return LEVEL if median(ours) - median(theirs) <= max(ranges) else LATER
+    return LATER if max(theirs, default=inf) < min(ours, default=inf) else UNDECIDED
 
 
 def table(data: str, found: Mapping[str, Mapping[str, Runs]]) -> Table:
@@ -101,8 +100,8 @@ def table(data: str, found: Mapping[str, Mapping[str, Runs]]) -> Table:
         rows.append(row)
     note = (
         f"Seconds to the target, {100 * REACHED:.0f} % of what the best of a scenario settled at, or - where most "
-        "seeds missed it. Ours is level where its median is later than that of the best of the others by no "
-        "more than the range of seeds; in brackets, its seconds over those."
+        "seeds missed it. A seed that missed it counts as later than all others, and stands as - in a range. Ours is "
+        "undecided where its range and that of the best of the others meet; in brackets, its seconds over those."
     )
     counts = [f"{name}: {counted(told)}." for name, told in verdicts.items()]
     columns = ["scenario", "target P@1", *names, "best of the others", *(f"{name} is" for name in OURS)]
@@ -111,14 +110,15 @@ def table(data: str, found: Mapping[str, Mapping[str, Runs]]) -> Table:
 
 def counted(words: Sequence[str]) -> str:
     """Return how often each verdict was given."""
-    return ", ".join(f"{word} {words.count(word)}" for word in (FIRST, LEVEL, LATER))
+    return ", ".join(f"{word} {words.count(word)}" for word in (FIRST, UNDECIDED, LATER))
 
 
 def cell(seconds: Sequence[float]) -> str:
     """Return median and range, a dash for a method that did not get there."""
     if not seconds:
         return "-"
-    return f"{median(seconds):.3f} [{min(seconds):.3f}, {max(seconds):.3f}]"
+    last = f"{max(seconds):.3f}" if max(seconds) < inf else "-"
+    return f"{median(seconds):.3f} [{min(seconds):.3f}, {last}]"
 
 
 def compact(runs: Mapping[str, Runs]) -> dict[str, Any]:

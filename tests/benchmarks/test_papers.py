@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import inf
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from benchmarks.papers import __main__ as experiments
 from benchmarks.papers import study, tables
 from benchmarks.papers.__main__ import EXPERIMENTS, command_line, main
-from benchmarks.papers.beyond import FIRST, LATER, LEVEL, verdict
+from benchmarks.papers.beyond import FIRST, LATER, UNDECIDED, cell, seconds_to, verdict
 from benchmarks.papers.costs import UNLEARNED
 from benchmarks.papers.crossbow import ByFrequency
 from benchmarks.papers.study import LOSS, NOISY_POINTS, Runs, point_at, ranged, target
@@ -153,13 +154,24 @@ def test_the_tables_of_the_page_tell_what_their_runs_settled_at():
             assert f" {ranged(study.finals(Runs(runs['rate'], ended, {})))} |" in row
 
 
-def test_ours_is_level_with_the_best_of_the_others_within_the_range_of_the_seeds():
-    assert verdict([1.0, 2.0, 3.0], [2.0, 2.5, 4.0]) == FIRST
-    assert verdict([3.0, 3.0, 3.5], [2.0, 2.5, 3.0]) == LEVEL
-    assert verdict([4.0, 4.0, 4.5], [2.0, 2.5, 3.0]) == LATER
+def test_ours_is_first_or_later_only_where_the_ranges_of_the_seeds_are_apart():
+    assert verdict([1.0, 1.5, 1.9], [2.0, 2.5, 4.0]) == FIRST
+    assert verdict([1.0, 2.0, 3.0], [2.0, 2.5, 4.0]) == UNDECIDED
+    assert verdict([3.0, 3.0, 3.5], [2.0, 2.5, 3.0]) == UNDECIDED
+    assert verdict([3.1, 4.0, 4.5], [2.0, 2.5, 3.0]) == LATER
     assert verdict([4.0], []) == FIRST
     assert verdict([], [4.0]) == LATER
-    assert verdict([], []) == LEVEL
+    assert verdict([], []) == UNDECIDED
+
+
+def test_a_seed_that_missed_the_target_is_later_than_all_that_did_not():
+    runs = Runs(1.0, [outcome(10, 60), outcome(60, 60), outcome(10, 10)], {})
+    seconds = seconds_to(runs, 35.0)
+    assert sorted(seconds) == [1.0, 2.0, inf]
+    assert cell(seconds) == "2.000 [1.000, -]"
+    assert verdict(seconds, [3.0, 3.0]) == UNDECIDED
+    assert verdict(seconds, [0.5, 0.6]) == LATER
+    assert seconds_to(Runs(1.0, runs.outcomes[1:], {}), 35.0) == [], "half of them are not most"
 
 
 def outcome(*values, diverged=False, name="P@1"):
