@@ -1,4 +1,4 @@
-"""Hogbatch and Adaptive Hogbatch on a GPU and a CPU: Ma, Rusu, Wu, Sim 2021 (arXiv 2004.08771), figures 5 to 8.
+"""Hogbatch and Adaptive Hogbatch on a GPU and a CPU: Ma, Rusu 2020 (arXiv 2004.08771), figures 5 to 8.
 
 Time to a loss, and who made the updates. The CPU trains by eight threads, a tenth as fast as the GPU in all (S4).
 """

@@ -1,6 +1,6 @@
 """Adaptive Hogbatch: batch sizes follow the update counts, so that CPU and GPU make equally many updates.
 
-Ma, Rusu, Wu, Sim 2021 (arXiv 2004.08771), Algorithm 2. Equal counts can be reached if the ranges of update rates
+Ma, Rusu 2020 (arXiv 2004.08771), Algorithm 2. Equal counts can be reached if the ranges of update rates
 that the bounds allow overlap; otherwise sizes rest at opposite bounds.
 """
 

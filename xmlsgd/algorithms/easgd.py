@@ -2,6 +2,8 @@
 
 Zhang, Choromanska, LeCun 2015 (arXiv 1412.6651): every tau updates x_i <- x_i - alpha (x_i - z) and
 z <- z + alpha * sum of (x_i - z). Nobody is overwritten: replicas go on exploring around the center.
+
+In the paper, a learner takes its next gradient where it stood before the pull; here, where the pull has put it.
 """
 
 from __future__ import annotations

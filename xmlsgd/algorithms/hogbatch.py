@@ -1,6 +1,6 @@
 """CPU+GPU Hogbatch: workers of unequal speed update one shared model with batches of unequal size.
 
-Ma, Rusu, Wu, Sim 2021 (arXiv 2004.08771), Algorithm 1: small batches where threads are many, large ones on GPUs.
+Ma, Rusu 2020 (arXiv 2004.08771), Algorithm 1: small batches where threads are many, large ones on GPUs.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Dropped(Staleness):
 
 @dataclass(frozen=True)
 class Bounded(Staleness):
-    """Let nobody be more than `slack` updates ahead of the slowest (stale synchronous parallel, Ho et al. 2013)."""
+    """Nobody begins an update more than `slack` ahead of the slowest (stale synchronous parallel, Ho et al. 2013)."""
 
     slack: int = at_least(3, 0)
 
