@@ -10,6 +10,7 @@ import pytest
 
 from shared.command_line import QUICK, ROWS, TEST_ROWS, TEXT, complaint, run
 from xmlsgd.cli import main
+from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.estimators import XMLClassifier
 
 NEW = "a_label_never_seen\tread a yzzyva and close it\n" * 3
@@ -35,6 +36,18 @@ def test_a_text_model_that_learns_keeps_its_words_and_adds_rows_labels_and_words
     assert second.classes_.tolist() == [*first.classes_.tolist(), "a_label_never_seen"]
     assert second.n_samples_seen_ == first.n_samples_seen_ + 3
     assert second.candidates_.knn.Y.n_rows == first.candidates_.knn.Y.n_rows + 3
+
+
+def test_texts_to_learn_are_vectorized_once(tmp_path, words, monkeypatch):
+    (tmp_path / "new.txt").write_text(NEW)
+    vectorized, transform = [], TextVectorizer.transform
+    monkeypatch.setattr(
+        TextVectorizer, "transform", lambda self, texts: vectorized.extend(texts) or transform(self, texts)
+    )
+    run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m", "--json", tmp_path / "r.json", "--quiet")
+    assert [text for text in vectorized if text] == ["read a yzzyva and close it"] * 3
+    sizes = json.loads((tmp_path / "r.json").read_text())["data"]["train"]
+    assert (sizes["rows"], sizes["label_nnz"], "nnz" in sizes) == (3, 3, False)
 
 
 def test_a_model_of_numbers_learns_rows_with_fewer_and_with_new_columns_in_its_own_folder(tmp_path):

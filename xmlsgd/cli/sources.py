@@ -116,12 +116,12 @@ def read_more(
 ) -> tuple[Dataset, Sequence[str] | None, dict[str, str]]:
     """Return rows that a trained model learns from, their texts if they have any, and the texts of new labels by name.
 
-    Features and labels that are new get columns behind the model's own, also labels that only have a text; words that
-    are new have none yet.
+    Features and labels that are new get columns behind the model's own, also labels that only have a text. Rows of
+    texts have no features: the model makes them.
     """
     with on_disk(path) as file:
         lines, raw = _label_texts(file, options, label_texts), _texts(file, options, TRAIN)
-        train = _training_rows(file, options, columns, raw=raw).train
+        train = _labelled_rows(file, options, columns, raw)
     X = replace(train.X, n_cols=max(train.n_features, columns.n_features))
     train, documents = Dataset(X, *_matched(train.Y, train.label_names, columns)), None if raw is None else raw.texts
     if not lines:
@@ -174,7 +174,7 @@ def read_test_for_learning(
 def read_training_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:
     """Return the labels of training rows in the given columns, and these with new labels added behind them."""
     with on_disk(path) as file:
-        train = _training_rows(file, options, columns).train
+        train = _labelled_rows(file, options, columns, _texts(file, options, TRAIN))
     Y, names = _matched(train.Y, train.label_names, columns)
     if names is None and columns.names is not None:  # labels are matched by number
         names = columns.names
@@ -226,6 +226,14 @@ def _training_rows(
     if columns is not None:
         check_words(rows.vectorizer, columns, path)
     return rows
+
+
+def _labelled_rows(path: str, options: FormatOptions, columns: Columns, raw: RawText | None) -> Dataset:
+    """Return training rows for a model with `columns`; of documents, `raw`, labels alone, in rows without features."""
+    if raw is None:
+        return _training_rows(path, options, columns).train
+    unread = replace(raw, texts=[""] * len(raw.texts))
+    return _rows_of_texts(path, unread, columns.vectorizer, _names_of(columns, raw, path))
 
 
 def _words_of(raw: RawText, path: str, options: FormatOptions, label_texts: LabelTexts) -> TextVectorizer:

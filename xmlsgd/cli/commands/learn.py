@@ -21,7 +21,7 @@ from ..messages import Console
 from ..models import options_of_model, read_learner
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
-from ..results import size_text, table, write_json
+from ..results import table, write_json
 from .train import COLUMNS, about_run, measures
 
 FLAGS = (
@@ -82,9 +82,12 @@ def run(
         console.show(table(results, COLUMNS))
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
     result |= {"before": results.get("before"), "seconds": seconds}
+    if documents:
+        del result["data"]["train"]["nnz"]  # of rows that the model has made
     model_folder.save(estimator, folder, result, Path(data).name, False, rows.names_of_uris)
     new_words = f", {estimator.n_features_in_ - train.n_features:,} new words" if documents else ""
     new_labels = f"{len(estimator.classes_) - known:,} new labels"
-    console.show(f"added {size_text(train)} in {seconds:.1f} s; {new_labels}{new_words}")
+    per_row = f"{train.Y.nnz / train.n_rows:.1f} labels a row"
+    console.show(f"added {train.n_rows:,} rows, {per_row}, in {seconds:.1f} s; {new_labels}{new_words}")
     console.show(f"model: {folder}")
     write_json(json, result)
