@@ -78,7 +78,7 @@ def test_it_makes_the_rows_of_the_package_by_all_options_of_texts(options, reade
     vectorizer = TextVectorizer(**options).fit(TRAIN.texts)
     vectorizer.to_files(tmp_path)
     texts = [*TEST.texts[:100], "The a b cd, the\tCD cd!", ""]
-    rows = vectorizer.transform(texts)
+    rows = vectorizer.rows_of(texts)
     for i, (features, values) in enumerate(reader.rows_of(tmp_path, texts)):
         np.testing.assert_array_equal(features, rows.row(i)[0])
         np.testing.assert_allclose(values, rows.row(i)[1], rtol=1e-5)

@@ -44,7 +44,7 @@ def test_words_of_more_texts_come_behind_with_the_idf_of_all_texts():
     row = grown.transform(["apples pears"])
     assert row.indices.tolist() == [len(before.words) + 1, len(before.words) + 2]
     assert row.data[0] / row.data[1] == pytest.approx(idf["apples"] / idf["pears"])
-    assert before.transform(more).n_cols == len(before.words)
+    assert before.transform(more).shape[1] == len(before.words)
     assert grown.with_words_of(more, 99) is grown
 
 
@@ -180,7 +180,7 @@ def test_vectorizer_equals_scikit_learn():
     vectorizer = TextVectorizer(min_df=2)
     X = vectorizer.fit_transform(TEXTS)
     assert vectorizer.words == theirs.get_feature_names_out().tolist() == ["file", "json", "rows"]
-    np.testing.assert_allclose(X.to_scipy().toarray(), expected, rtol=1e-6)
+    np.testing.assert_allclose(X.toarray(), expected, rtol=1e-6)
     assert X.data.dtype == np.float32
 
 
@@ -204,12 +204,12 @@ def test_options_give_the_numbers_of_scikit_learn(options, tmp_path):
     theirs = TfidfVectorizer(**{"sublinear_tf": True, **token, **translated})
     expected = theirs.fit_transform(TEXTS).toarray()
     vectorizer = TextVectorizer(**options)
-    np.testing.assert_allclose(vectorizer.fit_transform(TEXTS).to_scipy().toarray(), expected, rtol=1e-6)
+    np.testing.assert_allclose(vectorizer.fit_transform(TEXTS).toarray(), expected, rtol=1e-6)
     assert vectorizer.words == theirs.get_feature_names_out().tolist()
     new = ["JSON files of rows, and the the", "xyz"]
     vectorizer.to_files(tmp_path)
     for one in (vectorizer, TextVectorizer.from_files(tmp_path), pickle.loads(pickle.dumps(vectorizer))):
-        np.testing.assert_allclose(one.transform(new).to_scipy().toarray(), theirs.transform(new).toarray(), rtol=1e-6)
+        np.testing.assert_allclose(one.transform(new).toarray(), theirs.transform(new).toarray(), rtol=1e-6)
 
 
 def test_options_are_copied_to_the_vectorizer_of_a_model_and_saved_with_it(tmp_path):
@@ -247,7 +247,7 @@ def test_a_vectorizer_shows_the_options_that_are_not_the_defaults():
 
 def test_rows_have_norm_one_or_are_empty():
     X = TextVectorizer(min_df=1).fit_transform([*TEXTS, "?!"])
-    norms = np.sqrt(np.asarray(X.to_scipy().multiply(X.to_scipy()).sum(axis=1)).ravel())
+    norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
     np.testing.assert_allclose(norms, [1, 1, 1, 0, 1, 1, 0], rtol=1e-6)
 
 
@@ -282,9 +282,7 @@ def test_words_of_label_texts_are_kept_and_weighed_by_texts_alone():
     assert vectorizer.words == ["parser", "read", "xml"]
     theirs = TfidfVectorizer(sublinear_tf=True, token_pattern=TOKEN_PATTERN, vocabulary=vectorizer.words).fit(texts)
     np.testing.assert_allclose(
-        vectorizer.transform(["read xml parser"]).to_scipy().toarray(),
-        theirs.transform(["read xml parser"]).toarray(),
-        rtol=1e-6,
+        vectorizer.transform(["read xml parser"]).toarray(), theirs.transform(["read xml parser"]).toarray(), rtol=1e-6
     )
 
 
@@ -354,6 +352,17 @@ def test_files_restore_the_same_rows(saved):
     restored = TextVectorizer.from_files(saved)
     assert (restored.words, restored.min_df, restored.max_features) == (fitted.words, 1, 50)
     np.testing.assert_array_equal(restored.transform(TEXTS).data, fitted.transform(TEXTS).data)
+
+
+def test_options_are_parameters_as_of_scikit_learn_which_ask_for_a_new_fit():
+    vectorizer = TextVectorizer(min_df=2).fit(TEXTS)
+    assert vectorizer.get_params()["min_df"] == 2
+    assert vectorizer.set_params().is_fitted
+    assert vectorizer.set_params(min_df=1) is vectorizer
+    assert (vectorizer.min_df, vectorizer.is_fitted) == (1, False)
+    assert vectorizer.fit(TEXTS).get_feature_names_out().tolist() == TextVectorizer().fit(TEXTS).words
+    with pytest.raises(DataError, match="lowercase: TextVectorizer has no such option; it has min_df, max_df, "):
+        vectorizer.set_params(lowercase=False)
 
 
 def test_pickle_restores_the_same_rows():

@@ -177,7 +177,7 @@ def test_partial_fit_refuses_fewer_features_labels_and_another_form(rows):
         (
             np.array([[1, "one text"], [2, "another"]], dtype=object),
             [["a"], ["b"]],
-            r"with texts in column 1; pass that column alone, or .* ColumnTransformer\(\[\('text', Tfidf",
+            r"with texts in column 1; pass that column alone, or .* ColumnTransformer\(\[\('text', Text",
         ),
         ((row for row in np.eye(2)), [["a"], ["b"]], r"X: must have a length, got a generator; pass list\(...\) of it"),
         (np.eye(2), (labels for labels in (["a"], ["b"])), r"Y: must have a length, got a generator; pass list"),

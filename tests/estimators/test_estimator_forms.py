@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, MultiLabelBinarizer
 
 from shared.planted import N_LABELS, small
 from xmlsgd import CSR, DataError
@@ -182,6 +185,24 @@ def test_a_pipeline_may_begin_with_a_vectorizer_and_be_cloned(tmp_path):
         assert fitted[0].words == ["apple", "car", "fruit", "green", "red"]
         best, _ = fitted[-1].predict_topk(fitted[:-1].transform(["a red apple"]), 2)
         assert set(fitted[-1].classes_[best[0]]) == {"fruit", "red"}
+
+
+def test_texts_and_numbers_are_columns_of_one_pipeline():
+    columns = ColumnTransformer([("text", TextVectorizer(), 0), ("number", MaxAbsScaler(), [1])])
+    X = np.array([TEXTS, range(len(TEXTS))], dtype=object).T
+    binary = MultiLabelBinarizer(sparse_output=True).fit_transform(TAGS)
+    search = GridSearchCV(make_pipeline(columns, small()), {"columntransformer__text__max_features": [5]}, cv=2)
+    search.fit(X, binary)
+    best = pickle.loads(pickle.dumps(search.best_estimator_))
+    words = best[0].get_feature_names_out().tolist()
+    assert words == ["text__apple", "text__car", "text__fruit", "text__green", "text__red", "number__x1"]
+    assert np.array_equal(best.predict(X).toarray(), search.predict(X).toarray())
+
+
+def test_a_search_changes_options_of_the_vectorizer_of_a_classifier():
+    binary = MultiLabelBinarizer(sparse_output=True).fit_transform(TAGS)
+    search = GridSearchCV(small(vectorizer=TextVectorizer()), {"vectorizer__max_features": [3]}, cv=2)
+    assert search.fit(TEXTS, binary).best_estimator_.n_features_in_ == 3
 
 
 def test_the_clone_of_a_fitted_vectorizer_keeps_its_words():

@@ -88,6 +88,13 @@ def test_columns_of_texts_and_labels_are_lists(table, name):
     np.testing.assert_array_equal(scores(model, table["text"]), scores(expected))
 
 
+def test_a_vectorizer_takes_a_column_and_a_table_of_one_column(table_of, table):
+    words = TextVectorizer().fit(TEXTS).words
+    assert TextVectorizer().fit(table["text"]).words == TextVectorizer().fit(only(table_of, "text")).words == words
+    with pytest.raises(DataError, match=r"texts: must be one column, got a table of \d columns; pass one of them, df"):
+        TextVectorizer().fit(table)
+
+
 @pytest.mark.parametrize("name", ["labels", "class", "numbers"])
 def test_a_table_of_one_column_is_its_column(table_of, name):
     expected = small().fit(TEXTS, COLUMNS[name])

@@ -161,7 +161,7 @@ def test_rows_of_numbers_with_feature_names_are_learned_as_texts(taught):
 def test_a_matrix_of_label_features_is_learned_as_texts(taught):
     texts, Y = library()
     X, P = taught.vectorizer_.transform(texts), taught.vectorizer_.transform(NAMES)
-    for matrix in (P, P.to_scipy(), P.to_scipy().toarray()):
+    for matrix in (P, CSR.from_scipy(P), P.toarray()):
         model = classifier().fit(X, Y, label_texts=matrix)
         assert np.array_equal(model.predict_topk(X)[0], taught.predict_topk(texts)[0])
 

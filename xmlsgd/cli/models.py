@@ -141,7 +141,7 @@ def template_of(model: XMLClassifier | XMLEnsemble) -> XMLClassifier:
 
 def parameters_of(model: XMLClassifier | XMLEnsemble) -> dict[str, Any]:
     """Return the parameters of a model, in JSON's place those of the ensemble, too."""
-    parameters: dict[str, Any] = template_of(model).get_params()
+    parameters: dict[str, Any] = template_of(model).get_params(deep=False)
     if template_of(model) is not model:
         parameters |= {name: getattr(model, name) for name in ("n_estimators", "random_state")}
     return parameters

@@ -194,7 +194,7 @@ def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: b
         if columns.vectorizer is None:
             raise DataError(f"{file}: {NO_VECTORIZER}")
         labelled = options.kind(file) == "raw" and options.have_labels(first_lines(Path(file)))
-        return columns.vectorizer.transform(options.read_texts(file, labelled).texts)
+        return columns.vectorizer.rows_of(options.read_texts(file, labelled).texts)
 
 
 def _texts(path: str, options: FormatOptions, part: int) -> RawText | None:
@@ -328,7 +328,7 @@ def _rows_of_texts(path: str, raw: RawText, vectorizer: TextVectorizer | None, n
     Y, columns = index_labels(raw.labels or (), names)
     if names is None and not columns:
         raise DataError(f"{path}: must have at least one label, got none in {len(raw.texts)} documents")
-    return Dataset(vectorizer.transform(raw.texts), Y, columns)
+    return Dataset(vectorizer.rows_of(raw.texts), Y, columns)
 
 
 def _names_of(columns: Columns, raw: RawText, path: str) -> Sequence[str] | None:

@@ -32,7 +32,7 @@ def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Itera
         lines = lines[:-1] or lines
         if not head.startswith(tuple(magic for magic, _ in MAGIC)) and options.are_documents(lines, labelled=False):
             labelled = options.have_labels(lines)
-            yield from map(columns.vectorizer.transform, _documents(head, stream, labelled))
+            yield from map(columns.vectorizer.rows_of, _documents(head, stream, labelled))
             return
     yield read_unlabelled(path, options, columns, head)
 

@@ -161,8 +161,8 @@ def vectorized(train: RawText, test: RawText) -> tuple[Dataset, Dataset, TextVec
     Y, names = index_labels(train.labels or ())
     Y_test, _ = index_labels(test.labels or (), names)
     return (
-        Dataset(vectorizer.transform(train.texts), Y, names),
-        Dataset(vectorizer.transform(test.texts), Y_test, names),
+        Dataset(vectorizer.rows_of(train.texts), Y, names),
+        Dataset(vectorizer.rows_of(test.texts), Y_test, names),
         vectorizer,
     )
 

@@ -9,15 +9,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import DataError, ModelFileError, shorten, warn
 from .csr import CSR
 from .files.manifest import read_object
-from .frames import as_list
+from .frames import column_names, only_column
 from .validation import FLOAT32_MAX, is_integer, is_positive_integer
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 # Part of the file format, not an option: a pattern read from a model file could be made to run for ever.
 TOKEN_PATTERN = r"(?u)[^\W_]{2,}"
@@ -225,8 +228,12 @@ class TextVectorizer:
         grown._adopt([*self.words, *new], np.concatenate([self._idf, idf]))
         return grown
 
-    def transform(self, texts: Iterable[str]) -> CSR:
+    def transform(self, texts: Iterable[str]) -> sp.csr_array:
         """Return X float32 (n, F) of the texts; a text without a known word is an empty row."""
+        return self.rows_of(texts).to_scipy()
+
+    def rows_of(self, texts: Iterable[str]) -> CSR:
+        """Return the same as a CSR."""
         words = self.words
         if self._tfidf is None:
             self._tfidf = self._new_tfidf(vocabulary=words)
@@ -236,7 +243,7 @@ class TextVectorizer:
             return CSR(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), len(words))
         return CSR.from_scipy(self._tfidf.transform(texts), "texts")
 
-    def fit_transform(self, texts: Sequence[str], y: Any = None) -> CSR:
+    def fit_transform(self, texts: Sequence[str], y: Any = None) -> sp.csr_array:
         """Learn from the texts and return their X; y is not used."""
         return self.fit(texts).transform(texts)
 
@@ -286,7 +293,25 @@ class TextVectorizer:
         vectorizer._adopt(words, idf)
         return vectorizer
 
-    # What a `Pipeline` asks for, without the base class of scikit-learn, whose clones would lose the words.
+    # What a `Pipeline` or a search asks for, without the base class of scikit-learn, whose clones would lose the words.
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the options."""
+        return self.options
+
+    def set_params(self, **params: Any) -> TextVectorizer:
+        """Change options; return self, which must be fitted anew."""
+        if unknown := [name for name in params if name not in OPTIONS]:
+            raise DataError(f"{unknown[0]}: TextVectorizer has no such option; it has {', '.join(OPTIONS)}")
+        for name, value in params.items():
+            setattr(self, name, value)
+        if params:
+            self._words = self._tfidf = None
+        return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the words as an array; `input_features` are not used."""
+        return np.array(self.words, dtype=object)
+
     def __sklearn_clone__(self) -> TextVectorizer:
         return copy(self)
 
@@ -317,10 +342,13 @@ class TextVectorizer:
 
 
 def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the texts; `DataError` for a single string and for what is not a string."""
+    """Yield the texts, also of a table of one column; `DataError` for a single string and for what is not a string."""
     if isinstance(texts, str | bytes):
         raise DataError(f"texts: must be a sequence of strings, got one string {shorten(texts)}; pass [text]")
-    for row, text in enumerate(as_list(texts)):
+    texts = only_column(texts)
+    if names := column_names(texts):
+        raise DataError(f"texts: must be one column, got a table of {len(names)} columns; pass one of them, df[name]")
+    for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"texts: row {row}: must be a string, got {shorten(text)}; write '' where there is none")
         yield text

@@ -128,7 +128,7 @@ def _read_rows(
     if is_text(X):
         if known.vectorizer is None:
             raise DataError("X: must be rows as those that were learned, got texts; fit(texts, y) learns from texts")
-        X = known.vectorizer.transform(X)
+        X = known.vectorizer.rows_of(X)
     if isinstance(X, CSR):
         check_csr(X, "X")
         return X, known.names if X.n_cols == known.n_features else None
@@ -206,7 +206,7 @@ def _check_no_words(X: Any) -> None:
         column = place if names is None else names[place]
         raise DataError(
             f"X: must be one column of texts, or numbers, got a table with texts in column {shorten(column)}; pass "
-            f"that column alone, or make numbers of all: ColumnTransformer([('text', TfidfVectorizer(), {column!r})], "
+            f"that column alone, or make numbers of all: ColumnTransformer([('text', TextVectorizer(), {column!r})], "
             "remainder=MaxAbsScaler()) before the classifier in a Pipeline"
         )
     raise DataError(f"X: must be texts or rows of numbers, got lists of words, {shorten(first)}; are X and Y swapped?")

@@ -35,7 +35,7 @@ def read_label_rows(texts: Any, feature_names: Any, labels: Names, X: CSR, featu
     if sp.issparse(texts) or isinstance(texts, CSR) or getattr(texts, "ndim", 1) == 2:
         rows = _read_matrix(texts, (len(labels), X.n_cols), features)
     else:
-        rows = _vectorizer(feature_names, X, features).transform(_read_texts(texts, labels))
+        rows = _vectorizer(feature_names, X, features).rows_of(_read_texts(texts, labels))
     named = np.flatnonzero(np.diff(rows.indptr))
     ones = np.ones(len(named), np.float32)
     Y = CSR(np.arange(len(named) + 1, dtype=np.int64), named.astype(np.int32), ones, len(labels))

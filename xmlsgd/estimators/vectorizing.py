@@ -76,13 +76,14 @@ def _hits(
 
     fitted, device = TextVectorizer(**vectorizer.options), CPU(1)
     try:
-        X = fitted.fit_transform([texts[row] for row in known])
+        texts_known = [texts[row] for row in known]
+        X = fitted.fit(texts_known).rows_of(texts_known)
     except DataError:  # not a single word
         return np.zeros(len(held_out), np.intp)
     scale, n_best = idf_weights(X), min(TOP_K, max(Y.n_cols // 2, 1))
     with device.start():
         index = KNNIndex.build(unit_rows(X, scale, device), Y.take(known), np.ones(len(known), np.float32))
-        queries = unit_rows(fitted.transform([texts[row] for row in held_out]), scale, device)
+        queries = unit_rows(fitted.rows_of([texts[row] for row in held_out]), scale, device)
         labels, shares = index.votes(queries, n_best, device)
     truth: np.ndarray = Y.take(held_out).has(labels) & (shares > 0)
     return truth.sum(axis=1)

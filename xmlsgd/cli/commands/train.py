@@ -243,7 +243,7 @@ def train_and_save(
 
     After Ctrl-C, or an error that leaves a model, save the model as it is and raise an exception that says where.
     """
-    compile_kernels(template_of(model).get_params(), rows.train.n_labels, compact)
+    compile_kernels(template_of(model).get_params(deep=False), rows.train.n_labels, compact)
     started = time.perf_counter()
     before = getattr(model, "history_", None)
     ending = "ending the run, to save what it has learned ..." if console.is_interactive else ""

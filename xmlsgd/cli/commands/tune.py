@@ -68,7 +68,7 @@ def run(
     rows = read.train
     model.set_params(vectorizer=read.vectorizer)
     console.note(f"{train}: {size_text(rows)}")
-    compile_kernels(model.get_params(), rows.n_labels, compact=False)
+    compile_kernels(model.get_params(deep=False), rows.n_labels, compact=False)
 
     def show(trial: Trial) -> None:
         console.show(f"{metric} {trial.value:.2f} in {trial.seconds:.1f} s: {flags_of(trial.parameters) or 'as given'}")
