@@ -135,6 +135,35 @@ def test_a_table_with_tabs_and_a_header_is_told_by_its_first_line(tmp_path):
     assert len((tmp_path / "p").read_text().splitlines()) == len(LINES)
 
 
+@pytest.mark.parametrize("named", [WRITTEN["rows.csv"].replace("text,labels", "title,subjects"), WRITTEN["rows.txt"]])
+def test_a_model_remembers_how_its_training_file_was_read_unless_a_flag_says_otherwise(tmp_path, named):
+    is_csv = named.startswith("title")
+    rows, columns = tmp_path / "rows.tsv", ("--text-column", "title", "--label-column", "subjects")
+    rows.write_text(named.replace(",", "\t", 1).replace('",', '"\t') if is_csv else named)
+    flags = ("--label-separator", ";", *(columns if is_csv else ()))
+    run("train", rows, "--out", tmp_path / "m", *QUICK, "--quiet", *flags)
+    run("evaluate", tmp_path / "m", rows, "--json", tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text())["P@1"] == 100
+    run("predict", tmp_path / "m", rows, "--out", tmp_path / "p")
+    assert len((tmp_path / "p").read_text().splitlines()) == len(LINES)
+    run("learn", tmp_path / "m", rows, "--quiet")
+    run("learn", tmp_path / "m", rows, "--quiet")
+    assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == sorted(NAMES)
+    (tmp_path / "more.csv").write_text('text,labels\na book of waves,"sea,isles"\n')
+    given = ("--label-separator", ",", "--text-column", "text", "--label-column", "labels")
+    run("learn", tmp_path / "m", tmp_path / "more.csv", "--quiet", *given)
+    assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == [*sorted(NAMES), "isles", "sea"]
+    run("evaluate", tmp_path / "m", rows)
+
+
+@pytest.mark.parametrize("saved", ['{"read_by": [1]}', '{"read_by": {"label_separator": 1, "x": 2}}', "{", "[]"])
+def test_a_report_that_was_altered_is_not_read_by(tmp_path, saved):
+    (tmp_path / "rows.jsonl").write_text(WRITTEN["rows.jsonl"])
+    run("train", tmp_path / "rows.jsonl", "--out", tmp_path / "m", *QUICK, "--quiet", "--epochs", "1")
+    (tmp_path / "m" / "train.json").write_text(saved)
+    run("evaluate", tmp_path / "m", tmp_path / "rows.jsonl")
+
+
 @pytest.mark.parametrize("uri", ["http://x/{}", "<http://x/{}>"])
 def test_a_model_of_uris_keeps_them_when_it_learns_with_a_vocabulary(library, uri):
     rows = [f"{','.join(uri.format(NAMES.index(name)) for name in names)}\t{text}\n" for text, names in LINES]

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
+from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, complaint, run
 from shared.failing import Failing
 from shared.spoiling import Spoiling
 from xmlsgd import load_model
@@ -92,6 +92,8 @@ def test_one_based_rows_are_warned_of_without_the_flag(tmp_path, capsys):
     assert "neither feature 0 nor label 0 occurs; if they count from one: --one-based" in capsys.readouterr().err
     run("train", tmp_path / "libsvm.txt", *words, "--overwrite", "--one-based", "--one-based-labels")
     assert "neither feature 0" not in capsys.readouterr().err
+    run("evaluate", tmp_path / "m", tmp_path / "libsvm.txt")  # as it was trained
+    assert complaint(capsys, tmp_path, "evaluate", "{place}/m", "{place}/libsvm.txt", "--no-one-based")[0] == 2
 
 
 def test_raw_text_is_not_suspected_of_counting_from_one(tmp_path, capsys):

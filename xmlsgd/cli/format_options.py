@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,10 @@ ENTRY = re.compile(r"-?\d*:")  # the beginning of an entry `feature:value`, also
 TABLES = "csv", "jsonl"
 FORMATS_OF = {"text_column": TABLES, "label_column": TABLES, "vocabulary": ("annif", *TABLES, "raw")}
 OF_TEXTS = ("min_df", "max_df", "max_features", "ngram_range", "analyzer", "stop_words", "sublinear_tf")
+# What a model remembers of how its training data was read, by type: a file read otherwise often gives no error.
+REMEMBERED: dict[str, type] = {
+    "text_column": str, "label_column": str, "label_separator": str, "one_based": bool, "one_based_labels": bool,
+}  # fmt: skip
 NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
 
 
@@ -32,7 +36,7 @@ NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
 class FormatOptions(DocumentOptions):
     """The flags that say how data files are read, and how words of texts become features.
 
-    stop_words : a file of words, one a line.
+    stop_words : a file of words, one a line. flags : names of those that were given, as far as they may be remembered.
     """
 
     format: str = "auto"
@@ -47,6 +51,7 @@ class FormatOptions(DocumentOptions):
     analyzer: str | None = None
     stop_words: str | None = None
     sublinear_tf: bool | None = None
+    flags: frozenset[str] = frozenset()
 
     def kind(self, path: str) -> str:
         """Return the kind of documents that a file of texts holds."""
@@ -126,8 +131,21 @@ class FormatOptions(DocumentOptions):
     @property
     def given(self) -> dict[str, Any]:
         """Return the options that are not the defaults."""
-        values = ((each, getattr(self, each.name)) for each in fields(self))
+        values = ((each, getattr(self, each.name)) for each in fields(self) if each.name != "flags")
         return {each.name: value for each, value in values if value != each.default}
+
+    @property
+    def to_remember(self) -> dict[str, Any]:
+        """Return the options that a model remembers."""
+        return {name: value for name, value in self.given.items() if name in REMEMBERED}
+
+    def with_remembered(self, saved: Any) -> FormatOptions:
+        """Return the options with what `to_remember` returned, read from a file, where no flag says otherwise."""
+        found = saved if isinstance(saved, dict) else {}
+        wanted = {name: kind for name, kind in REMEMBERED.items() if name not in self.flags}
+        return replace(
+            self, **{name: found[name] for name, kind in wanted.items() if isinstance(found.get(name), kind)}
+        )
 
     @property
     def for_rows(self) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..data.files.manifest import MODEL, VOCABULARY
+from ..data.files.manifest import MODEL, REPORT, VOCABULARY
 from ..errors import nor_others, shorten, warn
 from .exit_codes import UsageError
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from ..data.csr import Dataset
     from ..estimators import XMLClassifier, XMLEnsemble
     from .format_options import FormatOptions
+
+READ_BY = "read_by"  # in the report: the options of reading that later commands take from it
 
 
 def read_predictor(folder: str, data: str, command: str, parameters: dict[str, Any]) -> XMLClassifier | XMLEnsemble:
@@ -64,13 +68,20 @@ def save_names(folder: Path, names_of_uris: Mapping[str, str] | None) -> None:
 
 
 def options_of_model(options: FormatOptions, folder: str, model: XMLClassifier | XMLEnsemble) -> FormatOptions:
-    """Return options by which the URIs of data are the labels that the model knows them as."""
+    """Return options that read data as training data was read, and URIs as the labels that the model knows them as."""
     from ..data.vocabulary import uris_among
 
     names = saved_names(folder)
     if names is None and options.vocabulary is not None:  # it may have learned the URIs themselves
         names = uris_among([str(name) for name in model.classes_.tolist()])
-    return replace(options, names=names)
+    return replace(options.with_remembered(remembered_of(folder)), names=names)
+
+
+def remembered_of(folder: str) -> Any:
+    """Return what the report in a model's folder says of how training data was read, None where it says nothing."""
+    with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
+        return json.loads(Path(folder, REPORT).read_text(encoding="utf-8"))[READ_BY]
+    return None
 
 
 def label_weight_of(

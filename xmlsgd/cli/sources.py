@@ -50,7 +50,7 @@ class InputRows:
     """Training rows, their test rows if there are any, and the vectorizer that turns texts into such rows.
 
     groups : of the training rows, one each, if there are any. texts : the arguments of `fit` for label texts.
-    names_of_uris : of a vocabulary.
+    names_of_uris : of a vocabulary. read_by : the options of reading that a model remembers.
     """
 
     train: Dataset
@@ -59,6 +59,7 @@ class InputRows:
     groups: Sequence[str] | None = None
     texts: dict[str, Any] = field(default_factory=dict)
     names_of_uris: Mapping[str, str] | None = None
+    read_by: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def columns(self) -> Columns:
@@ -98,7 +99,8 @@ def read_training(
         lines, raw = _label_texts(path, options, label_texts), _texts(path, options, TRAIN)
         if lines and raw is not None and _are_named(lines, {name for names in raw.labels or () for name in names}):
             _text_of_each(lines, label_texts)  # before words are chosen, which may take a minute
-        rows = replace(_training_rows(path, options, None, lines, raw), names_of_uris=options.names_of_uris)
+        rows = _training_rows(path, options, None, lines, raw)
+        rows = replace(rows, names_of_uris=options.names_of_uris, read_by=options.to_remember)
     if feature_names is not None:
         if rows.vectorizer is not None:
             raise UsageError(f"--feature-names: {train} has words of its own; leave it out")

@@ -18,7 +18,7 @@ from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
-from ..models import options_of_model, read_learner
+from ..models import options_of_model, read_learner, remembered_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import table, write_json
@@ -65,7 +65,8 @@ def run(
     format_options = options_of_model(format_options, model, estimator)
     train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
     held_out, held_out_later = (None, None) if test is None else read_test_for_learning(test, format_options, columns)
-    rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=format_options.names_of_uris)
+    read_by = remembered_of(model) or format_options.to_remember
+    rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=format_options.names_of_uris, read_by=read_by)
     warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
     known, results = len(estimator.classes_), {}
     if held_out is not None:

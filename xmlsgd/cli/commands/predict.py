@@ -21,7 +21,7 @@ from ..exit_codes import UsageError
 from ..flags import COUNT, DIR, FILE, FLOAT, FORMAT_FLAGS, PATH, PROPENSITY_POWER, Flag, name_among, or_word, positional
 from ..format_options import FormatOptions
 from ..messages import STDIN, STDOUT, Console
-from ..models import label_weight_of, read_excluded, read_predictor, saved_names
+from ..models import label_weight_of, options_of_model, read_excluded, read_predictor, saved_names
 from ..parameters import parameter_flags
 from ..results import FORMATS, csv_header, line_format, text_file
 
@@ -39,7 +39,11 @@ FLAGS = (
     Flag("output_format", name_among(*FORMATS), "text, JSON lines or CSV", "output", "text"),
     Flag("out", FILE, "file of the predictions", "output", STDOUT, "standard output", ("-o", "--output")),
 )  # fmt: skip
-INSTEAD = {"--test": "the rows are the second argument, xmlsgd predict DIR DATA"}
+INSTEAD = {
+    "--test": "the rows are the second argument, xmlsgd predict DIR DATA",
+    "--json": "pass --output-format json",
+    "--csv": "pass --output-format csv",
+}
 EXAMPLES = """  xmlsgd predict model test.txt --k 3 --out predictions.txt
   xmlsgd predict model texts.txt --threshold micro --output-format csv --out predictions.csv
   cat texts.txt | xmlsgd predict model - --output-format json"""
@@ -69,7 +73,7 @@ def run(
     from ..sources import Columns
     from ..standard_input import feature_blocks
 
-    columns = Columns.of_model(estimator)
+    columns, format_options = Columns.of_model(estimator), options_of_model(format_options, model, estimator)
     names_of_uris = saved_names(model) or {}
     excluded = read_excluded(exclude, estimator, names_of_uris)
     blocks, n_answered = feature_blocks(data, format_options, columns), 0

@@ -17,12 +17,14 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...data.files.manifest import REPORT
 from ...errors import optional_module, warn
 from ..exit_codes import UsageError
 from ..flags import DIR, INT, NAME, PATH, Flag, positional
 from ..messages import Console
-from ..models import read_learner, read_predictor, save_names, saved_names
+from ..models import READ_BY, read_learner, read_predictor, remembered_of, save_names, saved_names
 from ..parameters import parameter_flags
+from ..results import write_json
 
 if TYPE_CHECKING:
     from ...estimators import XMLClassifier
@@ -59,12 +61,14 @@ def run(
     if getattr(served, "vectorizer_", None) is None:
         raise UsageError(f"{model}: must be trained on text, got a model of rows of numbers")
     name = Path(model).resolve().name
-    names_of_uris = saved_names(model)
+    names_of_uris, read_by = saved_names(model), remembered_of(model)
 
     def write(learned: XMLClassifier) -> None:
         with atomic_folder(model) as folder:
             learned.save(folder)
             save_names(folder, names_of_uris)
+            if read_by:
+                write_json(str(folder / REPORT), {READ_BY: read_by})
 
     app = new_app(Service(served, name, token, write if save else None, names_of_uris))
     listening = bound(host, port)

@@ -40,7 +40,7 @@ from ..flags import (
 )
 from ..kernels import compile_kernels
 from ..machine import peak_memory_bytes, versions
-from ..models import classifiers_of, groups_in_file, parameters_of, template_of
+from ..models import READ_BY, classifiers_of, groups_in_file, parameters_of, template_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_numbers, size_text, table, write_json
@@ -365,5 +365,6 @@ def about_run(model: XMLClassifier | XMLEnsemble, rows: InputRows, records: list
         "parameters": parameters_of(model),
         "n_parameters": sum(each.params_.size for each in classifiers),
         "data": {"train": size_numbers(rows.train), **test},
+        READ_BY: rows.read_by,
         "versions": versions(),
     }
