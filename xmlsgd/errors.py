@@ -51,7 +51,7 @@ class WorkerDied(RuntimeError):
 
 
 NUMPY_SCALAR = re.compile(r"\bnp\.(?:\w+\(([^()]*)\)|(True|False)_)")  # as NumPy 2 prints them
-TO_UTF8 = "convert it, from Latin-1 by `iconv -f latin1 -t utf-8`"
+TO_UTF8 = "convert it by `iconv -f latin1 -t utf-8`, or -f utf-16 if it begins with byte 0xff"
 
 
 def shorten(got: object, limit: int = 40) -> str:

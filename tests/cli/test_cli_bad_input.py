@@ -203,6 +203,14 @@ BAD_CALLS = {
         (*GOOD_ROWS, "{place}/good.txt", *TRAIN),
         "unrecognized arguments: good.txt; pass test rows by --test",
     ),
+    "predict as JSON": (
+        ("predict", "{place}/words", "{place}/text.txt", "--json"),
+        "unrecognized arguments: --json; pass --output-format json",
+    ),
+    "tune into a folder": (
+        ("tune", "{place}/good.txt", "--out", "m"),
+        "unrecognized arguments: --out m; no model is written; run the train command of the last line",
+    ),
     "evaluate at k = 0": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "0"),
         "--k: must be a whole number of at least 1, got '0'",

@@ -43,6 +43,19 @@ def test_quoted_fields_of_csv_keep_commas_quotes_and_line_ends(path_of):
     assert read(path_of("f.csv", FILES["csv"]), "csv").texts == ["a book, of\nthe sea", 'no "labels"']
 
 
+def test_quotes_in_a_table_with_tabs_are_text_unless_a_cell_is_quoted_as_a_whole(path_of):
+    path = path_of("f.tsv", 'labels\ttext\na\t"Arbetet" ger struktur\n"b ""c"""\t"says ""no"""\n\nd\t5" disk\n')
+    raw = read(path, "csv")
+    assert raw.texts == ['"Arbetet" ger struktur', 'says "no"', '5" disk']
+    assert raw.labels == [("a",), ('b "c"',), ("d",)]
+    quoted = path_of("f.tsv", 'labels\ttext\na\t"of two\nlines"\nb\t"a\ttab"\n')
+    assert read(quoted, "csv").texts == ["of two\nlines", "a\ttab"]
+
+
+def test_labels_of_json_may_be_numbers(path_of):
+    assert read(path_of("f", '{"text": "a", "labels": [7, "b"]}\n'), "jsonl").labels == [("7", "b")]
+
+
 @pytest.mark.parametrize("mark", [";", "\t"])
 def test_the_header_of_csv_tells_what_separates_fields(path_of, mark):
     path = path_of("f.csv", f'id{mark}text{mark}labels\n1{mark}"a{mark} b, c"{mark}x,y\n')
@@ -68,8 +81,8 @@ def test_subjects_of_annif_are_uris_or_their_names(path_of):
 
 
 def test_kinds_are_told_by_names_and_lines(tmp_path):
-    names = ("a.csv", "a.CSV.gz", "a.jsonl", "a.ndjson", "a.txt", "a")
-    assert [kind_of(tmp_path / name) for name in names] == ["csv", "csv", "jsonl", "jsonl", None, None]
+    names = ("a.csv", "a.CSV.gz", "a.jsonl", "a.ndjson", "a.json", "a.txt", "a")
+    assert [kind_of(tmp_path / name) for name in names] == ["csv", "csv", "jsonl", "jsonl", "jsonl", None, None]
     assert is_annif("text\t<http://x/1> <http://x/2>")
     assert not any(map(is_annif, ("text\tmore", "text <http://x/1>", "a,b\ttext with <b>tags</b>")))
 
@@ -90,8 +103,14 @@ def test_kinds_are_told_by_names_and_lines(tmp_path):
         ),
         ("csv", "text,labels\nx;y\n", "f:2: must have 2 fields, as the header, got 1; separate them by ','"),
         ("csv", 'text,labels\n"x,y\n', "f:2: must be CSV, got unexpected end of data"),
-        ("jsonl", '{"text": "a", "labels": []}\n{"text"\n', "f:2: must be a JSON object, got "),
-        ("jsonl", '["a"]\n', "f:1: must be an object with the key 'text', got "),
+        ("jsonl", '{"text": "a", "labels": []}\n{"text"\n', "f:2: must be one JSON object a line, got "),
+        (
+            "jsonl",
+            '[{"text": "a"}]\n',
+            r"f:1: must be one JSON object a line, got \[.*; `jq -c '.\[\]' FILE` writes a list",
+        ),
+        ("jsonl", '{"title": "a"}\n', "f:1: must be an object with the key 'text', got "),
+        ("jsonl", '{"text": "a", "labels": [true]}\n', r"f:1: 'labels' must be a list of strings, got \[True\]"),
         ("jsonl", '{"text": 1, "labels": []}\n', "f:1: 'text' must be a string, got 1"),
         ("jsonl", '{"text": "a", "labels": "b"}\n', "f:1: 'labels' must be a list of strings, got 'b'"),
         ("annif", "a\t<http://x/1>\na <http://x/1>\n", "f:2: must read `text<TAB><uri> <uri>`, got "),

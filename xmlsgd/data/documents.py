@@ -6,20 +6,23 @@ import csv
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, nor_others, shorten, warn
 from .document_options import DocumentOptions
 from .text import RawText, lines_of_file, read_raw_text, split_names
+from .validation import is_integer
 from .vocabulary import BRACKETED_URI, is_uri, name_of
 
-SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 TEXT_FORMATS = ("raw", "csv", "jsonl", "annif")
 URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
 DELIMITERS = ",;\t"  # of CSV; spreadsheets write semicolons where the comma is the decimal mark
 DEFAULTS = DocumentOptions()
+QUOTED_CELL = re.compile(r'"((?:[^"]|"")*)"')
+ONE_OBJECT, AS_LINES = "must be one JSON object a line", "`jq -c '.[]' FILE` writes a list in lines"
 MAX_FIELD = 1 << 26  # characters of a field of CSV
 
 Row = tuple[int, str, tuple[str, ...]]  # the number of its line, its text, its labels
@@ -99,10 +102,13 @@ def _with_names(
 
 def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
     """Yield the rows of a CSV file with a header, whose columns tell what separates fields."""
-    lines = lines_of_file(path)
-    first = next(lines, "")
+    lines: Iterable[str] = lines_of_file(path)
+    first = next(iter(lines), "")
     mark = delimiter_of(first, options.text_column) or ","
-    reader = csv.reader((f"{line}\n" for line in itertools.chain([first], lines)), strict=True, delimiter=mark)
+    lines = itertools.chain([first], lines)
+    if mark == "\t":
+        lines = _quoted_lines(list(lines))
+    reader = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=mark)
     before = csv.field_size_limit(MAX_FIELD)  # of the whole process
     try:
         header = next(reader, [])
@@ -121,6 +127,21 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
         raise DataError(f"{path}:{reader.line_num}: must be CSV, got {error}") from error
     finally:
         csv.field_size_limit(before)
+
+
+def _quoted_lines(lines: list[str]) -> list[str]:
+    """Return lines of a table with tabs as CSV, in which cells with quotes are quoted.
+
+    Many programs write tabs without quoting, so that a quote is a part of the text. Where each line is a row, only
+    cells that are quoted as a whole are taken for quoted ones.
+    """
+    if len({line.count("\t") for line in lines if line}) != 1:
+        return lines
+    return ["\t".join(_as_quoted(cell) for cell in line.split("\t")) if '"' in line else line for line in lines]
+
+
+def _as_quoted(cell: str) -> str:
+    return cell if '"' not in cell or QUOTED_CELL.fullmatch(cell) else '"' + cell.replace('"', '""') + '"'
 
 
 def delimiter_of(header: str, column: str) -> str | None:
@@ -156,18 +177,22 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: must be a JSON object, got {error}") from error
+            raise DataError(f"{where}: {ONE_OBJECT}, got {error}; {AS_LINES}") from error
+        if not isinstance(entry, dict):
+            raise DataError(f"{where}: {ONE_OBJECT}, got {shorten(entry)}; {AS_LINES}")
         text = _value(entry, options.text_column, "text_column", where)
         if not isinstance(text, str):
             raise DataError(f"{where}: {options.text_column!r} must be a string, got {shorten(text)}")
         labels = _value(entry, options.label_column, "label_column", where) if labelled else []
-        if not isinstance(labels, list) or not all(isinstance(name, str) and name.strip() for name in labels):
+        listed = labels if isinstance(labels, list) else [None]
+        names: list[Any] = [str(name) if is_integer(name) else name for name in listed]
+        if not all(isinstance(name, str) and name.strip() for name in names):
             raise DataError(f"{where}: {options.label_column!r} must be a list of strings, got {shorten(labels)}")
-        yield number, text, tuple(labels)
+        yield number, text, tuple(names)
 
 
-def _value(entry: Any, name: str, option: str, where: str) -> Any:
-    if not isinstance(entry, dict) or name not in entry:
+def _value(entry: dict[str, Any], name: str, option: str, where: str) -> Any:
+    if name not in entry:
         wanted = f"must be an object with the key {name!r}"
         raise DataError(f"{where}: {wanted}, got {shorten(entry)}; {_pass(option)}")
     return entry[name]

@@ -38,7 +38,10 @@ FLAGS = (
     Flag("trials", INT, "at most so many trials", "search", default_text="no limit"),
     JSON_FILE,
 )  # fmt: skip
-INSTEAD = dict.fromkeys(("--test", ""), "rows of TRAIN are held out here; pass test rows to train")
+INSTEAD = {
+    **dict.fromkeys(("--test", ""), "rows of TRAIN are held out here; pass test rows to train"),
+    "--out": "no model is written; run the train command of the last line",
+}
 EXAMPLES = """  xmlsgd tune train.txt --metric nDCG@5 --seconds 300 --json best.json
   xmlsgd tune train.txt --metric "micro F1" --candidates 0 --trials 20 --seed 0"""
 
