@@ -1,4 +1,4 @@
-"""Every table of docs/papers.md: `python -m benchmarks.papers.tables --data FOLDER --seeds 5`; days of one processor.
+"""Every table of docs/papers.md: `python -m benchmarks.papers.tables --data FOLDER --seeds 5`; hours of one processor.
 
 FOLDER has the data sets as folders of these names, each with train.txt and test.txt. The rows in the shape of a tenth
 of Amazon-670K are made.
