@@ -25,7 +25,7 @@ COLUMNS = ("method", "loss", "P@1", "seconds", "s to target", "updates %", "rows
 
 def hogbatch(study: Study) -> None:
     """Run and publish the scenario."""
-    runs = study.run(methods(study))
+    runs = study.run(methods(study), by=LOSS)
     study.publish("hogbatch-S4", table(study, runs), as_json(runs))
     study.draw("hogbatch-S4", runs, "loss")
 

@@ -49,7 +49,7 @@ PRECISION, LOSS = Criterion("P@1"), Criterion("loss", -1, float("inf"))
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of a method, a seed each, at the best rate of the grid; and what every rate reached with the first."""
+    """The runs of a method, a seed each, at the best rate of the grid; and what every rate came to with the first."""
 
     rate: float
     outcomes: list[Outcome]
@@ -83,27 +83,27 @@ class Study:
         """Return the devices of a scenario."""
         return scenario(name, self.base, self.experiment.rows, self.experiment.nnz, self.batch)
 
-    def run(self, methods: Sequence[Method], *, soonest: bool = False) -> dict[str, Runs]:
+    def run(self, methods: Sequence[Method], *, soonest: bool = False, by: Criterion = PRECISION) -> dict[str, Runs]:
         """Run all methods, each at every rate with the first seed, then at its best rate with the others.
 
-        The best rate reached most at the end or, with `soonest`, was first at the target of the first seed.
+        The best rate was the best at the end or, with `soonest`, first at the target P@1 of the first seed.
         """
-        tried = {method.name: self._tried(method) for method in methods}
+        tried = {method.name: self._tried(method, by) for method in methods}
         goal = target({name: Runs(0.0, [runs[best_rate(runs)]], {}) for name, runs in tried.items()})
         found = {}
         for method in methods:
             runs = tried[method.name]
-            best = soonest_rate(runs, goal) if soonest else best_rate(runs)
+            best = soonest_rate(runs, goal) if soonest else best_rate(runs, by)
             outcomes = [runs[best], *(self.run_once(method, best, seed) for seed in range(1, self.seeds))]
-            found[method.name] = Runs(best, outcomes, {rate: settled(runs[rate]) for rate in sorted(runs)})
+            found[method.name] = Runs(best, outcomes, {rate: settled(runs[rate], by) for rate in sorted(runs)})
             print(f"{method.name}: P@1 {median(finals(found[method.name])):.2f} at rate {best:g}", flush=True)
         return found
 
-    def _tried(self, method: Method) -> dict[float, Outcome]:
+    def _tried(self, method: Method, by: Criterion) -> dict[float, Outcome]:
         """Return the runs of the first seed: at the rates of the grid, and beyond it while the best is at its edge."""
         tried = {rate: self.run_once(method, rate, 0) for rate in method.rates or self.rates}
         for _ in range(0 if method.rates else FURTHER):
-            if (rate := next_rate(best_rate(tried), list(tried))) is None:
+            if (rate := next_rate(best_rate(tried, by), list(tried))) is None:
                 break
             tried[rate] = self.run_once(method, rate, 0)
         return tried
@@ -140,9 +140,9 @@ class Study:
 COLUMNS = ("method", "P@1", "seconds", "s to target", "rows to target", "rows/s", "busy %", "merging %", "rate")
 
 
-def best_rate(tried: Mapping[float, Outcome]) -> float:
-    """Return the rate that reached most."""
-    return max(tried, key=lambda rate: settled(tried[rate]))
+def best_rate(tried: Mapping[float, Outcome], by: Criterion = PRECISION) -> float:
+    """Return the rate that was the best at the end."""
+    return max(tried, key=lambda rate: by.sign * settled(tried[rate], by))
 
 
 def soonest_rate(tried: Mapping[float, Outcome], goal: float) -> float:

@@ -132,8 +132,8 @@ def test_a_run_goes_on_whenever_a_learner_dies_or_comes_back(sync_every):
 
 
 @pytest.mark.parametrize("mu", [0.0, 0.5])
-def test_elastic_averaging_is_the_papers_worked_by_hand(mu):
-    """EASGD: every tau steps learners and center move towards each other, by what they are after them."""
+def test_elastic_averaging_worked_by_hand(mu):
+    """Every tau steps learners and center move towards each other; the next gradient is taken where the pull ends."""
     algorithm = EASGD(10, 0.2, sync_every=3, center_momentum=mu)
     done, executor = toy.run(algorithm, toy.fleet(1, 0.8), n_rows=240)
     z = previous = 0.0

@@ -276,6 +276,24 @@ def test_a_rate_is_chosen_for_its_time_where_times_are_compared():
     assert study.soonest_rate(tried, 80.0) == study.best_rate(tried) == 3.0, "1.0 was lucky at the end"
 
 
+def test_a_rate_is_chosen_by_what_is_compared(monkeypatch, tmp_path):
+    """By its loss where losses are compared, though the P@1 of another is higher; a diverged run is never the best."""
+    losses = {1.0: 6.0, 3.0: 5.0, 10.0: 4.0, 30.0: 9.0}
+    runs = {
+        rate: Outcome([], [], [], [{"seconds": 1.0, "loss": loss, "P@1": loss}], rate == 10, 1.0, 0.0, 0.0)
+        for rate, loss in losses.items()
+    }
+    assert study.best_rate(runs) == 30.0
+    assert study.best_rate(runs, LOSS) == 3.0
+    monkeypatch.setattr(study, "simulate", lambda experiment, algorithm, fleet: runs[algorithm.learning_rate])
+    made = study.Study(
+        Experiment(Job(None, None), Schedule(1), None, None), None, 16, tuple(losses), 1, 1, tmp_path, ""
+    )
+    found = made.run([study.Method("method", lambda rate: Sequential(16, rate), [])], by=LOSS)["method"]
+    assert found.rate == 3.0
+    assert found.grid == {1.0: 6.0, 3.0: 5.0, 10.0: inf, 30.0: 9.0}
+
+
 @pytest.mark.parametrize(
     ("reached", "beyond"),
     [({1: 20, 3: 30, 10: 40, 30: 50, 90: 0}, [30, 90]), ({1: 30, 3: 20, 10: 0, 0.3: 40, 0.09: 39}, [0.3, 0.09]),
