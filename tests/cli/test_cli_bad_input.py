@@ -113,11 +113,17 @@ def test_an_error_suggests_what_was_meant(case, capsys):
     assert capsys.readouterr().err.endswith(f"; did you mean {meant!r}?\n")
 
 
+NAMED = "Names of numbered labels are read from labels.txt in a folder of data"
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("train", ROWS, "--out", "y", "--names", "n"), "--names n; did you mean '--label-texts'?"),
-        (("train", ROWS, "--out", "y", "--label-names=n"), "--label-names=n; did you mean '--label-texts'?"),
+        (("train", ROWS, "--out", "y", "--names", "n"), f"did you mean '--label-texts'? {NAMED}"),
+        (("train", ROWS, "--out", "y", "--label-names=n"), f"--label-names=n; did you mean '--label-texts'? {NAMED}"),
+        (("info", "m"), "arguments: m; what is known of a model is in train.json in its folder"),
+        (("predict", "m", ROWS, "--json"), "--json; pass --output-format json"),
+        (("tune", ROWS, "--out", "m"), "--out m; no model is written; run the train command of the last line"),
         (("predict", "m", ROWS, "--names", "n"), "--names n; see xmlsgd predict --help"),
         (("tune", ROWS, "--test", "t"), "--test t; rows of TRAIN are held out here; pass test rows to train"),
         (("tune", ROWS, "t"), "arguments: t; rows of TRAIN are held out here; pass test rows to train"),
@@ -202,14 +208,6 @@ BAD_CALLS = {
     "test rows without their flag": (
         (*GOOD_ROWS, "{place}/good.txt", *TRAIN),
         "unrecognized arguments: good.txt; pass test rows by --test",
-    ),
-    "predict as JSON": (
-        ("predict", "{place}/words", "{place}/text.txt", "--json"),
-        "unrecognized arguments: --json; pass --output-format json",
-    ),
-    "tune into a folder": (
-        ("tune", "{place}/good.txt", "--out", "m"),
-        "unrecognized arguments: --out m; no model is written; run the train command of the last line",
     ),
     "evaluate at k = 0": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "0"),

@@ -111,6 +111,11 @@ def test_unrepeated_labels_and_unknown_test_labels_are_warned_of(tmp_path, capsy
     err = capsys.readouterr().err
     assert "hardly one of them twice, so there is little to learn; are they labels? They stand before the tab" in err
     assert f"{TEST_TEXT}: the model knows none of its labels, so that all measures will be 0" in err
+    (tmp_path / "own.csv").write_text(
+        "text,labels\n" + "".join(f"{b} read,{a}\n" for a, b in zip("abcdefghijklmnopqrst", range(20), strict=True))
+    )
+    run("train", tmp_path / "own.csv", "--out", tmp_path / "own", *QUICK, "--epochs", "1")
+    assert capsys.readouterr().err.rstrip().endswith("so there is little to learn")
     run("evaluate", tmp_path / "m", TEST_TEXT)
     assert f"{TEST_TEXT}: the model knows none of its labels, so that all" in capsys.readouterr().err
 

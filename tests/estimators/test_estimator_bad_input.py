@@ -150,7 +150,7 @@ def test_bad_arguments_of_fit_are_refused(rows, arguments, message):
         ({"threshold": 10**400}, r"threshold: must be a probability in \[0, 1\], 'micro' or 'macro', got 1000"),
         ({"labels": [40]}, r"labels: must be columns in \[0, 40\), got 40"),
         ({"labels": []}, "labels: must be a list of column numbers"),
-        ({"labels": ["a"]}, "labels: must be a list of column numbers"),
+        ({"labels": ["a"]}, r"labels: must be a list of column numbers, got \['a'\]; the column of a name is list\(cl"),
     ],
 )
 def test_bad_arguments_of_predict_topk_are_refused(fitted, rows, arguments, message):

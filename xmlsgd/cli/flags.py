@@ -286,7 +286,9 @@ class Parser(argparse.ArgumentParser):
         """Return a suggestion of the flag, in any of its spellings, that a word may have meant."""
         flag = word.partition("=")[0].lstrip("-").replace("_", "-")
         if flag in NAMES_OF_LABELS and "--label-texts" in self._option_string_actions:
-            return "; did you mean '--label-texts'?"
+            return (
+                "; did you mean '--label-texts'? Names of numbered labels are read from labels.txt in a folder of data"
+            )
         # Without their hyphens, in which all flags are alike.
         by_name = {name.lstrip("-"): name for name in self._option_string_actions if "_" not in name}
         near = get_close_matches(flag, by_name, n=1)

@@ -25,10 +25,11 @@ def warn_of_training_rows(
     rows: InputRows, train: str, test: str | None, options: FormatOptions, n_known: int = 0
 ) -> None:
     """Warn of what is suspicious in the rows of a training run, or in those added to a model of `n_known` labels."""
-    warn_of_rare_labels(rows.train, train, rows.vectorizer is not None, n_known)
+    is_raw = rows.vectorizer is not None and options.kind(train) == "raw"
+    warn_of_rare_labels(rows.train, train, is_raw, n_known)
     if rows.vectorizer is None and not n_known:  # a few rows more need not have the first feature and label
         warn_of_base(rows.train, train)
-    elif rows.vectorizer is not None and options.kind(train) == "raw":
+    elif is_raw:
         warn_of_names(rows.train.label_names or (), train)
         if options.label_separator == ",":
             warn_of_commas(train)
@@ -36,7 +37,7 @@ def warn_of_training_rows(
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)
 
 
-def warn_of_rare_labels(dataset: Dataset, path: str, is_text: bool, n_known: int = 0) -> None:
+def warn_of_rare_labels(dataset: Dataset, path: str, is_raw: bool, n_known: int = 0) -> None:
     """Warn if hardly a label occurs twice: there is nothing to learn, or texts were taken for labels.
 
     Labels that a model knows already may occur once.
@@ -45,7 +46,7 @@ def warn_of_rare_labels(dataset: Dataset, path: str, is_text: bool, n_known: int
     n_labels, is_known = len(np.unique(indices)), 2 * np.count_nonzero(indices < n_known) > len(indices)
     if dataset.n_rows >= FEW_ROWS and len(indices) < ONCE * n_labels and not is_known:
         text = f"{path}: {n_labels:,} labels in {dataset.n_rows:,} rows, hardly one of them twice"
-        hint = "; are they labels? They stand before the tab, and the text behind it" if is_text else ""
+        hint = "; are they labels? They stand before the tab, and the text behind it" if is_raw else ""
         warn(f"{text}, so there is little to learn{hint}")
 
 

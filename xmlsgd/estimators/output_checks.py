@@ -36,7 +36,8 @@ def checked_columns(labels: Any, n_labels: int, name: str = "labels") -> np.ndar
     """Return checked columns of labels."""
     columns = np.asarray(labels)
     if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
-        raise DataError(f"{name}: must be a list of column numbers, got {shorten(labels)}")
+        remedy = "the column of a name is list(classes_).index(name)"
+        raise DataError(f"{name}: must be a list of column numbers, got {shorten(labels)}; {remedy}")
     bad = columns[(columns < 0) | (columns >= n_labels)]
     if len(bad):
         raise DataError(f"{name}: must be columns in [0, {n_labels}), got {bad[0]}")

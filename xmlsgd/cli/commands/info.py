@@ -8,6 +8,7 @@ from ..messages import Console
 from ..results import write_json
 
 FLAGS = (JSON_FILE,)
+INSTEAD = {"": "what is known of a model is in train.json in its folder"}
 EXAMPLES = "  xmlsgd info --json -"
 
 
