@@ -116,6 +116,9 @@ def test_unrepeated_labels_and_unknown_test_labels_are_warned_of(tmp_path, capsy
     )
     run("train", tmp_path / "own.csv", "--out", tmp_path / "own", *QUICK, "--epochs", "1")
     assert capsys.readouterr().err.rstrip().endswith("so there is little to learn")
+    (tmp_path / "none.txt").write_text("\tread a file\n")
+    run("evaluate", tmp_path / "m", tmp_path / "none.txt")
+    assert "none.txt: no row has a label, so that all measures will be 0" in capsys.readouterr().err
     run("evaluate", tmp_path / "m", TEST_TEXT)
     assert f"{TEST_TEXT}: the model knows none of its labels, so that all" in capsys.readouterr().err
 

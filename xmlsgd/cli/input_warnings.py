@@ -81,9 +81,13 @@ def warn_of_base(dataset: Dataset, path: str) -> None:
 
 
 def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
-    """Warn if the model knows none of the labels of test rows, or few, as with another separator than in training."""
+    """Warn if test rows have no labels, or few that the model knows, as with another separator than in training."""
     share = float(np.mean(dataset.Y.indices >= n_known)) if dataset.Y.nnz else 0.0
-    if share == 1:
+    if not dataset.Y.nnz:
+        warn(
+            f"{path}: no row has a label, so that all measures will be 0; do labels stand before a tab, or in a column?"
+        )
+    elif share == 1:
         text = f"{path}: the model knows none of its labels, so that all measures will be 0"
         warn(f"{text}; are these its test rows, with labels first?")
     elif share > MOST_UNKNOWN:
