@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -252,7 +253,7 @@ def as_json(runs: Mapping[str, Runs]) -> dict[str, Any]:
     return {
         name: {
             "rate": found.rate,
-            "grid": {f"{rate:g}": reached for rate, reached in found.grid.items()},
+            "grid": {f"{rate:g}": best if isfinite(best) else None for rate, best in found.grid.items()},
             "fleet": [{"name": d.name, "speed": d.speed, "noise": d.noise} for d in found.outcomes[0].fleet],
             "seeds": [
                 {

@@ -292,6 +292,7 @@ def test_a_rate_is_chosen_by_what_is_compared(monkeypatch, tmp_path):
     found = made.run([study.Method("method", lambda rate: Sequential(16, rate), [])], by=LOSS)["method"]
     assert found.rate == 3.0
     assert found.grid == {1.0: 6.0, 3.0: 5.0, 10.0: inf, 30.0: 9.0}
+    assert study.as_json({"method": found})["method"]["grid"]["10"] is None, "JSON has no infinity"
 
 
 @pytest.mark.parametrize(
