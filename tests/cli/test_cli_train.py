@@ -131,6 +131,10 @@ def test_test_labels_that_are_separated_otherwise_than_in_training_are_warned_of
     assert re.search(r"the model does not know \d+ % of its labels; .*--label-separator", capsys.readouterr().err)
     run("evaluate", models / "text", tmp_path / "test.txt", "--label-separator", ";")
     assert "does not know" not in capsys.readouterr().err
+    name = labels[0].split(",")[0]
+    (tmp_path / "new.txt").write_text(f"{name}\t{texts[0]}\nnever seen\t{texts[1]}\n")
+    run("evaluate", models / "text", tmp_path / "new.txt")
+    assert "new.txt: the model does not know 50 % of its labels; these count as misses" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,10 @@ def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
         text = f"{path}: the model knows none of its labels, so that all measures will be 0"
         warn(f"{text}; are these its test rows, with labels first?")
     elif share > MOST_UNKNOWN:
-        text = f"{path}: the model does not know {100 * share:.0f} % of its labels"
-        warn(f"{text}; are they separated as in training (--label-separator)?")
+        new = dataset.label_names[n_known:] if dataset.label_names is not None else []
+        are_joined = 2 * sum(any(mark in name for mark in ",;|") for name in new) > len(new)
+        hint = "are they separated as in training (--label-separator)?" if are_joined else "these count as misses"
+        warn(f"{path}: the model does not know {100 * share:.0f} % of its labels; {hint}")
 
 
 def warn_of_workers(devices: Sequence[str]) -> None:
