@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,10 @@ from ..devices.cpu import CPU
 from .boosted_trees import NO_TREES
 from .compact import CompactLinearClassifiers
 from .cooccurrence import N_MORE, Cooccurrence
-from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex
+from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex, row_votes
 from .linear import LinearClassifiers
 from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Inputs, Stacking
-from .weighting import unit_rows
+from .weighting import idf, unit_rows
 
 # Candidates of the neighbors that prediction looks at, at least, and otherwise half of those that training used as
 # negatives: the rest rarely ranks first.
@@ -61,6 +61,33 @@ class CandidateModel:
             labels, cooccurrence = self.cooccurrence.candidates(scaled, labels, device)
             margins = self.linear.margins(unit_rows(X, None, device), labels, device)
         return labels, Inputs(logits(X, labels), with_more(votes), margins, cooccurrence)
+
+    def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray | None, n_label_rows: int, device: CPU) -> CandidateModel:
+        """Return a model that has also learned these rows, which may have more features and labels.
+
+        weight : float32 (n,), sample weights, None for ones. n_label_rows : how many of the rows, the last ones, are
+        label rows. k-NN index and co-occurrence are what `fit` would have counted, but for labels that are not among
+        the most frequent of a feature. Linear classifiers of labels that the rows have, or are offered, move by these
+        rows alone; their calibration follows the frequencies. Stacking stays.
+        """
+        assert isinstance(self.linear, LinearClassifiers)  # a compact model cannot be trained further
+        weight = np.ones(X.n_rows, np.float32) if weight is None else weight
+        n_known = self.knn.Y.n_rows
+        scale = np.concatenate([self.scale, idf(np.ones(X.n_cols - len(self.scale)), n_known)])
+        with device.start():
+            rows = unit_rows(X, scale, device)
+            knn = self.knn.with_rows(rows, Y, row_votes(weight, n_label_rows), self.cooccurrence.totals > 0, device)
+            cooccurrence = self.cooccurrence.with_rows(X, Y, weight, device)
+            candidates, _ = knn.votes(rows, self.size, device, own=n_known)
+            candidates, _ = cooccurrence.candidates(rows, candidates, device)
+            frequencies = self.knn.frequency(Y.n_cols), knn.frequency(Y.n_cols)
+            factors = [self.stacking.calibration.factors(each) for each in frequencies]
+            unit = unit_rows(X, None, device)
+            linear = self.linear.with_rows(unit, Y, weight, candidates, frequencies[0], factors, device)
+        trees = self.stacking.trees and replace(self.stacking.trees, frequency=frequencies[1])
+        stacking = self.stacking._replace(trees=trees)
+        label_rows = np.append(self.label_rows, np.arange(knn.Y.n_rows - n_label_rows, knn.Y.n_rows, dtype=np.int64))
+        return CandidateModel(scale, knn, cooccurrence, linear, stacking, self.size, label_rows)
 
     def kernel_arguments(self) -> tuple[Any, ...]:
         """Return what was learned, and constants, in the order of the arguments of `best_candidates`."""

@@ -212,12 +212,10 @@ def train_more(
     def fitted_by(run: Run) -> FittedModel:
         candidates = None if earlier is None else earlier.candidates
         if candidates is not None:
-            from ..candidates.extending import with_more_rows  # here: Numba is loaded late
-            from ..devices.cpu import cpu_of
+            from ..devices.cpu import cpu_of  # here: Numba is loaded late
 
-            candidates = with_more_rows(
-                candidates, data.dataset.X, Y, data.weight, data.n_label_rows, cpu_of(device, plan.n_threads)
-            )
+            cpu = cpu_of(device, plan.n_threads)
+            candidates = candidates.with_rows(data.dataset.X, Y, data.weight, data.n_label_rows, cpu)
         fitted = _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=n_rows)
         state = OptimizerState(plan.optimizer.name, run.state, run.steps)
         fitted = replace(fitted, candidates=candidates, optimizer=state)
