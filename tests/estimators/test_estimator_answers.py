@@ -72,7 +72,7 @@ def test_probabilities_are_the_sigmoid_of_the_scores(fitted, held_out):
 
 
 def test_dense_answers_above_the_limit_name_predict_topk(fitted, held_out, monkeypatch):
-    monkeypatch.setattr("xmlsgd.estimators.output_checks.DENSE_LIMIT", 1000)
+    monkeypatch.setattr("xmlsgd.estimators.inference.scorer.DENSE_LIMIT", 1000)
     for method in (fitted.predict_proba, fitted.decision_function):
         with pytest.raises(MemoryEstimateError, match=r"200 rows and 40 labels needs .* GB.*predict_topk"):
             method(held_out[0])

@@ -19,8 +19,8 @@ from ..metrics.propensity import inverse_propensity_of
 from ..nn.losses import find_loss
 from .fitted import FittedAttributes
 from .inference.rankings import ExcludingRanker, MeanScorer, WeightedRanker, labels_above
+from .inference.scorer import check_dense, check_finite, checked_columns, checked_weight
 from .inputs import read_features, read_weight
-from .output_checks import check_dense, check_finite, checked_columns, checked_weight
 from .targets import read_labels
 from .training_data import check_form, check_lengths
 

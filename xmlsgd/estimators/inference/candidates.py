@@ -18,7 +18,8 @@ from ...devices.cpu.compiling import for_kernels
 from ...devices.cpu.kernels.candidates import DAMAGED, best_candidates
 from ...devices.cpu.kernels.logits import pair_logits
 from ...devices.cpu.search import weights_of
-from .scorer import FILLED_K, Scorer, best_of_all, row_ranges, some_rows
+from .rankings import best_of_all
+from .scorer import FILLED_K, Scorer, row_ranges, some_rows
 
 NO_ACTIVATIONS = np.empty((0, 1), np.float32)
 ROWS_A_CALL = 1 << 16  # Ctrl-C does not end a kernel: on one thread this takes about three seconds

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.csr import CSR
-from .scorer import FILLED_K, Ranker, Scorer, best_of_all, row_ranges
+from .scorer import FILLED_K, Ranker, Scorer, row_ranges
 
 Ranked = tuple[NDArray[np.int32], NDArray[np.float64]]  # labels and probabilities (rows, k)
 
@@ -58,6 +58,23 @@ class MeanScorer:
             with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` says more
                 means = np.mean([Z for _, Z in blocks], axis=0, dtype=np.float32)
             yield blocks[0][0], means  # outside, or whoever asks would be without warnings, too
+
+
+def best_of_all(
+    scorer: Scorer | MeanScorer, X: CSR, k: int, columns: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best k labels and their scores, all labels scored, or all of `columns`; -1 and -inf fill up.
+
+    int32 and float32 (n, k), best first; of equals the smaller goes first.
+    """
+    columns = columns if columns is None else np.unique(columns)
+    labels, scores = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
+    for rows, Z in scorer.logits(X, columns):
+        order = np.argsort(-Z, axis=1, kind="stable")[:, :k]
+        span = slice(0, order.shape[1])
+        labels[rows, span] = order if columns is None else columns[order]
+        scores[rows, span] = np.take_along_axis(Z, order, axis=1)
+    return labels, scores
 
 
 def best_of_means(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -192,7 +209,3 @@ class ExcludingRanker:
             short = ~kept.all(axis=1) & (columns is None) & (more < n_excluded) & (wide < len(self.excluded))
             rows, more = rows[short], min(GROWTH * more, n_excluded)
         return best, found
-
-    def logits(self, X: CSR, columns: NDArray[np.intp] | None = None) -> Iterator[tuple[NDArray, NDArray]]:
-        """Yield row numbers and the scores of labels, also of excluded ones."""
-        yield from self.ranker.logits(X, columns)

@@ -1,4 +1,4 @@
-"""Scores of a trained model, a block of rows at a time: the best labels, or all logits."""
+"""Scores of a trained model, a block of rows at a time: the best labels, or all logits; checked, and measured."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ...data.csr import CSR
+from ...data.csr import CSR, Dataset
+from ...data.validation import FLOAT32_MAX, as_vector
 from ...devices.base import Layer
 from ...devices.compact import CompactLayer, widened
-from ...errors import DataError
+from ...errors import DataError, MemoryEstimateError, ModelFileError, shorten
+from ...metrics import precision_at_k
 from ...nn.network import Network
 from .compact import CompactParams
 
@@ -26,10 +28,12 @@ N_REWEIGHTED = 32
 # The largest k for which the network fills up candidates: its search inserts into a sorted list of 2 k.
 FILLED_K = 256
 ROW_BLOCK_BYTES = 64 << 20  # of what is computed of a block of rows
+DENSE_LIMIT = 1 << 30  # bytes of a dense (n, L) answer: above, a user wanted `predict_topk`
+LARGE_VALUE = 1e6  # of a feature, which may be why a score is not finite
 
 
 class Ranker(Protocol):
-    """The interface of a scorer, or of several."""
+    """What ranks labels: a scorer, the mean of several, or what takes their rankings further."""
 
     @property
     def n_reweighted(self) -> int:
@@ -40,9 +44,6 @@ class Ranker(Protocol):
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels and their scores, among `columns` where given."""
-
-    def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield row numbers and their logits (rows, L), or (rows, m) of m columns, a block at a time."""
 
 
 @dataclass(eq=False)
@@ -139,12 +140,9 @@ class Scorer:
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield row numbers and their logits (rows, L), or (rows, m) of m columns, a block at a time."""
         self._check_rows(X)
-        network, device, layers = self.network, self.device, self.layers()
         product = product_with(self.output, columns)
-        n_columns = network.n_labels if columns is None else len(columns)
-        for rows in row_ranges(X.n_rows, max(n_columns, *network.hidden)):
-            with device.start():
-                A = device.to_host(self._hidden(X, rows, layers))
+        n_columns = self.network.n_labels if columns is None else len(columns)
+        for rows, A in self.activations(X, n_columns):
             with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` says more
                 Z = product(A)
             yield rows, Z
@@ -162,33 +160,46 @@ class Scorer:
         if X.n_cols != self.network.n_features:
             raise DataError(f"X: must have the {self.network.n_features} features of the network, got {X.n_cols}")
 
-    def activations(self, X: CSR) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield row numbers and their last hidden activations (rows, H), a block at a time."""
-        network, device, layers = self.network, self.device, self.layers()
-        for rows in row_ranges(X.n_rows, max(network.hidden)):
+    def activations(self, X: CSR, width: int = 1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield row numbers and their last hidden activations (rows, H), a block at a time.
+
+        width : floats that the caller computes of each row; blocks are cut so that these take little memory, too.
+        """
+        device, layers = self.device, self.layers()
+        for rows in row_ranges(X.n_rows, max(width, *self.network.hidden)):
             with device.start():
                 A = device.to_host(self._hidden(X, rows, layers))
             yield rows, A
 
 
+@dataclass(eq=False)
+class Measure:
+    """Measures P@1, P@3 and P@5 in percent on held-out rows; called with parameters, float32 (n_params,).
+
+    Parameters
+    ----------
+    held_out : Dataset
+        The rows.
+    network : Network
+        What the parameters are of.
+    device : Device
+        Where scores are computed, such as `CPU()`.
+    """
+
+    held_out: Dataset
+    network: Network
+    device: Any
+
+    def __call__(self, flat: np.ndarray) -> dict[str, float]:
+        """Measure the model `flat`, float32 (n_params,)."""
+        labels, _ = Scorer(self.network, flat, self.device).top_k(self.held_out.X, 5)
+        values = 100 * precision_at_k(self.held_out.Y, labels, 5)
+        return {f"P@{k}": float(values[k - 1]) for k in (1, 3, 5)}
+
+
 def some_rows(X: CSR) -> list[CSR]:
     """Return a row, and more than devices rank one by one: few and many have kernels of their own."""
     return [X.span(0, min(n_rows, X.n_rows)) for n_rows in (1, 16)]
-
-
-def best_of_all(ranker: Ranker, X: CSR, k: int, columns: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best k labels and their scores, all labels scored, or all of `columns`; -1 and -inf fill up.
-
-    int32 and float32 (n, k), best first; of equals the smaller goes first.
-    """
-    columns = columns if columns is None else np.unique(columns)
-    labels, scores = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
-    for rows, Z in ranker.logits(X, columns):
-        order = np.argsort(-Z, axis=1, kind="stable")[:, :k]
-        span = slice(0, order.shape[1])
-        labels[rows, span] = order if columns is None else columns[order]
-        scores[rows, span] = np.take_along_axis(Z, order, axis=1)
-    return labels, scores
 
 
 def product_with(layer: Layer | CompactLayer, columns: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
@@ -224,3 +235,52 @@ def row_ranges(n_rows: int, width: int) -> list[np.ndarray]:
     """Return the row numbers of blocks of which `width` floats a row take at most 64 MB."""
     size = max(ROW_BLOCK_BYTES // (4 * width), 1)
     return [np.arange(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+
+
+def check_finite(scores: np.ndarray, X: CSR, rows: np.ndarray | None = None, counted: np.ndarray | None = None) -> None:
+    """Raise unless the scores (n, m) of these rows of X, or of all, are finite in float32; of `counted` ones, if given.
+
+    `DataError` for a row of values too large to multiply, else `ModelFileError`: no run leaves such a model.
+    """
+    if scores.max(initial=0) <= FLOAT32_MAX and scores.min(initial=0) >= -FLOAT32_MAX:
+        return
+    bad = ~(np.abs(scores) <= FLOAT32_MAX) & (True if counted is None else counted)
+    if not bad.any():
+        return
+    row = int(bad.any(axis=1).argmax())
+    row = row if rows is None else int(rows[row])
+    largest = np.abs(X.row(row)[1]).max(initial=0)
+    if largest > LARGE_VALUE:
+        raise DataError(f"X: row {row}: scores must be finite, got values up to {largest:g}; scale X as for training")
+    raise ModelFileError("the model's folder is damaged: its scores are not finite; copy it again")
+
+
+def checked_columns(labels: Any, n_labels: int, name: str = "labels") -> np.ndarray:
+    """Return checked columns of labels."""
+    columns = np.asarray(labels)
+    if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
+        remedy = "the column of a name is list(classes_).index(name)"
+        raise DataError(f"{name}: must be a list of column numbers, got {shorten(labels)}; {remedy}")
+    bad = columns[(columns < 0) | (columns >= n_labels)]
+    if len(bad):
+        raise DataError(f"{name}: must be columns in [0, {n_labels}), got {bad[0]}")
+    return columns
+
+
+def checked_weight(weight: Any, n_labels: int) -> np.ndarray:
+    """Return checked weights of labels, float64 (L,)."""
+    checked = as_vector(weight, n_labels, "label_weight")
+    bad = np.flatnonzero(~((checked > 0) & np.isfinite(checked)))
+    if len(bad):
+        raise DataError(f"label_weight: must be finite and above 0, got {checked[bad[0]]} for label {bad[0]}")
+    return checked
+
+
+def check_dense(n_rows: int, n_labels: int, size: int) -> None:
+    """Raise `MemoryEstimateError` for a dense answer above the limit."""
+    needed = n_rows * n_labels * size
+    if needed > DENSE_LIMIT:
+        raise MemoryEstimateError(
+            f"a dense answer of {n_rows} rows and {n_labels} labels needs {needed / 1e9:.1f} GB, more than "
+            f"{DENSE_LIMIT / 1e9:.1f} GB; use predict_topk, or fewer rows at a time"
+        )
