@@ -23,9 +23,8 @@ from ..errors import DataError
 from ..training.merging import Comm, ParameterSlice
 from .base import Algorithm
 from .combiners import COMBINERS, WEIGHTS
-from .mega_batches import BATCHES, MegaBatches
 from .outer import HeavyBall, block_momentum
-from .rounds import Work
+from .rounds import BATCHES, MegaBatches, Work
 
 
 @dataclass

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from ..training.merging import Comm
 from .base import Algorithm
 from .combiners import equal, move_to_mean
-from .mega_batches import BATCHES, MegaBatches
-from .rounds import Work
+from .rounds import BATCHES, MegaBatches, Work
 
 
 @dataclass

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
+from ..data.validation import at_least
 from ..training.merging import Comm, MergeRule, ParameterSlice
 from ..training.messages import Report
 
@@ -25,6 +27,7 @@ CERTAIN = 0.5
 # has use of is 99.7 % on S1, 92.3 on S2, 91.2 on S3, 90.9 to 91.9 on S5 and, with stalls, 89.3 to 91.3 on S7.
 NEWEST = 0.3
 SHORTEST = 1e-9  # seconds of a batch: without features, one may take none on the simulated clock
+BATCHES = 100  # in a mega-batch (Adaptive SGD, 2021)
 BEGAN = "began"  # merge state: the model at which a worker began that was left out of a merge
 
 
@@ -222,6 +225,26 @@ class Rounds(ABC):
             if w not in self.behind:  # till now it had the model that the others had
                 self.behind.add(w)
                 comm.save_center(BEGAN, w)
+
+
+@dataclass
+class MegaBatches(Rounds):
+    """Rounds of `mega_batch` rows for all workers together.
+
+    A class of algorithms derives from it before `Algorithm`, and defines `merge_replicas`.
+    """
+
+    mega_batch: int | None = at_least(None, 1)
+
+    @property
+    def mega_rows(self) -> int:
+        """Return the rows of a mega-batch: at least a batch for everyone, by default an even part of an epoch."""
+        parts = max(round(self.n_rows / (BATCHES * self.batch)), 1)
+        return max(self.mega_batch or -(-self.n_rows // parts), sum(self.size.values()))
+
+    def open_rows(self, w: int) -> float:
+        """Return what is left of the mega-batch: of all if it is dynamic, else of the worker's equal part."""
+        return self.rest_of_round(self.mega_rows, w)
 
 
 def tapered(rows: float, rows_left: float, n_workers: int) -> int:
