@@ -22,7 +22,7 @@ from xmlsgd.candidates.linear import LinearClassifiers
 from xmlsgd.candidates.model import n_voted, with_more
 from xmlsgd.candidates.stacking import LogisticStacking, meta_features
 from xmlsgd.candidates.weighting import idf_weights, unit_rows
-from xmlsgd.cli.kernels import compile_kernels
+from xmlsgd.cli.commands.compile import compile_kernels
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.held_out import held_out_folds
 from xmlsgd.devices.cpu import CPU

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
-from ..kernels import compile_kernels
+from ...data.files.reading import DISK_FULL
+from ...data.files.temporary import temporary_folder
 from ..messages import Console
 from ..parameters import parameter_flags
 
 FLAGS = parameter_flags("precision", "n_jobs")
 EXAMPLES = "  xmlsgd compile"
+# Parameters that decide which kernels a run uses.
+RELEVANT = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rounding", "hidden_dropout")
+MANY_LABELS = 1 << 20
 
 
 def run(parameters: dict[str, Any], console: Console) -> None:
@@ -30,3 +35,40 @@ def run(parameters: dict[str, Any], console: Console) -> None:
         for rounding in (False, True):
             device.load_kernels(losses, optimizers, rounding=rounding)
     console.show(f"kernels are compiled ({time.perf_counter() - started:.1f} s)")
+
+
+def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, compact: bool = True) -> None:
+    """Compile or load what training, saving, loading and prediction need, by doing each with a few rows.
+
+    `parameters` are the estimator's; the timed part of a run then has no compilation. Of several workers one of each
+    kind runs in this process, so that the workers find their kernels in the cache, and all threads together, since
+    candidates are trained by them. The rows are enough to train stacking; with `n_labels` labels gradients may be
+    rounded. compact : whether those of compact models as well, whose arrays have other types.
+    """
+    from ...data.synthetic import make_xmc
+    from ...estimators import XMLClassifier
+    from ...estimators.defaults import ROUNDED_LABELS
+    from ...estimators.placement import parse_devices, thread_count, workers_of
+
+    parameters = {name: value for name, value in parameters.items() if name in RELEVANT}
+    devices = parameters.get("devices", "cpu")
+    if len(parse_devices(devices)) > 1:
+        n_threads = thread_count(parameters.get("n_jobs"))
+        alone = {(worker.name, worker.n_threads) for worker in workers_of(devices, n_threads)}
+        for name, threads in sorted({*alone, ("cpu", n_threads)}):
+            compile_kernels({**parameters, "devices": name, "n_jobs": threads}, n_labels, compact)
+        return
+
+    few = make_xmc(1000, 48, min(max(n_labels, 16), ROUNDED_LABELS), nnz_per_row=5, labels_per_row=2)
+    small = {"hidden_layer_sizes": (32,), "candidates": 8, "max_epochs": 1, "batch_size": 256, "verbose": 0}
+    model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
+    try:
+        with temporary_folder() as folder:
+            for as_compact in (False, True) if compact else (False,):
+                model.save(Path(folder, "model"), compact=as_compact)
+                loaded = XMLClassifier.load(Path(folder, "model"))
+                for X in (few.X, few.X.span(0, 1)):  # a single row has kernels for one thread
+                    loaded.predict_topk(X)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise  # without room, loading compiles later; the run itself may need no temporary files

@@ -38,13 +38,13 @@ from ..flags import (
     Flag,
     positional,
 )
-from ..kernels import compile_kernels
 from ..machine import peak_memory_bytes, versions
 from ..models import READ_BY, classifiers_of, groups_in_file, parameters_of, template_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_numbers, size_text, table, write_json
 from ..signals import SignalInterrupt, in_words, signal_number, signals_deferred
+from .compile import compile_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import optional_module
 from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, LABEL_FLAGS, NAME, PATH, TEXT_FLAGS, Flag, positional
-from ..kernels import compile_kernels
 from ..models import groups_in_file
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
+from .compile import compile_kernels
 from .train import new_model
 
 if TYPE_CHECKING:
