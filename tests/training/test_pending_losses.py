@@ -23,7 +23,7 @@ from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
-from xmlsgd.training.pending_reports import PENDING_STEPS
+from xmlsgd.training.messages import PENDING_STEPS
 from xmlsgd.training.progress_bar import ProgressBar
 
 N_ROWS, BATCH, STEPS = 60, 4, 15

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from ..algorithms.base import Algorithm
 from ..errors import WorkerDied
 from .callbacks import Callback
-from .checkpoints import CheckpointWriter, TrainingPosition
+from .checkpoints import CheckpointWriter
 from .executors.base import Executor
-from .messages import Event, Left, PendingLoss, Report, Sharing, Step
-from .pending_reports import PendingReports
-from .progress import TrainingProgress
+from .messages import Event, Left, PendingLoss, PendingReports, Report, Sharing, Step
+from .progress import TrainingPosition, TrainingProgress
 from .router import Router
 
 

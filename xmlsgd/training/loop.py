@@ -14,12 +14,12 @@ from ..data.csr import epoch_order
 from ..nn.parameters import is_finite
 from ..nn.schedules import Schedule
 from .callbacks import Callback
-from .checkpoints import Checkpoint, CheckpointWriter, TrainingPosition, reserved
+from .checkpoints import Checkpoint, CheckpointWriter, reserved
 from .epoch import Epoch
 from .executors.base import Executor
 from .history import EpochRecord, History
 from .learner import Job
-from .progress import TrainingProgress
+from .progress import TrainingPosition, TrainingProgress
 from .rollback import LastGoodModel, NoModel
 from .router import Router
 from .run import Run, attach_run

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+
+PENDING_STEPS = 4  # that a GPU may be behind the host, which so never waits for the step that the GPU is at
 
 
 class Sharing(Enum):
@@ -96,6 +99,28 @@ class Report:
     seconds: float
     updates: int = 1
     staleness: float = 0
+
+
+class PendingReports:
+    """A queue of reports: those with a `PendingLoss` come out `PENDING_STEPS` later, all others at once, in order.
+
+    So no step waits for the GPU to compute the loss of the one before.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Sequence[Report]] = deque()
+
+    def add(self, reports: Sequence[Report]) -> Iterator[Sequence[Report]]:
+        """Add reports that belong together; yield those whose losses can be read."""
+        self._waiting.append(reports)
+        pending = any(isinstance(report.loss, PendingLoss) for report in reports)
+        while len(self._waiting) > (PENDING_STEPS if pending else 0):
+            yield self._waiting.popleft()
+
+    def rest(self) -> Iterator[Sequence[Report]]:
+        """Yield all that are left; reading their losses waits for the GPU."""
+        while self._waiting:
+            yield self._waiting.popleft()
 
 
 @dataclass(frozen=True, slots=True)

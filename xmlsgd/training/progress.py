@@ -1,15 +1,18 @@
-"""Training progress: rows seen, which drive the learning-rate schedule, and elapsed seconds."""
+"""How far a run is: rows seen, which drive the learning-rate schedule, elapsed seconds, and where it continues."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from ..data.validation import Checked
+from ..nn.schedules import Schedule
+from .router import Span
 
-    from ..nn.schedules import Schedule
+if TYPE_CHECKING:
     from .executors.base import Executor
 
 
@@ -40,3 +43,41 @@ class TrainingProgress:
     def factor(self, at: float) -> float:
         """Return the factor of the learning rate after `at` rows of the run."""
         return self.schedule.factor(min(at / (self.n_rows * self.schedule.epochs), 1.0))
+
+
+@dataclass(frozen=True)
+class TrainingPosition(Checked):
+    """Where a run continues; the defaults are its start.
+
+    Attributes
+    ----------
+    epoch : int
+        The current epoch of this run, from 0.
+    at : int
+        Rows of the epoch that the router has handed out.
+    returned : tuple of (int, int)
+        Spans of these rows that were given back.
+    loss : float
+        Sum of the losses of the rows of the epoch so far.
+    rows : int
+        Rows trained so far in all epochs.
+    seconds : float
+        Seconds of training so far.
+    ended : bool
+        Whether training is complete.
+    """
+
+    epoch: int = 0
+    at: int = 0
+    returned: tuple[Span, ...] = ()
+    loss: float = 0.0
+    rows: int = 0
+    seconds: float = 0.0
+    ended: bool = False
+
+    def fits(self, epochs: int, n_rows: int) -> bool:
+        """Return whether a run of `epochs` times `n_rows` rows has such a position."""
+        ends = [0, *(end for span in sorted(self.returned) for end in span), self.at, n_rows]
+        spans_fit = sorted(ends) == ends and all(start < stop for start, stop in self.returned)
+        epoch_fits = 0 <= self.epoch <= epochs and (self.ended or self.epoch < epochs)
+        return spans_fit and epoch_fits and 0 <= self.seconds < math.inf and 0 <= self.rows <= epochs * n_rows

@@ -13,8 +13,7 @@ import numpy as np
 
 from .callbacks import Callback, ResumedRun
 from .history import EpochRecord
-from .messages import Report
-from .pending_reports import PendingReports
+from .messages import PendingReports, Report
 
 NEWEST_LOSS = 0.05  # weight of the newest loss in the displayed mean; tqdm smooths the rows per second
 AFTER_EPOCH, WITHIN_EPOCH = 10.0, 60.0  # minimum seconds since the previous line

@@ -24,7 +24,7 @@ from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
-from xmlsgd.training.checkpoints import TrainingPosition, read_checkpoint
+from xmlsgd.training.checkpoints import read_checkpoint
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
@@ -32,6 +32,7 @@ from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
+from xmlsgd.training.progress import TrainingPosition
 
 
 def test_workers_may_change(dataset, at):

@@ -7,7 +7,6 @@ what an algorithm has found out about them (speeds, batch sizes, trials) and the
 
 from .checkpoint import Checkpoint as Checkpoint
 from .identity import checksum_of_rows as checksum_of_rows
-from .position import TrainingPosition as TrainingPosition
 from .reader import SavedRun as SavedRun
 from .reader import read_checkpoint as read_checkpoint
 from .writer import CheckpointWriter as CheckpointWriter

@@ -16,7 +16,7 @@ from ...errors import ModelFileError, shorten
 from ...nn.network import state_layout
 from ..callbacks import Callback, ResumedRun
 from ..learner import Job, Start
-from .position import TrainingPosition
+from ..progress import TrainingPosition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

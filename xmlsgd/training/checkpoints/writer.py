@@ -19,7 +19,6 @@ from ...data.files.temporary import sole_use, temporary_folder_beside
 from ...errors import DataError, ModelFileError
 from ...nn.parameters import is_finite
 from .identity import CODE, differences, identity
-from .position import TrainingPosition
 from .reader import REAL, SavedRun, callback_names, read_checkpoint, read_identity
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from ..executors.base import Executor
     from ..history import History
     from ..learner import Job
-    from ..progress import TrainingProgress
+    from ..progress import TrainingPosition, TrainingProgress
     from .checkpoint import Checkpoint
 
 
