@@ -26,7 +26,7 @@ from .plan import TrainingPlan
 from .planning import make_plan
 from .predicting import Predictor
 from .targets import check_declared, declared
-from .training_data import TrainingData, read_training_data
+from .training_data import read_training_data
 
 
 @dataclass(eq=False, repr=False)
@@ -335,7 +335,11 @@ class XMLClassifier(Predictor, BaseEstimator):
         TrainingPlan
             `print` shows every decision, its value and the reason.
         """
-        return self._plan(X, y, eval_set, groups, label_texts, feature_names)[0]
+        given = checked_parameters(self)
+        data = read_training_data(
+            given, X, y, eval_set=eval_set, groups=groups, label_texts=label_texts, feature_names=feature_names
+        )
+        return make_plan(given, data)
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
         """Return the bytes that `fit` would take; nothing is trained.
@@ -353,15 +357,7 @@ class XMLClassifier(Predictor, BaseEstimator):
             (processes, and what they merge), names (of the labels), buffers, candidates. What a GPU takes stands by its
             name, "cuda:0", and is not in the sum.
         """
-        plan, data = self._plan(X, y, eval_set)
-        return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **memory.on_gpus(plan, data)}
-
-    def _plan(
-        self, X: Any, y: Any, eval_set: Any, groups: Any = None, label_texts: Any = None, feature_names: Any = None
-    ) -> tuple[TrainingPlan, TrainingData]:
-        """Return the plan of `fit`, and its rows; which ones are held out does not matter."""
         given = checked_parameters(self)
-        data = read_training_data(
-            given, X, y, eval_set=eval_set, groups=groups, label_texts=label_texts, feature_names=feature_names
-        )
-        return make_plan(given, data), data
+        data = read_training_data(given, X, y, eval_set=eval_set)
+        plan = make_plan(given, data)
+        return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **memory.on_gpus(plan, data)}

@@ -81,6 +81,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
     _: KW_ONLY
     random_state: Any = None
 
+    save = saving.save
+
     def __sklearn_tags__(self) -> Any:
         return XMLClassifier().__sklearn_tags__()
 
@@ -192,21 +194,6 @@ class XMLEnsemble(Predictor, BaseEstimator):
         parts["earlier_model"] = sum(memory.model_bytes(member.fitted_) for member in getattr(self, "estimators_", ()))
         parts["trained"] = (self.n_estimators - 1) * _kept(parts)
         return {**parts, "total": parts["total"] + parts["earlier_model"] + parts["trained"]}
-
-    def save(self, path: str | PathLike[str], *, compact: bool = False) -> None:
-        """Write the ensemble to one directory, as `XMLClassifier.save` does.
-
-        Parameters
-        ----------
-        path, compact
-            As in `XMLClassifier.save`.
-
-        Raises
-        ------
-        ModelFileError
-            Where `path` is, or holds, anything else than a model.
-        """
-        saving.save(self, path, compact=compact)
 
     def _template(self) -> XMLClassifier:
         """Return the classifier that is cloned."""

@@ -6,6 +6,7 @@ An ensemble is names once, and what each classifier has learned under its number
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -91,11 +92,8 @@ def load(
     ModelFileError
         For a directory that `save` did not write, or that was altered.
     """
-
-    def read(files: FolderContent, folder: Path) -> XMLClassifier:
-        return read_classifier(kind, files, folder)
-
-    model = read_checked(path, verify, read)  # one that is saved meanwhile is read as it was or as it is
+    # One that is saved meanwhile is read as it was or as it is.
+    model = read_checked(path, verify, partial(read_classifier, kind))
     model.fitted_ = predicting_on(model.fitted_, device, precision)
     return model
 
