@@ -94,7 +94,7 @@ def test_options_that_cannot_be_are_one_line(text, complaint):
 
 @pytest.mark.parametrize("given", [None, 3, b"auto", ["local_sgd"], LocalSGD])
 def test_what_is_neither_a_name_nor_an_algorithm_is_told_so(given):
-    with pytest.raises(DataError, match="algorithm must be a name or an Algorithm such as"):
+    with pytest.raises(DataError, match="algorithm: must be a name or an Algorithm such as"):
         get_algorithm(given, 8, 0.1)
 
 

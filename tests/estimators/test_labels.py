@@ -263,7 +263,7 @@ def test_a_flaw_of_our_rows_is_found_in_every_block(monkeypatch):
         ({"warm_start": "no"}, "warm_start: must be True or False, got 'no'"),
         ({"verbose": "x"}, "verbose: must be 0 or 1, got 'x'"),
         ({"verbose": 2}, "verbose: must be 0 or 1, got 2"),
-        ({"algorithm": 5}, "algorithm: must be a name or an Algorithm, got 5"),
+        ({"algorithm": 5}, "algorithm: must be a name or an Algorithm such as LocalSGD(), got 5"),
         ({"precision": np.array(["a", "b"])}, "precision must be one of"),
         ({"n_jobs": "2"}, "n_jobs: must be None or an integer other than 0, got '2'"),
         *(

@@ -54,7 +54,7 @@ def get_algorithm(
     if isinstance(algorithm, Algorithm):
         return algorithm
     if not isinstance(algorithm, str):
-        raise DataError(f"algorithm must be a name or an Algorithm such as LocalSGD(), got {shorten(algorithm)}")
+        raise DataError(f"algorithm: must be a name or an Algorithm such as LocalSGD(), got {shorten(algorithm)}")
     name, *options = algorithm.split("/")
     if name == AUTO:
         read_options(Algorithm, name, options)  # which refuses all
@@ -63,8 +63,8 @@ def get_algorithm(
     return kind(batch=batch, learning_rate=learning_rate, **read_options(kind, name, options))
 
 
-def check_algorithm(algorithm: str) -> None:
-    """Raise `DataError` for a text that names no algorithm, whatever its batch will be."""
+def check_algorithm(algorithm: str | Algorithm) -> None:
+    """Raise `DataError` for what is no algorithm and names none, whatever its batch will be."""
     get_algorithm(algorithm, MOST_ROWS, 1.0)
 
 

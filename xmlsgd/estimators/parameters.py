@@ -140,11 +140,8 @@ def _check_negatives(sampler: str, negatives: int | str) -> None:
 
 def _check_algorithm(model: XMLClassifier) -> None:
     """Raise `DataError` for what names or is no algorithm, and for numbers beside one that has its own."""
-    if not isinstance(model.algorithm, str | Algorithm):
-        raise _refused(model, "algorithm", "a name or an Algorithm")
-    if isinstance(model.algorithm, str):
-        check_algorithm(model.algorithm)
-    else:
+    check_algorithm(model.algorithm)
+    if isinstance(model.algorithm, Algorithm):
         for name, own in (("batch_size", model.algorithm.batch), ("learning_rate_init", model.algorithm.learning_rate)):
             given = getattr(model, name)
             if not is_auto(given) and given != own:
