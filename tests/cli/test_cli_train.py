@@ -6,6 +6,7 @@ import json
 import math
 import re
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,13 +73,8 @@ def test_training_time_includes_candidates_and_the_curve_says_it_does_not_show_t
 
 
 def test_the_training_time_of_a_diverged_run_is_that_of_its_finished_epochs(tmp_path, monkeypatch):
-    class Spoiled(Spoiling):
-        """Diverge in the second epoch."""
-
-        def close(self):
-            """Be in the place of the bar."""
-
-    monkeypatch.setattr(progress, "ProgressBar", lambda: Spoiled(1))
+    # In the place of the bar: diverge in the second epoch.
+    monkeypatch.setattr(progress, "ProgressBar", lambda: nullcontext(Spoiling(1)))
     run("train", ROWS, *QUICK, "--out", tmp_path / "m", "--json", tmp_path / "r.json")
     result, (record,) = json.loads((tmp_path / "r.json").read_text()), XMLClassifier.load(tmp_path / "m").history_
     assert result["train_seconds"] == record["seconds"]
@@ -282,14 +278,9 @@ def test_an_ensemble_is_not_empty_and_does_not_learn_on(tmp_path, capsys, monkey
 
 
 def test_an_interrupted_ensemble_saves_its_finished_models(tmp_path, capsys, monkeypatch):
-    class Pressed(Failing):
-        """Press Ctrl-C in the second model."""
-
-        def close(self):
-            """Be in the place of the bar."""
-
     steps = math.ceil(2108 / auto_batch_size(2108, False))
-    monkeypatch.setattr(progress, "ProgressBar", lambda: Pressed(KeyboardInterrupt, steps + 3))
+    # In the place of the bar: press Ctrl-C in the second model.
+    monkeypatch.setattr(progress, "ProgressBar", lambda: nullcontext(Failing(KeyboardInterrupt, steps + 3)))
     words = (*QUICK, "--epochs", "1", "--n-estimators", "3", "--out", str(tmp_path / "m"))
     assert main(["train", ROWS, *words]) == 130
     assert "interrupted with 1 of 3 classifiers, after 1 whole epoch; the model as it was" in capsys.readouterr().err

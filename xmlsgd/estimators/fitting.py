@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -347,25 +347,22 @@ def _train(
         device = make_device(workers[0].name, workers[0].n_threads, plan.precision)
     algorithm = algorithm_of(plan.algorithm, plan.batch_size, plan.learning_rate, workers)
     executor = executor_of(workers, device, plan.precision)
-    snapshot, progress = LastGoodModel(), ProgressBar() if plan.verbose else None
-    try:
+    progress = ProgressBar() if plan.verbose else nullcontext()
+    with closing(LastGoodModel()) as snapshot, progress as shown:
         watching = _own_callbacks(plan, data, device, snapshot, checkpoint)
-        watching += [*([progress] if progress else []), *callbacks]
-        with device.start():
-            trained = train(job, algorithm, executor, plan.schedule, watching, checkpoint, rolls_back=rolls_back)
-        trained.n_undone = sum(each.waited for each in watching if isinstance(each, EarlyStopping))
-        return trained
-    except BaseException as error:
-        if excluded := names_of_excluded(list(plan.workers), workers):
-            add_hint(error, f"{excluded} was excluded; go on with it alone in devices")
-        if keep and (run := run_of(error)):
-            keep(run)
-            _hint_at_kept(error, run)
-        raise
-    finally:
-        snapshot.close()
-        if progress:
-            progress.close()
+        watching += [*([shown] if shown else []), *callbacks]
+        try:
+            with device.start():
+                trained = train(job, algorithm, executor, plan.schedule, watching, checkpoint, rolls_back=rolls_back)
+        except BaseException as error:
+            if excluded := names_of_excluded(list(plan.workers), workers):
+                add_hint(error, f"{excluded} was excluded; go on with it alone in devices")
+            if keep and (run := run_of(error)):
+                keep(run)
+                _hint_at_kept(error, run)
+            raise
+    trained.n_undone = sum(each.waited for each in watching if isinstance(each, EarlyStopping))
+    return trained
 
 
 def _hint_at_kept(error: BaseException, run: Run) -> None:

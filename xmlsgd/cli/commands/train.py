@@ -16,6 +16,7 @@ DIR.interrupted as well.
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT
@@ -329,8 +330,7 @@ def fit(
         template_of(model).set_params(vectorizer=rows.vectorizer)
     # New labels of the test rows have no column in the model; P@k does not need them.
     eval_set = None if test is None else (test.X, first_labels(test.Y, train.n_labels))
-    bars = [] if console.quiet else [ProgressBar()]
-    try:
+    with nullcontext() if console.quiet else ProgressBar() as bar:
         model.fit(
             train.X,
             train.Y,
@@ -338,12 +338,9 @@ def fit(
             label_names=train.label_names,
             **rows.texts,
             groups=rows.groups,
-            callbacks=[*bars, *callbacks],
+            callbacks=[*([bar] if bar else []), *callbacks],
             checkpoint=checkpoint,
         )
-    finally:
-        for bar in bars:
-            bar.close()
 
 
 def about_run(model: XMLClassifier | XMLEnsemble, rows: InputRows, records: list[EpochRecord]) -> dict[str, Any]:
