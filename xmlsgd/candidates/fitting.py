@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pai
 from .model import CandidateModel, Logits, n_voted, with_more
 from .stacking import Calibration, Inputs, LogisticStacking, Stacking
 from .weighting import idf_weights, unit_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 BLOCK = 1 << 16  # rows whose votes are held in memory together
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,9 +12,6 @@ from ..data.csr import CSR
 from ..devices.cpu import CPU
 from .boosted_trees import BoostedTrees
 from .stacking import Calibration, Inputs, LogisticStacking, Stacking, log_loss, log_losses, meta_features
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 BEST = 32  # candidates of a row from which trees learn: all of them give the same accuracy in twice the time
 

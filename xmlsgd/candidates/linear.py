@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +18,6 @@ from ..devices.cpu.kernels.linear_training import count_pairs, solve, write_pair
 from ..devices.cpu.kernels.logits import ONE_SCALE
 from .knn import check_sound
 from .splicing import with_replaced
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 COST = 1.0  # of the squared hinge loss, C of LIBLINEAR, unless rows choose another (`cost.choose_cost`)
 TOLERANCE = 0.04  # stop when the largest step of a pass is smaller

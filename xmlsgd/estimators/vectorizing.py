@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..data.csr import CSR
 from ..data.vectorizer import TextVectorizer, text_without_spaces
 from ..errors import DataError
-
-if TYPE_CHECKING:
-    from ..data.csr import CSR
 
 # n-grams of four characters suit languages that join and inflect words. Those of one to four suit writing without
 # spaces, codes and very short texts, and take twice the time.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
-
-if TYPE_CHECKING:
-    import asyncio
 
 MOST = 1024  # connections at once
 OTHER_FILES = 256  # that the process may have open beside its connections

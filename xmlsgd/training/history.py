@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from .callbacks import Callback, ResumedRun
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-
 
 EpochRecord = dict[str, Any]
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from .history import EpochRecord
 from .worker_log import summary
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from .history import EpochRecord
 
 
 @dataclass

@@ -7,19 +7,15 @@ import functools
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import numba
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS of Numba's np.dot: loaded now, so that it can be limited
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 from ...data.cores import FORKED_FROM_THREADS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from threadpoolctl import LibController
 
 SPINCOUNT = "GOMP_SPINCOUNT"  # turns of the loop in which a thread waits before it sleeps
 _WORKQUEUE = threading.Lock()
