@@ -20,7 +20,8 @@ from xmlsgd.nn import losses, optimizers, samplers
 from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD, find_optimizer, optimizer_names
-from xmlsgd.nn.samplers import find_sampler, sampler_names
+from xmlsgd.nn.registry import part_names
+from xmlsgd.nn.samplers import find_sampler
 
 HUBER_LIKE = """
 import numpy as np
@@ -148,7 +149,7 @@ def test_a_sampler_that_does_not_fit_is_refused(settings, complaint):
 
 def test_a_sampler_in_one_file_chooses_the_labels_of_a_batch(add):
     add(samplers, FIRST_ONES)
-    assert "toy" in sampler_names()
+    assert "toy" in part_names(samplers.__name__)
     data = learnable_data(64, n_labels=40)
     network, rows = Network(data.n_features, 40, (8,)), np.arange(4)
     flat = np.zeros(network.layout.size, np.float32)
@@ -216,7 +217,7 @@ def test_every_part_of_the_package_has_what_devices_ask_for():
     assert sorted(find_loss(name).on_cuda() for name in loss_names()) == [0, 1, 2]
     kinds = {find_optimizer(name)().update(0.1, 1).kind for name in optimizer_names()}
     assert kinds == set(range(5))
-    assert all(find_sampler(name).of(7) for name in sampler_names())
+    assert all(find_sampler(name).of(7) for name in part_names(samplers.__name__))
 
 
 def test_a_part_that_another_thread_is_importing_is_waited_for(tmp_path, monkeypatch):

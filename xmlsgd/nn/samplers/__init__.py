@@ -8,15 +8,10 @@ dense matrices.
 from __future__ import annotations
 
 from ...errors import DataError
-from ..registry import find_part, part_names
+from ..registry import find_part
 from .all import ALL_LABELS as ALL_LABELS
 from .base import Batch as Batch
 from .base import Sampler as Sampler
-
-
-def sampler_names() -> list[str]:
-    """Return the names of all samplers."""
-    return part_names(__name__)
 
 
 def find_sampler(name: str) -> type[Sampler]:
