@@ -72,7 +72,8 @@ def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float 
     X, Y, network = data.dataset.X, data.dataset.Y, plan.network
     learners, parameters = sum(worker.name == name for worker in plan.workers), 4 * network.layout.size
     travels = 8 * max(X.nnz, Y.nnz) > RESIDENT_SHARE * free
-    entries = sum(_large_batch(matrix, plan.batch_size) for matrix in (X, Y))
+    # Of a large batch: the mean, and half as much again.
+    entries = sum(int(1.5 * plan.batch_size * matrix.nnz / max(matrix.n_rows, 1)) for matrix in (X, Y))
     step = step_bytes(network, plan.batch_size, entries, travels, plan.precision != "float32")
     parts = {
         "parameters": learners * parameters,
@@ -110,19 +111,20 @@ def check(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None) -
     if earlier is not None:
         earlier.forget_scorers()
     for name in _gpus(plan):
-        free = free_bytes_of(int(name.partition(":")[2] or 0))
-        found = gpu_estimate(plan, data, name, free)
-        if found["total"] <= free:
-            continue
+        _check_gpu(plan, data, name)
 
-        def fits(other: TrainingPlan, name: str = name, free: int = free) -> bool:
-            return gpu_estimate(other, data, name, free)["total"] <= free
 
-        remedies = [largest_hidden(plan, fits)]
-        if sum(worker.name == name for worker in plan.workers) > 1:
-            remedies.append("fewer learners on it take less")
-        more = "; a smaller batch_size, and optimizer='sgd' or 'row_adagrad', take less"
-        raise _too_large(f"device {name!r}: ", found, f"{readable(free)} are free", remedies, more)
+def _check_gpu(plan: TrainingPlan, data: TrainingData, name: str) -> None:
+    """Raise `MemoryEstimateError` for a run that the memory of a GPU would not hold."""
+    free = free_bytes_of(int(name.partition(":")[2] or 0))
+    found = gpu_estimate(plan, data, name, free)
+    if found["total"] <= free:
+        return
+    remedies = [largest_hidden(plan, lambda other: gpu_estimate(other, data, name, free)["total"] <= free)]
+    if sum(worker.name == name for worker in plan.workers) > 1:
+        remedies.append("fewer learners on it take less")
+    more = "; a smaller batch_size, and optimizer='sgd' or 'row_adagrad', take less"
+    raise _too_large(f"device {name!r}: ", found, f"{readable(free)} are free", remedies, more)
 
 
 def _too_large(where: str, parts: dict[str, int], limit: str, remedies: list[str], more: str) -> MemoryEstimateError:
@@ -267,8 +269,3 @@ def readable(size: int) -> str:
 def _gpus(plan: TrainingPlan) -> list[str]:
     """Return the names of the devices with a memory of their own."""
     return sorted({worker.name for worker in plan.workers if worker.kind == "cuda"})
-
-
-def _large_batch(matrix: CSR, batch: int) -> int:
-    """Return about how many entries a batch has: the mean, and half as much again."""
-    return int(1.5 * batch * matrix.nnz / max(matrix.n_rows, 1))
