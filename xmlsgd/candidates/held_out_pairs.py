@@ -37,10 +37,6 @@ class HeldOutPairs:
         scores = Inputs(*(each[rows] for each in self.scores))
         return replace(self, labels=self.labels[rows], scores=scores, truth=self.truth[rows], groups=groups)
 
-    def with_margins(self, margins: np.ndarray) -> HeldOutPairs:
-        """Return the pairs with other margins, float32 (n, m)."""
-        return replace(self, scores=self.scores._replace(margins=margins))
-
     @property
     def examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the inputs of the regression, truth and label frequency of all candidates, one after another."""
@@ -60,7 +56,7 @@ class HeldOutPairs:
     def calibrated(self, calibration: Calibration) -> HeldOutPairs:
         """Return the pairs with calibrated margins."""
         factor, shift = (each[self.labels] for each in calibration.factors(self.frequency))
-        return self.with_margins(factor * self.scores.margins + shift)
+        return replace(self, scores=self.scores._replace(margins=factor * self.scores.margins + shift))
 
 
 class HeldOutScores(NamedTuple):

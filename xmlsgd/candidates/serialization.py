@@ -57,12 +57,12 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     """
     n_features, n_labels = shape
     size, cost, regression, calibration, n_rows, n_trees = _numbers(described, n_labels, saved.path)
-    found = _CandidateArrays(saved.arrays, saved.path, saved.check, PREFIX)
+    found = saved.part(PREFIX)
     kind = index_type(n_features, n_rows, n_labels) if compact else np.int32
     form = "int16" if compact else "data"
-    postings = found.matrix("postings", (n_features, n_rows), kind, f"postings_{form}")
-    labels, weight = found.matrix("labels", (n_rows, n_labels), kind, None), found.finite("weight", n_rows)
-    shares = found.matrix("cooccurrence", (n_features, n_labels), kind, f"cooccurrence_{form}")
+    postings = _matrix(found, "postings", (n_features, n_rows), kind, f"postings_{form}")
+    labels, weight = _matrix(found, "labels", (n_rows, n_labels), kind, None), found.finite("weight", n_rows)
+    shares = _matrix(found, "cooccurrence", (n_features, n_labels), kind, f"cooccurrence_{form}")
     totals, bias = found.finite("cooccurrence_totals", n_features), found.finite("bias", n_labels)
     linear: LinearClassifiers | CompactLinearClassifiers
     if compact:
@@ -70,51 +70,47 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
         values, scales = found.array("linear_int8", np.int8, len(keys)), found.finite("linear_scales", n_labels)
         linear = CompactLinearClassifiers(Tables(starts, keys, values, scales), bias)
     else:
-        weights = found.matrix("linear", (n_labels, n_features), kind, "linear_data")
+        weights = _matrix(found, "linear", (n_labels, n_features), kind, "linear_data")
         linear = LinearClassifiers(weights, bias, cost)
         matrices = {"postings": postings, "labels": labels, "cooccurrence": shares, "linear": weights}
         for name, matrix in matrices.items():
-            _check_matrix(matrix, f"{saved.path}: {PREFIX}{name}")
+            _check_matrix(matrix, f"{saved.path}: {found.prefix}{name}")
         for name in ("postings", "cooccurrence"):
             if (np.abs(matrices[name].data) > 1 + 1e-5).any():
-                raise ModelFileError(f"{saved.path}: {PREFIX}{name}_data must be within -1 and 1")
+                raise ModelFileError(f"{saved.path}: {found.prefix}{name}_data must be within -1 and 1")
     for name, least in {"weight": weight, "cooccurrence_totals": totals}.items():
         if found.check and (least < 0).any():
-            raise ModelFileError(f"{saved.path}: {PREFIX}{name} must be at least 0, got {least.min()}")
+            raise ModelFileError(f"{saved.path}: {found.prefix}{name} must be at least 0, got {least.min()}")
     knn, cooccurrence = KNNIndex(postings, labels, weight), Cooccurrence(shares, totals)
-    stacking = Stacking(regression, calibration, found.trees(n_trees, n_labels))
+    stacking = Stacking(regression, calibration, _trees(found, n_trees, n_labels))
     scale, label_rows = found.finite("scale", n_features), found.array("label_rows", np.int64, None)
     if (np.diff(label_rows, prepend=-1, append=n_rows) < 1).any():
-        raise ModelFileError(f"{saved.path}: {PREFIX}label_rows must ascend, below {n_rows}")
+        raise ModelFileError(f"{saved.path}: {found.prefix}label_rows must ascend, below {n_rows}")
     return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, label_rows)
 
 
-class _CandidateArrays(FolderArrays):
-    """The arrays of a candidate model."""
+def _matrix(saved: FolderArrays, name: str, shape: tuple[int, int], kind: type, data: str | None) -> CSR:
+    """Return a CSR matrix with indices of type `kind` and this array of values, None for ones."""
+    indptr = saved.array(f"{name}_indptr", np.int64, shape[0] + 1)
+    indices = saved.array(f"{name}_indices", kind, None)
+    if data is None:
+        return CSR(indptr, indices, np.broadcast_to(np.float32(1), len(indices)), shape[1])
+    values = saved.array(data, np.int16 if data.endswith("int16") else np.float32, len(indices))
+    return CSR(indptr, indices, values, shape[1])
 
-    def matrix(self, name: str, shape: tuple[int, int], kind: type, data: str | None) -> CSR:
-        """Return a CSR matrix with indices of type `kind` and this array of values, None for ones."""
-        indptr = self.array(f"{name}_indptr", np.int64, shape[0] + 1)
-        indices = self.array(f"{name}_indices", kind, None)
-        if data is None:
-            return CSR(indptr, indices, np.broadcast_to(np.float32(1), len(indices)), shape[1])
-        values = self.array(data, np.int16 if data.endswith("int16") else np.float32, len(indices))
-        return CSR(indptr, indices, values, shape[1])
 
-    def trees(self, n_trees: int, n_labels: int) -> BoostedTrees | None:
-        """Return the trees; they are small and always checked."""
-        if not n_trees:
-            return None
-        feature = self.array("trees_feature", np.uint8, n_trees * INNER)
-        threshold = self.array("trees_threshold", np.float32, None)
-        value, frequency = self.finite("trees_value", n_trees * (INNER + 1)), self.finite("frequency", n_labels)
-        if len(threshold) != len(feature) or np.isnan(threshold).any() or (feature >= N_META_FEATURES).any():
-            raise ModelFileError(
-                f"{self.path}: {PREFIX}trees_feature must be below {N_META_FEATURES}, "
-                "with as many thresholds, none of them NaN"
-            )
-        shape = n_trees, -1
-        return BoostedTrees(feature.reshape(shape), threshold.reshape(shape), value.reshape(shape), frequency)
+def _trees(saved: FolderArrays, n_trees: int, n_labels: int) -> BoostedTrees | None:
+    """Return the trees; they are small and always checked."""
+    if not n_trees:
+        return None
+    feature = saved.array("trees_feature", np.uint8, n_trees * INNER)
+    threshold = saved.array("trees_threshold", np.float32, None)
+    value, frequency = saved.finite("trees_value", n_trees * (INNER + 1)), saved.finite("frequency", n_labels)
+    if len(threshold) != len(feature) or np.isnan(threshold).any() or (feature >= N_META_FEATURES).any():
+        wanted = f"must be below {N_META_FEATURES}, with as many thresholds, none of them NaN"
+        raise ModelFileError(f"{saved.path}: {saved.prefix}trees_feature {wanted}")
+    shape = n_trees, -1
+    return BoostedTrees(feature.reshape(shape), threshold.reshape(shape), value.reshape(shape), frequency)
 
 
 def _check_matrix(matrix: CSR, name: str) -> None:

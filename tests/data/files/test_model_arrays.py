@@ -24,7 +24,7 @@ NAMED = {"x_scales": np.array([1, np.nan, 2], np.float32), "x_keys": np.zeros((3
 )
 def test_an_array_of_another_type_or_shape_is_refused_by_what_it_must_be(name, kind, shape, complaint):
     with pytest.raises(ModelFileError, match="^model: " + complaint):
-        FolderArrays(NAMED, Path("model"), prefix="x_").array(name, kind, *shape)
+        FolderArrays(NAMED, Path("model")).part("x_").array(name, kind, *shape)
 
 
 def test_an_array_is_given_as_it_is_where_any_length_will_do():

@@ -114,7 +114,7 @@ def _map_array(file: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FolderArrays:
-    """The arrays of the folder `path` by name; `prefix` is put before names, `shown` also in messages.
+    """The arrays of the folder `path` by name, before which messages put `prefix`.
 
     check : whether numbers are looked at, as `finite` does, which reads all of them.
     """
@@ -123,23 +123,20 @@ class FolderArrays:
     path: Path
     check: bool = True
     prefix: str = ""
-    shown: str = ""
 
     def part(self, prefix: str) -> FolderArrays:
         """Return the arrays whose names begin with `prefix`, by the rest of their names."""
         size = len(prefix)
         of_part = {name[size:]: array for name, array in self.arrays.items() if name.startswith(prefix)}
-        return replace(self, arrays=of_part, shown=self.shown + prefix)
+        return replace(self, arrays=of_part, prefix=self.prefix + prefix)
 
     def array(self, name: str, kind: type, *shape: int | None) -> np.ndarray:
         """Return an array of this type and shape, in which None is any length; `ModelFileError` where there is none."""
-        found = self.arrays.get(self.prefix + name)
+        found = self.arrays.get(name)
         if found is None or found.dtype != kind or not _is_of(found.shape, shape):
             got = "none" if found is None else f"{found.dtype} {found.shape}"
             wanted = str(tuple("n" if length is None else length for length in shape)).replace("'", "")
-            raise ModelFileError(
-                f"{self.path}: {self.shown}{self.prefix}{name} must be {np.dtype(kind)} {wanted}, got {got}"
-            )
+            raise ModelFileError(f"{self.path}: {self.prefix}{name} must be {np.dtype(kind)} {wanted}, got {got}")
         return found
 
     def finite(self, name: str, *shape: int | None) -> np.ndarray:
@@ -147,7 +144,7 @@ class FolderArrays:
         found = self.array(name, np.float32, *shape)
         flat = found.reshape(-1)
         if self.check and not all(np.isfinite(flat[at : at + BLOCK]).all() for at in range(0, len(flat), BLOCK)):
-            raise ModelFileError(f"{self.path}: {self.shown}{self.prefix}{name} must be finite")
+            raise ModelFileError(f"{self.path}: {self.prefix}{name} must be finite")
         return found
 
 
