@@ -53,7 +53,7 @@ def as_json(value: Any) -> Any:
         return [as_json(inner) for inner in value]
     if hasattr(value, "item"):
         value = value.item()
-    if isinstance(value, float) and value - value != 0:
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 

@@ -109,9 +109,7 @@ def label_array(labels: list[Any], name: str) -> np.ndarray:
             raise DataError(f"{name}: a label must be finite, got {strange[0]}")
         return np.array(labels)
     check_text(labels, name)
-    array = np.empty(len(labels), dtype=object)
-    array[:] = labels
-    return array
+    return np.array(labels, dtype=object)
 
 
 def check_text(labels: Iterable[str], name: str) -> None:
@@ -180,6 +178,4 @@ def names_from_arrays(name: str, arrays: dict[str, np.ndarray], path: Path) -> n
         names = [blob[start:end].decode() for start, end in itertools.pairwise([0, *ends.tolist()])]
     except UnicodeDecodeError as error:
         raise ModelFileError(f"{path}: {name} must be UTF-8, got {error}") from error
-    array = np.empty(len(names), dtype=object)
-    array[:] = names
-    return array.astype(str) if fixed.size and bool(fixed.flat[0]) else array
+    return np.array(names, dtype=str if fixed.size and bool(fixed.flat[0]) else object)
