@@ -20,7 +20,7 @@ import numpy as np
 
 from ..data.validation import above_zero, at_least, below_one, check_choice, ranged
 from ..errors import DataError
-from ..training.merging import Comm, ParameterSlice
+from ..training.merging import Comm
 from .base import Algorithm
 from .combiners import COMBINERS, WEIGHTS
 from .outer import HeavyBall, block_momentum
@@ -129,11 +129,7 @@ class AdaptiveSGD(MegaBatches, Algorithm):
         """Merge by normalized weights with global momentum, then change the sizes."""
         # The momentum of all workers, also where a merge leaves some out.
         alpha, outer, combine = self.merge_weights(comm, work), self.outer_of(len(self.size)), COMBINERS[self.combine]
-
-        def rule(params: ParameterSlice) -> None:
-            outer.apply(params, combine(params, alpha))
-
-        self.merge_into_center(comm, work, rule, outer.fade_merges)
+        self.merge_into_center(comm, work, lambda each: outer.apply(each, combine(each, alpha)), outer.fade_merges)
         self.shares = alpha
         # An epoch may end within a mega-batch: counts of a part of it say too little.
         if 2 * sum(done.rows for done in work.values()) >= self.mega_rows:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..data.validation import at_least, check_choice, check_instance, ranged
-from ..training.merging import Comm, ParameterSlice
+from ..training.merging import Comm
 from .base import Algorithm
 from .combiners import COMBINERS, WEIGHTS
 from .outer import MOST, Nesterov, Outer, block_momentum
@@ -95,11 +95,7 @@ class LocalSGD(Rounds, Algorithm):
         """Combine the replicas and move the common model."""
         begun, outer = comm.now(), self.outer_of(len(self.size))  # of all workers, also if some are left out
         weights, combine = WEIGHTS[self.weights](work), COMBINERS[self.combine]
-
-        def rule(params: ParameterSlice) -> None:
-            outer.apply(params, combine(params, weights))
-
-        self.merge_into_center(comm, work, rule, outer.fade_merges)
+        self.merge_into_center(comm, work, lambda each: outer.apply(each, combine(each, weights)), outer.fade_merges)
         self.lengthen(begun, comm.now())
 
     def lengthen(self, begun: float, ended: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import DataError, nor_others, shorten, warn
 from .document_options import DocumentOptions
-from .text import RawText, lines_of_file, read_raw_text, split_names
+from .text import RawText, lines_of_file, numbered_lines, read_raw_text, split_names
 from .validation import is_integer
 from .vocabulary import BRACKETED_URI, is_uri, name_of
 
@@ -170,9 +170,7 @@ def _pass(option: str) -> str:
 
 def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
     """Yield the rows of JSON lines, `{"text": "...", "labels": ["a", "b"]}`."""
-    for number, line in enumerate(lines_of_file(path), 1):
-        if not line.strip():
-            continue
+    for number, line in numbered_lines(path):
         where = f"{path}:{number}"
         try:
             entry = json.loads(line)
@@ -200,9 +198,7 @@ def _value(entry: dict[str, Any], name: str, option: str, where: str) -> Any:
 
 def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
     """Yield the rows of an Annif corpus, `text<TAB><uri> <uri>` a line."""
-    for number, line in enumerate(lines_of_file(path), 1):
-        if not line.strip():
-            continue
+    for number, line in numbered_lines(path):
         text, tab, subjects = line.rpartition("\t")
         if labelled and (not tab or (subjects.strip() and not URIS.fullmatch(subjects))):
             raise DataError(f"{path}:{number}: must read `text<TAB><uri> <uri>`, got {shorten(line)}")

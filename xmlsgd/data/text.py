@@ -76,11 +76,8 @@ def index_labels(labels: Iterable[Sequence[str]], names: Sequence[str] | None = 
     Without `names` the columns are all names in sorted order. With it the columns are `names`, followed by names
     seen here first, so that a test set keeps its labels that were never trained.
     """
-    rows = [set(row) for row in labels]
-    if names is None:
-        columns = sorted({name for row in rows for name in row})
-    else:
-        columns = [*names, *sorted({name for row in rows for name in row}.difference(names))]
+    rows, known = [set(row) for row in labels], list(names or ())
+    columns = known + sorted(set[str]().union(*rows).difference(known))
     index = {name: column for column, name in enumerate(columns)}
     return indicator(rows, index), columns
 
@@ -133,6 +130,11 @@ def lines_of_file(path: str | Path) -> Iterator[str]:
     except READ_ERRORS as error:
         raise_of_system(error, path)
         raise DataError(f"{where}: cannot be read, got {getattr(error, 'strerror', None) or error}") from error
+
+
+def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Yield the number, from 1, and the text of the lines that are not blank."""
+    return ((number, line) for number, line in enumerate(lines_of_file(path), 1) if line.strip())
 
 
 def decode_line(line: bytes, where: str) -> str:

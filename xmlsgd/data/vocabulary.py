@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import DataError, shorten
-from .text import lines_of_file
+from .text import numbered_lines
 
 BARE_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 BRACKETED_URI = re.compile(r"<([^<>\s]+)>")
@@ -20,9 +20,7 @@ def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) ->
     """
     labels: dict[str, str] = {}
     lines: dict[str, int] = {}
-    for number, line in enumerate(lines_of_file(path), 1):
-        if not line.strip():
-            continue
+    for number, line in numbered_lines(path):
         uri, _, rest = line.partition("\t")
         found, label = BRACKETED_URI.fullmatch(uri.strip()), rest.partition("\t")[0].strip()
         if found is None or not label:
