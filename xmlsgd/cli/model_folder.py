@@ -138,11 +138,10 @@ def training_speed(folder: str, ends: list[EpochRecord]) -> dict[str, Any]:
 
     Those are the last record of the model, or of each classifier of an ensemble.
     """
-    try:
-        report = json.loads((Path(folder) / REPORT).read_text(encoding="utf-8"))
+    with suppress(OSError, ValueError, TypeError, LookupError, RecursionError):  # saved by the estimator, or altered
+        report = report_in(folder)
         return {name: report[name] for name in ("train_seconds", "rows_per_second")}
-    except (OSError, ValueError, TypeError, LookupError, RecursionError):  # saved by the estimator, or altered
-        return speed(ends)
+    return speed(ends)
 
 
 def speed(ends: list[EpochRecord], seconds_after: float = 0.0) -> dict[str, Any]:
