@@ -27,6 +27,8 @@ from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...data.csr import CSR, Dataset
     from ...estimators import XMLClassifier, XMLEnsemble
 
@@ -84,7 +86,7 @@ def run(
     for name in more:  # before rows are read
         find_metric(name)
     format_options = options_of_model(format_options, model, estimator)
-    rows, Y_train = read_test_rows(estimator, test, propensity, format_options, ks)
+    rows, Y_train = read_test_rows(estimator, test, format_options, ks, propensity)
     group_of = groups_in_file(groups, rows.n_rows)
     weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
     q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
@@ -107,8 +109,9 @@ def run(
 
 
 def read_test_rows(
-    model: XMLClassifier | XMLEnsemble, test: str, propensity: str | None, options: FormatOptions, ks: list[int]
-) -> tuple[Dataset, CSR | None]:
+    model: XMLClassifier | XMLEnsemble, test: str, options: FormatOptions, ks: Sequence[int] = KS,
+    propensity: str | None = None,
+) -> tuple[Dataset, CSR | None]:  # fmt: skip
     """Read the test rows, and the labels that give the propensities, where a file has them."""
     from ..input_warnings import warn_of_unknown
     from ..sources import Columns, read_test, read_training_labels

@@ -13,6 +13,7 @@ from ..messages import Console
 from ..models import names_in, options_of_model, read_predictor
 from ..parameters import parameter_flags
 from ..results import size_text, text_file
+from .evaluate import KS, read_test_rows
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -23,7 +24,6 @@ FLAGS = (
 )
 INSTEAD = {"--test": "the test rows are the second argument, xmlsgd report DIR TEST"}
 EXAMPLES = "  xmlsgd report model test.txt --out report.html"
-KS = (1, 3, 5)
 METRICS = (
     "P@k is the share of the k best labels that are true, nDCG@k the same with more weight on the first, R@k the "
     "share of the true labels among the k best, and PSP@k is P@k with more weight on rare labels."
@@ -39,13 +39,8 @@ def run(
     import numpy as np
 
     from .. import evaluation, html_report
-    from ..input_warnings import warn_of_unknown
-    from ..sources import Columns, read_test
 
-    columns = Columns.of_model(estimator)
-    format_options = options_of_model(format_options, model, estimator)
-    rows = read_test(test, format_options, columns)
-    warn_of_unknown(rows, len(estimator.classes_), test)
+    rows, _ = read_test_rows(estimator, test, options_of_model(format_options, model, estimator))
     names = names_in(rows, estimator)
     ranking = evaluation.rank_rows(estimator, rows.X, KS[-1], console.quiet)
     q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols)
