@@ -8,7 +8,15 @@ import pytest
 from shared.candidates import DEVICE, ones
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.compact import CompactLinearClassifiers
-from xmlsgd.candidates.linear import LinearClassifiers, Tables
+from xmlsgd.candidates.linear import (
+    COST,
+    NONE_HELD_OUT,
+    LinearClassifiers,
+    Tables,
+    find_pairs,
+    n_random_negatives,
+    with_random_negatives,
+)  # fmt: skip
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
 
@@ -133,3 +141,53 @@ def test_linear_classifiers_learn_nothing_from_rows_of_weight_zero(data, rows):
     np.testing.assert_array_equal(found.weights.to_scipy().toarray(), alone.weights.to_scipy().toarray())
     np.testing.assert_array_equal(found.bias, alone.bias)
     assert (found.bias != even.bias).any()
+
+
+class TestRandomNegatives:
+    """Rows that a label neither has nor is a candidate of, drawn for each label."""
+
+    def added(self, data, rows, weight, device=DEVICE):
+        """Return the rows of label 5 before, and those that are added."""
+        candidates = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :10].astype(np.int32)
+        with device.start():
+            pairs = find_pairs(rows, data.Y, weight, candidates, device)
+            more = with_random_negatives(rows, weight[: len(weight) - 100], pairs, device)
+        before, after = (each.rows[each.starts[5] : each.starts[6]] for each in (pairs, more))
+        np.testing.assert_array_equal(after[: len(before)], before)
+        lengths = np.diff(rows.indptr)
+        of_all = np.where(more.rows >= 0, more.rows, -1 - more.rows)
+        assert more.entries[-1] == lengths[of_all].sum()
+        assert more.entries[6] == lengths[of_all[: more.starts[6]]].sum()
+        return before, after[len(before) :]
+
+    def test_they_are_other_rows_that_count_each_once(self, data, rows):
+        weight = ones(600)
+        weight[::3] = 0
+        before, added = self.added(data, rows, weight)
+        found = -1 - added
+        assert 20 < len(found) <= 64
+        assert len(set(found)) == len(found)
+        assert (weight[found] > 0).all()
+        assert found.max() < 500
+        assert not np.isin(found, np.where(before >= 0, before, -1 - before)).any()
+
+    def test_they_do_not_depend_on_the_number_of_threads(self, data, rows):
+        one = self.added(data, rows, ones(600))[1]
+        np.testing.assert_array_equal(one, self.added(data, rows, ones(600), CPU(2, precision="float32"))[1])
+
+    def test_a_label_that_nobody_is_a_candidate_of_learns_what_other_rows_look_like(self, data, rows):
+        with DEVICE.start():
+            pairs = find_pairs(rows, data.Y, ones(600), np.full((600, 1), -1, np.int32), DEVICE)
+            others = np.setdiff1d(np.arange(600), pairs.rows[: pairs.starts[1]])
+
+            def mean_margin(pairs):
+                linear, _ = LinearClassifiers.fit_and_score(rows, ones(600), pairs, COST, NONE_HELD_OUT, DEVICE)
+                return linear.margins(rows.take(others), np.zeros((len(others), 1), np.int32), DEVICE).mean()
+
+            assert mean_margin(pairs) > 0
+            assert mean_margin(with_random_negatives(rows, ones(600), pairs, DEVICE)) < -0.3
+
+    def test_there_are_fewer_where_labels_outnumber_rows(self):
+        assert n_random_negatives(100, 10) == 64
+        assert n_random_negatives(40_000_000, 670_000) == 14
+        assert n_random_negatives(0, 0) == 64

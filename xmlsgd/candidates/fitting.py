@@ -13,7 +13,7 @@ from .cooccurrence import N_MORE, Cooccurrence
 from .cost import all_features_help, choose_cost, draw_validation_rows
 from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, frequency_of_learned, label_rows_help
 from .knn import KNNIndex, row_votes
-from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pairs
+from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pairs, with_random_negatives
 from .model import CandidateModel, Logits, n_voted, with_more
 from .stacking import Calibration, Inputs, LogisticStacking, Stacking
 from .weighting import idf_weights, unit_rows
@@ -119,7 +119,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         candidates, held_out, shares = _with_cooccurring(rows, cooccurrence, weighted, candidates, held_out, device)
         del weighted
         unit = unit_rows(X, None, device)  # as the linear classifiers see them
-        pairs = find_pairs(unit, Y, weight, candidates, device)
+        pairs = _learned_pairs(unit, Y, weight, candidates, rows.n_label_rows, device)
         cost, all_features = rows.cost, rows.all_features
         if cost is None:
             cost = choose_cost(unit, Y, weight, pairs, validation, device)
@@ -128,7 +128,8 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         if rows.compared and len(of_seen) and rows.folds:  # before the others, so that memory holds one of them
             left = weight.copy()
             left[of_seen] = 0
-            others = find_pairs(unit, Y, left, candidates, device)._replace(all_features=all_features)
+            others = _learned_pairs(unit, Y, left, candidates, rows.n_label_rows, device)
+            others = others._replace(all_features=all_features)
             of_fold = held_out.of_fold(0)
             margins = _fit_and_score(unit, left, others, cost, of_fold, device)[1]
             del others
@@ -209,6 +210,12 @@ def _with_cooccurring(
         more[held] = others.candidates(of_fold, candidates[held], device)[0]
         labels[at], shares[at] = others.candidates(of_fold, held_out.labels[at], device)
     return more, held_out._replace(labels=labels), shares
+
+
+def _learned_pairs(X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, n_label_rows: int, device: CPU) -> Pairs:
+    """Return the rows of each label that its classifier learns. No label row is a random negative."""
+    pairs = find_pairs(X, Y, weight, candidates, device)
+    return with_random_negatives(X, weight[: X.n_rows - n_label_rows], pairs, device)
 
 
 def _fit_and_score(

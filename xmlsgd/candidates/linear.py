@@ -1,4 +1,4 @@
-"""Linear classifiers: a one-vs-rest SVM for each label, trained on its rows and on hard negatives."""
+"""Linear classifiers: a one-vs-rest SVM for each label, trained on its rows, on hard and on random negatives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..devices.cpu import CPU
 from ..devices.cpu.compiling import for_kernels
 from ..devices.cpu.kernels.copying import copy_spans
 from ..devices.cpu.kernels.linear_margins import hash_weights, margins, write_filters
-from ..devices.cpu.kernels.linear_training import count_pairs, solve, write_pairs
+from ..devices.cpu.kernels.linear_training import count_drawn, count_pairs, solve, write_drawn, write_pairs
 from ..devices.cpu.kernels.logits import ONE_SCALE
 from .knn import check_sound
 from .splicing import with_replaced
@@ -29,6 +29,9 @@ LABELS = 1 << 12  # calibrated together
 CHUNK = 1 << 23  # entries of the rows of labels that are solved together
 # Limit of the number of weights: a label with few rows has one for nearly every feature of them, which adds little.
 WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26  # weights for each entry of the rows; 512 MB
+
+# Random negatives of a label beside its hard ones; no more in all than the larger of the other two allows.
+RANDOM_NEGATIVES, RANDOM_SHARE, MIN_RANDOM = 64, 0.25, 1 << 22
 
 UNTRAINED = np.float32(-1)  # margin of a label without rows
 # Resistance of bias and weights to later rows, for each row that the label had (docs/decisions/candidates.md).
@@ -270,6 +273,26 @@ def _solved(
     features.resize(n, refcheck=False)
     weights.resize(n, refcheck=False)
     return LinearClassifiers(CSR(pointers(counts), features, weights, X.n_cols), bias, start.cost), margins
+
+
+def with_random_negatives(X: CSR, weight: np.ndarray, pairs: Pairs, device: CPU) -> Pairs:
+    """Return the pairs and, for each label that has some, further rows as negatives, the same in each run.
+
+    Hard negatives look like the label's own rows. What most rows look like, only others can tell.
+    """
+    n_draws = n_random_negatives(len(pairs.rows), np.count_nonzero(np.diff(pairs.starts)))
+    counts, entries = np.zeros((2, len(pairs.starts) - 1), np.int64)
+    chosen = pairs.starts, pairs.rows, weight
+    device.run(count_drawn, *chosen, X.indptr, n_draws, device.n_threads, counts, entries)
+    starts, entries = (pointers(np.diff(old) + new) for old, new in ((pairs.starts, counts), (pairs.entries, entries)))
+    rows = np.empty(starts[-1], np.int32)
+    device.run(write_drawn, *chosen, n_draws, device.n_threads, starts, rows)
+    return Pairs(rows, starts, entries, pairs.all_features)
+
+
+def n_random_negatives(n_pairs: int, n_labels: int) -> int:
+    """Return how many random negatives a label gets at most, beside so many pairs of so many labels."""
+    return min(RANDOM_NEGATIVES, int(max(RANDOM_SHARE * n_pairs, MIN_RANDOM)) // max(n_labels, 1))
 
 
 def find_pairs(X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU) -> Pairs:

@@ -228,8 +228,9 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     """
     if not plan.n_candidates:
         return 0
+    # Here: an estimator can be made without loading Numba.
     from ..candidates.cooccurrence import N_LABELS, N_MORE
-    from ..candidates.linear import CHUNK, max_weights  # here: an estimator can be made without loading Numba
+    from ..candidates.linear import CHUNK, max_weights, n_random_negatives
     from ..candidates.model import n_voted
 
     X, Y = data.dataset.X, data.dataset.Y
@@ -239,6 +240,7 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     weights = min(own, every, most, max_weights(X))
     listed = plan.n_candidates + N_MORE
     pairs = Y.nnz + X.n_rows * listed
+    pairs += n_random_negatives(pairs, Y.n_cols) * Y.n_cols
     room = min(CHUNK, pairs * X.nnz // X.n_rows, every)
     scored = PAIR_BYTES * plan.held_out_size.of(X.n_rows) * max(plan.n_folds, 1) * (n_voted(plan.n_candidates) + N_MORE)
     rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed

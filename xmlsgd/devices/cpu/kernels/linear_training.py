@@ -2,9 +2,9 @@
 
 Hsieh, Chang, Lin, Keerthi, Sundararajan 2008 (ICML), Algorithm 1 for the squared hinge, with overrelaxed steps
 (Mangasarian, Musicant 1999) and without shrinking: of a label's rows it leaves hardly one out. A label sees only its
-own rows and those that it is a wrong candidate of, and of these, unless asked for all, only features that its own rows
-have. Their entries are copied together first, with features numbered anew, so that rows and weights of a label lie in a
-near cache while they are visited.
+own rows, those that it is a wrong candidate of and some drawn at random, and of these, unless asked for all, only
+features that its own rows have. Their entries are copied together first, with features numbered anew, so that rows and
+weights of a label lie in a near cache while they are visited.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import njit, prange
 from ..compiling import kernel
 from ..intrinsics.llvm import prefetch
 from .copying import copy_into
-from .random import below, following
+from .random import below, following, hashed
 
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
 # Of a step; ten passes get twice as near to the optimum as with 1 (docs/decisions/candidates.md).
@@ -75,6 +75,52 @@ def write_pairs(label_ptr, label_index, candidates, weight, starts, pairs):
 def row_of(pair):
     """Return the row of a pair, which is -1 - row where the row lacks the label."""
     return pair if pair >= 0 else -1 - pair
+
+
+@njit(nogil=True)
+def draw(label, of_label, weight, n_draws, drawn):
+    """Draw rows that a label's pairs, ascending, lack, at most one from each of `n_draws` equal parts of all rows.
+
+    Rows of weight 0 are not drawn. Writes -1 - row for each to `drawn` (n_draws,); returns how many.
+    """
+    n, at, n_rows = 0, 0, weight.size
+    for part in range(n_draws):
+        first, last = n_rows * part // n_draws, n_rows * (part + 1) // n_draws
+        if first == last:
+            continue
+        row = first + below(hashed(label, part), last - first)
+        while at < of_label.size and row_of(of_label[at]) < row:
+            at += 1
+        if weight[row] > 0 and (at == of_label.size or row_of(of_label[at]) != row):
+            drawn[n] = -1 - row
+            n += 1
+    return n
+
+
+@kernel()
+def count_drawn(starts, pairs, weight, indptr, n_draws, n_threads, counts, entries):
+    """Count the rows that `draw` adds to each label that has pairs, and their entries, int64 (L,), zeros before."""
+    for t in prange(n_threads):
+        drawn = np.empty(n_draws, np.int32)
+        for label in range(t, counts.size, n_threads):
+            of_label = pairs[starts[label] : starts[label + 1]]
+            if of_label.size > 0:
+                counts[label] = draw(label, of_label, weight, n_draws, drawn)
+                for j in range(counts[label]):
+                    entries[label] += indptr[-drawn[j]] - indptr[-1 - drawn[j]]
+
+
+@kernel()
+def write_drawn(starts, pairs, weight, n_draws, n_threads, new_starts, out):
+    """Write the pairs of each label and, behind them, the rows that `draw` adds, from new_starts[label] on."""
+    for t in prange(n_threads):
+        drawn = np.empty(n_draws, np.int32)
+        for label in range(t, starts.size - 1, n_threads):
+            of_label, first = pairs[starts[label] : starts[label + 1]], new_starts[label]
+            copy_into(out[first : first + of_label.size], of_label)
+            if of_label.size > 0:
+                n = draw(label, of_label, weight, n_draws, drawn)
+                copy_into(out[first + of_label.size : first + of_label.size + n], drawn[:n])
 
 
 @njit(nogil=True, inline="always")
