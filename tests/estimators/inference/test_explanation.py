@@ -199,7 +199,7 @@ def test_an_input_of_the_trees_that_is_as_in_a_row_without_features_contributes_
             assert parts[NEIGHBORS] == pytest.approx(0, abs=1e-9)
             n_unvoted += 1
         assert each.bias == bias[each.column]
-    assert n_unvoted > 5
+    assert n_unvoted > 2
 
 
 def test_trees_of_one_input_each_contribute_what_they_differ_from_a_row_without_features(logistic, boosted, X):
