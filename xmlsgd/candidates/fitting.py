@@ -10,7 +10,7 @@ import numpy as np
 from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
 from .cooccurrence import N_MORE, Cooccurrence
-from .cost import all_features_help, choose_cost, draw_validation_rows
+from .cost import FEW_ROWS, all_features_help, choose_cost, draw_validation_rows
 from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, frequency_of_learned, label_rows_help
 from .knn import KNNIndex, row_votes
 from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pairs, with_random_negatives
@@ -120,10 +120,11 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         del weighted
         unit = unit_rows(X, None, device)  # as the linear classifiers see them
         pairs = _learned_pairs(unit, Y, weight, candidates, rows.n_label_rows, device)
-        cost, all_features = rows.cost, rows.all_features
+        cost, all_features = rows.cost, rows.all_features or X.n_rows <= FEW_ROWS
         if cost is None:
-            cost = choose_cost(unit, Y, weight, pairs, validation, device)
-            all_features = all_features_help(unit, Y, weight, pairs, cost, validation, device)
+            learned = pairs._replace(all_features=all_features)
+            cost = choose_cost(unit, Y, weight, learned, validation, device)
+            all_features = all_features or all_features_help(unit, Y, weight, pairs, cost, validation, device)
         pairs = pairs._replace(all_features=all_features)
         if rows.compared and len(of_seen) and rows.folds:  # before the others, so that memory holds one of them
             left = weight.copy()
