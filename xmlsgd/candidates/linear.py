@@ -31,7 +31,7 @@ CHUNK = 1 << 23  # entries of the rows of labels that are solved together
 WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26  # weights for each entry of the rows; 512 MB
 
 # Random negatives of a label beside its hard ones; no more in all than the larger of the other two allows.
-RANDOM_NEGATIVES, RANDOM_SHARE, MIN_RANDOM = 64, 0.25, 1 << 22
+RANDOM_NEGATIVES, RANDOM_SHARE, MIN_RANDOM = 64, 1 / 8, 1 << 20
 
 UNTRAINED = np.float32(-1)  # margin of a label without rows
 # Resistance of bias and weights to later rows, for each row that the label had (docs/decisions/candidates.md).
