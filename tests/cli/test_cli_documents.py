@@ -156,6 +156,15 @@ def test_a_model_remembers_how_its_training_file_was_read_unless_a_flag_says_oth
     run("evaluate", tmp_path / "m", rows)
 
 
+def test_a_model_of_a_file_read_without_flags_does_not_remember_those_of_a_later_file(tmp_path):
+    (tmp_path / "rows.txt").write_text("0 0:1 2:1\n1 1:1 2:1\n" * 20)
+    (tmp_path / "more.txt").write_text("1 1:1 3:1\n2 2:1 3:1\n" * 20)
+    run("train", tmp_path / "rows.txt", "--out", tmp_path / "m", *QUICK, "--quiet")
+    run("learn", tmp_path / "m", tmp_path / "more.txt", "--one-based", "--one-based-labels", "--quiet")
+    run("evaluate", tmp_path / "m", tmp_path / "rows.txt", "--json", tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text())["P@1"] == 100
+
+
 @pytest.mark.parametrize("saved", ['{"read_by": [1]}', '{"read_by": {"label_separator": 1, "x": 2}}', "{", "[]"])
 def test_a_report_that_was_altered_is_not_read_by(tmp_path, saved):
     (tmp_path / "rows.jsonl").write_text(WRITTEN["rows.jsonl"])

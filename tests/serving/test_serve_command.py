@@ -31,8 +31,9 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_a_served_model_answers_learns_saves_and_ends_by_a_signal(folder):
-    (folder / "train.json").write_text('{"P@1": 50, "read_by": {"label_separator": ";"}}')
+@pytest.mark.parametrize("read_by", [{"label_separator": ";"}, {}])
+def test_a_served_model_answers_learns_saves_and_ends_by_a_signal(folder, read_by):
+    (folder / "train.json").write_text(json.dumps({"P@1": 50, "read_by": read_by}))
     command = [sys.executable, "-m", "xmlsgd", "serve", str(folder), "--port", "0", "--threads", "1", "--save"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XMLSGD_TOKEN": "a secret token"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
@@ -50,7 +51,7 @@ def test_a_served_model_answers_learns_saves_and_ends_by_a_signal(folder):
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
     assert XMLClassifier.load(folder).classes_.tolist() == ["read", "write", "open"]
-    assert json.loads((folder / "train.json").read_text()) == {"read_by": {"label_separator": ";"}}
+    assert json.loads((folder / "train.json").read_text()) == {"read_by": read_by}
 
 
 @pytest.mark.parametrize("token", ["", "a secret token"])

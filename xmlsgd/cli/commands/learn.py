@@ -65,7 +65,9 @@ def run(
     format_options = options_of_model(format_options, model, estimator)
     train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
     held_out, held_out_later = (None, None) if test is None else read_test_for_learning(test, format_options, columns)
-    read_by = remembered_of(model) or format_options.to_remember
+    read_by = remembered_of(model)
+    if read_by is None:  # not where it is empty: the training data was read without flags
+        read_by = format_options.to_remember
     rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=format_options.names_of_uris, read_by=read_by)
     warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
     known, results = len(estimator.classes_), {}

@@ -67,7 +67,7 @@ def run(
         with atomic_folder(model) as folder:
             learned.save(folder)
             save_names(folder, names_of_uris)
-            if read_by:
+            if read_by is not None:
                 write_json(str(folder / REPORT), {READ_BY: read_by})
 
     app = new_app(Service(served, name, token, write if save else None, names_of_uris))
