@@ -149,6 +149,10 @@ def test_a_vectorizer_shows_the_options_that_are_not_the_defaults():
     assert len(many) < 120
 
 
+def test_texts_of_an_iterator_become_rows():
+    assert (TextVectorizer().fit_transform(iter(TEXTS)) != TextVectorizer().fit_transform(TEXTS)).nnz == 0
+
+
 def test_rows_have_norm_one_or_are_empty():
     X = TextVectorizer(min_df=1).fit_transform([*TEXTS, "?!"])
     norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())

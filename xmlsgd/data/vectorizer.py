@@ -243,9 +243,10 @@ class TextVectorizer:
             return CSR(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), len(words))
         return CSR.from_scipy(self._tfidf.transform(texts), "texts")
 
-    def fit_transform(self, texts: Sequence[str], y: Any = None) -> sp.csr_array:
+    def fit_transform(self, texts: Iterable[str], y: Any = None) -> sp.csr_array:
         """Learn from the texts and return their X; y is not used."""
-        return self.fit(texts).transform(texts)
+        read = list(_checked_texts(texts))  # an iterator gives them once
+        return self.fit(read).transform(read)
 
     @classmethod
     def of_words(cls, words: Sequence[str], idf: np.ndarray) -> TextVectorizer:
