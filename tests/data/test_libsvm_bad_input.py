@@ -18,7 +18,7 @@ MAX = 2**31 - 1
 CUT = "EOFError: Compressed file ended before the end-of-stream marker was reached"
 
 
-OMIT = "(leave out --one-based"
+OMIT = "(--no-one-based"
 RAW_TEXT = (
     "; raw text, `label1,label2<TAB>text`, is read by a command from a file, not from its folder, and in Python by "
     "read_raw_text(path, labelled=True)"

@@ -200,7 +200,7 @@ def _describe_index(what: str, token: str, first: int, size: int | None, flag: s
     number = token if len(token) <= 30 else shorten(token)
     remedy, option = "", flag.replace("zero_based", "--one-based").replace("_", "-")
     if first and token.strip("0") == "":
-        remedy = f"; pass {flag}=True (leave out {option}) if indices start at 0"
+        remedy = f"; pass {flag}=True (--no{option[1:]}) if indices start at 0"
     elif not first and size is not None and token.lstrip("0") == str(size):
         remedy = f"; pass {flag}=False ({option}) if indices start at 1"
     return f"{what} must be in {allowed}, got {number}{remedy}"
