@@ -165,6 +165,18 @@ def test_a_model_of_a_file_read_without_flags_does_not_remember_those_of_a_later
     assert json.loads((tmp_path / "r.json").read_text())["P@1"] == 100
 
 
+def test_rows_that_are_no_text_are_read_without_what_a_model_remembers_of_text(tmp_path):
+    flags = ("--one-based", "--one-based-labels")
+    (tmp_path / "rows.txt").write_text("1 1:1 3:1\n2 2:1 3:1\n" * 20)
+    run("train", tmp_path / "rows.txt", "--out", tmp_path / "m", *flags, *QUICK, "--quiet")
+    for to in ("store", "npz"):
+        run("convert", tmp_path / "rows.txt", tmp_path / to, *flags, "--to", to)
+        run("evaluate", tmp_path / "m", tmp_path / to, "--json", tmp_path / "r.json")
+        assert json.loads((tmp_path / "r.json").read_text())["P@1"] == 100
+        run("learn", tmp_path / "m", tmp_path / to, "--quiet")
+        assert main(["evaluate", str(tmp_path / "m"), str(tmp_path / to), *flags]) == 2
+
+
 @pytest.mark.parametrize("saved", ['{"read_by": [1]}', '{"read_by": {"label_separator": 1, "x": 2}}', "{", "[]"])
 def test_a_report_that_was_altered_is_not_read_by(tmp_path, saved):
     (tmp_path / "rows.jsonl").write_text(WRITTEN["rows.jsonl"])

@@ -147,12 +147,14 @@ class FormatOptions(DocumentOptions):
             self, **{name: found[name] for name, kind in wanted.items() if isinstance(found.get(name), kind)}
         )
 
-    @property
-    def for_rows(self) -> dict[str, Any]:
-        """Return the options of `read_libsvm`."""
+    def for_rows_of(self, path: str) -> dict[str, Any]:
+        """Return the options of `read_libsvm` for a source; what no flag says, but a model remembers, is for text."""
+        from ..data.formats import holds_text
+
+        is_text = holds_text(Path(path))
         return {
-            "zero_based": not self.one_based,
-            "zero_based_labels": not self.one_based_labels,
+            "zero_based": not (self.one_based and (is_text or "one_based" in self.flags)),
+            "zero_based_labels": not (self.one_based_labels and (is_text or "one_based_labels" in self.flags)),
             "header": {"auto": "auto", "yes": True, "no": False}[self.header],
             "duplicates": self.duplicates,
         }

@@ -224,7 +224,7 @@ def _training_rows(
         rows = InputRows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
         return replace(rows, test=_test_rows(path, options, rows.columns)) if _is_built_in(path) else rows
     options.refuse_options_of_texts(f"{path}, which holds rows of numbers")
-    rows = InputRows(*load_dataset(path, **options.for_rows), _vectorizer_of_store(path))
+    rows = InputRows(*load_dataset(path, **options.for_rows_of(path)), _vectorizer_of_store(path))
     if columns is not None:
         check_words(rows.vectorizer, columns, path)
     return rows
@@ -259,9 +259,9 @@ def _test_rows(
     if raw is not None:
         return _rows_of_texts(path, raw, columns.vectorizer, _names_of(columns, raw, path))
     if Path(path).is_dir():
-        test = load_test(path, labels_required=labels_required, **options.for_rows)
+        test = load_test(path, labels_required=labels_required, **options.for_rows_of(path))
     else:
-        first, second = load_dataset(path, labels_required=labels_required, **options.for_rows)
+        first, second = load_dataset(path, labels_required=labels_required, **options.for_rows_of(path))
         test = second or first
     check_words(_vectorizer_of_store(path), columns, path)
     return in_columns(test, columns, path)

@@ -63,7 +63,7 @@ def run(
         convert_texts(source, end, format_options, vectorizer, to)
     else:
         format_options.refuse_options_of_texts(f"{source}, which holds rows of numbers")
-        convert(origin, end, to, **format_options.for_rows)
+        convert(origin, end, to, **format_options.for_rows_of(source))
     console.show(f"{target}: {size_on_disk(end)}")
     if lost := lost_names(origin, end, has_texts):
         console.show(f"not kept there: {' and '.join(lost)}; a store has them")

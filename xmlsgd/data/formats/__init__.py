@@ -40,6 +40,14 @@ def format_of(path: Path) -> Format | None:
     return get_format(ANY_TEXT) if found is None and not path.is_dir() else found
 
 
+def holds_text(path: Path) -> bool:
+    """Return whether a path has rows as text; a path that does not exist may name a set of rows, which has none."""
+    found = format_of(path) if path.exists() else None
+    if found is None and path.is_dir() and (parts := find_parts(path, ("train", "test"))):
+        found = parts[0]
+    return found is not None and found.is_text
+
+
 def find_parts(folder: Path, required: Sequence[str] = ("train",)) -> tuple[Format, dict[str, Path]] | None:
     """Return a format of which a folder holds a part that is `required`, and its parts; None where there is none.
 

@@ -42,10 +42,12 @@ class Format(ABC):
 
     files : the names of its files in a folder, for error messages.
     precedence : where a folder holds files of several formats, those of the lowest number are read.
+    is_text : whether `read` takes options of `read_libsvm`.
     """
 
     files: ClassVar[str]
     precedence: ClassVar[int] = 9
+    is_text: ClassVar[bool] = True
 
     @abstractmethod
     def recognizes(self, path: Path) -> bool:

@@ -37,6 +37,7 @@ class Npz(PairFormat):
 
     files = "X.trn.npz and Y.trn.npz (*.tst.npz)"
     precedence = 3
+    is_text = False
     names: ClassVar = {"train": ("X.trn.npz", "Y.trn.npz"), "test": ("X.tst.npz", "Y.tst.npz")}
 
     def recognizes(self, path: Path) -> bool:

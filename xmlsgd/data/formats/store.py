@@ -180,6 +180,7 @@ class Store(Format):
 
     files = f"stores train/ and test/, or a store ({DESCRIPTION})"
     precedence = 0
+    is_text = False
 
     def recognizes(self, path: Path) -> bool:
         """Return whether a path is a store."""
