@@ -153,7 +153,8 @@ def test_a_model_remembers_how_its_training_file_was_read_unless_a_flag_says_oth
     given = ("--label-separator", ",", "--text-column", "text", "--label-column", "labels")
     run("learn", tmp_path / "m", tmp_path / "more.csv", "--quiet", *given)
     assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == [*sorted(NAMES), "isles", "sea"]
-    run("evaluate", tmp_path / "m", rows)
+    run("evaluate", tmp_path / "m", rows, "--json", tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text())["P@1"] == 100
 
 
 def test_a_model_of_a_file_read_without_flags_does_not_remember_those_of_a_later_file(tmp_path):
@@ -180,9 +181,10 @@ def test_rows_that_are_no_text_are_read_without_what_a_model_remembers_of_text(t
 @pytest.mark.parametrize("saved", ['{"read_by": [1]}', '{"read_by": {"label_separator": 1, "x": 2}}', "{", "[]"])
 def test_a_report_that_was_altered_is_not_read_by(tmp_path, saved):
     (tmp_path / "rows.jsonl").write_text(WRITTEN["rows.jsonl"])
-    run("train", tmp_path / "rows.jsonl", "--out", tmp_path / "m", *QUICK, "--quiet", "--epochs", "1")
+    run("train", tmp_path / "rows.jsonl", "--out", tmp_path / "m", *QUICK, "--quiet")
     (tmp_path / "m" / "train.json").write_text(saved)
-    run("evaluate", tmp_path / "m", tmp_path / "rows.jsonl")
+    run("evaluate", tmp_path / "m", tmp_path / "rows.jsonl", "--json", tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text())["P@1"] == 100
 
 
 @pytest.mark.parametrize("uri", ["http://x/{}", "<http://x/{}>"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
 class FormatOptions(DocumentOptions):
     """The flags that say how data files are read, and how words of texts become features.
 
-    stop_words : a file of words, one a line. flags : names of those that were given, as far as they may be remembered.
+    stop_words : a file of words, one a line. flags : names of the options that were given as flags.
     """
 
     format: str = "auto"
@@ -139,13 +139,11 @@ class FormatOptions(DocumentOptions):
         """Return the options that a model remembers."""
         return {name: value for name, value in self.given.items() if name in REMEMBERED}
 
-    def with_remembered(self, saved: Any) -> FormatOptions:
-        """Return the options with what `to_remember` returned, read from a file, where no flag says otherwise."""
-        found = saved if isinstance(saved, dict) else {}
-        wanted = {name: kind for name, kind in REMEMBERED.items() if name not in self.flags}
-        return replace(
-            self, **{name: found[name] for name, kind in wanted.items() if isinstance(found.get(name), kind)}
-        )
+    def with_remembered(self, saved: Mapping[str, Any]) -> FormatOptions:
+        """Return the options with those that a model remembers, where no flag was given; of wrong types, none."""
+        kinds = {name: kind for name, kind in REMEMBERED.items() if name not in self.flags}
+        fit = {name: saved[name] for name, kind in kinds.items() if isinstance(saved.get(name), kind)}
+        return replace(self, **fit)
 
     def for_rows_of(self, path: str) -> dict[str, Any]:
         """Return the options of `read_libsvm` for a source; what no flag says, but a model remembers, is for text."""

@@ -18,7 +18,7 @@ from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT
 from ..data.files.temporary import temporary_folder_beside
 from ..errors import warn
 from .exit_codes import TrainingStopped, UsageError, exit_code_and_text
-from .models import save_names
+from .models import report_in, save_names
 from .output_files import check_folder
 from .results import as_json, write_json
 
@@ -161,11 +161,6 @@ def call_of(settings: Any, rows: InputRows) -> str:
     parts = [part for part in (rows.train, rows.test) if part is not None]
     data = [(part.X.shape, part.Y.shape, checksum_of_rows(part), list(part.label_names or ())) for part in parts]
     return hashlib.sha256(json.dumps(as_json([settings, data]), sort_keys=True).encode()).hexdigest()
-
-
-def report_in(out: str) -> Any:
-    """Return the report in a model's folder."""
-    return json.loads(Path(out, REPORT).read_text(encoding="utf-8"))
 
 
 def finished_call(out: str) -> dict[str, Any] | None:

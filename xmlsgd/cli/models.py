@@ -74,14 +74,19 @@ def options_of_model(options: FormatOptions, folder: str, model: XMLClassifier |
     names = saved_names(folder)
     if names is None and options.vocabulary is not None:  # it may have learned the URIs themselves
         names = uris_among([str(name) for name in model.classes_.tolist()])
-    return replace(options.with_remembered(remembered_of(folder)), names=names)
+    return replace(options.with_remembered(remembered_options(folder) or {}), names=names)
 
 
-def remembered_of(folder: str) -> Any:
-    """Return what the report in a model's folder says of how training data was read, None where it says nothing."""
+def remembered_options(folder: str) -> dict[str, Any] | None:
+    """Return the options by which training data was read, None where no report in a model's folder has them."""
     with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
-        return json.loads(Path(folder, REPORT).read_text(encoding="utf-8"))[READ_BY]
+        return dict(report_in(folder)[READ_BY])
     return None
+
+
+def report_in(folder: str) -> Any:
+    """Return the report in a model's folder."""
+    return json.loads(Path(folder, REPORT).read_text(encoding="utf-8"))
 
 
 def label_weight_of(

@@ -18,7 +18,7 @@ from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
-from ..models import options_of_model, read_learner, remembered_of
+from ..models import options_of_model, read_learner, remembered_options
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import table, write_json
@@ -65,7 +65,7 @@ def run(
     format_options = options_of_model(format_options, model, estimator)
     train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
     held_out, held_out_later = (None, None) if test is None else read_test_for_learning(test, format_options, columns)
-    read_by = remembered_of(model)
+    read_by = remembered_options(model)
     if read_by is None:  # not where it is empty: the training data was read without flags
         read_by = format_options.to_remember
     rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=format_options.names_of_uris, read_by=read_by)

@@ -22,7 +22,7 @@ from ...errors import optional_module, warn
 from ..exit_codes import UsageError
 from ..flags import DIR, INT, NAME, PATH, Flag, positional
 from ..messages import Console
-from ..models import READ_BY, read_learner, read_predictor, remembered_of, save_names, saved_names
+from ..models import READ_BY, read_learner, read_predictor, remembered_options, save_names, saved_names
 from ..parameters import parameter_flags
 from ..results import write_json
 
@@ -61,7 +61,7 @@ def run(
     if getattr(served, "vectorizer_", None) is None:
         raise UsageError(f"{model}: must be trained on text, got a model of rows of numbers")
     name = Path(model).resolve().name
-    names_of_uris, read_by = saved_names(model), remembered_of(model)
+    names_of_uris, read_by = saved_names(model), remembered_options(model)
 
     def write(learned: XMLClassifier) -> None:
         with atomic_folder(model) as folder:

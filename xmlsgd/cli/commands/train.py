@@ -40,7 +40,7 @@ from ..flags import (
     positional,
 )
 from ..machine import peak_memory_bytes, versions
-from ..models import READ_BY, classifiers_of, groups_in_file, parameters_of, template_of
+from ..models import READ_BY, classifiers_of, groups_in_file, parameters_of, report_in, template_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_numbers, size_text, table, write_json
@@ -135,7 +135,7 @@ def run(
         if finished["sha256"] == call:
             model_folder.clean_up(out, finished, saved_state)
             console.show(f"model: {out}; this call has made it before, nothing was trained")
-            write_json(json, model_folder.report_in(out))
+            write_json(json, report_in(out))
             return
         check_no_model(out, overwrite, n_estimators)
     result = train_and_save(
