@@ -9,8 +9,9 @@ from shared.candidates import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import cost as module
 from xmlsgd.candidates.cost import LOWEST_COST, all_features_help, choose_cost, draw_validation_rows
+from xmlsgd.candidates.fitting import CandidateRows, fit_unstacked
 from xmlsgd.candidates.linear import COST, NONE_HELD_OUT, LinearClassifiers, find_pairs, score_without
-from xmlsgd.data.csr import CSR
+from xmlsgd.data.csr import CSR, Dataset
 
 
 def made(n_rows: int, noise: float) -> tuple[CSR, CSR, np.ndarray]:
@@ -127,6 +128,18 @@ def test_labels_have_weights_for_all_features_only_if_asked():
     refusing = np.arange(20)
     assert (of_own[refusing, refusing] == 0).all()
     assert (of_all[refusing, refusing] < -0.5).all()
+
+
+def test_labels_have_weights_for_all_features_where_rows_are_few(monkeypatch):
+    X, Y, _ = absent()
+
+    def weight_of_refusing() -> np.ndarray:
+        unstacked = fit_unstacked(CandidateRows(Dataset(X, Y), ones(2000), [], 20, cost=1.0), DEVICE)
+        return unstacked.model.linear.weights.to_scipy().diagonal()
+
+    assert (weight_of_refusing() < -0.5).all()
+    monkeypatch.setattr("xmlsgd.candidates.fitting.FEW_ROWS", 1999)
+    assert (weight_of_refusing() == 0).all()
 
 
 def test_a_model_keeps_its_cost_and_later_rows_use_it(tmp_path, monkeypatch):

@@ -16,10 +16,10 @@ LOWEST_COST = 0.25  # the cost is halved from `COST` down to this; above `COST` 
 ROWS, LEAST_ROWS = 2000, 100  # validation rows: a tenth at most; with fewer, nothing is chosen
 LABEL_SHARE = 1 / 8  # labels with this share of the entries of all pairs are trained
 MIN_ENTRIES = 1 << 22  # or with so many, if that is more
-# Up to so many rows, all features of a label's pairs have weights. Above, they do if they lower the log loss by this
-# share and by two standard errors, since they can mean four times the weights; tried on labels with so many entries.
-FEW_ROWS = 10_000
-LEAST_GAIN, TRIAL_ENTRIES = 0.005, 1 << 21
+# Weights for all features of a label's pairs can be four times as many as those for the features of its own rows. So
+# with more training rows than this, they must lower the log loss on validation rows by this share and by two standard
+# errors; they are tried on some labels, whose pairs have about this many entries.
+FEW_ROWS, LEAST_GAIN, TRIAL_ENTRIES = 10_000, 0.005, 1 << 21
 
 
 def draw_validation_rows(weight: np.ndarray, candidates: np.ndarray, groups: np.ndarray | None = None) -> HeldOutLabels:

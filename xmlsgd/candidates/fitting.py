@@ -32,7 +32,8 @@ class CandidateRows:
     folds : of held-out rows, which the stacking learns from: intp, disjoint, each rated by models without its rows.
     size : candidate labels of a row.
     cost : of the hinge loss of the classifiers, None to choose it, and `all_features`, by some of the rows.
-    all_features : whether classifiers have weights for all features of their rows (`Pairs`).
+    all_features : whether classifiers have weights for all features of their rows (`Pairs`); up to `FEW_ROWS` rows they
+        have.
     groups : int64, of the rows but label rows; rows of a fold do not vote for each other, as those of a group are
         alike. None where rows are independent.
     compared : whether the first fold is also scored by classifiers without label rows of labels that other rows have.
@@ -120,17 +121,17 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         del weighted
         unit = unit_rows(X, None, device)  # as the linear classifiers see them
         pairs = _learned_pairs(unit, Y, weight, candidates, rows.n_label_rows, device)
-        cost, all_features = rows.cost, rows.all_features or X.n_rows <= FEW_ROWS
+        cost, pairs = rows.cost, pairs._replace(all_features=rows.all_features or X.n_rows <= FEW_ROWS)
         if cost is None:
-            learned = pairs._replace(all_features=all_features)
-            cost = choose_cost(unit, Y, weight, learned, validation, device)
-            all_features = all_features or all_features_help(unit, Y, weight, pairs, cost, validation, device)
-        pairs = pairs._replace(all_features=all_features)
+            cost = choose_cost(unit, Y, weight, pairs, validation, device)
+            if not pairs.all_features:
+                helps = all_features_help(unit, Y, weight, pairs, cost, validation, device)
+                pairs = pairs._replace(all_features=helps)
         if rows.compared and len(of_seen) and rows.folds:  # before the others, so that memory holds one of them
             left = weight.copy()
             left[of_seen] = 0
             others = _learned_pairs(unit, Y, left, candidates, rows.n_label_rows, device)
-            others = others._replace(all_features=all_features)
+            others = others._replace(all_features=pairs.all_features)
             of_fold = held_out.of_fold(0)
             margins = _fit_and_score(unit, left, others, cost, of_fold, device)[1]
             del others
@@ -140,7 +141,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
     nothing = Stacking(LogisticStacking(), Calibration(), None)
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
     model = CandidateModel(scale, knn, cooccurrence, linear, nothing, rows.size, label_rows)
-    rows = replace(rows, cost=cost, all_features=all_features)
+    rows = replace(rows, cost=cost, all_features=pairs.all_features)
     return Unstacked(rows, model, held_out, votes, margins, shares, without)
 
 
@@ -214,7 +215,7 @@ def _with_cooccurring(
 
 
 def _learned_pairs(X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, n_label_rows: int, device: CPU) -> Pairs:
-    """Return the rows of each label that its classifier learns. No label row is a random negative."""
+    """Return the rows of each label that its classifier learns, those with random negatives, none a label row."""
     pairs = find_pairs(X, Y, weight, candidates, device)
     return with_random_negatives(X, weight[: X.n_rows - n_label_rows], pairs, device)
 

@@ -30,7 +30,7 @@ CHUNK = 1 << 23  # entries of the rows of labels that are solved together
 # Limit of the number of weights: a label with few rows has one for nearly every feature of them, which adds little.
 WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26  # weights for each entry of the rows; 512 MB
 
-# Random negatives of a label beside its hard ones; no more in all than the larger of the other two allows.
+# Most random negatives of a label; in all at most this share of the other pairs, or MIN_RANDOM if that is more.
 RANDOM_NEGATIVES, RANDOM_SHARE, MIN_RANDOM = 64, 1 / 8, 1 << 20
 
 UNTRAINED = np.float32(-1)  # margin of a label without rows
@@ -276,9 +276,10 @@ def _solved(
 
 
 def with_random_negatives(X: CSR, weight: np.ndarray, pairs: Pairs, device: CPU) -> Pairs:
-    """Return the pairs and, for each label that has some, further rows as negatives, the same in each run.
+    """Return the pairs, with random rows added as negatives to each label that has pairs, the same in each run.
 
-    Hard negatives look like the label's own rows. What most rows look like, only others can tell.
+    weight : float32 (n,), of the first n rows of X, from which those of weight above 0 are drawn. Hard negatives look
+    like the label's own rows; random ones show what most rows look like.
     """
     n_draws = n_random_negatives(len(pairs.rows), np.count_nonzero(np.diff(pairs.starts)))
     counts, entries = np.zeros((2, len(pairs.starts) - 1), np.int64)
@@ -291,7 +292,7 @@ def with_random_negatives(X: CSR, weight: np.ndarray, pairs: Pairs, device: CPU)
 
 
 def n_random_negatives(n_pairs: int, n_labels: int) -> int:
-    """Return how many random negatives a label gets at most, beside so many pairs of so many labels."""
+    """Return the largest number of random negatives of a label, where `n_labels` labels have `n_pairs` other pairs."""
     return min(RANDOM_NEGATIVES, int(max(RANDOM_SHARE * n_pairs, MIN_RANDOM)) // max(n_labels, 1))
 
 

@@ -79,9 +79,10 @@ def row_of(pair):
 
 @njit(nogil=True)
 def draw(label, of_label, weight, n_draws, drawn):
-    """Draw rows that a label's pairs, ascending, lack, at most one from each of `n_draws` equal parts of all rows.
+    """Draw negatives of a label: a row from each of `n_draws` equal parts of the rows, unless it is among its pairs.
 
-    Rows of weight 0 are not drawn. Writes -1 - row for each to `drawn` (n_draws,); returns how many.
+    of_label : the label's pairs, ascending by row. weight (n,): rows of weight 0 are not drawn. Writes -1 - row for
+    each to `drawn` (n_draws,); returns how many.
     """
     n, at, n_rows = 0, 0, weight.size
     for part in range(n_draws):
