@@ -21,7 +21,7 @@ TEXT_FORMATS = ("raw", "csv", "jsonl", "annif")
 URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
 DELIMITERS = ",;\t"  # of CSV; spreadsheets write semicolons where the comma is the decimal mark
 DEFAULTS = DocumentOptions()
-QUOTED_CELL = re.compile(r'"((?:[^"]|"")*)"')
+QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 ONE_OBJECT, AS_LINES = "must be one JSON object a line", "`jq -c '.[]' FILE` writes a list in lines"
 MAX_FIELD = 1 << 26  # characters of a field of CSV
 
@@ -130,10 +130,10 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
 
 
 def _quoted_lines(lines: list[str]) -> list[str]:
-    """Return lines of a table with tabs as CSV, in which cells with quotes are quoted.
+    """Return the lines of a table with tabs as CSV.
 
-    Many programs write tabs without quoting, so that a quote is a part of the text. Where each line is a row, only
-    cells that are quoted as a whole are taken for quoted ones.
+    Many programs write such tables without quoting, so that quotes are text. So where all lines have as many tabs, only
+    a cell within quotes is a quoted one; other cells with quotes are quoted here.
     """
     if len({line.count("\t") for line in lines if line}) != 1:
         return lines
@@ -182,11 +182,13 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
         if not isinstance(text, str):
             raise DataError(f"{where}: {options.text_column!r} must be a string, got {shorten(text)}")
         labels = _value(entry, options.label_column, "label_column", where) if labelled else []
-        listed = labels if isinstance(labels, list) else [None]
-        names: list[Any] = [str(name) if is_integer(name) else name for name in listed]
-        if not all(isinstance(name, str) and name.strip() for name in names):
+        if not isinstance(labels, list) or not all(map(_is_name, labels)):
             raise DataError(f"{where}: {options.label_column!r} must be a list of strings, got {shorten(labels)}")
-        yield number, text, tuple(names)
+        yield number, text, tuple(map(str, labels))
+
+
+def _is_name(label: Any) -> bool:
+    return is_integer(label) or (isinstance(label, str) and bool(label.strip()))
 
 
 def _value(entry: dict[str, Any], name: str, option: str, where: str) -> Any:

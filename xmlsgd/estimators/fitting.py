@@ -347,10 +347,9 @@ def _train(
         device = make_device(workers[0].name, workers[0].n_threads, plan.precision)
     algorithm = algorithm_of(plan.algorithm, plan.batch_size, plan.learning_rate, workers)
     executor = executor_of(workers, device, plan.precision)
-    progress = ProgressBar() if plan.verbose else nullcontext()
-    with closing(LastGoodModel()) as snapshot, progress as shown:
+    with closing(LastGoodModel()) as snapshot, ProgressBar() if plan.verbose else nullcontext() as bar:
         watching = _own_callbacks(plan, data, device, snapshot, checkpoint)
-        watching += [*([shown] if shown else []), *callbacks]
+        watching += [*([bar] if bar else []), *callbacks]
         try:
             with device.start():
                 trained = train(job, algorithm, executor, plan.schedule, watching, checkpoint, rolls_back=rolls_back)

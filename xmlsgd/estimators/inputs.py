@@ -207,7 +207,7 @@ def _check_no_words(X: Any) -> None:
         raise DataError(
             f"X: must be one column of texts, or numbers, got a table with texts in column {shorten(column)}; pass "
             f"that column alone, or make numbers of all: ColumnTransformer([('text', TextVectorizer(), {column!r})], "
-            "remainder=MaxAbsScaler()) before the classifier in a Pipeline"
+            "remainder=StandardScaler()) before the classifier in a Pipeline"
         )
     raise DataError(f"X: must be texts or rows of numbers, got lists of words, {shorten(first)}; are X and Y swapped?")
 

@@ -73,8 +73,8 @@ def _hits(
 
     fitted, device = TextVectorizer(**vectorizer.options), CPU(1)
     try:
-        texts_known = [texts[row] for row in known]
-        X = fitted.fit(texts_known).rows_of(texts_known)
+        learned = [texts[row] for row in known]
+        X = fitted.fit(learned).rows_of(learned)
     except DataError:  # not a single word
         return np.zeros(len(held_out), np.intp)
     scale, n_best = idf_weights(X), min(TOP_K, max(Y.n_cols // 2, 1))
