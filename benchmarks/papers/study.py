@@ -87,7 +87,7 @@ class Study:
     def run(self, methods: Sequence[Method], *, soonest: bool = False, by: Criterion = PRECISION) -> dict[str, Runs]:
         """Run all methods, each at every rate with the first seed, then at its best rate with the others.
 
-        The best rate was the best at the end or, with `soonest`, first at the target P@1 of the first seed.
+        The best rate was the best at the end, as `by` compares, or, with `soonest`, first at the target P@1.
         """
         tried = {method.name: self._tried(method, by) for method in methods}
         goal = target({name: Runs(0.0, [runs[best_rate(runs)]], {}) for name, runs in tried.items()})

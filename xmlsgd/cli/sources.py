@@ -119,7 +119,7 @@ def read_more(
     """Return rows that a trained model learns from, their texts if they have any, and the texts of new labels by name.
 
     Features and labels that are new get columns behind the model's own, also labels that only have a text. Rows of
-    texts have no features: the model makes them.
+    texts are empty: the model makes their features when it learns them.
     """
     with on_disk(path) as file:
         lines, raw = _label_texts(file, options, label_texts), _texts(file, options, TRAIN)
@@ -231,7 +231,7 @@ def _training_rows(
 
 
 def _labelled_rows(path: str, options: FormatOptions, columns: Columns, raw: RawText | None) -> Dataset:
-    """Return training rows for a model with `columns`; of documents, `raw`, labels alone, in rows without features."""
+    """Return training rows for a model with `columns`; those of documents, `raw`, have labels but no features."""
     if raw is None:
         return _training_rows(path, options, columns).train
     unread = replace(raw, texts=[""] * len(raw.texts))

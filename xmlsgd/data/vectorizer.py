@@ -229,11 +229,11 @@ class TextVectorizer:
         return grown
 
     def transform(self, texts: Iterable[str]) -> sp.csr_array:
-        """Return X float32 (n, F) of the texts; a text without a known word is an empty row."""
+        """Return X, float32 (n, F), of the texts; a text without a known word is an empty row."""
         return self.rows_of(texts).to_scipy()
 
     def rows_of(self, texts: Iterable[str]) -> CSR:
-        """Return the same as a CSR."""
+        """Return what `transform` does, as a `CSR`."""
         words = self.words
         if self._tfidf is None:
             self._tfidf = self._new_tfidf(vocabulary=words)
@@ -296,7 +296,7 @@ class TextVectorizer:
 
     # What a `Pipeline` or a search asks for, without the base class of scikit-learn, whose clones would lose the words.
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the options."""
+        """Return the options by name; `deep` is not used."""
         return self.options
 
     def set_params(self, **params: Any) -> TextVectorizer:

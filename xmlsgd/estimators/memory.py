@@ -222,7 +222,7 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     """Return the bytes of learning candidates: rows, scaled and by feature, labels of features, pairs, classifiers.
 
     A label has weights for features of its own rows, which take 8 bytes each, and 16 in a hash table; where all
-    features of its pairs have some (`all_features_help`), so many are dropped as small that there were no more. While
+    features of its pairs have some (`Pairs.all_features`), so many are dropped as small that there were no more. While
     they are solved, a chunk of labels has room for all features of its pairs. Little of it is written, but in pages,
     which may have 2 MB: of 67 MB for 4,000 rows 35 to 45 were taken.
     """

@@ -86,7 +86,7 @@ def run(
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
     result |= {"before": results.get("before"), "seconds": seconds}
     if documents:
-        del result["data"]["train"]["nnz"]  # of rows that the model has made
+        del result["data"]["train"]["nnz"]  # rows of texts are empty here
     model_folder.save(estimator, folder, result, Path(data).name, False, rows.names_of_uris)
     new_words = f", {estimator.n_features_in_ - train.n_features:,} new words" if documents else ""
     new_labels = f"{len(estimator.classes_) - known:,} new labels"

@@ -114,7 +114,7 @@ def _map_array(file: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FolderArrays:
-    """The arrays of the folder `path` by name, before which messages put `prefix`.
+    """The arrays of the folder `path` by name; messages put `prefix` before the name.
 
     check : whether numbers are looked at, as `finite` does, which reads all of them.
     """

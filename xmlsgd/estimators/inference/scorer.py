@@ -1,4 +1,4 @@
-"""Scores of a trained model, a block of rows at a time: the best labels, or all logits; checked, and measured."""
+"""Scores of a trained model, a block of rows at a time: the best labels, or all logits; their checks and precision."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LARGE_VALUE = 1e6  # of a feature, which may be why a score is not finite
 
 
 class Ranker(Protocol):
-    """What ranks labels: a scorer, the mean of several, or what takes their rankings further."""
+    """What ranks labels: a scorer, the mean of several, or one that weights or excludes labels."""
 
     @property
     def n_reweighted(self) -> int:
