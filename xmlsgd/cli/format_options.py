@@ -36,7 +36,8 @@ NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
 class FormatOptions(DocumentOptions):
     """The flags that say how data files are read, and how words of texts become features.
 
-    stop_words : a file of words, one a line. flags : names of the options that were given as flags.
+    stop_words : a file of words, one a line. flags : names of the options that the command line has set, to which those
+    of `REMEMBERED` belong only where a flag was given.
     """
 
     format: str = "auto"
