@@ -189,5 +189,5 @@ class TestRandomNegatives:
 
     def test_there_are_fewer_where_labels_outnumber_rows(self):
         assert n_random_negatives(100, 10) == 64
-        assert n_random_negatives(40_000_000, 670_000) == 7
+        assert n_random_negatives(400_000_000, 670_000) == 37
         assert n_random_negatives(0, 0) == 64

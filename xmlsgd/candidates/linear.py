@@ -31,7 +31,7 @@ CHUNK = 1 << 23  # entries of the rows of labels that are solved together
 WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26  # weights for each entry of the rows; 512 MB
 
 # Most random negatives of a label; in all at most this share of the other pairs, or MIN_RANDOM if that is more.
-RANDOM_NEGATIVES, RANDOM_SHARE, MIN_RANDOM = 64, 1 / 8, 1 << 20
+RANDOM_NEGATIVES, RANDOM_SHARE, MIN_RANDOM = 64, 1 / 16, 1 << 18
 
 UNTRAINED = np.float32(-1)  # margin of a label without rows
 # Resistance of bias and weights to later rows, for each row that the label had (docs/decisions/candidates.md).
