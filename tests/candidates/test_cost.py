@@ -135,7 +135,9 @@ def test_labels_have_weights_for_all_features_where_rows_are_few(monkeypatch):
 
     def weight_of_refusing() -> np.ndarray:
         unstacked = fit_unstacked(CandidateRows(Dataset(X, Y), ones(2000), [], 20, cost=1.0), DEVICE)
-        return unstacked.model.linear.weights.to_scipy().diagonal()
+        linear = unstacked.model.linear
+        assert isinstance(linear, LinearClassifiers)
+        return linear.weights.to_scipy().diagonal()
 
     assert (weight_of_refusing() < -0.5).all()
     monkeypatch.setattr("xmlsgd.candidates.fitting.FEW_ROWS", 1999)

@@ -41,7 +41,12 @@ def test_a_text_model_that_learns_keeps_its_words_and_adds_rows_labels_and_words
 def test_texts_to_learn_are_vectorized_once(tmp_path, words, monkeypatch):
     (tmp_path / "new.txt").write_text(NEW)
     vectorized, rows_of = [], TextVectorizer.rows_of
-    monkeypatch.setattr(TextVectorizer, "rows_of", lambda self, texts: vectorized.extend(texts) or rows_of(self, texts))
+
+    def noted(self, texts):
+        vectorized.extend(texts)
+        return rows_of(self, texts)
+
+    monkeypatch.setattr(TextVectorizer, "rows_of", noted)
     run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m", "--json", tmp_path / "r.json", "--quiet")
     assert [text for text in vectorized if text] == ["read a yzzyva and close it"] * 3
     sizes = json.loads((tmp_path / "r.json").read_text())["data"]["train"]

@@ -183,7 +183,9 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
             raise DataError(f"{where}: {options.text_column!r} must be a string, got {shorten(text)}")
         labels = _value(entry, options.label_column, "label_column", where) if labelled else []
         if not isinstance(labels, list) or not all(map(_is_name, labels)):
-            raise DataError(f"{where}: {options.label_column!r} must be a list of strings, got {shorten(labels)}")
+            raise DataError(
+                f"{where}: {options.label_column!r} must be a list of strings or numbers, got {shorten(labels)}"
+            )
         yield number, text, tuple(map(str, labels))
 
 
