@@ -14,7 +14,8 @@ from ..devices.cpu import CPU
 from ..devices.cpu.compiling import for_kernels
 from ..devices.cpu.kernels.copying import copy_spans
 from ..devices.cpu.kernels.linear_margins import hash_weights, margins, write_filters
-from ..devices.cpu.kernels.linear_training import count_drawn, count_pairs, solve, write_drawn, write_pairs
+from ..devices.cpu.kernels.linear_pairs import count_drawn, count_pairs, write_drawn, write_pairs
+from ..devices.cpu.kernels.linear_training import solve
 from ..devices.cpu.kernels.logits import ONE_SCALE
 from .knn import check_sound
 from .splicing import with_replaced

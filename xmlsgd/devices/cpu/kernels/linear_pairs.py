@@ -1,0 +1,109 @@
+"""Kernels that list the rows of each label for its linear classifier: its own, wrong candidates, and random ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from ..compiling import kernel
+from .copying import copy_into
+from .random import below, hashed
+
+
+@kernel()
+def count_pairs(label_ptr, label_index, candidates, weight, indptr, n_threads, counts, entries):
+    """Count the pairs of each label and the entries of their rows, int64 (threads, L), zeros before.
+
+    Thread t counts its part of the rows; rows of weight 0 do not count. Labels that their row has become -1 in
+    `candidates` (n, M).
+    """
+    n_rows = candidates.shape[0]
+    for t in prange(n_threads):
+        for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
+            first, last, length = label_ptr[i], label_ptr[i + 1], indptr[i + 1] - indptr[i]
+            for p in range(first, last):
+                for j in range(candidates.shape[1]):
+                    if candidates[i, j] == label_index[p]:
+                        candidates[i, j] = -1
+            if weight[i] > 0:
+                for p in range(first, last):
+                    counts[t, label_index[p]] += 1
+                    entries[t, label_index[p]] += length
+                for j in range(candidates.shape[1]):
+                    label = candidates[i, j]
+                    if label >= 0:
+                        counts[t, label] += 1
+                        entries[t, label] += length
+
+
+@kernel()
+def write_pairs(label_ptr, label_index, candidates, weight, starts, pairs):
+    """Write the rows of each label into `pairs`: i where row i has the label, -1 - i where it is a wrong candidate.
+
+    starts (threads, L) : where the pairs go that `count_pairs` has counted; they become the ends.
+    """
+    n_rows, n_threads = candidates.shape[0], starts.shape[0]
+    for t in prange(n_threads):
+        for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
+            if weight[i] > 0:
+                for p in range(label_ptr[i], label_ptr[i + 1]):
+                    pairs[starts[t, label_index[p]]] = i
+                    starts[t, label_index[p]] += 1
+                for j in range(candidates.shape[1]):
+                    label = candidates[i, j]
+                    if label >= 0:
+                        pairs[starts[t, label]] = -1 - i
+                        starts[t, label] += 1
+
+
+@njit(nogil=True, inline="always")
+def row_of(pair):
+    """Return the row of a pair, which is -1 - row where the row lacks the label."""
+    return pair if pair >= 0 else -1 - pair
+
+
+@njit(nogil=True)
+def draw(label, of_label, weight, n_draws, drawn):
+    """Draw negatives of a label: a row from each of `n_draws` equal parts of the rows, unless it is among its pairs.
+
+    of_label : the label's pairs, ascending by row. weight (n,): rows of weight 0 are not drawn. Writes -1 - row for
+    each to `drawn` (n_draws,); returns how many.
+    """
+    n, at, n_rows = 0, 0, weight.size
+    for part in range(n_draws):
+        first, last = n_rows * part // n_draws, n_rows * (part + 1) // n_draws
+        if first == last:
+            continue
+        row = first + below(hashed(label, part), last - first)
+        while at < of_label.size and row_of(of_label[at]) < row:
+            at += 1
+        if weight[row] > 0 and (at == of_label.size or row_of(of_label[at]) != row):
+            drawn[n] = -1 - row
+            n += 1
+    return n
+
+
+@kernel()
+def count_drawn(starts, pairs, weight, indptr, n_draws, n_threads, counts, entries):
+    """Count the rows that `draw` adds to each label that has pairs, and their entries, int64 (L,), zeros before."""
+    for t in prange(n_threads):
+        drawn = np.empty(n_draws, np.int32)
+        for label in range(t, counts.size, n_threads):
+            of_label = pairs[starts[label] : starts[label + 1]]
+            if of_label.size > 0:
+                counts[label] = draw(label, of_label, weight, n_draws, drawn)
+                for j in range(counts[label]):
+                    entries[label] += indptr[-drawn[j]] - indptr[-1 - drawn[j]]
+
+
+@kernel()
+def write_drawn(starts, pairs, weight, n_draws, n_threads, new_starts, out):
+    """Write the pairs of each label and, behind them, the rows that `draw` adds, from new_starts[label] on."""
+    for t in prange(n_threads):
+        drawn = np.empty(n_draws, np.int32)
+        for label in range(t, starts.size - 1, n_threads):
+            of_label, first = pairs[starts[label] : starts[label + 1]], new_starts[label]
+            copy_into(out[first : first + of_label.size], of_label)
+            if of_label.size > 0:
+                n = draw(label, of_label, weight, n_draws, drawn)
+                copy_into(out[first + of_label.size : first + of_label.size + n], drawn[:n])
