@@ -33,7 +33,7 @@ def test_the_solver_minimizes_the_squared_hinge_of_each_label_on_its_pairs_and_f
 
     from xmlsgd.candidates import linear
 
-    for name, value in (("MIN_WEIGHT", 0.0), ("TOLERANCE", 1e-4), ("MAX_PASSES", 2000)):
+    for name, value in (("MIN_WEIGHT", 0.0), ("TOLERANCE", 1e-4), ("PASSES", 2000)):
         monkeypatch.setattr(linear, name, value)
     candidates = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
     weight = np.where(np.arange(600) % 7, 1.0, 0.0).astype(np.float32)

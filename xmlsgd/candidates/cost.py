@@ -14,12 +14,12 @@ from .stacking import margin_log_losses
 
 LOWEST_COST = 0.25  # the cost is halved from `COST` down to this; above `COST` nothing is gained once stacked
 ROWS, LEAST_ROWS = 2000, 100  # validation rows: a tenth at most; with fewer, nothing is chosen
-LABEL_SHARE = 1 / 8  # labels with this share of the entries of all pairs are trained
-MIN_ENTRIES = 1 << 22  # or with so many, if that is more
+LABEL_SHARE = 1 / 16  # labels with this share of the entries of all pairs are trained
+MIN_ENTRIES = 1 << 21  # or with so many, if that is more
 # Weights for all features of a label's pairs can be four times as many as those for the features of its own rows. So
 # with more training rows than this, they must lower the log loss on validation rows by this share and by two standard
-# errors; they are tried on some labels, whose pairs have about this many entries.
-FEW_ROWS, LEAST_GAIN, TRIAL_ENTRIES = 10_000, 0.005, 1 << 21
+# errors; they are tried on labels with `MIN_ENTRIES`.
+FEW_ROWS, LEAST_GAIN = 10_000, 0.005
 
 
 def draw_validation_rows(weight: np.ndarray, candidates: np.ndarray, groups: np.ndarray | None = None) -> HeldOutLabels:
@@ -62,7 +62,7 @@ def all_features_help(
     """
     if not len(validation.rows):
         return False
-    losses = _losses_of(X, Y, weight, validation, device, _sample_labels(pairs, TRIAL_ENTRIES))
+    losses = _losses_of(X, Y, weight, validation, device, _sample_labels(pairs, MIN_ENTRIES))
     of_own, of_all = (losses(pairs._replace(all_features=each), cost)[0].sum(axis=1) for each in (False, True))
     gain = of_own - of_all
     return bool(gain.sum() > LEAST_GAIN * of_own.sum() and gain.mean() > 2 * gain.std() / np.sqrt(len(gain)))

@@ -21,9 +21,10 @@ from .knn import check_sound
 from .splicing import with_replaced
 
 COST = 1.0  # of the squared hinge loss, C of LIBLINEAR, unless rows choose another (`cost.choose_cost`)
-TOLERANCE = 0.04  # stop when the largest step of a pass is smaller
-MAX_PASSES = 10  # over the rows of a label; six lose 0.05 P@1 (docs/decisions/candidates.md)
-PASSES_WITHOUT = 6  # over the other rows once held-out ones are taken out; with two, margins are 0.1 off
+TOLERANCE = 0.1  # stop when the largest step of a pass is smaller
+# Passes over the rows of a label: from weights 0, from the solution without held-out rows, and where only these are
+# scored (docs/decisions/candidates.md).
+PASSES, MORE_PASSES, TRIAL_PASSES = 10, 4, 6
 MIN_WEIGHT = 0.05  # smaller weights are dropped: half of them, without a difference in P@k
 SLOTS_PER_WEIGHT = 2  # of a hash table; 1.7 and 2.5 differ by a tenth in speed
 LABELS = 1 << 12  # calibrated together
@@ -92,7 +93,8 @@ class LinearClassifiers(LinearPredictor):
     ) -> tuple[LinearClassifiers, np.ndarray]:
         """Train on all pairs; also return margins of held-out rows, a tenth at most in a fold, float32 (h, m).
 
-        Classifiers that have unlearned the rows of a fold give their margins; NaN where a row and a label are no pair.
+        Classifiers of the rows outside a fold give its margins; NaN where a row and a label are no pair, and where all
+        rows of a label are in the fold.
         """
         start, ease = _zeros(pairs, X.n_cols, cost)
         found, margins = _solved(X, weight, pairs, start, ease, max_weights(X), device, held_out)
@@ -161,9 +163,9 @@ def score_without(
 ) -> np.ndarray:
     """Return margins of held-out rows, float32 (h, m), by classifiers of `labels` that learn the pairs of other rows.
 
-    They learn for `PASSES_WITHOUT` passes. NaN where a row and a label are no pair, and for other labels.
+    They learn for `TRIAL_PASSES` passes. NaN where a row and a label are no pair, and for other labels.
     """
-    return _solved(X, weight, pairs, *_zeros(pairs, X.n_cols, cost), max_weights(X), device, held_out, labels, 0)[1]
+    return _solved(X, weight, pairs, *_zeros(pairs, X.n_cols, cost), max_weights(X), device, held_out, labels)[1]
 
 
 def _zeros(pairs: Pairs, n_features: int, cost: float) -> tuple[LinearClassifiers, np.ndarray]:
@@ -216,7 +218,7 @@ class Pairs(NamedTuple):
 class HeldOutLabels(NamedTuple):
     """Held-out rows, intp (h,), ascending, and the labels of each that are scored, int32 (h, m), -1 for none.
 
-    fold : int32 (h,), number of each row's fold, whose rows are unlearned together.
+    fold : int32 (h,), number of each row's fold, whose rows are left out together.
     """
 
     rows: np.ndarray
@@ -234,17 +236,17 @@ NONE_HELD_OUT = HeldOutLabels(np.empty(0, np.intp), np.empty((0, 0), np.int32), 
 
 def _solved(
     X: CSR, weight: np.ndarray, pairs: Pairs, start: LinearClassifiers, ease: np.ndarray, limit: int, device: CPU,
-    held_out: HeldOutLabels = NONE_HELD_OUT, trained: np.ndarray | None = None, max_passes: int | None = None,
+    held_out: HeldOutLabels = NONE_HELD_OUT, trained: np.ndarray | None = None,
 ) -> tuple[LinearClassifiers, np.ndarray]:  # fmt: skip
     """Return the classifiers of the labels that have pairs, from those of `start`, with at most `limit` weights.
 
     Also return the margins of the held-out rows. ease : (L, 2), how freely bias and weights leave `start`, 1 where
-    nothing was learned before. trained : labels, None for all. max_passes : over all pairs, None for `MAX_PASSES`.
+    nothing was learned before. trained : the labels whose margins are asked for, but no classifiers; None for all.
     """
     starts, entries, known = pairs.starts, pairs.entries, start.weights
     n_labels, bias = len(start.bias), start.bias.copy()
     is_trained = np.ones(n_labels, np.bool_) if trained is None else np.isin(np.arange(n_labels), trained)
-    counts, n_passes = np.zeros(n_labels, np.int64), MAX_PASSES if max_passes is None else max_passes
+    counts, learns_all = np.zeros(n_labels, np.int64), trained is None
     margins = np.full(held_out.labels.shape, np.nan, np.float32)
     place, fold = (np.full(X.n_rows if len(held_out.rows) else 0, -1, np.int32) for _ in range(2))
     place[held_out.rows], fold[held_out.rows] = np.arange(len(held_out.rows)), held_out.fold
@@ -263,9 +265,9 @@ def _solved(
         device.run(
             solve, labels[is_trained[labels]], starts, pairs.rows, X.indptr, X.indices, X.data, weight, known.indptr,
             known.indices, known.data, ease, pairs.all_features, np.float32(start.cost), np.float32(TOLERANCE),
-            n_passes, np.float32(MIN_WEIGHT), X.n_cols, int(n_pairs.max()), int((sizes + n_pairs).max()),
-            device.n_threads, room, *found, counts, bias, fold, n_folds, place, held_out.labels, PASSES_WITHOUT,
-            margins,
+            PASSES if learns_all else TRIAL_PASSES, MORE_PASSES, learns_all, np.float32(MIN_WEIGHT), X.n_cols,
+            int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads, room, *found, counts, bias, fold,
+            n_folds, place, held_out.labels, margins,
         )  # fmt: skip
         share = limit * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
         kept = _largest(found, room[first : last + 1], counts[first:last], share, device)

@@ -74,21 +74,20 @@ def gather(pairs, indptr, indices, data, known, ease, all_features, place, featu
 
 
 @njit(nogil=True)
-def inverse_curvatures(row_ptr, values, diagonal, inverse):
-    """Write 1 / (diagonal + squared norm) of each row into `inverse` (rows,), the length of a step of its variable."""
-    for j in range(diagonal.size):
-        square = diagonal[j]
-        for p in range(row_ptr[j], row_ptr[j + 1]):
-            square += values[p] * values[p]
-        inverse[j] = _ONE / square
+def inverse_curvature(values, diagonal):
+    """Return 1 / (diagonal + squared norm) of a row, the length of a step of its variable."""
+    square = diagonal
+    for value in values:
+        square += value * value
+    return _ONE / square
 
 
 @njit(nogil=True)
 def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, state, order, w, alpha):
     """Solve one label: w (features + 1,) and alpha (rows,), starting from their values. Entries bear their row's sign.
 
-    diagonal (rows,) : 1 / (2 C weight) of each row. inverse : `inverse_curvatures`. order : the rows that are visited;
-    it is shuffled. state, uint64, chooses the orders of the passes.
+    diagonal (rows,) : 1 / (2 C weight) of each row. inverse (rows,) : `inverse_curvature`. order : the rows that are
+    visited; it is shuffled. state, uint64, chooses the orders of the passes.
     """
     for _ in range(max_passes):
         largest = _ZERO
@@ -125,13 +124,13 @@ def count_of_fold(pairs, folds, fold):
 
 
 @njit(nogil=True)
-def unlearn(pairs, folds, fold, all_features, row_ptr, columns, values, alpha, order, w, seen):
-    """Remove the rows of a fold from w and alpha; return how many rows of `pairs` remain, listed first in `order`.
+def leave_out(pairs, folds, fold, all_features, row_ptr, columns, values, alpha, order, w, seen):
+    """Take the rows of a fold out of w and alpha; return how many rows of `pairs` remain, listed first in `order`.
 
-    Features that `gather` would leave out now get no weight and no values. folds int32 (n,) : of all rows. seen :
-    scratch (features + 1,).
+    seen (features + 1,) : becomes whether `gather` would have taken the feature without the fold. folds int32 (n,) : of
+    all rows.
     """
-    n_learned = 0
+    n_others = 0
     seen[:] = False
     seen[0] = True  # the bias
     for j in range(pairs.size):
@@ -140,25 +139,19 @@ def unlearn(pairs, folds, fold, all_features, row_ptr, columns, values, alpha, o
                 w[columns[p]] -= alpha[j] * values[p]
             alpha[j] = 0
         else:
-            order[n_learned] = j
-            n_learned += 1
+            order[n_others] = j
+            n_others += 1
             if pairs[j] >= 0 or all_features:
                 for p in range(row_ptr[j], row_ptr[j + 1]):
                     seen[columns[p]] = True
-    for c in range(seen.size):
-        if not seen[c]:
-            w[c] = 0
-    for p in range(row_ptr[pairs.size]):
-        if not seen[columns[p]]:
-            values[p] = 0
-    return n_learned
+    return n_others
 
 
 @njit(nogil=True)
-def write_margins(pairs, folds, fold, places, label, row_ptr, columns, values, w, smallest, labels, margins):
+def write_margins(pairs, folds, fold, places, label, row_ptr, columns, values, w, seen, smallest, labels, margins):
     """Write the margins of a fold's rows among a label's `pairs` where `labels` (h, m) of the row has the label.
 
-    Weights up to `smallest` in size count as 0.
+    Weights of features not `seen` and those up to `smallest` in size count as 0.
     """
     for j in range(pairs.size):
         row, sign = pairs[j], _ONE
@@ -169,8 +162,9 @@ def write_margins(pairs, folds, fold, places, label, row_ptr, columns, values, w
         h = places[row]
         margin = _ZERO
         for p in range(row_ptr[j], row_ptr[j + 1]):
-            if columns[p] == 0 or abs(w[columns[p]]) > smallest:
-                margin += w[columns[p]] * values[p]
+            column = columns[p]
+            if column == 0 or (seen[column] and abs(w[column]) > smallest):
+                margin += w[column] * values[p]
         for k in range(labels.shape[1]):
             if labels[h, k] == label:
                 margins[h, k] = sign * margin
@@ -179,34 +173,28 @@ def write_margins(pairs, folds, fold, places, label, row_ptr, columns, values, w
 @njit(nogil=True)
 def score_folds(
     pairs, label, folds, n_folds, places, all_features, row_ptr, columns, values, diagonal, inverse, tolerance,
-    max_passes, order, w, alpha, saved_w, saved_alpha, saved_values, seen, smallest, labels, margins,
+    max_passes, more_passes, order, w, alpha, seen, smallest, labels, margins,
 ):  # fmt: skip
-    """Write margins of each fold's rows by a machine that has unlearned them, from what all rows have taught.
+    """Write margins of each fold's rows by a machine that learns the others; return the passes to learn all rows in.
 
-    w, alpha and values are those of all rows, and change. With several folds `saved_w`, `saved_alpha` and
-    `saved_values`, at least as long, keep them.
+    Each fold starts from the solution without the one before, and leaves its own in w and alpha. Weights up to
+    `smallest` in size count as 0.
     """
-    if n_folds > 1:
-        copy_into(saved_w[: w.size], w)
-        copy_into(saved_alpha[: alpha.size], alpha)
-        copy_into(saved_values[: values.size], values)
+    n_passes = max_passes
     for fold in range(n_folds):
         if count_of_fold(pairs, folds, fold) == 0:
             continue
-        if n_folds > 1:  # another fold has changed them
-            copy_into(w, saved_w[: w.size])
-            copy_into(alpha, saved_alpha[: alpha.size])
-            copy_into(values, saved_values[: values.size])
-        n_learned = unlearn(pairs, folds, fold, all_features, row_ptr, columns, values, alpha, order, w, seen)
-        if n_learned > 0:
-            inverse_curvatures(row_ptr, values, diagonal, inverse)
+        n_others = leave_out(pairs, folds, fold, all_features, row_ptr, columns, values, alpha, order, w, seen)
+        if n_others > 0:
             descend(
-                row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, np.uint64(label),
-                order[:n_learned], w, alpha,
+                row_ptr, columns, values, diagonal, inverse, tolerance, n_passes, np.uint64(label), order[:n_others],
+                w, alpha,
             )  # fmt: skip
-        else:  # such a label is untrained
-            w[0] = -_ONE
-        write_margins(pairs, folds, fold, places, label, row_ptr, columns, values, w, smallest, labels, margins)
+            write_margins(
+                pairs, folds, fold, places, label, row_ptr, columns, values, w, seen, smallest, labels, margins
+            )
+            n_passes = more_passes
+    return n_passes
 
 
 @njit(nogil=True)
@@ -232,21 +220,21 @@ def sort_features(features, weights, spare_features, spare_weights, counts, n_fe
 @kernel()
 def solve(
     labels, starts, pairs, indptr, indices, data, weight, known_ptr, known_features, known_weights, ease, all_features,
-    C, tolerance, max_passes, smallest, n_features, most_rows, most_entries, n_threads, out_ptr, out_features,
-    out_weights, counts, bias, folds, n_folds, places, held_out_labels, passes_without, margins,
+    C, tolerance, max_passes, more_passes, learns_all, smallest, n_features, most_rows, most_entries, n_threads,
+    out_ptr, out_features, out_weights, counts, bias, folds, n_folds, places, held_out_labels, margins,
 ):  # fmt: skip
     """Solve the machines of `labels`; thread t takes every n_threads-th of them.
 
     Pairs of label l lie from starts[l] to starts[l + 1] (`write_pairs`); X (indptr, indices, data) has rows of norm 1,
     `weight` (n,) float32 weighs them. The solution starts from bias[l] and the weights of known_features from
     known_ptr[l] to known_ptr[l + 1]; a distance d from it costs (d / ease)^2 / 2, by `ease` float32 (L, 2) of bias and
-    weights. Weights of label l above `smallest` in size go to out_ptr[l] and after, features
-    ascending, at most out_ptr[l + 1] - out_ptr[l] of them; how many, to counts[l].
+    weights. Weights of label l above `smallest` in size go to out_ptr[l] and after, features ascending, at most
+    out_ptr[l + 1] - out_ptr[l] of them; how many, to counts[l].
 
     folds, places int32 (n,) : the fold of each held-out row and its place among them, -1 for others; (0,) for none.
-    Classifiers that have unlearned the rows of a fold, by `passes_without` passes over the others, give the margins of
-    `held_out_labels` (h, m) of these rows; they go to `margins` where the label has a pair of the row. There are no
-    known features then.
+    Before a machine learns all rows (`learns_all`), it learns all but a fold, once for each, and gives the `margins` of
+    `held_out_labels` (h, m) of the fold, where the label has a pair of the row. There are no known features then.
+    The first solution takes `max_passes` passes at most, each later one `more_passes`.
     """
     # Numba would look at the sign of each index (docs/decisions/kernels.md).
     unsigned_ptr, unsigned_indices = indptr.view(np.uint64), indices.view(np.uint32)
@@ -259,9 +247,6 @@ def solve(
         alpha, inverse = np.empty(most_rows, np.float32), np.empty(most_rows, np.float32)
         order = np.empty(most_rows, np.int32)
         columns, values = np.empty(most_entries, np.uint32), np.empty(most_entries, np.float32)
-        several = int(n_folds > 1)  # else nothing has to be restored
-        saved_w, saved_alpha = np.empty(several * w.size, np.float32), np.empty(several * most_rows, np.float32)
-        saved_values = np.empty(several * most_entries, np.float32)
         for i in range(t, labels.size, n_threads):
             label = labels[i]
             of_label = pairs[starts[label] : starts[label + 1]]
@@ -272,16 +257,25 @@ def solve(
                 of_label, unsigned_ptr, unsigned_indices, data, known_features[known], ease[label], all_features, place,
                 features, row_ptr, columns, values,
             )  # fmt: skip
-            for j in range(of_label.size):
-                diagonal[j] = _HALF / (C * weight[row_of(of_label[j])])
-                alpha[j], order[j] = _ZERO, j
+            size = of_label.size
+            for j in range(size):
+                diagonal[j], alpha[j] = _HALF / (C * weight[row_of(of_label[j])]), _ZERO
+                inverse[j] = inverse_curvature(values[row_ptr[j] : row_ptr[j + 1]], diagonal[j])
             w[0], w[1 : n + 1] = bias[label] / ease[label, 0], 0
             for j in range(known.stop - known.start):
                 w[1 + j] = known_weights[known.start + j] / ease[label, 1]
-            inverse_curvatures(row_ptr, values, diagonal[: of_label.size], inverse)
+            n_passes = score_folds(
+                of_label, label, folds, n_folds, places, all_features, row_ptr, columns, values,
+                diagonal[:size], inverse, tolerance, max_passes, more_passes, order, w[: n + 1], alpha[:size],
+                seen[: n + 1], smallest, held_out_labels, margins,
+            )  # fmt: skip
+            if not learns_all:
+                continue
+            for j in range(size):
+                order[j] = j
             descend(
-                row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, np.uint64(label),
-                order[: of_label.size], w, alpha,
+                row_ptr, columns, values, diagonal, inverse, tolerance, n_passes, np.uint64(label), order[:size], w,
+                alpha,
             )  # fmt: skip
             bias[label] = ease[label, 0] * w[0]
             kept, first = 0, out_ptr[label]
@@ -295,9 +289,3 @@ def solve(
                 spare_w[:kept], digits, n_features,
             )  # fmt: skip
             counts[label] = kept
-            score_folds(
-                of_label, label, folds, n_folds, places, all_features, row_ptr, columns,
-                values[: row_ptr[of_label.size]], diagonal[: of_label.size], inverse, tolerance, passes_without, order,
-                w[: n + 1], alpha[: of_label.size], saved_w, saved_alpha, saved_values, seen[: n + 1], smallest,
-                held_out_labels, margins,
-            )  # fmt: skip
