@@ -15,6 +15,11 @@ from xmlsgd.algorithms.rounds import Work
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 from xmlsgd.training.merging import ParameterSlice
 
 DATA, NETWORK = toy.random_data(240, 7, 5), Network(7, 5, (4,))
@@ -250,7 +255,7 @@ def test_rounds_get_longer_while_merges_take_more_than_their_share():
     lengths = []
     for _ in range(40):
         now += 0.01 * algorithm.steps_now  # of work
-        algorithm.lengthen(now, now + 0.01)
+        algorithm.lengthen(now, now + 0.01, algorithm.round_rows)
         now += 0.01
         lengths.append(algorithm.steps_now)
     assert lengths[0] == 4  # the first merge says nothing
@@ -263,8 +268,18 @@ def test_rounds_do_not_get_longer_than_an_epoch():
     algorithm = LocalSGD(10, 1.0, steps=4)
     algorithm.start([0, 1], 100)
     for i in range(50):
-        algorithm.lengthen(float(i), i + 0.9)
+        algorithm.lengthen(float(i), i + 0.9, algorithm.round_rows)
     assert algorithm.steps_now == 8
+
+
+def test_a_round_that_the_end_of_an_epoch_cuts_short_says_nothing_of_the_share_of_merges():
+    # Three whole rounds of 36 ms and one of half as long an epoch; a merge of four vectors takes some 9 ms.
+    executor = Simulated(toy.Reference(), toy.fleet(1.0, 1.0), bandwidth=8 * 4 * NETWORK.layout.size / 0.015)
+    algorithm = LocalSGD(9, 0.1, steps=4, merging=0.22)
+    train(Job(DATA, NETWORK, SGD()), algorithm, executor, Schedule(10))
+    assert executor.merges == 40
+    assert 0.2 < executor.merge_seconds / executor.now() < 0.24
+    assert algorithm.steps_now == 4
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -100,6 +101,23 @@ def test_a_trial_ends_with_its_slice_or_with_the_rows_of_the_epoch(dataset):
     go(dataset, algorithm, simulated(), epochs=1)
     assert max(rows for trial, _, rows in algorithm.begun if trial is not None) <= 4 * 8
     assert algorithm.begun[-1][::2] == [None, N_ROWS]
+
+
+def test_a_trial_loses_no_time_to_what_callbacks_do_before_it(dataset, monkeypatch):
+    clock, skipped = time.perf_counter, [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + sum(skipped))
+
+    class Slow(Callback):
+        def epoch(self, record, center):
+            skipped.append(1e6)
+            return False
+
+    algorithm = tuned(slice_seconds=1e5, long_seconds=1e-9)
+    go(dataset, algorithm, Threads([cpu(), cpu()]), epochs=3, callbacks=[Slow()])
+    assert [trial is None for trial, *_ in algorithm.begun].count(True) == 3
+    *over, (_, _, still_to_come) = algorithm.begun  # a trial that the next epoch would begin with
+    assert {rows for trial, _, rows in over if trial is not None} == {N_ROWS}
+    assert still_to_come == 0
 
 
 def test_a_trial_that_diverges_is_passed_over_and_leaves_no_trace(dataset):

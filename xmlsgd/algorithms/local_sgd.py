@@ -96,17 +96,23 @@ class LocalSGD(Rounds, Algorithm):
         begun, outer = comm.now(), self.outer_of(len(self.size))  # of all workers, also if some are left out
         weights, combine = WEIGHTS[self.weights](work), COMBINERS[self.combine]
         self.merge_into_center(comm, work, lambda each: outer.apply(each, combine(each, weights)), outer.fade_merges)
-        self.lengthen(begun, comm.now())
+        self.lengthen(begun, comm.now(), sum(done.rows for done in work.values()))
 
-    def lengthen(self, begun: float, ended: float) -> None:
+    @property
+    def round_rows(self) -> int:
+        """Return the rows of a whole round."""
+        return self.steps_now * self.batch * len(self.size)
+
+    def lengthen(self, begun: float, ended: float, rows: int) -> None:
         """Double the rounds, up to an epoch, until merges take no more of the time than they may.
 
-        The average of recent merges has to take too much first. The first merge, which allocates, does not count.
+        The average of recent merges has to take too much first. The first merge, which allocates, does not count, nor
+        does that of a round of fewer `rows`, which the end of an epoch cut short.
         """
-        if self.merged_at is not None and ended > self.merged_at:
+        if self.merged_at is not None and ended > self.merged_at and rows >= self.round_rows:
             merging, work = ended - begun, begun - self.merged_at
             share = moving_average(self.share, merging / (merging + work))
-            while share > self.merging and self.steps_now * self.batch * len(self.size) < self.n_rows:
+            while share > self.merging and self.round_rows < self.n_rows:
                 self.steps_now, work = 2 * self.steps_now, 2 * work
                 share = min(share, merging / (merging + work))
             self.share = share

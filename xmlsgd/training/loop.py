@@ -119,7 +119,7 @@ class Loop:
     def start(self) -> None:
         """Tell everyone what begins, or goes on."""
         n_rows, executor = self.job.dataset.n_rows, self.executor
-        with self.progress.paused(executor):
+        with executor.paused():
             for callback in self.watching:
                 callback.start(n_rows, self.schedule.epochs, executor.center)
         if self.writer:
@@ -153,7 +153,7 @@ class Loop:
             "seconds": round(self.progress.seconds(executor), 6),
             "loss": loss / n_rows,
         }
-        with self.progress.paused(executor):
+        with executor.paused():
             ended = self._close(record)
         self.position = TrainingPosition(
             self.position.epoch + 1, rows=self.progress.rows, seconds=record["seconds"], ended=ended

@@ -27,6 +27,7 @@ from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job, Start
 from xmlsgd.training.loop import train
+from xmlsgd.training.messages import Sharing
 from xmlsgd.training.run import run_of
 
 N_ROWS, BATCH = 240, 5
@@ -204,6 +205,18 @@ def test_fewer_rows_than_workers_are_trained_once_an_epoch_though_all_come_and_g
         assert [record["rows"] for record in run.records] == [n_rows, 2 * n_rows, 3 * n_rows]
         for record in run.records:
             assert sum(entry["rows"] for entry in record["workers"]) == n_rows
+
+
+def test_norms_of_replicas_and_copies_of_the_center_take_the_time_of_their_bytes():
+    executor = Simulated(toy.Reference(), FLEET, bandwidth=1e6)
+    executor.start(Job(DATA, toy.FITTING, SGD()), Sharing.REPLICAS)
+    size = toy.FITTING.layout.size
+    executor.norm(0)
+    assert executor.merge_bytes == 4 * size
+    executor.save_center("kept")
+    assert executor.merge_bytes == 3 * 4 * size
+    assert executor.merge_seconds == executor.now() == pytest.approx(3 * 4 * size / 1e6)
+    assert executor.merges == 0
 
 
 def test_a_run_that_has_learned_nothing_has_nothing_to_keep():

@@ -112,7 +112,7 @@ class CheckpointWriter:
         checkpoint is intact, and another one will be written.
         """
         ending = self._take_request()  # first: writing may take longer than the sender of a signal waits
-        with self._progress.paused(self._executor):
+        with self._executor.paused():
             params, state, steps = self._executor.before_trials() if before_trials else self._executor.learned()
             if (position.rows != self._rows or position.ended) and is_finite(params):
                 try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from ..shared_parameters import Shape, Table, WorkerArrays, table_shape, worker_
 from .device_merging import DeviceMerger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from ...devices.base import Device
     from ..deltas import Deltas
@@ -52,7 +53,8 @@ class Executor(ABC):
     concurrent : bool
         Whether workers run at the same time.
     merges, merge_seconds, merge_bytes : int, float, int
-        Number of merges so far, their duration, and the bytes they read and wrote.
+        Number of merges so far, their duration, and the bytes they read and wrote, with the norms of replicas and
+        copies of the center that they need.
     transfer_seconds, transfer_bytes : float, int
         Duration of the pulls and pushes so far, and the bytes they read and wrote.
     n_threads : int
@@ -61,6 +63,7 @@ class Executor(ABC):
 
     n_threads = 1
     concurrent = False
+    _started = 0.0  # on the wall clock
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
@@ -223,6 +226,13 @@ class Executor(ABC):
         """Return the seconds of the run so far."""
         return time.perf_counter() - self._started
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the clock: what callbacks and checkpoints take is no time of training, nor of a trial or a round."""
+        begun = self.now()
+        yield
+        self._started += self.now() - begun
+
     @abstractmethod
     def close(self) -> None:
         """Release workers and files; the center stays readable."""
@@ -248,10 +258,13 @@ class Executor(ABC):
         floats = self.merger.run(rule, members, fade_merges, ends_at_center)
         if not self.merger.on_device:
             self._invalidate(members, state=False)
-        n_bytes = 4 * 2 * floats  # read and written
         self.merges += 1
-        self.merge_bytes += n_bytes
-        self.merge_seconds += self._elapsed(members, n_bytes, begun)
+        self._count_merging(members, 2 * floats, begun)  # read and written
+
+    def _count_merging(self, members: Collection[int], floats: int, begun: float) -> None:
+        """Count a merge, or what one needs besides, that read and wrote `floats` since second `begun`."""
+        self.merge_bytes += 4 * floats
+        self.merge_seconds += self._elapsed(members, 4 * floats, begun)
 
     def _count_transfer(self, worker: int, floats: int, begun: float) -> None:
         """Count a pull or a push that read and wrote `floats` since second `begun`, of a worker that needs them."""
@@ -265,8 +278,10 @@ class Executor(ABC):
 
     def save_center(self, name: str, worker: int | None = None) -> None:
         """Set a merge state to a copy of the center (`Merger.save_center`)."""
+        begun = self.now()
         self.fetch_center()
         self.merger.save_center(name, worker)
+        self._count_merging((), 2 * self.table.params.shape[1], begun)
 
     def set_aside(self) -> None:
         """Save the center and the optimizer states."""
@@ -294,9 +309,12 @@ class Executor(ABC):
 
     def norm(self, worker: int) -> float:
         """Return the Euclidean norm of a replica, over the number of its parameters, padding included."""
+        begun = self.now()
         self._fetch([worker], state=False)
         replica = self.table.params[1 + worker]
-        return float(np.sqrt(np.dot(replica, replica))) / len(replica)
+        norm = float(np.sqrt(np.dot(replica, replica))) / len(replica)
+        self._count_merging([worker], len(replica), begun)
+        return norm
 
     def learned(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return views of the model and the optimizer state, float32, and the updates that the state has seen.
