@@ -251,8 +251,8 @@ BUGS = (
         "algorithms",
         "Adaptive SGD grows the batches of slow workers",
         "xmlsgd/algorithms/adaptive.py",
-        "(u / mean) ** sgd.kappa",
-        "(mean / u) ** sgd.kappa",
+        "(u / usual) ** KAPPA",
+        "(usual / u) ** KAPPA",
         ("tests/algorithms/test_adaptive_sizes.py",),
     ),
     Bug(

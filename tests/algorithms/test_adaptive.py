@@ -176,12 +176,10 @@ def test_block_momentum_follows_the_number_of_workers():
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"kappa": 2.0}, "kappa must be in"),
         ({"perturbation": 1.0}, "perturbation must be in"),
         ({"low": 2000}, "low must be at most the batch, 1024, got 2000"),
         ({"mega_batch": 0}, "mega_batch must be at least 1 or None, got 0"),
         ({"size_step": 0.0}, "size_step must be finite and above 0 or None, got 0"),
-        ({"norm_threshold": -1.0}, "norm_threshold must be at least 0"),
         ({"momentum": 1.0}, "momentum must be in"),
         ({"straggler_timeout": 1.0}, "straggler_timeout must be above 1, got 1"),
         ({"size_rule": "magic"}, "size_rule must be one of"),

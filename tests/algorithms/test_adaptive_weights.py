@@ -7,6 +7,7 @@ import pytest
 
 from shared import toy
 from shared.adaptive_runs import did, started
+from xmlsgd.algorithms import adaptive
 
 
 def weights(algorithm, updates, norms=None, sizes=None):
@@ -41,10 +42,11 @@ def test_equal_updates_are_never_perturbed():
     assert weights(started(2, perturbation=0.5), [4, 4]) == {0: 0.5, 1: 0.5}
 
 
-def test_one_replica_above_the_norm_threshold_closes_the_gate_for_all():
+def test_one_replica_above_the_norm_threshold_closes_the_gate_for_all(monkeypatch):
     """The norm a parameter of a vector of n equal numbers x is x / sqrt(n)."""
     n = toy.Replicas(0, 0).n_params
-    algorithm = started(2, perturbation=0.1, renormalise=False, norm_threshold=1 / np.sqrt(n))
+    monkeypatch.setattr(adaptive, "NORM_THRESHOLD", 1 / np.sqrt(n))
+    algorithm = started(2, perturbation=0.1, renormalise=False)
     shares = {0: 0.75, 1: 0.25}
     assert weights(algorithm, [3, 1], [0.999, 0.999]) != pytest.approx(shares)
     assert weights(algorithm, [3, 1], [1.001, 1.001]) == pytest.approx(shares)
@@ -53,9 +55,10 @@ def test_one_replica_above_the_norm_threshold_closes_the_gate_for_all():
 
 
 @pytest.mark.parametrize(("renormalise", "growth"), [(True, 1.0), (False, 1.1**10)])
-def test_ten_perturbed_merges_keep_the_norm_when_renormalised(renormalise, growth):
+def test_ten_perturbed_merges_keep_the_norm_when_renormalised(renormalise, growth, monkeypatch):
     """A straggler would let the model grow by a tenth a merge."""
-    algorithm = started(2, perturbation=0.1, renormalise=renormalise, momentum=0.0, norm_threshold=10)
+    monkeypatch.setattr(adaptive, "NORM_THRESHOLD", 10)
+    algorithm = started(2, perturbation=0.1, renormalise=renormalise, momentum=0.0)
     comm = toy.Replicas(1, 1, 1)
     for _ in range(10):
         did(algorithm, [8, 0])

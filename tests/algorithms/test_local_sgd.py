@@ -183,8 +183,7 @@ WORK = {0: Work(6, 60, 10), 1: Work(2, 40, 20), 2: Work(0, 0, 10)}
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [("equal", [1 / 3] * 3), ("updates", [0.75, 0.25, 0]), ("batch", [0.25, 0.5, 0.25]), ("rows", [0.6, 0.4, 0])],
+    ("name", "expected"), [("equal", [1 / 3] * 3), ("updates", [0.75, 0.25, 0]), ("rows", [0.6, 0.4, 0])]
 )
 def test_weights_are_shares_of_the_work(name, expected):
     assert list(WEIGHTS[name](WORK).values()) == pytest.approx(expected, abs=1e-12)
@@ -235,7 +234,7 @@ def test_all_rules_train_a_model(combine):
     ("make", "complaint"),
     [
         (lambda: LocalSGD(steps=0), "steps must be at least 1, got 0"),
-        (lambda: LocalSGD(weights="magic"), "weights must be one of equal, updates, batch, rows, got 'magic'"),
+        (lambda: LocalSGD(weights="magic"), "weights must be one of equal, updates, rows, got 'magic'"),
         (lambda: LocalSGD(combine="magic"), "combine must be one of"),
         (lambda: HeavyBall(1.0), "momentum must be in"),
         (lambda: HeavyBall(0.5, 0.0), "learning_rate must be finite and above 0, got 0"),

@@ -22,9 +22,12 @@ from ..data.validation import above_zero, at_least, below_one, check_choice, ran
 from ..errors import DataError
 from ..training.merging import Comm
 from .base import Algorithm
-from .combiners import COMBINERS, WEIGHTS
+from .combiners import WEIGHTS, mean
 from .outer import HeavyBall, block_momentum
 from .rounds import BATCHES, MegaBatches, Work
+
+KAPPA = 0.5  # exponent of the multiplicative size rule: below 1 sizes settle without swinging, 0.5 averages out noise
+NORM_THRESHOLD = 0.1  # pert_thr of the paper, a norm of a replica over the number of its parameters
 
 
 @dataclass
@@ -45,20 +48,16 @@ class AdaptiveSGD(MegaBatches, Algorithm):
         b_max / 8).
     size_rule : {"multiplicative", "additive", "fixed"}
         How sizes change; the paper's is "additive".
-    kappa : float
-        Exponent of the multiplicative rule, in (0, 2), monotone up to 1.
     size_step : float or None
         beta of the additive rule; None for the largest that does not oscillate.
     out_of_range : {"clamp", "skip"}
         What becomes of a size outside [b_min, b_max]; the paper's is "skip".
-    weights, combine : str
+    weights : str
         See `combiners.py`.
     momentum : float or None
         gamma, in [0, 1); None for min(1 - 1/n, 0.8).
     perturbation : float
         delta, in [0, 1); the paper's 0.1 inflates the model.
-    norm_threshold : float
-        pert_thr, the norm a parameter above which nothing is perturbed.
     renormalise : bool
         Whether perturbed weights are made to sum to 1.
     straggler_timeout : float
@@ -68,14 +67,11 @@ class AdaptiveSGD(MegaBatches, Algorithm):
 
     low: int | None = at_least(None, 1)
     size_rule: str = "multiplicative"
-    kappa: float = ranged(0.5, "in (0, 2)", lambda value: 0 < value < 2)
     size_step: float | None = above_zero(None)
     out_of_range: str = "clamp"
     weights: str = "updates"
-    combine: str = "mean"
     momentum: float | None = below_one(None)
     perturbation: float = below_one(0.0)
-    norm_threshold: float = at_least(0.1, 0)
     renormalise: bool = True
     straggler_timeout: float = ranged(2.0, "above 1", lambda value: value > 1)
 
@@ -85,7 +81,6 @@ class AdaptiveSGD(MegaBatches, Algorithm):
         check_choice("size_rule", self.size_rule, SIZE_RULES)
         check_choice("out_of_range", self.out_of_range, ("clamp", "skip"))
         check_choice("weights", self.weights, WEIGHTS)
-        check_choice("combine", self.combine, COMBINERS)
         if self.low is not None and self.low > self.batch:
             raise DataError(f"low must be at most the batch, {self.batch}, got {self.low}")
 
@@ -128,8 +123,8 @@ class AdaptiveSGD(MegaBatches, Algorithm):
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""
         # The momentum of all workers, also where a merge leaves some out.
-        alpha, outer, combine = self.merge_weights(comm, work), self.outer_of(len(self.size)), COMBINERS[self.combine]
-        self.merge_into_center(comm, work, lambda each: outer.apply(each, combine(each, alpha)), outer.fade_merges)
+        alpha, outer = self.merge_weights(comm, work), self.outer_of(len(self.size))
+        self.merge_into_center(comm, work, lambda each: outer.apply(each, mean(each, alpha)), outer.fade_merges)
         self.shares = alpha
         # An epoch may end within a mega-batch: counts of a part of it say too little.
         if 2 * sum(done.rows for done in work.values()) >= self.mega_rows:
@@ -141,7 +136,7 @@ class AdaptiveSGD(MegaBatches, Algorithm):
         updates = {w: done.updates for w, done in work.items()}
         if not self.perturbation or len(set(updates.values())) == 1:
             return alpha
-        if any(comm.norm(w) >= self.norm_threshold for w in work):
+        if any(comm.norm(w) >= NORM_THRESHOLD for w in work):
             return alpha
         alpha[max(updates, key=lambda w: updates[w])] *= 1 + self.perturbation
         alpha[min(updates, key=lambda w: updates[w])] *= 1 - self.perturbation
@@ -177,12 +172,12 @@ def fixed(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
 
 
 def multiplicative(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
-    """Return sizes times (updates over their mean) ** kappa, the largest held at b_max.
+    """Return sizes times (updates over their mean) ** KAPPA, the largest held at b_max.
 
     Ratios contract to those of the speeds; the largest is pinned because the rule leaves the level of all sizes free.
     """
-    mean = np.mean(list(updates.values()))
-    wanted = {w: sgd.size[w] * (u / mean) ** sgd.kappa for w, u in updates.items()}
+    usual = np.mean(list(updates.values()))
+    wanted = {w: sgd.size[w] * (u / usual) ** KAPPA for w, u in updates.items()}
     level = sgd.batch / max(wanted.values())
     return sgd.within({w: b * level for w, b in wanted.items()})
 
@@ -192,10 +187,10 @@ def additive(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
 
     Stable if beta * updates / size < 2, monotone below 1, which the automatic beta keeps.
     """
-    mean = np.mean(list(updates.values()))
+    usual = np.mean(list(updates.values()))
     largest = min((sgd.size[w] / u for w, u in updates.items() if u), default=math.inf)
     beta = min(largest, sgd.least / 2) if sgd.size_step is None else sgd.size_step
-    return sgd.within({w: sgd.size[w] + beta * (u - mean) for w, u in updates.items()})
+    return sgd.within({w: sgd.size[w] + beta * (u - usual) for w, u in updates.items()})
 
 
 SIZE_RULES: dict[str, SizeRule] = {rule.__name__: rule for rule in (multiplicative, additive, fixed)}

@@ -1,4 +1,4 @@
-"""How replicas are weighed and combined: the options `weights=` and `combine=` of `local_sgd` and `adaptive`.
+"""How replicas are weighed and combined: `weights=` of `local_sgd` and `adaptive`, `combine=` of `local_sgd`.
 
 A function of `WEIGHTS` gives each worker a weight by its share of the work. A combiner, a function of `COMBINERS`,
 makes one array of the replicas of a `ParameterSlice` and of their weights, which sum to about 1; with it, an outer
@@ -99,5 +99,5 @@ def move_to_mean(weights: Mapping[int, float]) -> MergeRule:
 
 Weights = Callable[[Mapping[int, Work]], dict[int, float]]
 Combiner = Callable[[ParameterSlice, Mapping[int, float]], np.ndarray]
-WEIGHTS: dict[str, Weights] = {"equal": equal, "updates": by_updates, "batch": by_size, "rows": by_rows}
+WEIGHTS: dict[str, Weights] = {"equal": equal, "updates": by_updates, "rows": by_rows}
 COMBINERS: dict[str, Combiner] = {"mean": mean, "adasum": adasum}
