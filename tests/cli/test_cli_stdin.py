@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from shared.command_line import QUICK, run
 from shared.paths import ROOT
 from xmlsgd.cli import main
 
@@ -75,12 +76,29 @@ def test_rows_to_predict_need_no_labels(models, tmp_path, give):
     assert give(b" 1:1\n 2:1\n", "predict", models / "rows", "-")[0] == 0
 
 
-def test_csv_on_standard_input_needs_its_format(models, tmp_path, give, capsys):
-    content = b"text,labels\nread a json file,read\nopen a socket,open\n"
-    (tmp_path / "file.csv").write_bytes(content)
-    assert main(["predict", str(models / "text"), str(tmp_path / "file.csv")]) == 0
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("file.csv", b"\xef\xbb\xbftext,labels\r\nread a json file,read\r\nopen a socket,open\r\n"),
+        ("file", b"labels\ttext\nread\tread a json file\nopen\topen a socket\n"),
+        ("file.jsonl", b'{"text": "read a json file"}\n{"text": "open a socket"}\n'),
+        ("file", b"read a json file\t<http://x/1> <http://x/2>\nopen a socket\t<http://x/3>\n"),
+    ],
+    ids=["CSV", "table with tabs", "JSON lines", "Annif corpus"],
+)
+def test_tables_json_and_corpora_on_standard_input_are_read_as_in_files(models, tmp_path, give, capsys, name, content):
+    (tmp_path / name).write_bytes(content)
+    assert main(["predict", str(models / "text"), str(tmp_path / name)]) == 0
     expected = capsys.readouterr().out
-    assert give(content, "predict", models / "text", "-", "--format", "csv") == (0, expected, "")
+    assert expected.count("\n") == 2
+    assert give(content, "predict", models / "text", "-") == (0, expected, "")
+
+
+def test_a_column_that_training_has_named_tells_a_table_without_labels(tmp_path, give):
+    (tmp_path / "train.csv").write_text("title,labels\nread a file,read\nclose the door,close\n" * 5)
+    run("train", tmp_path / "train.csv", "--text-column", "title", "--out", tmp_path / "m", *QUICK, "--quiet")
+    _, expected, _ = give(b"close the door\n", "predict", tmp_path / "m", "-")
+    assert give(b"id;title\n1;close the door\n", "predict", tmp_path / "m", "-") == (0, expected, "")
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate", "convert"])

@@ -56,17 +56,27 @@ class FormatOptions(DocumentOptions):
 
     def kind(self, path: str) -> str:
         """Return the kind of documents that a file of texts holds."""
-        from ..data.documents import TEXT_FORMATS, delimiter_of, is_annif, kind_of  # here: the help needs no NumPy
+        from ..data.documents import TEXT_FORMATS, kind_of  # here: the help needs no NumPy
 
         if self.format in TEXT_FORMATS:
             return self.format
-        if named := kind_of(Path(path)):
-            return named
-        lines = [line for line in first_lines(Path(path)) if line.strip()]
-        header = lines[0].removeprefix("\ufeff") if lines else ""
-        if all(delimiter_of(header, column) == "\t" for column in (self.text_column, self.label_column)):
-            return "csv"  # a first line with one of both names may be raw text
-        return "annif" if lines and all(map(is_annif, lines)) else "raw"
+        return kind_of(Path(path)) or self.kind_of_lines(first_lines(Path(path))) or "raw"
+
+    def kind_of_lines(self, lines: Iterable[str]) -> str | None:
+        """Return the kind of documents that the first lines of a file tell, None where they may be raw text or rows.
+
+        A first line with one of both column names may be raw text, unless a flag has named the column.
+        """
+        from ..data.documents import delimiter_of, has_key, is_annif
+
+        lines = [line for line in lines if line.strip()]
+        first = lines[0].removeprefix("\ufeff") if lines else ""
+        mark = delimiter_of(first, self.text_column)
+        if mark and ("text_column" in self.given or delimiter_of(first, self.label_column) == mark):
+            return "csv"
+        if has_key(first, self.text_column):
+            return "jsonl"
+        return "annif" if lines and all(map(is_annif, lines)) else None
 
     def check_inputs(self, *paths: str | None) -> None:
         """Raise `DataError` for an input that is neither a path, nor standard input, nor a named data set.
@@ -159,13 +169,14 @@ class FormatOptions(DocumentOptions):
         }
 
     def is_text(self, path: str, labelled: bool) -> bool:
-        """Return whether a file holds documents and not rows of numbers, by its name or by `are_documents`."""
+        """Return whether a file holds documents and not rows of numbers, by its name or its first lines."""
         from ..data.documents import kind_of
 
         file = Path(path)
-        if self.format == "auto" and file.is_file() and kind_of(file):
+        lines = first_lines(file) if file.is_file() and file.suffix != ".npz" else []
+        if self.format == "auto" and file.is_file() and (kind_of(file) or self.kind_of_lines(lines)):
             return True
-        return self.are_documents(first_lines(file) if file.is_file() and file.suffix != ".npz" else [], labelled)
+        return self.are_documents(lines, labelled)
 
     def are_documents(self, lines: Iterable[str], labelled: bool) -> bool:
         """Return whether lines are documents and not rows of numbers.

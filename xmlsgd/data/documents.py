@@ -156,6 +156,15 @@ def delimiter_of(header: str, column: str) -> str | None:
     return None
 
 
+def has_key(line: str, key: str) -> bool:
+    """Return whether a line is a JSON object with the key."""
+    try:
+        entry = json.loads(line) if line.startswith("{") else None
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(entry, dict) and key in entry
+
+
 def _column(path: Path, header: list[str], name: str, option: str) -> int:
     if name not in header:
         wanted = f"the header must have a column {name!r}"
