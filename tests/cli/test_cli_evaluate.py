@@ -216,3 +216,19 @@ def test_groups_of_test_rows_count_the_same(models, tmp_path, capsys):
     (tmp_path / "groups.txt").write_text("a\n")
     assert main([str(word) for word in (*words, tmp_path / "groups.txt")]) == 2
     assert "must have a line for each of 333 rows, got 1" in capsys.readouterr().err
+
+
+def test_a_large_number_of_a_label_takes_no_memory(models, tmp_path):
+    """It counts as any label that the model does not know; the model has 643 labels."""
+    lines, results = Path(TEST_ROWS).read_text().splitlines(keepends=True)[1:], []
+    for number in ("643", "2147483646"):
+        (tmp_path / "test.txt").write_text(f"{number},{lines[0]}" + "".join(lines[1:]))
+        given = ["evaluate", models / "rows", tmp_path / "test.txt", "--json", tmp_path / "e.json", "--header", "no"]
+        run(*given, "--per-label", tmp_path / "labels.csv")
+        result = json.loads((tmp_path / "e.json").read_text())
+        results.append({name: value for name, value in result.items() if "@" in name or "F1" in name})
+        with (tmp_path / "labels.csv").open() as file:
+            last = list(csv.DictReader(file))[-1]
+        assert (last["label"], last["training_rows"], last["test_rows"]) == (number, "0", "1")
+    assert results[0] == results[1]
+    assert results[0]["macro F1"] > 0

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..data.csr import CSR, Dataset
 from ..data.datasets import BUILT_IN, load_dataset
 from ..data.files.temporary import temporary_folder
@@ -109,7 +111,8 @@ def read_training(
         dataset, texts = _with_label_texts(rows.train, lines, label_texts)
         rows = replace(rows, train=dataset, texts={**rows.texts, "label_texts": texts})
     if test is not None:
-        return replace(rows, test=read_test(test, options, rows.columns))
+        known = rows.columns.names or range(rows.columns.n_labels)
+        return replace(rows, test=without_gaps(read_test(test, options, rows.columns), known))
     return rows if rows.test is None else replace(rows, test=in_columns(rows.test, rows.columns, train))
 
 
@@ -308,6 +311,22 @@ def _matched(Y: CSR, names: Sequence[str] | None, columns: Columns) -> tuple[CSR
 def first_labels(Y: CSR, n_labels: int) -> CSR:
     """Return Y without the columns from `n_labels` on."""
     return replace(Y.where(Y.indices < n_labels), n_cols=n_labels)
+
+
+def without_gaps(test: Dataset, known: Sequence[Any]) -> Dataset:
+    """Return test rows without names whose unknown labels have the columns right behind the `known` labels.
+
+    Arrays have an entry per column: a single large number, such as a typing error, would take all memory.
+    """
+    n_known, Y = len(known), test.Y
+    if test.label_names is not None or Y.n_cols - n_known <= Y.nnz:
+        return test
+    is_new = Y.indices >= n_known
+    numbers, columns = np.unique(Y.indices[is_new], return_inverse=True)
+    indices = Y.indices.copy()
+    indices[is_new] = n_known + columns
+    names = [str(label) for label in (*known, *numbers.tolist())]
+    return replace(test, Y=replace(Y, indices=indices, n_cols=len(names)), label_names=names)
 
 
 def names_of_rows(Y: CSR, names: Sequence[str]) -> list[list[str]]:

@@ -114,7 +114,7 @@ def read_test_rows(
 ) -> tuple[Dataset, CSR | None]:  # fmt: skip
     """Read the test rows, and the labels that give the propensities, where a file has them."""
     from ..input_warnings import warn_of_unknown
-    from ..sources import Columns, read_test, read_training_labels
+    from ..sources import Columns, read_test, read_training_labels, without_gaps
 
     columns = Columns.of_model(model)
     if ks[-1] > max(KS[-1], columns.n_labels):
@@ -123,8 +123,9 @@ def read_test_rows(
     if propensity:
         Y_train, columns = read_training_labels(propensity, options, columns)
     rows = read_test(test, options, columns)
-    warn_of_unknown(rows, len(model.classes_), test)
-    return rows, Y_train
+    known = model.classes_.tolist()
+    warn_of_unknown(rows, len(known), test)
+    return without_gaps(rows, [*known, *range(len(known), columns.n_labels)]), Y_train
 
 
 def show(result: dict[str, Any], ks: list[int], more: list[str], console: Console) -> None:
