@@ -52,6 +52,7 @@ class WorkerDied(RuntimeError):
 
 NUMPY_SCALAR = re.compile(r"\bnp\.(?:\w+\(([^()]*)\)|(True|False)_)")  # as NumPy 2 prints them
 TO_UTF8 = "convert it by `iconv -f latin1 -t utf-8`, or -f utf-16 if it begins with byte 0xff"
+NUL_BYTE = "got a NUL byte; convert UTF-16 by `iconv -f utf-16 -t utf-8`, or delete NUL bytes by `tr -d '\\0'`"
 
 
 def shorten(got: object, limit: int = 40) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from xmlsgd.data.formats.libsvm import read_libsvm, read_libsvm_features
 from xmlsgd.data.parser import blocks as parser
-from xmlsgd.errors import TO_UTF8, DataError
+from xmlsgd.errors import NUL_BYTE, TO_UTF8, DataError
 
 GOOD = b"0,2 0:1 3:-0.5\n1 1:2\n"
 MAX = 2**31 - 1
@@ -191,8 +191,8 @@ FILES = [
     ),
     ("no feature in the file", b"1\n2\n", {}, ": file must have at least one feature, got 2 rows without any"),
     # what is no text
-    ("a NUL byte", b"0 1:1\n0 1:1\0\n", {}, ":2: file must be text, got a NUL byte"),
-    ("a NUL byte in a comment", b"0 1:1\n# \0\n", {}, ":2: file must be text, got a NUL byte"),
+    ("a NUL byte", b"0 1:1\n0 1:1\0\n", {}, f":2: file must be text, {NUL_BYTE}"),
+    ("a NUL byte in a comment", b"0 1:1\n# \0\n", {}, f":2: file must be text, {NUL_BYTE}"),
     ("a NUL byte behind another error", b"0 1:x\n\0\n", {}, ":1: feature value must be a number, got 'x'"),
     ("bytes that are not UTF-8", b"0 1:1\n# caf\xe9\n", {}, f":2: file must be UTF-8 text, got byte 0xe9; {TO_UTF8}"),
     ("UTF-16", "0 1:1\n".encode("utf-16"), {}, f":1: file must be UTF-8 text, got byte 0xff; {TO_UTF8}"),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import TO_UTF8, DataError, shorten
+from ..errors import NUL_BYTE, TO_UTF8, DataError, shorten
 from .csr import CSR, indicator
 from .files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text, raise_of_system
 
@@ -147,7 +147,7 @@ def decode_line(line: bytes, where: str) -> str:
         got = f"byte 0x{line[error.start]:02x} at {error.start}"
         raise DataError(f"{where}: must be UTF-8, got {got}; {TO_UTF8}") from error
     if "\0" in text:
-        raise DataError(f"{where}: must be text, got a NUL byte")
+        raise DataError(f"{where}: must be text, {NUL_BYTE}")
     return text.rstrip("\r\n")
 
 

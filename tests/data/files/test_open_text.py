@@ -37,19 +37,22 @@ ZSTANDARD = b"\x28\xb5\x2f\xfd\x20\x06\x31\x00\x000 1:1\n"
 
 @pytest.mark.parametrize("read", [read_libsvm, read_raw_text])
 @pytest.mark.parametrize(
-    ("content", "name"),
+    ("content", "got"),
     [
-        (ZSTANDARD, "zstandard"),
-        (zipped("0 1:1\n"), "zip"),
-        (b"\x04\x22\x4d\x18\x40\x40\xc0", "lz4"),
-        (b"7z\xbc\xaf\x27\x1c\0\x04", "7-zip"),
+        (ZSTANDARD, "zstandard; unpack it first"),
+        (zipped("0 1:1\n"), "zip; unpack it first, or save a spreadsheet as CSV"),
+        (b"\x04\x22\x4d\x18\x40\x40\xc0", "lz4; unpack it first"),
+        (b"7z\xbc\xaf\x27\x1c\0\x04", "7-zip; unpack it first"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1", "a document of an old Office; save a spreadsheet as CSV"),
+        (b"PAR1\x15\x04", "Parquet; write it as CSV or JSON lines"),
+        (b"\x93NUMPY", "an array of NumPy; save sparse rows by scipy.sparse.save_npz, see docs/data.md"),
     ],
 )
-def test_a_file_that_other_tools_packed_is_told_to_be_unpacked(tmp_path, read, content, name):
+def test_a_file_that_is_no_text_is_told_to_be_converted(tmp_path, read, content, got):
     (tmp_path / "train.txt").write_bytes(content)
     with pytest.raises(DataError) as caught:
         read(tmp_path / "train.txt")
-    wanted = f"must be text, plain or packed by gzip, bzip2 or xz, got {name}; unpack it first"
+    wanted = f"must be text, plain or packed by gzip, bzip2 or xz, got {got}"
     assert str(caught.value) == f"{tmp_path / 'train.txt'}: {wanted}"
 
 

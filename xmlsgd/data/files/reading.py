@@ -25,12 +25,16 @@ MAGIC = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open
 READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a damaged file raises
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
-# First bytes of what Python's standard library does not unpack, or what may hold several files.
-OTHERWISE_PACKED = (
-    (b"\x28\xb5\x2f\xfd", "zstandard"),
-    (b"\x04\x22\x4d\x18", "lz4"),
-    (b"7z\xbc\xaf\x27\x1c", "7-zip"),
-    (b"PK\x03\x04", "zip"),
+UNPACK, AS_CSV = "unpack it first", "save a spreadsheet as CSV"
+# First bytes of files that are not text, what they are, and what to do.
+NO_TEXT = (
+    (b"\x28\xb5\x2f\xfd", "zstandard", UNPACK),
+    (b"\x04\x22\x4d\x18", "lz4", UNPACK),
+    (b"7z\xbc\xaf\x27\x1c", "7-zip", UNPACK),
+    (b"PK\x03\x04", "zip", f"{UNPACK}, or {AS_CSV}"),
+    (b"\xd0\xcf\x11\xe0", "a document of an old Office", AS_CSV),
+    (b"PAR1", "Parquet", "write it as CSV or JSON lines"),
+    (b"\x93NUMPY", "an array of NumPy", "save sparse rows by scipy.sparse.save_npz, see docs/data.md"),
 )
 
 
@@ -84,10 +88,10 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
         except OSError as error:  # it was opened, but cannot be read, such as /proc/self/mem
             raise_of_system(error, path)
             raise DataError(f"{path}: cannot be read, got {error.strerror}") from error
-        for magic, name in OTHERWISE_PACKED:
+        for magic, name, remedy in NO_TEXT:
             if start.startswith(magic):
                 wanted = "must be text, plain or packed by gzip, bzip2 or xz"
-                raise DataError(f"{path}: {wanted}, got {name}; unpack it first")
+                raise DataError(f"{path}: {wanted}, got {name}; {remedy}")
         file.seek(0)
         opener = next((opener for magic, opener in MAGIC if start.startswith(magic)), None)
         if opener is None:

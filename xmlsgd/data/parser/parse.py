@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from ...errors import TO_UTF8, shorten
+from ...errors import NUL_BYTE, TO_UTF8, shorten
 from ..csr import INT32_MAX
 
 TOKEN = re.compile(rb"[^ \t\r\n#]*")
@@ -132,7 +132,7 @@ def _token(block: bytes, position: int, limit: int | None = None) -> str:
 def _foreign(block: bytes) -> tuple[int, str] | None:
     """Return the position and a message where a block holds a NUL byte or is not UTF-8."""
     zero = block.find(b"\0")
-    found = None if zero < 0 else (zero, "file must be text, got a NUL byte")
+    found = None if zero < 0 else (zero, f"file must be text, {NUL_BYTE}")
     if not block.isascii():
         try:
             block[: zero if zero >= 0 else None].decode()
