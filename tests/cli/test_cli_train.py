@@ -153,6 +153,12 @@ def test_label_names_with_quotes_separators_or_commas_are_warned_of(tmp_path, ca
     assert told in err if told else "warning" not in err
 
 
+def test_labels_of_a_table_with_another_separator_are_warned_of(tmp_path, capsys):
+    (tmp_path / "texts.csv").write_text("text,labels\n" + "the book of the sea,novel;letter\n" * 4)
+    run("train", tmp_path / "texts.csv", "--out", tmp_path / "m", *QUICK, "--quiet")
+    assert "most of 1 labels contain ';'; if it separates labels: --label-separator ';'" in capsys.readouterr().err
+
+
 def test_more_workers_than_cores_are_warned_of(monkeypatch):
     monkeypatch.setattr("xmlsgd.cli.input_warnings.usable_cores", lambda: 2)
     with pytest.warns(UserWarning, match=r"--devices: 3 workers on the CPU, but this machine has 2 usable cores; pass"):

@@ -25,14 +25,17 @@ def warn_of_training_rows(
     rows: InputRows, train: str, test: str | None, options: FormatOptions, n_known: int = 0
 ) -> None:
     """Warn of what is suspicious in the rows of a training run, or in those added to a model of `n_known` labels."""
-    is_raw = rows.vectorizer is not None and options.kind(train) == "raw"
+    kind = options.kind(train) if rows.vectorizer is not None else None
+    is_raw, names = kind == "raw", rows.train.label_names or ()
     warn_of_rare_labels(rows.train, train, is_raw, n_known)
     if rows.vectorizer is None and not n_known:  # a few rows more need not have the first feature and label
         warn_of_base(rows.train, train)
     elif is_raw:
-        warn_of_names(rows.train.label_names or (), train)
+        warn_of_quotes(names, train)
         if options.label_separator == ",":
             warn_of_commas(train)
+    if kind in ("raw", "csv"):
+        warn_of_separators(names, train)
     if rows.test is not None:
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)
 
@@ -50,13 +53,17 @@ def warn_of_rare_labels(dataset: Dataset, path: str, is_raw: bool, n_known: int 
         warn(f"{text}, so there is little to learn{hint}")
 
 
-def warn_of_names(names: Sequence[str], path: str) -> None:
-    """Warn of label names of raw text that look as if the file was written by other rules."""
+def warn_of_quotes(names: Sequence[str], path: str) -> None:
+    """Warn of label names of raw text that look as if the file was quoted by other rules."""
     cut = next((name for name in names if name[0] in QUOTES and (len(name) == 1 or name[-1] != name[0])), None)
     if cut is not None:
         text = f"{path}: the label {shorten(cut)} begins with a quote and does not end with it"
         hint = 'quotes go around a whole name, as in "Woolf, Virginia",novel'
         warn(f"{text}; {hint}")
+
+
+def warn_of_separators(names: Sequence[str], path: str) -> None:
+    """Warn of label names that look like several, of a file that separates them by another character."""
     for mark in SEPARATORS:
         if 2 * sum(mark in name for name in names) > len(names):
             text = f"{path}: most of {len(names):,} labels contain {mark!r}"
