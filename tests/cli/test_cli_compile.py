@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,14 +15,22 @@ from xmlsgd import XMLClassifier
 from xmlsgd.cli.commands.compile import compile_kernels
 
 LEARN_AND_ANSWER = """
+from tempfile import TemporaryDirectory
+import numpy as np
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.devices.cpu.kernel_cache import kernels
 data = make_xmc(3000, 300, 600, nnz_per_row=6, labels_per_row=2, random_state=0)
 for n_jobs in (1, 2):
     model = XMLClassifier(n_jobs=n_jobs, max_epochs=1, random_state=0).fit(data.X, data.Y)
     assert model.candidates_ is not None
-    for X in (data.X, data.X.span(0, 1)):
-        model.predict_topk(X)
+    with TemporaryDirectory() as folder:
+        model.save(folder + "/compact", compact=True)
+        compact = XMLClassifier.load(folder + "/compact")
+        for each in (model, compact):
+            for X in (data.X, data.X.span(0, 1), np.zeros((1, data.X.n_cols), np.float32)):
+                each.predict_topk(X)
+            each.predict_proba(data.X.span(0, 1))
+            each.explain(data.X.span(0, 1))
 forms = [form for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
 print(sum(sum(form.stats.cache_misses.values()) for form in forms), sum(bool(form.stats.cache_hits) for form in forms))
 """
@@ -45,7 +53,7 @@ def test_kernels_of_compact_models_are_compiled_only_where_one_will_be_saved(mon
     saved = []
     monkeypatch.setattr(XMLClassifier, "fit", lambda model, *_, **__: model)
     monkeypatch.setattr(XMLClassifier, "save", lambda model, path, compact: saved.append(compact))
-    monkeypatch.setattr(XMLClassifier, "load", lambda path: SimpleNamespace(predict_topk=lambda X: None))
+    monkeypatch.setattr(XMLClassifier, "load", lambda path: Mock())
     compile_kernels({"n_jobs": 1}, compact=compact)
     assert saved == [False, True][: 1 + compact]
 
