@@ -109,10 +109,12 @@ def test_suggestions_have_uris_and_learning_takes_them_where_there_is_a_vocabula
         assert best.keys() == {"label", "uri", "score"}
         (best,) = client.post("/explain", json={"text": "read", "limit": 1}).json()["results"]
         assert best["uri"] == (uris["json"] if best["label"] == "json" else None)
-        document = {"text": "open it", "labels": ["<http://x/1>", "http://x/2", "write", "new"]}
+        document = {"text": "open it", "labels": ["<http://x/1>", "http://x/2", "write", "new", "http://x/3"]}
         answer = client.post("/learn", json={"documents": [document]}, headers=AUTHORIZED).json()
-    assert answer["labels"] == len(model.classes_) + 2
-    assert served.model.classes_[-2:].tolist() == ["new", "open <http://x/2>"]
+        ((*found,),) = client.post("/suggest", json={"texts": ["open it"], "limit": 50}).json()["results"]
+    assert {each["label"]: each["uri"] for each in found}["http://x/3"] == "http://x/3"
+    assert answer["labels"] == len(model.classes_) + 3
+    assert served.model.classes_[-3:].tolist() == ["http://x/3", "new", "open <http://x/2>"]
 
 
 def test_requests_that_come_together_are_one_call_of_the_model(model):

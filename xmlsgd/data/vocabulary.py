@@ -48,6 +48,11 @@ def uris_among(names: Sequence[str]) -> dict[str, str]:
     return found | {name: name for name in names if is_uri(name)}
 
 
+def uris_of(names: Sequence[str], names_of_uris: Mapping[str, str]) -> dict[str, str]:
+    """Return the URIs of names: those of the vocabulary, and names that are URIs themselves."""
+    return {name: uri for uri, name in (uris_among(names) | dict(names_of_uris)).items()}
+
+
 def label_of(uri: str, name: str) -> str:
     """Return the label of a subject, which is its name without the URI."""
     return name.removesuffix(f" <{uri}>")

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..data.vocabulary import name_of
+from ..data.vocabulary import is_uri, name_of
 from .requests import MAX_SUGGESTIONS
 
 if TYPE_CHECKING:
@@ -117,8 +117,10 @@ class Service:
             self.metrics.counts["learned_texts"] += len(texts)
 
     def with_uri(self, label: Any) -> dict[str, Any]:
-        """Return a label and, where there is a vocabulary, its URI, None of one that is not in it."""
-        return {"label": label, "uri": self._uris.get(label)} if self._names else {"label": label}
+        """Return a label and, where there is a vocabulary, its URI, None of one that has none."""
+        if not self._names:
+            return {"label": label}
+        return {"label": label, "uri": self._uris.get(label, label if is_uri(label) else None)}
 
     async def _answer_waiting(self) -> None:
         """Answer what is waiting, and what arrives meanwhile."""

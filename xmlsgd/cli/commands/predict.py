@@ -69,6 +69,7 @@ def run(
     check_data(data, model, format_options)
     estimator = read_predictor(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)
+    from ...data.vocabulary import uris_of
     from ...training.progress_bar import in_batches
     from ..sources import Columns
     from ..standard_input import feature_blocks
@@ -80,7 +81,7 @@ def run(
     k = min(k, columns.n_labels)
     proba = estimator.fitted_.has_probabilities
     value = "probability" if proba else "score"
-    uris = {name: uri for uri, name in names_of_uris.items()} if names_of_uris else None
+    uris = uris_of(estimator.classes_.tolist(), names_of_uris) if names_of_uris else None
     line = line_format(output_format, estimator.classes_.tolist(), value, tabs=columns.names is not None, uris=uris)
 
     with text_file(out) as stream:
