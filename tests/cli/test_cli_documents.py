@@ -10,6 +10,7 @@ import pytest
 from shared.command_line import QUICK, run
 from xmlsgd.cli import main
 from xmlsgd.estimators import XMLClassifier
+from xmlsgd.estimators.inference.compact import CompactParams
 
 NAMES = ("Smith, J.", "open sea")
 LINES = [(f"a book of {('waves', 'letters')[i % 2]} and number {i % 5}", NAMES[i % 2 :]) for i in range(40)]
@@ -89,6 +90,24 @@ def test_learning_knows_old_uris_and_names_new_ones(library, capsys):
     assert XMLClassifier.load(library / "m").classes_.tolist() == names
     run("learn", library / "m", library / "week.tsv", "--quiet")
     assert XMLClassifier.load(library / "m").classes_.tolist() == names
+    (library / "week.tsv").write_text("a book of whales\t<http://x/5>\n" * 3)
+    run("learn", library / "m", library / "week.tsv", "--quiet")
+    (library / "new.txt").write_text("a book of whales\n")
+    run("predict", library / "m", library / "new.txt", "--output-format", "json", "--out", library / "p")
+    labels = json.loads((library / "p").read_text())["labels"]
+    assert {"http://x/5": "http://x/5", "isles": "http://x/2"}.items() <= {e["label"]: e["uri"] for e in labels}.items()
+
+
+def test_a_model_that_has_learned_on_becomes_compact_with_its_vocabulary(library, capsys):
+    (library / "week.tsv").write_text("a book of waves\t<http://x/1> <http://x/2>\n")
+    run("learn", library / "m", library / "week.tsv", "--quiet")
+    run("export", library / "m", "--compact", library / "small")
+    assert capsys.readouterr().out == f"compact model: {library / 'small'}\n"
+    assert isinstance(XMLClassifier.load(library / "small").fitted_.params, CompactParams)
+    for model in ("m", "small"):
+        run("evaluate", library / model, library / "rows.tsv", "--json", library / f"{model}.json", "--quiet")
+    full, small = (json.loads((library / f"{model}.json").read_text()) for model in ("m", "small"))
+    assert small["P@1"] == full["P@1"] == 100
 
 
 @pytest.mark.parametrize(

@@ -159,10 +159,16 @@ def test_the_command_writes_both(with_candidates, tmp_path, capsys):
     assert "W0" in read_back(files[1])[1]
 
 
+def test_the_command_refuses_to_put_a_compact_model_on_the_model(with_candidates, tmp_path, capsys):
+    with_candidates.save(tmp_path / "m")
+    assert main(["export", str(tmp_path / "m"), "--compact", str(tmp_path / "m"), "--overwrite"]) == 2
+    assert f"--compact {tmp_path / 'm'}: is an input of this command" in capsys.readouterr().err
+
+
 def test_the_command_without_a_file_or_a_package_is_refused(with_candidates, tmp_path, capsys, monkeypatch):
     with_candidates.save(tmp_path / "m")
     assert main(["export", str(tmp_path / "m")]) == 2
-    assert "must have --onnx FILE, --safetensors FILE or both" in capsys.readouterr().err
+    assert "must have --compact DIR, --onnx FILE or --safetensors FILE, got none" in capsys.readouterr().err
 
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     assert main(["export", str(tmp_path / "m"), "--safetensors", str(tmp_path / "f")]) == 2

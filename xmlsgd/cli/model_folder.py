@@ -18,7 +18,7 @@ from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT
 from ..data.files.temporary import temporary_folder_beside
 from ..errors import warn
 from .exit_codes import TrainingStopped, UsageError, exit_code_and_text
-from .models import report_in, save_names
+from .models import READ_BY, report_in, save_names
 from .output_files import check_folder
 from .results import as_json, write_json
 
@@ -115,6 +115,18 @@ def _write(
         write_json(str(folder / REPORT), result)
         save_names(folder, names_of_uris)
         check_folder(out)  # another process may have taken the name meanwhile
+
+
+def save_without_history(
+    model: XMLClassifier | XMLEnsemble, out: str, read_by: Mapping[str, Any] | None,
+    names_of_uris: Mapping[str, str] | None, compact: bool = False,
+) -> None:  # fmt: skip
+    """Write a model and what commands remember of its data, without the history and report of its training."""
+    with atomic_folder(out) as folder:
+        model.save(folder, compact=compact)
+        save_names(folder, names_of_uris)
+        if read_by is not None:
+            write_json(str(folder / REPORT), {READ_BY: read_by})
 
 
 def draw_curve(folder: Path, records: list[EpochRecord], title: str) -> str | None:

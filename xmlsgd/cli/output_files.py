@@ -53,15 +53,15 @@ def check_new(path: str, flag: str, overwrite: bool, remedy: str = "") -> None:
         raise UsageError(f"{flag} {path}: exists; --overwrite replaces it{remedy}, or choose another name")
 
 
-def check_folder(out: str, *inputs: str | None) -> None:
-    """Raise `UsageError` where no model folder can be written to `--out`, or where an input is or lies there."""
+def check_folder(out: str, *inputs: str | None, flag: str = "--out") -> None:
+    """Raise `UsageError` where no model folder can be written to `out`, or where an input is or lies there."""
     path = Path(out).absolute()
     if reason := MODEL.obstacle_at(path):
-        raise UsageError(f"--out {out}: {reason}")
+        raise UsageError(f"{flag} {out}: {reason}")
     if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
-        raise UsageError(f"--out {out}: cannot be written; choose another name or change its permissions")
-    check_parent(out, "--out")
-    check_apart(out, "--out", inputs)
+        raise UsageError(f"{flag} {out}: cannot be written; choose another name or change its permissions")
+    check_parent(out, flag)
+    check_apart(out, flag, inputs)
 
 
 def check_parent(path: str, flag: str) -> None:

@@ -17,14 +17,13 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...data.files.manifest import REPORT
 from ...errors import optional_module, warn
 from ..exit_codes import UsageError
 from ..flags import DIR, INT, NAME, PATH, Flag, positional
 from ..messages import Console
-from ..models import READ_BY, read_learner, read_predictor, remembered_options, save_names, saved_names
+from ..model_folder import save_without_history
+from ..models import read_learner, read_predictor, remembered_options, saved_names
 from ..parameters import parameter_flags
-from ..results import write_json
 
 if TYPE_CHECKING:
     from ...estimators import XMLClassifier
@@ -52,7 +51,6 @@ def run(
     token = read_token(token_file)
     if save and token is None:
         raise UsageError(f"--save: needs a token, in {TOKEN} or --token-file, without which nothing is learned")
-    from ...data.files.atomic import atomic_folder
     from ...serving.app import new_app
     from ...serving.connections import Connection, most_connections
     from ...serving.service import Service
@@ -64,11 +62,7 @@ def run(
     names_of_uris, read_by = saved_names(model), remembered_options(model)
 
     def write(learned: XMLClassifier) -> None:
-        with atomic_folder(model) as folder:
-            learned.save(folder)
-            save_names(folder, names_of_uris)
-            if read_by is not None:
-                write_json(str(folder / REPORT), {READ_BY: read_by})
+        save_without_history(learned, model, read_by, names_of_uris)
 
     app = new_app(Service(served, name, token, write if save else None, names_of_uris))
     listening = bound(host, port)
