@@ -20,7 +20,7 @@ def functions(monkeypatch):
 
 
 def test_the_built_in_set_is_read_with_its_test_part_in_the_columns_of_training():
-    rows = read_training("python-functions", None, FormatOptions(min_df=2))
+    rows = read_training("python-functions", None, FormatOptions.of_flags(min_df=2))
     assert rows.vectorizer.words == ["close", "file", "read", "the"]
     assert (rows.train.X.shape, rows.train.label_names) == ((4, 4), ["close", "open"])
     assert (rows.test.X.shape, rows.test.label_names) == ((2, 4), ["close", "open", "new"])
@@ -28,7 +28,7 @@ def test_the_built_in_set_is_read_with_its_test_part_in_the_columns_of_training(
 
 
 def test_the_built_in_set_is_read_in_the_columns_of_a_model():
-    fitted = read_training("python-functions", None, FormatOptions(min_df=2)).vectorizer
+    fitted = read_training("python-functions", None, FormatOptions.of_flags(min_df=2)).vectorizer
     columns = Columns(4, 2, ["open", "other"], fitted)
     more, *_ = read_more("python-functions", FormatOptions(), columns)
     assert (more.X.shape, more.label_names) == ((4, 4), ["open", "other", "close"])

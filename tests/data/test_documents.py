@@ -169,5 +169,5 @@ def test_the_field_limit_of_the_process_is_as_before(path_of):
 
 
 def test_an_unknown_kind_is_refused(path_of):
-    with pytest.raises(DataError, match="kind: must be one of raw, csv, jsonl, annif, got 'xml'"):
+    with pytest.raises(DataError, match="kind must be one of raw, csv, jsonl, annif, got 'xml'"):
         read(path_of("f", "a"), "xml")

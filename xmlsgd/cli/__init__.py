@@ -49,8 +49,7 @@ def run_command(words: Sequence[str]) -> None:
     check_files(command.FLAGS, values)
     arguments = collect(command.FLAGS, values)
     if "format_options" in arguments:
-        given = arguments["format_options"]
-        arguments["format_options"] = FormatOptions(**given, flags=frozenset(given))
+        arguments["format_options"] = FormatOptions.of_flags(**arguments["format_options"])
     limit_threads(arguments.get("parameters", {}))
     console = Console(values["quiet"], stdout_taken=STDOUT in (values.get("json"), values.get("out")))
     with log_lines(console):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from ..data.document_options import TEXT_FORMATS
 from ..errors import suggest
 from .exit_codes import UsageError
 
@@ -180,10 +181,11 @@ class Flag:
 
 @dataclass(frozen=True)
 class FormatFlag(Flag):
-    """A field of `FormatOptions`."""
+    """A field of `FormatOptions`, which has the defaults."""
 
     group: str = "data"
     collected_in: str = "format_options"
+    only_if_given: bool = True
 
 
 def add_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
@@ -235,17 +237,15 @@ EVERYWHERE = (
 
 # How data files are read.
 FORMAT_FLAGS = (
-    FormatFlag("format", name_among("auto", "rows", "raw", "csv", "jsonl", "annif"), "rows of numbers, or texts as raw "
+    FormatFlag("format", name_among("auto", "rows", *TEXT_FORMATS), "rows of numbers, or texts as raw "
                "text, CSV, JSON lines or an Annif corpus; auto looks at name and first lines", default="auto"),
-    FormatFlag("text_column", NAME, "texts in CSV and JSON lines", default="text", only_if_given=True),
-    FormatFlag("label_column", NAME, "labels in CSV and JSON lines", default="labels", only_if_given=True),
-    FormatFlag("label_separator", NAME, "what stands between labels in raw text and CSV", default=",",
-               only_if_given=True),
+    FormatFlag("text_column", NAME, "texts in CSV and JSON lines", default="text"),
+    FormatFlag("label_column", NAME, "labels in CSV and JSON lines", default="labels"),
+    FormatFlag("label_separator", NAME, "what stands between labels in raw text and CSV", default=","),
     FormatFlag("vocabulary", PATH, "names of labels that are URIs, `<uri><TAB>label` a line; they are label texts, too",
                default_text="those of the model, or the URIs"),
-    FormatFlag("one_based", None, "features count from 1, as in LIBSVM files", default=False,
-               only_if_given=True),
-    FormatFlag("one_based_labels", None, "labels count from 1", default=False, only_if_given=True),
+    FormatFlag("one_based", None, "features count from 1, as in LIBSVM files", default=False),
+    FormatFlag("one_based_labels", None, "labels count from 1", default=False),
     FormatFlag("header", name_among("auto", "yes", "no"), "whether the first line holds the shape", default="auto"),
     FormatFlag("duplicates", name_among("error", "sum"), "what to do about a feature that comes twice in a row",
                default="error"),
@@ -263,7 +263,7 @@ TEXT_FLAGS = (
                default_text="what predicts held-out texts better; words with other flags of texts"),
     FormatFlag("stop_words", PATH, "file of words to leave out, one a line", metavar="FILE"),
     FormatFlag("sublinear_tf", None, "count a word that occurs tf times in a text as 1 + ln tf, not as tf",
-               default_text="on", only_if_given=True),
+               default_text="on"),
 )  # fmt: skip
 
 

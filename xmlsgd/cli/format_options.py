@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.document_options import DocumentOptions
+from ..data.document_options import TEXT_FORMATS, DocumentOptions
 from ..data.files.reading import READ_ERRORS, open_text, raise_of_system
 from ..errors import DataError, shorten
 from .exit_codes import UsageError
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 LINES_SEEN = 100
 LINE_BYTES = 1 << 20
 ENTRY = re.compile(r"-?\d*:")  # the beginning of an entry `feature:value`, also of a broken one
-TABLES = "csv", "jsonl"
-FORMATS_OF = {"text_column": TABLES, "label_column": TABLES, "vocabulary": ("annif", *TABLES, "raw")}
+# Flags that not all formats have.
+FORMATS_OF = {
+    "text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": tuple(TEXT_FORMATS),
+}  # fmt: skip
 OF_TEXTS = ("min_df", "max_df", "max_features", "ngram_range", "analyzer", "stop_words", "sublinear_tf")
 # What a model remembers of how its training data was read, by type: a file read otherwise often gives no error.
 REMEMBERED: dict[str, type] = {
@@ -36,8 +38,7 @@ NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
 class FormatOptions(DocumentOptions):
     """The flags that say how data files are read, and how words of texts become features.
 
-    stop_words : a file of words, one a line. flags : names of the options that the command line has set, to which those
-    of `REMEMBERED` belong only where a flag was given.
+    stop_words : a file of words, one a line. set_by_flags : names of the options that the command line has set.
     """
 
     format: str = "auto"
@@ -52,11 +53,16 @@ class FormatOptions(DocumentOptions):
     analyzer: str | None = None
     stop_words: str | None = None
     sublinear_tf: bool | None = None
-    flags: frozenset[str] = frozenset()
+    set_by_flags: tuple[str, ...] = ()
+
+    @classmethod
+    def of_flags(cls, **values: Any) -> FormatOptions:
+        """Return the options of the flags that were given, by name, and the defaults of all others."""
+        return cls(**values, set_by_flags=tuple(values))
 
     def kind(self, path: str) -> str:
         """Return the kind of documents that a file of texts holds."""
-        from ..data.documents import TEXT_FORMATS, kind_of  # here: the help needs no NumPy
+        from ..data.documents import kind_of  # here: the help needs no NumPy
 
         if self.format in TEXT_FORMATS:
             return self.format
@@ -72,7 +78,7 @@ class FormatOptions(DocumentOptions):
         lines = [line for line in lines if line.strip()]
         first = lines[0].removeprefix("\ufeff") if lines else ""
         mark = delimiter_of(first, self.text_column)
-        if mark and ("text_column" in self.given or delimiter_of(first, self.label_column) == mark):
+        if mark and (self.text_column != DocumentOptions.text_column or delimiter_of(first, self.label_column) == mark):
             return "csv"
         if has_key(first, self.text_column):
             return "jsonl"
@@ -91,7 +97,7 @@ class FormatOptions(DocumentOptions):
         for path in given:
             if path != STDIN:
                 check_known(path)
-        flags = [name for name in FORMATS_OF if name in self.given]
+        flags = [name for name in FORMATS_OF if name in self.set_by_flags]
         if not flags:  # no file is opened: a pipe gives its lines once
             return
         kinds = {self._kind_of_input(path) for path in given}
@@ -131,7 +137,7 @@ class FormatOptions(DocumentOptions):
     @property
     def of_texts(self) -> list[str]:
         """Return the options of texts that are given."""
-        return [name for name in OF_TEXTS if name in self.given]
+        return [name for name in OF_TEXTS if name in self.set_by_flags]
 
     def refuse_options_of_texts(self, got: str) -> None:
         """Raise `UsageError` for a flag of texts where no words become features."""
@@ -141,9 +147,8 @@ class FormatOptions(DocumentOptions):
 
     @property
     def given(self) -> dict[str, Any]:
-        """Return the options that are not the defaults."""
-        values = ((each, getattr(self, each.name)) for each in fields(self) if each.name != "flags")
-        return {each.name: value for each, value in values if value != each.default}
+        """Return the values of the flags that were given."""
+        return {name: getattr(self, name) for name in self.set_by_flags}
 
     @property
     def to_remember(self) -> dict[str, Any]:
@@ -152,18 +157,21 @@ class FormatOptions(DocumentOptions):
 
     def with_remembered(self, saved: Mapping[str, Any]) -> FormatOptions:
         """Return the options with those that a model remembers, where no flag was given; of wrong types, none."""
-        kinds = {name: kind for name, kind in REMEMBERED.items() if name not in self.flags}
+        kinds = {name: kind for name, kind in REMEMBERED.items() if name not in self.set_by_flags}
         fit = {name: saved[name] for name, kind in kinds.items() if isinstance(saved.get(name), kind)}
         return replace(self, **fit)
 
     def for_rows_of(self, path: str) -> dict[str, Any]:
-        """Return the options of `read_libsvm` for a source; what no flag says, but a model remembers, is for text."""
+        """Return the options of `read_libsvm` for a source.
+
+        What a model remembers of its training data is for text alone, whereas a flag is refused where there is no text.
+        """
         from ..data.formats import holds_text
 
-        is_text = holds_text(Path(path))
+        rows = self if holds_text(Path(path)) else FormatOptions.of_flags(**self.given)
         return {
-            "zero_based": not (self.one_based and (is_text or "one_based" in self.flags)),
-            "zero_based_labels": not (self.one_based_labels and (is_text or "one_based_labels" in self.flags)),
+            "zero_based": not rows.one_based,
+            "zero_based_labels": not rows.one_based_labels,
             "header": {"auto": "auto", "yes": True, "no": False}[self.header],
             "duplicates": self.duplicates,
         }

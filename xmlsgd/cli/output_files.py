@@ -18,7 +18,7 @@ from .messages import STDIN, STDOUT
 def check_files(flags: Sequence[Flag], values: Mapping[str, Any]) -> None:
     """Check all files that a command with these flags is to write, given the flags' values."""
     out = next((values["out"] for flag in flags if flag.name == "out" and flag.value_type is DIR), None)
-    inputs = [values[flag.name] for flag in flags if flag.value_type in (PATH, DIR) and flag.name != "out"]
+    inputs = [values.get(flag.name) for flag in flags if flag.value_type in (PATH, DIR) and flag.name != "out"]
     for flag in flags:
         if flag.value_type is FILE:
             check_file(values[flag.name], flag.flag, *inputs, beside=out)

@@ -6,18 +6,16 @@ import csv
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, nor_others, shorten, warn
-from .document_options import DocumentOptions
+from .document_options import TEXT_FORMATS, DocumentOptions
 from .text import RawText, lines_of_file, numbered_lines, read_raw_text, split_names
-from .validation import is_integer
+from .validation import check_choice, is_integer
 from .vocabulary import BRACKETED_URI, is_uri, name_of
 
-SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
-TEXT_FORMATS = ("raw", "csv", "jsonl", "annif")
 URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
 DELIMITERS = ",;\t"  # of CSV; spreadsheets write semicolons where the comma is the decimal mark
 DEFAULTS = DocumentOptions()
@@ -31,7 +29,7 @@ Row = tuple[int, str, tuple[str, ...]]  # the number of its line, its text, its 
 def kind_of(path: Path) -> str | None:
     """Return the kind of documents that the name of a file tells, None where it tells none."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2", ".xz")]
-    return SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
+    return next((kind for kind, ends in TEXT_FORMATS.items() if suffixes and suffixes[-1].lower() in ends), None)
 
 
 def is_annif(line: str) -> bool:
@@ -64,21 +62,14 @@ def read_documents(path: str | Path, kind: str, labelled: bool = True, options: 
         For another kind, and with file and line for what is not as its kind says.
     """
     path = Path(path)
-    if kind not in TEXT_FORMATS:
-        raise DataError(f"kind: must be one of {', '.join(TEXT_FORMATS)}, got {shorten(kind)}")
-    if kind == "raw":
-        raw = read_raw_text(path, labelled=labelled, separator=options.label_separator)
-        lines: Sequence[int] = range(1, len(raw.texts) + 1)
-    else:
-        rows = list({"csv": _csv_rows, "jsonl": _json_rows, "annif": _annif_rows}[kind](path, labelled, options))
-        if not rows:
-            raise DataError(f"{path}: must hold at least one document, got none")
-        labels = [tuple(dict.fromkeys(names)) for _, _, names in rows]
-        raw = RawText([text for _, text, _ in rows], labels if labelled else None)
-        lines = [line for line, _, _ in rows]
-    if raw.labels is None or options.names_of_uris is None:
-        return raw
-    return RawText(raw.texts, _with_names(path, raw.labels, lines, options))
+    check_choice("kind", kind, READERS)
+    rows = list(READERS[kind](path, labelled, options))
+    if not rows:
+        raise DataError(f"{path}: must hold at least one document, got none")
+    texts, labels = [text for _, text, _ in rows], [tuple(dict.fromkeys(names)) for _, _, names in rows]
+    if labelled and options.names_of_uris is not None:
+        labels = _with_names(path, labels, [line for line, _, _ in rows], options)
+    return RawText(texts, labels if labelled else None)
 
 
 def _with_names(
@@ -98,6 +89,12 @@ def _with_names(
         text = f"{path}:{line}: the vocabulary {vocabulary} has no label for <{uri}>"
         warn(f"{text}{nor_others(len(unnamed) - 1)}; the URI stands for it")
     return named
+
+
+def _raw_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
+    """Return the rows of raw text, `label1,label2<TAB>text` a line."""
+    raw = read_raw_text(path, labelled=labelled, separator=options.label_separator)
+    return zip(itertools.count(1), raw.texts, raw.labels or itertools.repeat(()))
 
 
 def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
@@ -219,3 +216,8 @@ def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterato
             yield number, text, tuple(BRACKETED_URI.findall(subjects))
         else:
             yield number, text if is_annif(line) else line, ()
+
+
+READERS: dict[str, Callable[[Path, bool, DocumentOptions], Iterator[Row]]] = {
+    "raw": _raw_rows, "csv": _csv_rows, "jsonl": _json_rows, "annif": _annif_rows,
+}  # fmt: skip
