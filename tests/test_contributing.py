@@ -17,6 +17,7 @@ from xmlsgd import DataError, XMLClassifier, algorithms, devices, load_file, mak
 from xmlsgd.algorithms.combiners import COMBINERS
 from xmlsgd.cli import main
 from xmlsgd.data import formats
+from xmlsgd.data.conversion import convert
 from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.nn import losses, optimizers, samplers
 from xmlsgd.nn.schedules import SCHEDULES
@@ -309,6 +310,53 @@ def test_a_file_format_is_one_file(add_part, data, tmp_path):
     np.testing.assert_allclose(found.X.to_scipy().toarray(), data.X.to_scipy().toarray(), rtol=1e-6)
     words = ["train", str(tmp_path / "train.pairs"), "--out", str(tmp_path / "model"), "--quiet", *flags(SMALL)]
     assert main(words) == 0
+
+
+def test_a_format_may_be_read_alone(add_part, data, tmp_path):
+    add_part(
+        formats,
+        "dense",
+        '''
+        """Dense features with one label each: `label,feature,feature,...` in files `*.dense`."""
+
+        import numpy as np
+        import scipy.sparse as sp
+
+        from ..csr import CSR, Dataset
+        from .base import Format, FileRows
+
+
+        class Dense(Format):
+            """Lines of numbers."""
+
+            files = "train.dense"
+
+            def recognizes(self, path):
+                """Return whether a path is such a file."""
+                return path.suffix == ".dense"
+
+            def find(self, folder):
+                """Return the training rows."""
+                return {"train": file for file in folder.glob("train.dense")}
+
+            def read(self, path, cache, options):
+                """Read the rows."""
+                table = np.loadtxt(path, delimiter=",", ndmin=2)
+                Y = np.eye(int(table[:, 0].max()) + 1)[table[:, 0].astype(int)]
+                return FileRows(Dataset(*(CSR.from_scipy(sp.csr_array(each)) for each in (table[:, 1:], Y))), path)
+
+
+        FORMAT = Dense()
+        ''',
+    )
+    file, rows = tmp_path / "train.dense", tmp_path / "rows.txt"
+    file.write_text("1,0.5,0\n0,0,2\n")
+    np.testing.assert_array_equal(load_file(file).X.to_scipy().toarray(), [[0.5, 0], [0, 2]])
+    with pytest.raises(DataError, match=r"train\.dense: zero_based is for text files only"):
+        load_file(file, zero_based=False)
+    write_libsvm(data, rows)
+    with pytest.raises(DataError, match="must be of a format that is written, got dense, which is only read"):
+        convert(rows, tmp_path / "out", to="dense")
 
 
 def test_a_device_is_one_file(add_part, data, tmp_path):

@@ -54,7 +54,7 @@ def load_file(
         raise DataError(f"{path}: no such file or folder")
     if kind is None:
         raise DataError(f"{path}: must be a file or a store, got a folder; load_folder loads its train and test")
-    return kind.read(path, cache, options).dataset
+    return kind.load(path, cache, options).dataset
 
 
 def load_folder(
@@ -114,7 +114,7 @@ def _read_parts(path: Path, cache: Any, options: dict[str, Any], required: Seque
         got = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "an empty folder"
         raise DataError(f"{path}: must hold {known}; got {got}")
     kind, files = found
-    parts = [kind.read(files[part], cache, options) for part in PARTS if part in files]
+    parts = [kind.load(files[part], cache, options) for part in PARTS if part in files]
     names_file = next((path / name for name in LABEL_FILES if (path / name).is_file()), None)
     return _agreed(parts, names_file)
 

@@ -42,12 +42,12 @@ class Format(ABC):
 
     files : the names of its files in a folder, for error messages.
     precedence : where a folder holds files of several formats, those of the lowest number are read.
-    is_text : whether `read` takes options of `read_libsvm`.
+    is_text : whether rows are text, which options of `read_libsvm` say how to read; other files have no such options.
     """
 
     files: ClassVar[str]
     precedence: ClassVar[int] = 9
-    is_text: ClassVar[bool] = True
+    is_text: ClassVar[bool] = False
 
     @abstractmethod
     def recognizes(self, path: Path) -> bool:
@@ -59,14 +59,21 @@ class Format(ABC):
 
     @abstractmethod
     def read(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
-        """Read one set of rows; `cache` and `options` are those of `load_file`."""
+        """Read one set of rows; `cache` and `options` are those of `load_file`, which matter for text alone."""
 
-    @abstractmethod
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
-        """Write a data set as `path`, whole or not at all.
+        """Write a data set as `path`, whole or not at all; by default `DataError`: the format can only be read.
 
         single : whether the rows are one set without parts, so that a single file would do.
         """
+        name = type(self).__module__.rpartition(".")[2]
+        raise DataError(f"{path}: must be of a format that is written, got {name}, which is only read; choose another")
+
+    def load(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
+        """Return one set of rows; `DataError` for options of text where there is none."""
+        if not self.is_text:
+            refuse_options(options, path)
+        return self.read(path, cache, options)
 
 
 class PairFormat(Format):

@@ -175,6 +175,7 @@ class Libsvm(Format):
 
     files = "train.txt and test.txt (or NAME_train.txt and NAME_test.txt; .gz, .bz2, .xz)"
     precedence = 1
+    is_text = True
 
     def recognizes(self, path: Path) -> bool:
         """Return whether a file has a name that only train and test files have."""

@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import DataError, shorten
 from ..csr import CSR
 from ..files.reading import raise_of_system
-from .base import PairFormat, refuse_options
+from .base import PairFormat
 
 # Types of the arrays that SciPy writes, by NumPy's letters: real numbers, integers, text.
 ARRAY_TYPES = {
@@ -37,7 +37,6 @@ class Npz(PairFormat):
 
     files = "X.trn.npz and Y.trn.npz (*.tst.npz)"
     precedence = 3
-    is_text = False
     names: ClassVar = {"train": ("X.trn.npz", "Y.trn.npz"), "test": ("X.tst.npz", "Y.tst.npz")}
 
     def recognizes(self, path: Path) -> bool:
@@ -53,7 +52,6 @@ class Npz(PairFormat):
 
     def read_pair(self, X_path: Path, Y_path: Path, options: dict[str, Any]) -> tuple[CSR, CSR, tuple[bool, bool]]:
         """Return X and Y, which declare their shapes."""
-        refuse_options(options, X_path)
         return _load_matrix(X_path), _load_matrix(Y_path), (True, True)
 
     def write_matrix(self, matrix: CSR, path: Path) -> None:

@@ -26,6 +26,7 @@ class Split(PairFormat):
 
     files = "trn_X_Xf.txt and trn_X_Y.txt (tst_*)"
     precedence = 2
+    is_text = True
     names: ClassVar = {"train": ("trn_X_Xf.txt", "trn_X_Y.txt"), "test": ("tst_X_Xf.txt", "tst_X_Y.txt")}
 
     def read_pair(self, X_path: Path, Y_path: Path, options: dict[str, Any]) -> tuple[CSR, CSR, tuple[bool, bool]]:

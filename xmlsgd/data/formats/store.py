@@ -32,7 +32,7 @@ from ..files.folders import FolderArrays, read_folder
 from ..files.manifest import STORE, compare_checksums, listed_files, read_part, update_verified, write_manifest
 from ..parser.parse import RowBlock
 from ..text import read_label_names, write_label_names
-from .base import DESCRIPTION, LABEL_NAMES, PARTS, FileRows, Format, is_store, refuse_options, replacing, write_parts
+from .base import DESCRIPTION, LABEL_NAMES, PARTS, FileRows, Format, is_store, replacing, write_parts
 
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
 MAX_ENTRIES = 1 << 48  # far above any disk, and small enough that sizes in bytes stay below 2^63
@@ -180,7 +180,6 @@ class Store(Format):
 
     files = f"stores train/ and test/, or a store ({DESCRIPTION})"
     precedence = 0
-    is_text = False
 
     def recognizes(self, path: Path) -> bool:
         """Return whether a path is a store."""
@@ -192,7 +191,6 @@ class Store(Format):
 
     def read(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
         """Open a store."""
-        refuse_options(options, path)
         return FileRows(open_store(path), path)
 
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
