@@ -15,10 +15,10 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import CANDIDATE_NEGATIVES
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.nn.samplers import ALL_LABELS, Sampler
-from xmlsgd.nn.samplers.lsh import LSH
 from xmlsgd.nn.samplers.uniform import UniformNegatives
 
 from ..samplers.comparison import network_of, train_with
+from ..samplers.lsh import LSH
 from .ours import PACKAGES
 from .runner import K, Problem, Runner, arguments, main
 

@@ -18,7 +18,6 @@ from xmlsgd.estimators.inference import Scorer
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.samplers import ALL_LABELS, Batch, Sampler
-from xmlsgd.nn.samplers.lsh import LSH
 from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
@@ -31,6 +30,7 @@ from ..prepare import prepared_shape
 from ..report import Table, publish
 from ..runs import measures
 from .hard import HardNegatives
+from .lsh import LSH
 
 NEGATIVES = 1024
 SAMPLERS: dict[str, Sampler] = {

@@ -9,7 +9,8 @@ import numpy as np
 from xmlsgd.data.csr import CSR, NEGATIVES
 from xmlsgd.data.validation import Checked, at_least, check_instance, within
 from xmlsgd.nn.samplers import Batch, Sampler
-from xmlsgd.nn.samplers.lsh import Refresh, Turns
+
+from .lsh import Refresh, Turns
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ import pytest
 import scipy.sparse as sp
 
 from benchmarks.samplers.hard import HardNegatives, balanced_clusters
+from benchmarks.samplers.lsh import Refresh
 from shared.samplers import learned, two_parts
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.samplers import ALL_LABELS, Batch
-from xmlsgd.nn.samplers.lsh import Refresh
 
 N_LABELS = 400
 

@@ -25,7 +25,7 @@ OTHERS = {
     "learning_rate": "constant",
     "warm_up": 0.5,
     "batch_size": 7,
-    "sampler": "lsh",
+    "sampler": "uniform",
     "negatives": 3,
     "gradient_rounding": 0.5,
     "candidates": 5,

@@ -124,7 +124,7 @@ def test_a_classifier_learns_by_a_loss_and_an_optimizer_of_one_file_each(add):
     assert not hasattr(model, "predict_proba")
 
 
-@pytest.mark.parametrize("sampler", ["toy", "all", "lsh", "uniform"])
+@pytest.mark.parametrize("sampler", ["toy", "all", "uniform"])
 def test_a_classifier_learns_with_each_sampler_by_its_name(add, sampler):
     add(samplers, FIRST_ONES)
     data = learnable_data(400, n_labels=40)
@@ -137,7 +137,7 @@ def test_a_classifier_learns_with_each_sampler_by_its_name(add, sampler):
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"sampler": "toys"}, "sampler must be one of all, lsh, uniform, got 'toys'"),
+        ({"sampler": "toys"}, "sampler must be one of all, uniform, got 'toys'"),
         ({"sampler": "all", "negatives": 5}, "negatives: must be 'all' or 'auto' with sampler='all', got 5"),
         ({"sampler": "uniform", "negatives": "all"}, "negatives: must be a number or 'auto' with sampler='uniform'"),
     ],

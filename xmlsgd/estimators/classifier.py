@@ -61,8 +61,8 @@ class XMLClassifier(Predictor, BaseEstimator):
     negatives : int, "all" or "auto"
         Labels besides its own true ones that a batch trains. With 16,000 labels, 1,024 make an epoch several times as
         fast at nearly the same precision; "auto" for 256 beside candidates, 1,024 where `sampler` draws, else all.
-    sampler : {"auto", "all", "uniform", "lsh"}
-        What draws them: "auto" for "uniform"; "lsh" is SLIDE's: labels whose weights hash like a row's activations.
+    sampler : {"auto", "all", "uniform"}
+        What draws them: "auto" for "uniform".
     gradient_rounding : float or "auto"
         Threshold in [0, 1), times a row's weight: smaller gradients of labels a row lacks become it or 0 at random,
         which keeps their mean (stochastic gradient sparsification). Twice as fast at the same precision, not for GPUs;

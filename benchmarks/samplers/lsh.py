@@ -13,12 +13,13 @@ from typing import Protocol
 
 import numpy as np
 
-from ...data.csr import CSR, NEGATIVES
-from ...data.validation import Checked, at_least, check_choice, check_instance, ranged
-from ...devices.cpu import CPU, cpu_of
-from ...devices.cpu.kernels.lsh import dwta_codes, fill_tables, retrieve
-from ...errors import DataError, shorten
-from .base import Batch, Sampler
+from xmlsgd.data.csr import CSR, NEGATIVES
+from xmlsgd.data.validation import Checked, at_least, check_choice, check_instance, ranged
+from xmlsgd.devices.cpu import CPU, cpu_of
+from xmlsgd.errors import DataError, shorten
+from xmlsgd.nn.samplers import Batch, Sampler
+
+from .lsh_kernels import dwta_codes, fill_tables, retrieve
 
 BIN_BITS = 3  # of a winner-take-all code: bins of eight columns, as SLIDE has them
 BLOCK = 1 << 13  # rows hashed together
@@ -226,6 +227,3 @@ class Tables(Sampler):
             device.n_threads, found,
         )  # fmt: skip
         return found
-
-
-SAMPLER = LSH

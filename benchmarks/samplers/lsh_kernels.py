@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from ..compiling import kernel
-from .random import below, finalized, following
+from xmlsgd.devices.cpu.compiling import kernel
+from xmlsgd.devices.cpu.kernels.random import below, finalized, following
 
 EMPTY = 255  # the code of a bin without an entry
 ATTEMPTS = 100  # of a bin without an entry to find one that has some

@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.samplers.lsh import DWTA, LSH, Refresh, SimHash, Tables, Turns, buckets
+from benchmarks.samplers.lsh_kernels import ATTEMPTS, EMPTY, fill_tables, mixed, retrieve
 from shared import toy
+from shared.samplers import learned, two_parts
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import Layer, Targets
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu.kernels.lsh import ATTEMPTS, EMPTY, fill_tables, mixed, retrieve
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.samplers import ALL_LABELS, Batch
-from xmlsgd.nn.samplers.lsh import DWTA, LSH, Refresh, SimHash, Tables, Turns, buckets
 
 ONE, TWO = CPU(1), CPU(2)
 
@@ -291,3 +292,24 @@ def test_settings_outside_their_range_are_refused(settings, text):
 def test_refreshes_outside_their_range_are_refused(settings, text):
     with pytest.raises(DataError, match=text):
         Refresh(*settings)
+
+
+SMALL = {"hashes": 2, "tables": 10, "per_row": 4, "negatives": 100, "refresh": Refresh(20)}
+SAMPLERS = {"simhash": LSH(**{**SMALL, "hashes": 4}), "dwta": LSH("dwta", **SMALL, rule="fifo", frequent=True)}
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return two_parts()
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_hashed_labels_teach_nearly_what_all_labels_do(parts, name):
+    assert learned(parts, SAMPLERS[name])[0] > 0.85 * learned(parts, ALL_LABELS)[0] > 0.2
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_same_seed_gives_the_same_tables(parts, name):
+    """All that is drawn comes from the seed, nothing from the time."""
+    first, again = (learned(parts, SAMPLERS[name], epochs=1)[1] for _ in range(2))
+    np.testing.assert_array_equal(first, again)
