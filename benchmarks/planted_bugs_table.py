@@ -407,8 +407,8 @@ BUGS = (
         "command line",
         "counts on the command line are not checked",
         "xmlsgd/cli/flags.py",
-        "if (count := int(text)) < 1:",
-        "if (count := int(text)) < 0:",
+        "lambda count: count >= 1",
+        "lambda count: count >= 0",
         ("tests/cli/test_cli_bad_input.py",),
     ),
     Bug(

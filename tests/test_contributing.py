@@ -18,6 +18,8 @@ from xmlsgd.algorithms.combiners import COMBINERS
 from xmlsgd.cli import main
 from xmlsgd.data import formats
 from xmlsgd.data.conversion import convert
+from xmlsgd.data.document_options import TEXT_FORMATS
+from xmlsgd.data.documents import READERS
 from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.nn import losses, optimizers, samplers
 from xmlsgd.nn.schedules import SCHEDULES
@@ -357,6 +359,21 @@ def test_a_format_may_be_read_alone(add_part, data, tmp_path):
     write_libsvm(data, rows)
     with pytest.raises(DataError, match="must be of a format that is written, got dense, which is only read"):
         convert(rows, tmp_path / "out", to="dense")
+
+
+def test_a_format_of_texts_is_a_reader_and_its_suffixes(monkeypatch, tmp_path):
+    def read_blocks(path, labelled, options):
+        """Yield texts whose labels, if any are wanted, are in the line before."""
+        lines = path.read_text().splitlines()
+        for number in range(0, len(lines), 2):
+            yield number + 1, lines[number + 1], tuple(lines[number].split()) if labelled else ()
+
+    monkeypatch.setitem(READERS, "blocks", read_blocks)
+    monkeypatch.setitem(TEXT_FORMATS, "blocks", (".blocks",))
+    file, out = tmp_path / "train.blocks", tmp_path / "model"
+    file.write_text("a b\nfirst words\na\nmore words\n")
+    assert main(["train", str(file), "--out", str(out), "--quiet", *flags(SMALL)]) == 0
+    assert XMLClassifier.load(out).classes_.tolist() == ["a", "b"]
 
 
 def test_a_device_is_one_file(add_part, data, tmp_path):

@@ -297,7 +297,7 @@ BAD_CALLS = {
     ),
     "propensities with a negative A": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "--propensity-a", "-1"),
-        "--propensity-a, --propensity-b: must be at most 100, A at least 0 and B above 0, got -1 and 1.5",
+        "--propensity-a: must be from 0 to 100, got '-1'",
     ),
 }
 

@@ -126,7 +126,7 @@ def test_thresholds_of_the_model_are_known_by_name(models, capsys):
         labels, _ = model.predict_topk(texts, 3, threshold=given)
         assert [line.count(":") for line in lines] == (labels >= 0).sum(axis=1).tolist()
     assert main(["predict", str(models / "text"), TEST_TEXT, "--threshold", "1.5"]) == 2
-    assert "--threshold: must be a probability in [0, 1], micro or macro, got 1.5" in capsys.readouterr().err
+    assert "--threshold: must be a probability in [0, 1], or micro or macro, got '1.5'" in capsys.readouterr().err
 
 
 def test_excluded_labels_are_never_written_and_others_move_up(models, tmp_path, capsys):

@@ -10,7 +10,8 @@ import math
 import re
 from argparse import SUPPRESS, ArgumentTypeError, BooleanOptionalAction
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -45,31 +46,23 @@ def _read_path(text: str) -> str:
     return text
 
 
-def _reader(convert: Callable[[str], Any], description: str) -> Callable[[str], Any]:
-    """Return a reader that says what a value must be where `convert` raises `ValueError`."""
+def _reader(
+    convert: Callable[[str], Any], wanted: str, fits: Callable[[Any], bool] = lambda value: True
+) -> Callable[[str], Any]:
+    """Return a reader that says what is `wanted` of a text that `convert` refuses, or whose value does not fit."""
 
     def read(text: str) -> Any:
-        try:
-            return convert(text)
-        except ValueError:
-            raise ArgumentTypeError(f"must be {description}, got {text!r}") from None
+        with suppress(ValueError):
+            if fits(value := convert(text)):
+                return value
+        raise ArgumentTypeError(f"must be {wanted}, got {text!r}")
 
     return read
 
 
-def _read_count(text: str) -> int:
-    """Return a whole number of at least 1."""
-    if (count := int(text)) < 1:
-        raise ValueError
-    return count
-
-
-def _read_minutes(text: str) -> float:
-    """Return a finite number of minutes, 0 or more."""
-    minutes = float(text)
-    if not 0 <= minutes < math.inf:
-        raise ValueError
-    return minutes
+def number(wanted: str, fits: Callable[[float], bool]) -> ValueType:
+    """Return the type of a number that fits what is `wanted`."""
+    return ValueType("FLOAT", _reader(float, wanted, fits))
 
 
 PATH = ValueType("PATH", _read_path)
@@ -78,8 +71,10 @@ DIR = ValueType("DIR", _read_path)
 NAME = ValueType("NAME", str)
 INT = ValueType("INT", _reader(int, "a whole number"))
 FLOAT = ValueType("FLOAT", _reader(float, "a number"))
-COUNT = ValueType("INT", _reader(_read_count, "a whole number of at least 1"))
-MINUTES = ValueType("MINUTES", _reader(_read_minutes, "a finite number of minutes, 0 or more"))
+COUNT = ValueType("INT", _reader(int, "a whole number of at least 1", lambda count: count >= 1))
+MINUTES = replace(
+    number("a finite number of minutes, 0 or more", lambda minutes: 0 <= minutes < math.inf), name="MINUTES"
+)
 INTS = ValueType(
     "INT,...",
     _reader(lambda text: tuple(map(int, text.split(","))), "whole numbers with commas between, as in 512,256"),
@@ -113,6 +108,9 @@ def or_word(value_type: ValueType, *words: str) -> ValueType:
             raise ArgumentTypeError(f"{wanted}, or {' or '.join(words)}, got {got}{suggest(text, words)}") from error
 
     return ValueType("|".join((value_type.name, *words)), read)
+
+
+THRESHOLD = or_word(number("a probability in [0, 1]", lambda least: 0 <= least <= 1), "micro", "macro")
 
 
 @dataclass(frozen=True)
@@ -225,7 +223,7 @@ LABEL_FLAGS = (
 )  # fmt: skip
 OVERWRITE = Flag("overwrite", None, "replace what an earlier run wrote under this name", "output")
 PROPENSITY_POWER = Flag(
-    "propensity_power", FLOAT,
+    "propensity_power", number("0 or more", lambda power: 0 <= power < math.inf),
     "rank by probability x inverse propensity ^ FLOAT: 0 is best for P@k, 1 for PSP@k, values between for both",
     "model", default=0.0,
 )  # fmt: skip

@@ -93,8 +93,6 @@ def label_weight_of(
     model: XMLClassifier | XMLEnsemble, power: float, A: float = 0.55, B: float = 1.5
 ) -> np.ndarray | None:
     """Return each label's weight in rankings, a power of its inverse propensity; None for power 0."""
-    if not (math.isfinite(power) and power >= 0):
-        raise UsageError(f"--propensity-power: must be 0 or more, got {power:g}")
     if not power:
         return None
     weight: np.ndarray = model.inverse_propensity(A, B) ** power

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..exit_codes import UsageError
-from ..flags import COUNT, DIR, FILE, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, positional
+from ..flags import COUNT, DIR, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, number, positional
 from ..format_options import FormatOptions
 from ..machine import peak_memory_bytes, versions
 from ..messages import Console
@@ -42,8 +42,10 @@ FLAGS = (
     Flag("k", COUNT, "measure at this k, too; may be repeated", "output", default_text="1, 3 and 5",
          synonyms=("-k", "--top-k", "--topk"), repeated=True),
     Flag("metric", NAME, "another metric, such as coverage; may be repeated", "output", repeated=True),
-    Flag("propensity_a", FLOAT, "A of the propensities (docs/metrics.md)", "output", 0.55, metavar="A"),
-    Flag("propensity_b", FLOAT, "B of the propensities (docs/metrics.md)", "output", 1.5, metavar="B"),
+    Flag("propensity_a", number("from 0 to 100", lambda A: 0 <= A <= 100), "A of the propensities (docs/metrics.md)",
+         "output", 0.55, metavar="A"),
+    Flag("propensity_b", number("above 0 and at most 100", lambda B: 0 < B <= 100),
+         "B of the propensities (docs/metrics.md)", "output", 1.5, metavar="B"),
     Flag("per_label", FILE, "write rows, threshold, precision, recall and F1 of each label as CSV", "output"),
     Flag("groups", PATH, "file whose line i is the group of row i", "data"),
     JSON_FILE,
@@ -53,7 +55,6 @@ EXAMPLES = """  xmlsgd evaluate model test.txt
   xmlsgd evaluate model test.txt --k 10 --propensity train.txt --json results.json
   xmlsgd evaluate model test.txt --per-label labels.csv --groups libraries.txt"""
 KS = (1, 3, 5)
-MOST_PROPENSITY = 100.0  # of A and B, which are about 0.5 and 1.5 (Jain et al. 2016)
 
 
 def run(
@@ -74,7 +75,6 @@ def run(
 ) -> None:
     """Load, read, rank, measure, show."""
     ks = sorted({*KS, *(k or ())})
-    check_numbers(propensity_a, propensity_b)
     format_options.check_inputs(test, propensity)
     estimator = read_predictor(model, test, "evaluate", parameters)
     if per_label and not estimator.fitted_.has_probabilities:
@@ -138,10 +138,3 @@ def show(result: dict[str, Any], ks: list[int], more: list[str], console: Consol
         console.show(line)
     if "reliability" in result:
         console.show(reliability_table(result))
-
-
-def check_numbers(A: float, B: float) -> None:
-    """Raise `UsageError` for numbers of the propensities outside their ranges."""
-    if not (0 <= A <= MOST_PROPENSITY and 0 < B <= MOST_PROPENSITY):
-        wanted = f"must be at most {MOST_PROPENSITY:g}, A at least 0 and B above 0"
-        raise UsageError(f"--propensity-a, --propensity-b: {wanted}, got {A:g} and {B:g}")

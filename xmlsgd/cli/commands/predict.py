@@ -18,7 +18,7 @@ from typing import Any
 
 from ...errors import DataError
 from ..exit_codes import UsageError
-from ..flags import COUNT, DIR, FILE, FLOAT, FORMAT_FLAGS, PATH, PROPENSITY_POWER, Flag, name_among, or_word, positional
+from ..flags import COUNT, DIR, FILE, FORMAT_FLAGS, PATH, PROPENSITY_POWER, THRESHOLD, Flag, name_among, positional
 from ..format_options import FormatOptions
 from ..messages import STDIN, STDOUT, Console
 from ..models import label_weight_of, options_of_model, read_excluded, read_predictor, saved_names
@@ -32,7 +32,7 @@ FLAGS = (
     PROPENSITY_POWER,
     *parameter_flags("precision", "n_jobs"),
     Flag("k", COUNT, "labels per row, at most", "output", 5, synonyms=("-k", "--top-k", "--topk")),
-    Flag("threshold", or_word(FLOAT, "micro", "macro"), "only labels with at least this probability, or with those "
+    Flag("threshold", THRESHOLD, "only labels with at least this probability, or with those "
          "that training found best for micro or macro F1", "output", default_text="all labels"),
     Flag("exclude", PATH, "labels that are never written, such as deprecated ones: names, one per line", "output"),
     Flag("explain", None, "say what each score is made of: words, neighbors, co-occurrence, network", "output"),
@@ -65,7 +65,8 @@ def run(
     console: Console,
 ) -> None:
     """Load, rank, write."""
-    check_options(threshold, explain, output_format)
+    if explain and output_format == "csv":
+        raise UsageError("--explain: needs --output-format text or json, got csv")
     check_data(data, model, format_options)
     estimator = read_predictor(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)
@@ -98,14 +99,6 @@ def run(
                     stream.write(line(n_answered + row, best, best_values, why) + "\n")
             n_answered += X.n_rows
             stream.flush()
-
-
-def check_options(threshold: float | str | None, explain: bool, output_format: str) -> None:
-    """Raise `UsageError` for flags outside their ranges, or that exclude each other."""
-    if isinstance(threshold, float) and not 0 <= threshold <= 1:
-        raise UsageError(f"--threshold: must be a probability in [0, 1], micro or macro, got {threshold:g}")
-    if explain and output_format == "csv":
-        raise UsageError("--explain: needs --output-format text or json, got csv")
 
 
 def check_data(data: str, model: str, options: FormatOptions) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 
 from ...errors import DataError
 
-# Indices of `hyper`.
+# Indices of `hyper`. `Optimizer.update` writes the first three. `fill` writes those of the others that the equations
+# take: in Adam, the decay rates of both moments, epsilon, and the factors that correct the bias of both moments.
 RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE = range(8)
 
 
