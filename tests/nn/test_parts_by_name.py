@@ -11,6 +11,7 @@ import pytest
 from shared.layers import assert_same_change, copy, output_batch
 from shared.toy import learnable_data
 from xmlsgd import XMLClassifier
+from xmlsgd.data.registry import part_names
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.kernels.parts import loss_address
@@ -20,7 +21,6 @@ from xmlsgd.nn import losses, optimizers, samplers
 from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD, find_optimizer, optimizer_names
-from xmlsgd.nn.registry import part_names
 from xmlsgd.nn.samplers import find_sampler
 
 HUBER_LIKE = """

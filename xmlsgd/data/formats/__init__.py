@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...nn.registry import find_part, part_names
+from ..registry import find_part, part_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

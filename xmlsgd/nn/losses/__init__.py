@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...data.registry import find_part, part_names
 from ...errors import DataError
-from ..registry import find_part, part_names
 from .base import Loss as Loss
 
 

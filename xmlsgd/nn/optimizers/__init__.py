@@ -7,8 +7,8 @@ what its batch costs.
 
 from __future__ import annotations
 
+from ...data.registry import find_part, part_names
 from ...errors import DataError
-from ..registry import find_part, part_names
 from .adagrad import Adagrad as Adagrad
 from .adam import Adam as Adam
 from .base import CLIP as CLIP

@@ -7,8 +7,8 @@ dense matrices.
 
 from __future__ import annotations
 
+from ...data.registry import find_part
 from ...errors import DataError
-from ..registry import find_part
 from .all import ALL_LABELS as ALL_LABELS
 from .base import Batch as Batch
 from .base import Sampler as Sampler

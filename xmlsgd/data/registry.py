@@ -1,4 +1,4 @@
-"""Parts of a model by name: the loss `"bce"` is `LOSS` of module `losses.bce`; the folder is the registry.
+"""Parts and formats by name: the loss `"bce"` is `LOSS` of module `losses.bce`; the folder is the registry.
 
 A module of any folder on the package's `__path__` counts, so that users may add folders of theirs. `base` is no part.
 """
@@ -25,7 +25,7 @@ def find_part(package: str, kind: str, name: Any, constant: str, or_else: str = 
     """
     module = sys.modules.get(f"{package}.{name}") if isinstance(name, str) and name != "base" else None
     if module is None or not hasattr(module, constant):  # another thread may be importing it: wait for that
-        from ..data.validation import check_choice  # here: the help of the command line needs no NumPy
+        from .validation import check_choice  # here: the help of the command line needs no NumPy
 
         check_choice(kind, name, part_names(package), or_else)
         module = importlib.import_module(f"{package}.{name}")
