@@ -18,7 +18,7 @@ from xmlsgd.algorithms.combiners import COMBINERS
 from xmlsgd.cli import main
 from xmlsgd.data import formats
 from xmlsgd.data.conversion import convert
-from xmlsgd.data.document_options import TEXT_FORMATS
+from xmlsgd.data.document_options import DOCUMENT_FORMATS
 from xmlsgd.data.documents import READERS
 from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.nn import losses, optimizers, samplers
@@ -361,7 +361,7 @@ def test_a_format_may_be_read_alone(add_part, data, tmp_path):
         convert(rows, tmp_path / "out", to="dense")
 
 
-def test_a_format_of_texts_is_a_reader_and_its_suffixes(monkeypatch, tmp_path):
+def test_a_format_of_documents_is_a_reader_and_its_suffixes(monkeypatch, tmp_path):
     def read_blocks(path, labelled, options):
         """Yield texts whose labels, if any are wanted, are in the line before."""
         lines = path.read_text().splitlines()
@@ -369,7 +369,7 @@ def test_a_format_of_texts_is_a_reader_and_its_suffixes(monkeypatch, tmp_path):
             yield number + 1, lines[number + 1], tuple(lines[number].split()) if labelled else ()
 
     monkeypatch.setitem(READERS, "blocks", read_blocks)
-    monkeypatch.setitem(TEXT_FORMATS, "blocks", (".blocks",))
+    monkeypatch.setitem(DOCUMENT_FORMATS, "blocks", (".blocks",))
     file, out = tmp_path / "train.blocks", tmp_path / "model"
     file.write_text("a b\nfirst words\na\nmore words\n")
     assert main(["train", str(file), "--out", str(out), "--quiet", *flags(SMALL)]) == 0

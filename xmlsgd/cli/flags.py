@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from ..data.document_options import TEXT_FORMATS
+from ..data.document_options import DOCUMENT_FORMATS
 from ..errors import suggest
 from .exit_codes import UsageError
 
@@ -235,7 +235,7 @@ EVERYWHERE = (
 
 # How data files are read.
 FORMAT_FLAGS = (
-    FormatFlag("format", name_among("auto", "rows", *TEXT_FORMATS), "rows of numbers, or texts as raw "
+    FormatFlag("format", name_among("auto", "rows", *DOCUMENT_FORMATS), "rows of numbers, or texts as raw "
                "text, CSV, JSON lines or an Annif corpus; auto looks at name and first lines", default="auto"),
     FormatFlag("text_column", NAME, "texts in CSV and JSON lines", default="text"),
     FormatFlag("label_column", NAME, "labels in CSV and JSON lines", default="labels"),
@@ -249,7 +249,7 @@ FORMAT_FLAGS = (
                default="error"),
 )  # fmt: skip
 # How words of texts become features, for commands that make new features.
-TEXT_FLAGS = (
+VECTORIZER_FLAGS = (
     FormatFlag("min_df", FREQUENCY, "leave out words of fewer training texts, a number or a share such as 0.001",
                default_text="1"),
     FormatFlag("max_df", FREQUENCY, "leave out words of more training texts, a number (1 is one text) or a share such "

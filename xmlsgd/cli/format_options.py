@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.document_options import TEXT_FORMATS, DocumentOptions
+from ..data.document_options import DOCUMENT_FORMATS, DocumentOptions
 from ..data.files.reading import READ_ERRORS, open_text, raise_of_system
 from ..errors import DataError, shorten
 from .exit_codes import UsageError
+from .flags import VECTORIZER_FLAGS
 from .messages import STDIN
 
 if TYPE_CHECKING:
@@ -24,9 +25,8 @@ LINE_BYTES = 1 << 20
 ENTRY = re.compile(r"-?\d*:")  # the beginning of an entry `feature:value`, also of a broken one
 # Flags that not all formats have.
 FORMATS_OF = {
-    "text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": tuple(TEXT_FORMATS),
+    "text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": tuple(DOCUMENT_FORMATS),
 }  # fmt: skip
-OF_TEXTS = ("min_df", "max_df", "max_features", "ngram_range", "analyzer", "stop_words", "sublinear_tf")
 # What a model remembers of how its training data was read, by type: a file read otherwise often gives no error.
 REMEMBERED: dict[str, type] = {
     "text_column": str, "label_column": str, "label_separator": str, "one_based": bool, "one_based_labels": bool,
@@ -61,10 +61,10 @@ class FormatOptions(DocumentOptions):
         return cls(**values, set_by_flags=tuple(values))
 
     def kind(self, path: str) -> str:
-        """Return the kind of documents that a file of texts holds."""
+        """Return the format of the documents of a file."""
         from ..data.documents import kind_of  # here: the help needs no NumPy
 
-        if self.format in TEXT_FORMATS:
+        if self.format in DOCUMENT_FORMATS:
             return self.format
         return kind_of(Path(path)) or self.kind_of_lines(first_lines(Path(path))) or "raw"
 
@@ -111,10 +111,10 @@ class FormatOptions(DocumentOptions):
         """Return how an input is read by its flags; without --format, nobody knows what standard input will hold."""
         if self.format != "auto":
             return self.format
-        return self.kind(path) if path != STDIN and self.is_text(path, labelled=True) else "rows"
+        return self.kind(path) if path != STDIN and self.holds_documents(path, labelled=True) else "rows"
 
-    def read_texts(self, path: str, labelled: bool) -> RawText:
-        """Return the documents of a file of texts."""
+    def read_documents(self, path: str, labelled: bool) -> RawText:
+        """Return the documents of a file."""
         from ..data.documents import read_documents
 
         if not self.label_separator.strip(" "):
@@ -125,7 +125,7 @@ class FormatOptions(DocumentOptions):
         """Return a vectorizer with the options of the flags, checked, not fitted."""
         from ..data.vectorizer import TextVectorizer
 
-        options = {name: getattr(self, name) for name in self.of_texts}
+        options = self.vectorizer_options
         if self.stop_words is not None:
             if not Path(self.stop_words).exists():
                 raise DataError(f"--stop-words {self.stop_words}: no such file; pass a file of words, one a line")
@@ -135,15 +135,16 @@ class FormatOptions(DocumentOptions):
         return vectorizer
 
     @property
-    def of_texts(self) -> list[str]:
-        """Return the options of texts that are given."""
-        return [name for name in OF_TEXTS if name in self.set_by_flags]
+    def vectorizer_options(self) -> dict[str, Any]:
+        """Return the options of a `TextVectorizer` that flags have set."""
+        names = {flag.name for flag in VECTORIZER_FLAGS}
+        return {name: value for name, value in self.given.items() if name in names}
 
-    def refuse_options_of_texts(self, got: str) -> None:
-        """Raise `UsageError` for a flag of texts where no words become features."""
-        if self.of_texts:
+    def refuse_vectorizer_options(self, got: str) -> None:
+        """Raise `UsageError` for a flag of a vectorizer where no words become features."""
+        for name in self.vectorizer_options:
             wanted = "needs texts whose words become features"
-            raise UsageError(f"--{self.of_texts[0].replace('_', '-')}: {wanted}, got {got}; leave it out")
+            raise UsageError(f"--{name.replace('_', '-')}: {wanted}, got {got}; leave it out")
 
     @property
     def given(self) -> dict[str, Any]:
@@ -176,7 +177,7 @@ class FormatOptions(DocumentOptions):
             "duplicates": self.duplicates,
         }
 
-    def is_text(self, path: str, labelled: bool) -> bool:
+    def holds_documents(self, path: str, labelled: bool) -> bool:
         """Return whether a file holds documents and not rows of numbers, by its name or its first lines."""
         from ..data.documents import kind_of
 

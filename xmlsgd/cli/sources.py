@@ -146,7 +146,7 @@ def read_source(path: str, options: FormatOptions, vectorizer_of: str | None = N
     """
     columns = None
     if vectorizer_of is not None:
-        options.refuse_options_of_texts(f"those of --vectorizer {vectorizer_of}")
+        options.refuse_vectorizer_options(f"those of --vectorizer {vectorizer_of}")
         if not Path(vectorizer_of, VECTORIZER_FILE).is_file():
             wanted = "pass a model that was trained on text, or a store that was converted from text"
             raise UsageError(f"--vectorizer {vectorizer_of}: has no words; {wanted}")
@@ -194,18 +194,18 @@ def read_training_labels(path: str, options: FormatOptions, columns: Columns) ->
 def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: bytes = b"") -> CSR:
     """Return rows to predict labels for; they need no labels. head : see `on_disk`."""
     with on_disk(path, head) as file:
-        if not options.is_text(file, labelled=False):
+        if not options.holds_documents(file, labelled=False):
             return _test_rows(file, options, columns, labels_required=False).X
         if columns.vectorizer is None:
             raise DataError(f"{file}: {NO_VECTORIZER}")
         labelled = options.kind(file) == "raw" and options.have_labels(first_lines(Path(file)))
-        return columns.vectorizer.rows_of(options.read_texts(file, labelled).texts)
+        return columns.vectorizer.rows_of(options.read_documents(file, labelled).texts)
 
 
 def _texts(path: str, options: FormatOptions, part: int) -> RawText | None:
     """Return labelled documents, of a source with two parts those of one; None for rows of numbers."""
-    if options.is_text(path, labelled=True):
-        return options.read_texts(path, labelled=True)
+    if options.holds_documents(path, labelled=True):
+        return options.read_documents(path, labelled=True)
     if not _is_built_in(path):
         return None
     from ..data.python_functions import python_functions_texts
@@ -226,7 +226,7 @@ def _training_rows(
         vectorizer = columns.vectorizer if columns else _words_of(raw, path, options, label_texts)
         rows = InputRows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
         return replace(rows, test=_test_rows(path, options, rows.columns)) if _is_built_in(path) else rows
-    options.refuse_options_of_texts(f"{path}, which holds rows of numbers")
+    options.refuse_vectorizer_options(f"{path}, which holds rows of numbers")
     rows = InputRows(*load_dataset(path, **options.for_rows_of(path)), _vectorizer_of_store(path))
     if columns is not None:
         check_words(rows.vectorizer, columns, path)
@@ -244,7 +244,7 @@ def _labelled_rows(path: str, options: FormatOptions, columns: Columns, raw: Raw
 def _words_of(raw: RawText, path: str, options: FormatOptions, label_texts: LabelTexts) -> TextVectorizer:
     """Return a vectorizer of the words of a file, and of those of label texts; chosen where no flag says which."""
     vectorizer = options.new_vectorizer()
-    if raw.labels and not options.of_texts:
+    if raw.labels and not options.vectorizer_options:
         from ..estimators.vectorizing import choose_vectorizer  # here: it needs scikit-learn
 
         vectorizer = choose_vectorizer(raw.texts, index_labels(raw.labels)[0])
@@ -372,7 +372,7 @@ def _is_built_in(path: str) -> bool:
 
 def _label_texts(path: str, options: FormatOptions, label_texts: str | None) -> LabelTexts:
     """Return label and text of each line of `--label-texts`, without it those of `--vocabulary`."""
-    if label_texts is None and (options.vocabulary is None or not options.is_text(path, labelled=True)):
+    if label_texts is None and (options.vocabulary is None or not options.holds_documents(path, labelled=True)):
         return []
     names = options.names_of_uris
     if label_texts is None:

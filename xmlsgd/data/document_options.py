@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 # The formats of documents, and the suffixes of files that have each; their readers are in `documents`.
-TEXT_FORMATS: dict[str, tuple[str, ...]] = {
+DOCUMENT_FORMATS: dict[str, tuple[str, ...]] = {
     "raw": (), "csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "annif": (),
 }  # fmt: skip
 

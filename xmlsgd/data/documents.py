@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, nor_others, shorten, warn
-from .document_options import TEXT_FORMATS, DocumentOptions
+from .document_options import DOCUMENT_FORMATS, DocumentOptions
 from .text import RawText, lines_of_file, numbered_lines, read_raw_text, split_names
 from .validation import check_choice, is_integer
 from .vocabulary import BRACKETED_URI, is_uri, name_of
@@ -29,7 +29,7 @@ Row = tuple[int, str, tuple[str, ...]]  # the number of its line, its text, its 
 def kind_of(path: Path) -> str | None:
     """Return the kind of documents that the name of a file tells, None where it tells none."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2", ".xz")]
-    return next((kind for kind, ends in TEXT_FORMATS.items() if suffixes and suffixes[-1].lower() in ends), None)
+    return next((kind for kind, ends in DOCUMENT_FORMATS.items() if suffixes and suffixes[-1].lower() in ends), None)
 
 
 def is_annif(line: str) -> bool:

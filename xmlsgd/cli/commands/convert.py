@@ -14,7 +14,7 @@ from pathlib import Path
 from ...data.files.atomic import parents_created
 from ...data.formats import format_names
 from ..exit_codes import UsageError
-from ..flags import DIR, FORMAT_FLAGS, OVERWRITE, PATH, TEXT_FLAGS, Flag, ValueType, positional
+from ..flags import DIR, FORMAT_FLAGS, OVERWRITE, PATH, VECTORIZER_FLAGS, Flag, ValueType, positional
 from ..format_options import FormatOptions
 from ..messages import STDOUT, Console
 from ..output_files import check_apart, check_new, check_parent
@@ -23,7 +23,7 @@ FLAGS = (
     positional("source", PATH, "SOURCE", "data in any format"),
     positional("target", PATH, "TARGET", "file or folder for the other format"),
     *FORMAT_FLAGS,
-    *TEXT_FLAGS,
+    *VECTORIZER_FLAGS,
     Flag("vectorizer", DIR, "model or store whose words raw text is turned into", "data",
          default_text="the words of SOURCE"),
     Flag("to", ValueType("NAME", str, tuple(format_names())), "format of TARGET", "output",
@@ -58,11 +58,11 @@ def run(
     if not end.is_file():
         check_free(end)  # what writing would refuse at the end is refused now
     check_new(target, "TARGET", overwrite)
-    has_texts = not origin.exists() or format_options.is_text(source, labelled=True)
+    has_texts = not origin.exists() or format_options.holds_documents(source, labelled=True)
     if has_texts:
         convert_texts(source, end, format_options, vectorizer, to)
     else:
-        format_options.refuse_options_of_texts(f"{source}, which holds rows of numbers")
+        format_options.refuse_vectorizer_options(f"{source}, which holds rows of numbers")
         convert(origin, end, to, **format_options.for_rows_of(source))
     console.show(f"{target}: {size_on_disk(end)}")
     if lost := lost_names(origin, end, has_texts):

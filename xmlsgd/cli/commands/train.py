@@ -35,7 +35,7 @@ from ..flags import (
     NAME,
     OVERWRITE,
     PATH,
-    TEXT_FLAGS,
+    VECTORIZER_FLAGS,
     Flag,
     positional,
 )
@@ -66,7 +66,7 @@ FLAGS = (
     Flag("groups", PATH, "file whose line i is the group of training row i; wherever rows are held out, all rows of a "
          "group are, or none", "data", default_text="rows are independent"),
     *FORMAT_FLAGS,
-    *TEXT_FLAGS,
+    *VECTORIZER_FLAGS,
     *LABEL_FLAGS,
     Flag("n_estimators", COUNT, "train this many models and predict by the mean of their scores", "model", 1),
     *parameter_flags(),

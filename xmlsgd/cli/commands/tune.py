@@ -12,7 +12,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ...errors import optional_module
-from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, LABEL_FLAGS, NAME, PATH, TEXT_FLAGS, Flag, positional
+from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, LABEL_FLAGS, NAME, PATH, VECTORIZER_FLAGS, Flag, positional
 from ..models import groups_in_file
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
@@ -29,7 +29,7 @@ FLAGS = (
     Flag("groups", PATH, "file whose line i is the group of row i; whole groups are held out", "data",
          default_text="rows are independent"),
     *FORMAT_FLAGS,
-    *TEXT_FLAGS,
+    *VECTORIZER_FLAGS,
     *LABEL_FLAGS,
     *parameter_flags(),
     Flag("metric", NAME, "what shall be large: a metric at a rank, as in nDCG@5 or PSP@3, \"micro F1\" or \"macro F1\"",
