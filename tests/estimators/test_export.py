@@ -1,8 +1,7 @@
-"""Models as ONNX, whose answers in onnxruntime are compared with our own, and as safetensors, which are read back."""
+"""Models as ONNX, whose answers in onnxruntime are compared with our own."""
 
 from __future__ import annotations
 
-import json
 import sys
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from xmlsgd import DataError, XMLClassifier, XMLEnsemble, make_xmc
 from xmlsgd.cli import main
 from xmlsgd.estimators import export
-from xmlsgd.estimators.export import export_onnx, export_safetensors
+from xmlsgd.estimators.export import export_onnx
 
 SETTINGS = {"max_epochs": 2, "random_state": 0, "n_jobs": 1, "precision": "float32"}
 TEXTS = ["read a file", "write a file", "open the socket", "close the socket"] * 10
@@ -105,58 +104,15 @@ def test_what_onnx_cannot_hold_is_told(network, with_candidates, rows, tmp_path,
     assert not (tmp_path / "n.onnx").exists()
 
 
-def read_back(path):
-    safetensors = pytest.importorskip("safetensors", reason="safetensors is not installed")
-    with safetensors.safe_open(path, "numpy") as file:
-        return json.loads(file.metadata()["model"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-
-
-@pytest.mark.parametrize("compact", [False, True])
-def test_safetensors_hold_the_arrays_of_the_saved_model_by_their_names(with_candidates, compact, tmp_path):
-    pytest.importorskip("safetensors", reason="safetensors is not installed")
-    with_candidates.save(tmp_path / "m", compact=compact)
-    model = XMLClassifier.load(tmp_path / "m")
-    export_safetensors(model, tmp_path / "m.safetensors")
-    description, found = read_back(tmp_path / "m.safetensors")
-    assert description == json.loads((tmp_path / "m" / "model.json").read_text())
-    expected = {file.stem: np.load(file) for file in (tmp_path / "m").glob("*.npy")}
-    if not compact:
-        expected |= model.network_.layout.views(expected.pop("params"))
-    assert found.keys() == expected.keys()
-    assert {"W0", "b1"} <= found.keys() or compact
-    for name, array in expected.items():
-        np.testing.assert_array_equal(found[name], array, strict=True)
-
-
-def test_safetensors_of_an_ensemble_have_the_parameters_of_each_classifier(rows, tmp_path):
-    pytest.importorskip("safetensors", reason="safetensors is not installed")
-    ensemble = XMLEnsemble(XMLClassifier((4,), candidates=0, **SETTINGS), 2).fit(rows.X, rows.Y)
-    export_safetensors(ensemble, tmp_path / "m.safetensors")
-    description, found = read_back(tmp_path / "m.safetensors")
-    assert description["estimator"] == "XMLEnsemble"
-    for number, member in enumerate(ensemble.estimators_):
-        views = member.network_.layout.views(member.fitted_.params)
-        np.testing.assert_array_equal(found[f"member{number}_W1"], views["W1"])
-
-
-def test_arrays_in_another_order_are_written_in_order(network, tmp_path, monkeypatch):
-    pytest.importorskip("safetensors", reason="safetensors is not installed")
-    turned = np.asfortranarray(np.arange(6).reshape(2, 3))
-    monkeypatch.setattr(export, "contents_of", lambda *_: ({}, {"turned": turned}))
-    export_safetensors(network, tmp_path / "m.safetensors")
-    np.testing.assert_array_equal(read_back(tmp_path / "m.safetensors")[1]["turned"], turned)
-
-
-def test_the_command_writes_both(with_candidates, tmp_path, capsys):
-    for package in ("onnx", "safetensors"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
+def test_the_command_writes_the_network(with_candidates, tmp_path, capsys):
+    pytest.importorskip("onnx", reason="onnx is not installed")
     with_candidates.save(tmp_path / "m")
-    files = str(tmp_path / "m.onnx"), str(tmp_path / "m.safetensors")
-    assert main(["export", str(tmp_path / "m"), "--onnx", files[0], "--safetensors", files[1]]) == 0
+    file = str(tmp_path / "m.onnx")
+    assert main(["export", str(tmp_path / "m"), "--onnx", file]) == 0
     told = capsys.readouterr()
-    assert told.out.splitlines() == [f"{file}: 0.0 MB" for file in files]
+    assert told.out == f"{file}: 0.0 MB\n"
     assert "holds the network alone" in told.err
-    assert "W0" in read_back(files[1])[1]
+    assert (tmp_path / "m.onnx").stat().st_size > 0
 
 
 def test_the_command_refuses_to_put_a_compact_model_on_the_model(with_candidates, tmp_path, capsys):
@@ -165,23 +121,20 @@ def test_the_command_refuses_to_put_a_compact_model_on_the_model(with_candidates
     assert f"--compact {tmp_path / 'm'}: is an input of this command" in capsys.readouterr().err
 
 
-def test_the_command_without_a_file_or_a_package_is_refused(with_candidates, tmp_path, capsys, monkeypatch):
+def test_the_command_without_a_file_or_the_package_is_refused(with_candidates, tmp_path, capsys, monkeypatch):
     with_candidates.save(tmp_path / "m")
     assert main(["export", str(tmp_path / "m")]) == 2
-    assert "must have --compact DIR, --onnx FILE or --safetensors FILE, got none" in capsys.readouterr().err
+    assert "must have --compact DIR or --onnx FILE, got neither" in capsys.readouterr().err
 
-    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
-    assert main(["export", str(tmp_path / "m"), "--safetensors", str(tmp_path / "f")]) == 2
-    assert 'safetensors is missing: pip install "xmlsgd[safetensors]"' in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert main(["export", str(tmp_path / "m"), "--onnx", str(tmp_path / "f")]) == 2
+    assert 'onnx is missing: pip install "xmlsgd[onnx]"' in capsys.readouterr().err
 
 
-def test_the_command_replaces_no_file_unasked_and_writes_no_two_formats_to_one(with_candidates, tmp_path, capsys):
+def test_the_command_replaces_no_file_unasked(with_candidates, tmp_path, capsys):
     with_candidates.save(tmp_path / "m")
     data = tmp_path / "data.txt"
     data.write_text("kept")
-    words = ["export", str(tmp_path / "m"), "--safetensors", str(data)]
-    assert main(words) == 2
-    assert f"--safetensors {data}: exists; --overwrite replaces it" in capsys.readouterr().err
-    assert main([*words, "--onnx", str(data), "--overwrite"]) == 2
-    assert f"--onnx and --safetensors: must be two files, got {data} for both" in capsys.readouterr().err
+    assert main(["export", str(tmp_path / "m"), "--onnx", str(data)]) == 2
+    assert f"--onnx {data}: exists; --overwrite replaces it" in capsys.readouterr().err
     assert data.read_text() == "kept"

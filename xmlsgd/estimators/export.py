@@ -1,8 +1,7 @@
-"""Models as files of other formats: the network as ONNX, all arrays as safetensors."""
+"""The network of a model as a file of ONNX."""
 
 from __future__ import annotations
 
-import json
 from os import PathLike
 
 import numpy as np
@@ -12,9 +11,6 @@ from .. import __version__
 from ..data.files.atomic import atomic_file
 from ..errors import DataError, optional_module, warn
 from .classifier import XMLClassifier
-from .ensemble import XMLEnsemble
-from .inference.compact import CompactParams
-from .saving import contents_of, prefix_of
 
 MAX_ONNX_BYTES = 2**31 - 1  # of a protocol buffer
 OPSET, IR = 13, 8  # of 2020 and 2021: what runs ONNX runs these
@@ -50,7 +46,7 @@ def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
     network, helper, kinds = fitted.network, onnx.helper, onnx.TensorProto
     size = 4 * network.layout.size
     if size > MAX_ONNX_BYTES - (1 << 20):
-        raise DataError(f"model: must have at most 2 GB of weights for ONNX, got {size / 1e9:.1f} GB; use safetensors")
+        raise DataError(f"model: must have at most 2 GB of weights for ONNX, got {size / 1e9:.1f} GB; read its folder")
     arrays = network.layout.views(fitted.float_params)
     nodes = [
         helper.make_node("Gather", ["W0", "features"], ["rows"]),
@@ -89,35 +85,3 @@ def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
             f"{path}: holds the network alone; scores of this model also need neighbors, co-occurrence, linear "
             "classifiers and stacking, which ONNX does not hold"
         )
-
-
-def export_safetensors(model: XMLClassifier | XMLEnsemble, path: str | PathLike[str]) -> None:
-    """Write all arrays of a model to one file of safetensors, named as the files of a saved model.
-
-    `params` is split into "W0", "b0", "W1", ... The metadata "model" is what `model.json` holds. The words of a model
-    of texts are in neither: they are in `vectorizer.json` of the saved model.
-
-    Parameters
-    ----------
-    model : XMLClassifier or XMLEnsemble
-        A fitted model; one that was loaded compact has int8 weights.
-    path : path
-        The file.
-
-    Raises
-    ------
-    MissingPackage
-        Without the package safetensors.
-    """
-    safetensors = optional_module("safetensors.numpy", "safetensors")
-    check_is_fitted(model)
-    description, arrays = contents_of(model, isinstance(model.fitted_.params, CompactParams))
-    members = getattr(model, "estimators_", None)
-    for number, member in enumerate(members or [model]):
-        begins = prefix_of(number) if members else ""
-        params = arrays.pop(f"{begins}params", None)
-        if params is not None:
-            arrays |= {begins + name: array for name, array in member.network_.layout.views(params).items()}
-    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # others are written in disorder
-    with atomic_file(path) as stream:
-        stream.write(safetensors.save(arrays, {"model": json.dumps(description)}))

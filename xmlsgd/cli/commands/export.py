@@ -1,10 +1,10 @@
-"""Write a model in another form: compact, its network as ONNX, all its arrays as safetensors.
+"""Write a model in another form: compact, or its network as ONNX.
 
 A compact model is for prediction only, and a third as large. ONNX holds the network alone; the scores of a model with
-candidates are made of more. safetensors holds everything but the words of a vectorizer; docs/model_folder.md names the
-arrays and says how they make scores.
+candidates are made of more. docs/model_folder.md says how the plain arrays of a saved model make all of them, in any
+program.
 
---onnx and --safetensors need more: pip install "xmlsgd[onnx,safetensors]".
+--onnx needs more: pip install "xmlsgd[onnx]".
 """
 
 from __future__ import annotations
@@ -23,34 +23,28 @@ FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
     Flag("compact", DIR, "write a compact model, also of one that has learned on", "output"),
     Flag("onnx", FILE, "write the network of a classifier as ONNX", "output"),
-    Flag("safetensors", FILE, "write all arrays of the model as safetensors", "output"),
     OVERWRITE,
 )
 EXAMPLES = """  xmlsgd export model --compact small
-  xmlsgd export model --onnx model.onnx --safetensors model.safetensors"""
+  xmlsgd export model --onnx model.onnx"""
 
 
-def run(
-    model: str, compact: str | None, onnx: str | None, safetensors: str | None, overwrite: bool, console: Console
-) -> None:
+def run(model: str, compact: str | None, onnx: str | None, overwrite: bool, console: Console) -> None:
     """Load and write."""
-    files = {"--compact": compact, "--onnx": onnx, "--safetensors": safetensors}
+    files = {"--compact": compact, "--onnx": onnx}
     if not any(files.values()):
-        raise UsageError("must have --compact DIR, --onnx FILE or --safetensors FILE, got none")
-    if onnx is not None and safetensors is not None and Path(onnx).resolve() == Path(safetensors).resolve():
-        raise UsageError(f"--onnx and --safetensors: must be two files, got {onnx} for both")
+        raise UsageError("must have --compact DIR or --onnx FILE, got neither")
     for flag, path in files.items():
         if path is not None:
             check_new(path, flag, overwrite)
     if compact is not None:
         check_folder(compact, model, flag="--compact")
     estimator: Any = read_predictor(model, model, "export", {})
-    from ...estimators.export import export_onnx, export_safetensors
-
     if compact is not None:
         save_without_history(estimator, compact, remembered_options(model), saved_names(model), compact=True)
         console.show(f"compact model: {compact}")
-    for write, path in ((export_onnx, onnx), (export_safetensors, safetensors)):
-        if path is not None:
-            write(estimator, path)
-            console.show(f"{path}: {Path(path).stat().st_size / 1e6:,.1f} MB")
+    if onnx is not None:
+        from ...estimators.export import export_onnx
+
+        export_onnx(estimator, onnx)
+        console.show(f"{onnx}: {Path(onnx).stat().st_size / 1e6:,.1f} MB")
