@@ -123,9 +123,9 @@ class CSR:
 
     def row_entries(self, rows: np.ndarray) -> np.ndarray:
         """Return the indices of the given rows, one row after another, int32."""
-        return self.indices[self._entries_of(rows)]
+        return self.indices[self.entries_of(rows)]
 
-    def _entries_of(self, rows: np.ndarray) -> np.ndarray:
+    def entries_of(self, rows: np.ndarray) -> np.ndarray:
         """Return the positions of the entries of the given rows, one row after another."""
         starts, lengths = self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows]
         ends = np.cumsum(lengths)
@@ -133,7 +133,7 @@ class CSR:
 
     def columns(self, rows: np.ndarray, columns: np.ndarray) -> CSR:
         """Return rows whose entries all lie in `columns` (ascending), with their positions in it as indices."""
-        entries, indptr = self._entries_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
+        entries, indptr = self.entries_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
         places = np.searchsorted(columns, self.indices[entries]).astype(np.int32)
         return CSR(indptr, places, self.data[entries], len(columns))
 
@@ -167,7 +167,7 @@ class CSR:
     def take(self, rows: np.ndarray) -> CSR:
         """Return a copy of the given rows, in the given order."""
         if len(rows) < FEW_ROWS * self.n_rows:  # scipy's look at the whole matrix would take longer
-            entries, indptr = self._entries_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
+            entries, indptr = self.entries_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
             return CSR(indptr, self.indices[entries].astype(np.int32, copy=False), self.data[entries], self.n_cols)
         taken = self.to_scipy()[rows]
         return CSR(

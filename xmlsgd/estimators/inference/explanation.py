@@ -19,7 +19,7 @@ from ...candidates.knn import MAX_POSTINGS, N_NEIGHBORS
 from ...candidates.model import NON_CANDIDATE_MARGIN
 from ...candidates.stacking import meta_features
 from ...candidates.weighting import unit_rows
-from ...data.csr import CSR, pointers
+from ...data.csr import CSR
 from ...devices.compact import CompactLayer, widened
 from .candidates import CandidateScorer, pair_scores
 from .rankings import MeanScorer
@@ -303,7 +303,7 @@ def _neighbors(model: CandidateModel, scaled: CSR, device: Any) -> list[tuple[Ne
     shortest = np.argsort(lengths, kind="stable")
     read = shortest[np.cumsum(lengths[shortest]) <= MAX_POSTINGS]
     cosines, unit = np.zeros(len(rows)), knn.arrays[3]
-    entries, n_each = _entries(knn.postings.indptr, scaled.indices[read])
+    entries, n_each = knn.postings.entries_of(scaled.indices[read]), lengths[read]
     products = np.repeat(scaled.data[read] * unit, n_each) * knn.postings.data[entries].astype(np.float64)
     listed = knn.postings.indices[entries]
     hit = np.isin(listed, rows)
@@ -326,20 +326,13 @@ def _with_one_text(neighbors: list[Neighbor]) -> tuple[Neighbor, ...]:
 
 def _proposers(model: CandidateModel, scaled: CSR, labels: np.ndarray) -> list[tuple[FeaturePart, ...]]:
     """Return the part of each feature in the co-occurrence of a row and each of the labels."""
-    starts, listed, shares, scale = model.cooccurrence.arrays
+    shares, scale = model.cooccurrence.shares, model.cooccurrence.arrays[3]
     sizes = np.abs(scaled.data) / (np.abs(scaled.data).sum(dtype=np.float64) or 1)
-    entries, n_each = _entries(starts, scaled.indices)
-    named = listed[entries]
+    entries, n_each = shares.entries_of(scaled.indices), np.diff(shares.indptr)[scaled.indices]
+    named = shares.indices[entries]
     features = np.repeat(scaled.indices, n_each)
-    parts = np.repeat(sizes * scale[scaled.indices], n_each) * shares[entries].astype(np.float32)
+    parts = np.repeat(sizes * scale[scaled.indices], n_each) * shares.data[entries].astype(np.float32)
     return [_parts(features[named == label], parts[named == label]) for label in labels]
-
-
-def _entries(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the entries of rows of a CSR are, one row after the other, and how many each row has."""
-    first = np.asarray(indptr[rows])
-    n_each = indptr[1:][rows] - first
-    return np.repeat(first - pointers(n_each)[:-1], n_each) + np.arange(n_each.sum()), n_each
 
 
 def _parts(features: np.ndarray, parts: np.ndarray) -> tuple[FeaturePart, ...]:
