@@ -204,15 +204,11 @@ def test_the_capacity_of_a_device_follows_its_trace_and_its_absences():
     assert VirtualDevice(2.0, 1.0, per_nnz=0.5).capacity(12.0, 4, 3.0) == 12 / (2 / 4 + 1 + 1.5)
 
 
-def test_a_device_costs_its_price_while_it_is_there():
-    assert VirtualDevice(price=3.6, absent=((10.0, 20.0),)).cost(100.0) == pytest.approx(0.09)
-
-
 @pytest.mark.parametrize(
     ("device", "complaint"),
     [
         ({"noise": -1.0}, r"noise must be in \[0, 10\], got -1.0"),
-        ({"price": float("nan")}, "price must be a number, got nan"),
+        ({"speed": float("nan")}, "speed must be a number, got nan"),
         ({"noise": 50.0}, r"noise must be in \[0, 10\], got 50.0"),
         ({"overhead": 1e308}, r"overhead must be in \[0, 1e\+06\], got 1e\+308"),
         ({"absent": ((1.0, float("nan")),)}, r"times of trace and absent must be at least 0 and ascending, got "),

@@ -1,4 +1,4 @@
-"""Simulate training on a fleet of devices: accuracy over time, utilisation and cost.
+"""Simulate training on a fleet of devices: accuracy over time and utilisation.
 
 The arithmetic is real, so that the model is the one that such a fleet would train; only the clock is simulated.
 """
@@ -69,7 +69,7 @@ class Outcome:
     """The outcome of a simulated run: its epoch records, the summary of its workers, and its learning curve.
 
     curve : records of "seconds", "rows", "loss" (mean over the rows since the last record) and metrics. efficiency :
-    `scheduling_efficiency`. cost : price of the fleet for the run. sync_seconds : of merges, pulls and pushes, which
+    `scheduling_efficiency`. sync_seconds : of merges, pulls and pushes, which
     records tell of several workers only.
     """
 
@@ -79,7 +79,6 @@ class Outcome:
     curve: list[EpochRecord]
     diverged: bool
     efficiency: float
-    cost: float
     sync_seconds: float
 
     @property
@@ -160,9 +159,8 @@ def simulate(experiment: Experiment, algorithm: Algorithm, fleet: Sequence[Virtu
     run = train(experiment.job, algorithm, executor, experiment.schedule, [curve])
     rows, seconds = (run.records[-1]["rows"], run.records[-1]["seconds"]) if run.records else (0, 0.0)
     efficiency = scheduling_efficiency(fleet, rows, seconds, algorithm.batch, experiment.nnz)
-    cost = sum(device.cost(seconds) for device in fleet)
     spent = executor.merge_seconds + executor.transfer_seconds
-    return Outcome(fleet, run.records, run.workers, curve.curve, run.diverged, efficiency, cost, spent)
+    return Outcome(fleet, run.records, run.workers, curve.curve, run.diverged, efficiency, spent)
 
 
 def fastest_alone(experiment: Experiment, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:

@@ -85,10 +85,9 @@ def test_an_unknown_scenario_lists_those_there_are():
 
 
 def test_a_fleet_is_given_as_text():
-    fleet = parse_fleet("gpu:1*2@3, cpu:.1, cpu-slow:1e-2@.5", BASE)
+    fleet = parse_fleet("gpu:1*2, cpu:.1, cpu-slow:1e-2", BASE)
     assert [device.name for device in fleet] == ["gpu 0", "gpu 1", "cpu 2", "cpu-slow 3"]
     assert [device.speed for device in fleet] == [1, 1, 0.1, 0.01]
-    assert [device.price for device in fleet] == [3, 3, 0, 0.5]
     assert [device.in_place for device in fleet] == [False, False, True, False]
     assert {(device.overhead, device.per_row, device.noise) for device in fleet} == {(1e-3, 1e-4, 0.0)}
 
@@ -98,17 +97,15 @@ def test_a_fleet_is_given_as_text():
     [
         ("", "must be NAME:SPEED"),
         ("gpu", "must be NAME:SPEED.*got 'gpu'"),
-        ("gpu:fast", "speed and price must be numbers, got 'gpu:fast'"),
-        ("gpu:1@cheap", "speed and price must be numbers, got 'gpu:1@cheap'"),
-        ("gpu:1@3@4", "must be NAME:SPEED"),
+        ("gpu:fast", "speed must be a number, got 'gpu:fast'"),
+        ("gpu:1@3", "speed must be a number, got 'gpu:1@3'"),
         ("gpu:1,,cpu:1", "must be NAME:SPEED.*got ''"),
         ("gpu:0", r"speed must be in \[1e-09, 1e\+09\]"),
         ("gpu:nan", "speed must be a number"),
-        ("gpu:1@-3", "price must be in"),
         ("gpu:1*0", "must have 1 to 1024 devices"),
         ("gpu:1*9999", "must have 1 to 1024 devices"),
         ("gpu:1*9999999999", "must be NAME:SPEED"),
-        ("gpu:1" * 99, r"must be numbers, got 'gpu:1[gpu:1]*\.\.\."),
+        ("gpu:1" * 99, r"must be a number, got 'gpu:1[gpu:1]*\.\.\."),
     ],
 )
 def test_a_malformed_fleet_is_refused_in_one_line(text, complaint):

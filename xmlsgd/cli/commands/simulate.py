@@ -1,11 +1,11 @@
-"""Simulate training on other devices: P@1 over time, who is busy, and the cost.
+"""Simulate training on other devices: P@1 over time, and who is busy.
 
 DATA is what train reads. The arithmetic is real and only the clock is simulated: a device of speed 1 is as fast as this
 machine, whose steps are timed first. Without a test part a fifth of the rows is held out.
 
-A fleet is NAME:SPEED[*COUNT][@PRICE] with commas between, as in "gpu:1*2@3,cpu:.1", or one of the scenarios S1 to S8,
-which have noise, stalls, slowdowns and absences. The price is per hour. Devices named cpu write a shared model in
-place; all others pull copies of it and push their changes. That takes time by --bandwidth, and so do merges.
+A fleet is NAME:SPEED[*COUNT] with commas between, as in "gpu:1*2,cpu:.1", or one of the scenarios S1 to S8, which have
+noise, stalls, slowdowns and absences. Devices named cpu write a shared model in place; all others pull copies of it and
+push their changes. That takes time by --bandwidth, and so do merges.
 
 Columns of the tables:
 """
@@ -41,12 +41,11 @@ DIVERGED = "the loss was not finite; pass a lower --learning-rate-init"
 # Columns and how their numbers are written.
 COLUMNS = {
     "P@1": ".2f", "seconds": SIGNIFICANT, "to 95 %": SIGNIFICANT, "rows/s": SIGNIFICANT, "busy %": ".0f",
-    "effic. %": ".0f", "sync %": ".1f", "cost": SIGNIFICANT,
+    "effic. %": ".0f", "sync %": ".1f",
 }  # fmt: skip
 CURVE = {"seconds": SIGNIFICANT, "P@1": ".2f", "loss": ".4g"}
 DEVICES = {
-    "speed": "g", "rows %": ".1f", "updates %": ".1f", "busy %": ".0f", "batch": ".0f",
-    "contribution %": ",.0f", "cost": SIGNIFICANT,
+    "speed": "g", "rows %": ".1f", "updates %": ".1f", "busy %": ".0f", "batch": ".0f", "contribution %": ",.0f",
 }  # fmt: skip
 MEANING = {
     "P@1": "precision at 1 on the test rows, in percent",
@@ -56,7 +55,6 @@ MEANING = {
     "busy %": "share of its time in which a device computes",
     "effic. %": "rows/s in percent of what all devices could do without waiting",
     "sync %": "share of the time spent on merges and transfers",
-    "cost": "price of all devices until the end",
     "loss": "mean loss per row since the row above",
     "speed": "of the device; this machine has speed 1",
     "rows %": "share of the training rows",
@@ -82,7 +80,7 @@ FLAGS = (
     Flag("plot", FILE, "draw P@1 over time (needs matplotlib)", "output"),
     JSON_FILE,
 )  # fmt: skip
-EXAMPLES = """  xmlsgd simulate train.txt --fleet "gpu:1*2@3,cpu:.1"
+EXAMPLES = """  xmlsgd simulate train.txt --fleet "gpu:1*2,cpu:.1"
   xmlsgd simulate train.txt --fleet S3 --compare adaptive,synchronous --plot curves.png"""
 TEST_ROWS = 2000  # measured several times per epoch: more would take longer than training
 ALONE = "fastest alone"
@@ -121,7 +119,7 @@ def run(
     if plan.n_candidates:
         console.show("P@1 is of the network alone: its candidates are trained afterwards, by one process")
     lines = describe_comparison(race.outcomes) if compare else describe_outcome(race.outcomes[algorithms[0]])
-    for line in [*lines, *describe_prices(race.fleet)]:
+    for line in lines:
         console.answer(line)
     write_json(json, results(parameters, race))
     if plot is not None:
@@ -267,7 +265,6 @@ def summarize(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, fl
         "busy %": 100 * outcome.utilisation,
         "effic. %": 100 * outcome.efficiency,
         "sync %": 100 * outcome.sync_share,
-        "cost": outcome.cost,
     }
 
 
@@ -291,32 +288,22 @@ def describe_outcome(outcome: Outcome) -> list[str]:
         found += [table(devices, DEVICES), ""]
     found.append(
         f"{significant(outcome.rows_per_second)} rows/s; scheduling efficiency {100 * outcome.efficiency:.0f} %, "
-        f"merges and transfers {100 * outcome.sync_share:.1f} % of the time; cost {significant(outcome.cost)}"
+        f"merges and transfers {100 * outcome.sync_share:.1f} % of the time"
     )
     if outcome.diverged:
         return [*found, DIVERGED]
     return found + choice(outcome.records) + advice(outcome.workers)
 
 
-def describe_prices(fleet: Sequence[VirtualDevice]) -> list[str]:
-    """Return a line about the devices that costs leave out, where only some have a price."""
-    free = [device.name for device in fleet if not device.price]
-    if len(free) in (0, len(fleet)):
-        return []
-    return [f"cost is of all devices, idle ones too; without a price, and counted as 0: {', '.join(free)}"]
-
-
 def summarize_device(outcome: Outcome, entry: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the row of a worker: its speed, shares of the work, size of its last batches, cost."""
-    device = outcome.fleet[entry["worker"]]
+    """Return the row of a worker: its speed, shares of the work, size of its last batches."""
     rows, updates = (max(sum(other[name] for other in outcome.workers), 1) for name in ("rows", "updates"))
     last: Mapping[str, Any] = next((e for e in outcome.records[-1]["workers"] if e["worker"] == entry["worker"]), {})
     return {
-        "speed": device.speed,
+        "speed": outcome.fleet[entry["worker"]].speed,
         "rows %": 100 * entry["rows"] / rows,
         "updates %": 100 * entry["updates"] / updates,
         "busy %": 100 * entry["utilisation"],
         "batch": last.get("batch"),
         "contribution %": 100 * entry["contribution"],
-        "cost": device.cost(outcome.seconds),
     }

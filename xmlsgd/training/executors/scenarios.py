@@ -20,8 +20,8 @@ MILD = (1.0, 0.9, 0.8, 0.7)  # GPUs of one model differ by up to 32 % on sparse 
 STRONG = (1.0, 1.0, 0.5, 0.25)  # chosen: a generation twice as fast as the next
 NOISE = 0.05  # chosen
 
-FORM = "NAME:SPEED[*COUNT][@PRICE], as in gpu:1*2@3,cpu:.1"
-MEMBER = re.compile(r"([A-Za-z][\w-]*):([^*@]+)(?:\*(\d{1,4}))?(?:@([^*@]+))?")
+FORM = "NAME:SPEED[*COUNT], as in gpu:1*2,cpu:.1"
+MEMBER = re.compile(r"([A-Za-z][\w-]*):([^*]+)(?:\*(\d{1,4}))?")
 MAX_DEVICES = 1024
 IN_PLACE = "cpu"  # devices of this name write a shared model in place
 
@@ -33,13 +33,13 @@ def parse_fleet(text: str, base: VirtualDevice) -> Fleet:
         found = MEMBER.fullmatch(member.strip())
         if not found:
             raise DataError(f"fleet: must be {FORM}, got {shorten(member)}")
-        name, speed, count, price = found.groups()
+        name, speed, count = found.groups()
         try:
-            numbers = float(speed), float(price or 0)
+            factor = float(speed)
         except ValueError:
-            raise DataError(f"fleet: speed and price must be numbers, got {shorten(member)}") from None
+            raise DataError(f"fleet: speed must be a number, got {shorten(member)}") from None
         try:
-            device = replace(base, speed=numbers[0], price=numbers[1], noise=0.0, in_place=name == IN_PLACE, name=name)
+            device = replace(base, speed=factor, noise=0.0, in_place=name == IN_PLACE, name=name)
         except DataError as error:
             raise DataError(f"fleet: {member.strip()!r}: {error}") from error
         fleet += [device] * int(count or 1)

@@ -36,8 +36,6 @@ class VirtualDevice:
         Share of the updates that stall, and the factor of their duration, at most 1e9.
     absent : tuple of (float, float)
         (from, to) seconds in which the device is away. It loses the work that it has not merged.
-    price : float
-        Price per hour of presence, in [0, 1e9].
     in_place : bool
         Whether it writes a shared model in place, as the CPUs of one machine and a single device do. Other devices
         pull a copy and push their changes.
@@ -53,7 +51,6 @@ class VirtualDevice:
     noise: float = within(0.0, 0, MAX_NOISE)
     stalls: tuple[float, float] = (0.0, 1.0)
     absent: tuple[tuple[float, float], ...] = ()
-    price: float = within(0.0, 0, MAX_FACTOR)
     in_place: bool = False
     name: str = "device"
 
@@ -107,10 +104,6 @@ class VirtualDevice:
             moments = [begin, *(since for since, _ in self.trace if begin < since < end), end]
             total += sum((b - a) / self.row_seconds(a, batch, nnz) for a, b in itertools.pairwise(moments))
         return total
-
-    def cost(self, until: float) -> float:
-        """Return the price of the device until second `until`."""
-        return self.price * sum(end - begin for begin, end in self.presence(until)) / 3600
 
     def _end(self, at: float, work: float) -> float:
         """Return when `work`, seconds at speed 1, is done if it begins at `at`."""
