@@ -176,7 +176,7 @@ def test_a_seed_that_missed_the_target_is_later_than_all_that_did_not():
 
 def outcome(*values, diverged=False, name="P@1"):
     curve = [{"seconds": float(i + 1), "rows": 10 * (i + 1), name: value} for i, value in enumerate(values)]
-    return Outcome([], [], [], curve, diverged, 1.0, 0.0, 0.0)
+    return Outcome([], [], [], curve, diverged, 1.0, 0.0)
 
 
 def test_a_single_lucky_measurement_does_not_reach_the_target():
@@ -280,7 +280,7 @@ def test_a_rate_is_chosen_by_what_is_compared(monkeypatch, tmp_path):
     """By its loss where losses are compared, though the P@1 of another is higher; a diverged run is never the best."""
     losses = {1.0: 6.0, 3.0: 5.0, 10.0: 4.0, 30.0: 9.0}
     runs = {
-        rate: Outcome([], [], [], [{"seconds": 1.0, "loss": loss, "P@1": loss}], rate == 10, 1.0, 0.0, 0.0)
+        rate: Outcome([], [], [], [{"seconds": 1.0, "loss": loss, "P@1": loss}], rate == 10, 1.0, 0.0)
         for rate, loss in losses.items()
     }
     assert study.best_rate(runs) == 30.0
