@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -54,6 +55,10 @@ def test_the_page_has_the_numbers_of_evaluate_and_needs_no_other_file(models, tm
         assert f"<tr><td>{name}</td>{cells}</tr>" in page
     assert f"micro F1 {expected['micro F1']:.2f}" in page
     assert tags_of(page).count("pre") == 5
+    texts = [line.split("\t")[1] for line in Path(TEST_TEXT).read_text().splitlines()]
+    quoted = re.findall(r"<p>Row (\d+) .*</p>\n<blockquote>(.*)</blockquote>", page)
+    assert [text for _, text in quoted] == [escape(texts[int(row)]) for row, _ in quoted]
+    assert len(quoted) == 5
     assert "circle" in tags_of(page)
     assert not re.search("script|https?:|url\\(", page)
 

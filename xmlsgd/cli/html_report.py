@@ -19,6 +19,7 @@ svg { max-width: 100% }
 pre { overflow-x: auto; background: #f5f5f5; padding: .5rem }"""
 SIDE, MARGIN = 300, 40  # of a diagram, in pixels
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+MOST_CHARACTERS = 500  # of a text
 FIRST_BINS = (0, 1, 2, 5, 10, 20, 50, 100)  # least training rows of a bin; then powers of ten, past the most
 
 
@@ -149,11 +150,13 @@ def most_missed(
 
 
 def explained_errors(
-    model: Any, X: CSR, Y: CSR, ranking: np.ndarray, probabilities: np.ndarray, names: Sequence[Any]
-) -> str:
+    model: Any, X: CSR, Y: CSR, ranking: np.ndarray, probabilities: np.ndarray, names: Sequence[Any],
+    documents: Sequence[str] | None = None,
+) -> str:  # fmt: skip
     """Return the five rows whose best label is wrong with the highest probability: that label and the true ones.
 
     ranking, probabilities (n, k) : the best labels of each row, and their probabilities or scores.
+    documents : the texts of the rows, where there are any.
     """
     wrong = np.flatnonzero(~Y.has(ranking)[:, 0])
     shown = []
@@ -164,5 +167,8 @@ def explained_errors(
         best, texts = model.classes_[ranking[row, 0]], "\n\n".join(map(str, explanations[:3]))
         labels = ", ".join(str(names[label]) for label in true.tolist()) or "none"
         head = f"Row {row} (the first is 0): predicted {best} ({probabilities[row, 0]:.2f}); true: {labels}"
-        shown.append(f"<p>{escape(head)}</p>\n<pre>{escape(texts)}</pre>")
+        text = "" if documents is None else documents[row]
+        text = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
+        quote = f"<blockquote>{escape(text)}</blockquote>\n" if text else ""
+        shown.append(f"<p>{escape(head)}</p>\n{quote}<pre>{escape(texts)}</pre>")
     return "\n".join(shown) or "<p>The best label of every row is true.</p>"

@@ -40,7 +40,7 @@ def run(
 
     from .. import evaluation, html_report
 
-    rows, _ = read_test_rows(estimator, test, options_of_model(format_options, model, estimator))
+    rows, _, texts = read_test_rows(estimator, test, options_of_model(format_options, model, estimator))
     names = names_in(rows, estimator)
     ranking = evaluation.rank_rows(estimator, rows.X, KS[-1], console.quiet)
     q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols)
@@ -73,7 +73,8 @@ def run(
     probabilities = ranking.probabilities
     if probabilities is None:
         probabilities = estimator.predict_topk(rows.X, 1)[1]
-    parts.append(("Errors", html_report.explained_errors(estimator, rows.X, rows.Y, labels, probabilities, names)))
+    errors = html_report.explained_errors(estimator, rows.X, rows.Y, labels, probabilities, names, texts)
+    parts.append(("Errors", errors))
     with text_file(out) as stream:
         stream.write(html_report.page(f"{model} on {test}", parts))
     console.show(f"report: {out}")
