@@ -55,6 +55,26 @@ def test_line_i_is_the_text_of_label_i_beside_rows_of_numbers(tmp_path, capsys):
     assert "pass feature_names" in capsys.readouterr().err
 
 
+def test_line_i_is_the_text_of_label_i_of_documents_with_numbers(tmp_path, capsys):
+    """As in the files of LF-AmazonTitles, whose labels are line numbers."""
+    documents, texts = tmp_path / "train.jsonl", tmp_path / "labels.txt"
+    rows = [{"title": f"{word} text", "target": [label]} for label, word in ((10, "apple"), (2, "bear")) * 10]
+    documents.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    texts.write_text("".join(f"word{number}\n" for number in range(12)), encoding="utf-8")
+    call = ["train", str(documents), "--text-column", "title", "--label-column", "target", "--label-texts", str(texts)]
+    assert main([*call, "--out", str(tmp_path / "model"), *FLAGS]) == 0
+    model = load_model(tmp_path / "model")
+    assert sorted(model.classes_.tolist(), key=int) == [str(number) for number in range(12)]
+    best = model.predict_topk([f"word{number}" for number in range(12)], k=1)[0][:, 0]
+    assert model.classes_[best].tolist() == [str(number) for number in range(12)]
+    texts.write_text("".join(f"word{number}\n" for number in range(10)), encoding="utf-8")
+    assert main([*call, "--out", str(tmp_path / "other"), *FLAGS]) == 2
+    assert "labels.txt: must have a line for each label from 0 to 10, got 10 lines" in capsys.readouterr().err
+    texts.write_text('{"uid": "1", "title": "apple"}\n', encoding="utf-8")
+    assert main([*call, "--out", str(tmp_path / "other"), *FLAGS]) == 2
+    assert "labels.txt:1: must read `label<TAB>text`, or a text a line, got JSON" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [

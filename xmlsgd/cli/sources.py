@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -27,6 +28,7 @@ from .format_options import FormatOptions, first_lines
 from .messages import STDIN
 
 LabelTexts = Sequence[tuple[str, str]]  # label and text
+NUMBER = re.compile("0|[1-9][0-9]*")
 TRAIN, TEST = 0, 1  # parts of the built-in data set
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
 
@@ -389,9 +391,14 @@ def _label_texts(path: str, options: FormatOptions, label_texts: str | None) -> 
 def _with_label_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tuple[Dataset, list[str | None]]:
     """Return training rows with a column for each label of `--label-texts`, and the text of each column.
 
-    Labels with names are found by them where any line begins with one; otherwise line i is of label i.
+    Labels with names are found by them where any line begins with one; otherwise line i is of label i. Names that are
+    numbers are sorted as texts, but line i is of label i all the same.
     """
     names = train.label_names
+    if names and path is not None and not _are_named(lines, set(names)) and all(map(NUMBER.fullmatch, names)):
+        if (last := max(map(int, names))) >= len(lines):
+            raise DataError(f"{path}: must have a line for each label from 0 to {last}, got {len(lines)} lines")
+        lines = [(str(number), text) for number, (_, text) in enumerate(lines)]
     if names is not None and (path is None or _are_named(lines, set(names))):
         return _with_named_texts(train, lines, path)
     texts: list[str | None] = [text for _, text in lines]
