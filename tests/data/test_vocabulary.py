@@ -18,10 +18,15 @@ def vocabulary(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("line", ["http://x/1\tfish", "<http://x/1>", "<http://x/1>\t "])
+@pytest.mark.parametrize("line", ["http://x/1\tfish", "<http://x/1> fish", "@prefix x: <http://x/> ."])
 def test_a_broken_line_is_named(vocabulary, line):
     with pytest.raises(DataError, match="v:2: must read "):
         read_vocabulary(vocabulary(f"<http://x/2>\tship\n{line}\n"))
+
+
+def test_a_deprecated_subject_has_no_label_and_no_name(vocabulary):
+    names = read_vocabulary(vocabulary("<http://x/1>\n<http://x/2>\tship\n<http://x/3>\t \n"))
+    assert names == {"http://x/2": "ship"}
 
 
 def test_two_labels_of_a_uri_are_named_with_their_lines(vocabulary):

@@ -16,15 +16,18 @@ BRACKETED_URI = re.compile(r"<([^<>\s]+)>")
 def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the name of each URI of lines `<uri><TAB>label`, behind those of `known`, which stay as they are.
 
-    Where several URIs have the same label, each of them stands behind its label: names must differ.
+    A URI without a label, in Annif a deprecated subject, gets no name. Where several URIs have the same label, each of
+    them stands behind its label: names must differ.
     """
     labels: dict[str, str] = {}
     lines: dict[str, int] = {}
     for number, line in numbered_lines(path):
         uri, _, rest = line.partition("\t")
         found, label = BRACKETED_URI.fullmatch(uri.strip()), rest.partition("\t")[0].strip()
-        if found is None or not label:
-            raise DataError(f"{path}:{number}: must read `<uri><TAB>label`, got {shorten(line)}")
+        if found is None:
+            raise DataError(f"{path}:{number}: must read `<uri><TAB>label`, got {shorten(line)}; see docs/data.md")
+        if not label:
+            continue
         if labels.setdefault(found[1], label) != label:
             got = f"{shorten(labels[found[1]])} on line {lines[found[1]]} and {shorten(label)}"
             raise DataError(f"{path}:{number}: a URI must have one label, got {got} of <{found[1]}>; remove one")
