@@ -18,6 +18,8 @@ MAX = 2**31 - 1
 CUT = "EOFError: Compressed file ended before the end-of-stream marker was reached"
 
 
+COMPLETE = "complete the file, or correct its header"
+NO_GROUPS = "remove the groups of ranking, as by `sed 's/ qid:[0-9]*//'`"
 OMIT = "(--no-one-based"
 RAW_TEXT = (
     "; raw text, `label1,label2<TAB>text`, is read by a command from a file, not from its folder, and in Python by "
@@ -68,7 +70,7 @@ FILES = [
     ("a blank after the colon", b"0 1: 1\n", {}, ":1: feature value must be a number, got ''"),
     ("a word as index", b"0 1:1\n0 x:1\n", {}, ":2: feature index must be a plain integer, got 'x'"),
     ("no index", b"0 :1\n", {}, ":1: feature index must be a plain integer, got ''"),
-    ("a query id", b"0 qid:1 2:1\n", {}, ":1: feature index must be a plain integer, got 'qid'"),
+    ("a query id", b"0 qid:1 2:1\n", {}, f":1: feature index must be a plain integer, got 'qid'; {NO_GROUPS}"),
     ("a comma in an index", b"1,2:3\n", {}, ":1: feature index must be a plain integer, got '1,2'"),
     ("a negative index", b"0 -3:1\n", {}, f":1: feature index must be in [0, {MAX}), got -3"),
     ("a negative index first in the row", b"-3:1\n", {}, f":1: feature index must be in [0, {MAX}), got -3"),
@@ -147,8 +149,8 @@ FILES = [
     ),
     ("the first of several", b"0 1:1\n0 1:x\n0 1:nan\n", {}, ":2: feature value must be a number, got 'x'"),
     ("lines count with CRLF", b"0 1:1\r\n0 1:x\r\n", {}, ":2: feature value must be a number, got 'x'"),
-    ("fewer rows than the header", b"3 4 3\n" + GOOD, {}, ":1: header promises 3 rows, got 2"),
-    ("more rows than the header", b"# c\n1 4 3\n" + GOOD, {}, ":2: header promises 1 rows, got 2"),
+    ("fewer rows than the header", b"3 4 3\n" + GOOD, {}, f":1: header promises 3 rows, got 2; {COMPLETE}"),
+    ("more rows than the header", b"# c\n1 4 3\n" + GOOD, {}, f":2: header promises 1 rows, got 2; {COMPLETE}"),
     ("a second header", b"2 4 3\n2 4 3\n" + GOOD, {}, ":2: feature must be 'index:value', got '4'"),
     (
         "no header where one must be",
@@ -182,7 +184,7 @@ FILES = [
     ("an empty file", b"", {}, ": file must have at least one row, got none"),
     ("blank lines alone", b"\n \n\r\n", {}, ": file must have at least one row, got none"),
     ("comments alone", b"# a\n# b", {}, ": file must have at least one row, got none"),
-    ("a header alone", b"2 4 3\n", {}, ":1: header promises 2 rows, got 0"),
+    ("a header alone", b"2 4 3\n", {}, f":1: header promises 2 rows, got 0; {COMPLETE}"),
     (
         "no label in the file",
         b" 1:1\n2:1\n",
@@ -265,7 +267,7 @@ def test_a_missing_file_is_named(tmp_path):
             b"1 5\n1:1 5:1\n",
             ":2: feature index must be in [0, 5), got 5; pass zero_based=False (--one-based) if indices start at 1",
         ),
-        (b"2 5\n1:1\n", ":1: header promises 2 rows, got 1"),
+        (b"2 5\n1:1\n", f":1: header promises 2 rows, got 1; {COMPLETE}"),
     ],
 )
 def test_a_malformed_file_of_features_alone_gives_one_line(tmp_path, data, message):

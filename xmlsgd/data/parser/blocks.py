@@ -145,7 +145,8 @@ class LibsvmBlocks:
         n_rows, n_entries, n_labels = self._counts.tolist()
         if self._promised is not None and n_rows != self._promised:
             place = f"{self.path}:{self._header_line}"
-            raise DataError(f"{place}: header promises {self._promised} rows, got {n_rows}")
+            remedy = "complete the file, or correct its header"
+            raise DataError(f"{place}: header promises {self._promised} rows, got {n_rows}; {remedy}")
         if n_rows == 0:
             raise DataError(f"{self.path}: file must have at least one row, got none")
         if n_entries == 0:
