@@ -286,17 +286,17 @@ def test_margins_score_the_candidates_that_score_highest_without_them():
     assert (kept_labels >= 0).sum() == 4
 
 
-@pytest.mark.parametrize(("n_rows", "n_labels", "size"), [(250, 192, 64), (249, 192, 0), (250, 3, 3)])
-def test_candidates_are_used_from_250_rows_on(n_rows, n_labels, size):
+@pytest.mark.parametrize(("n_rows", "n_labels", "size"), [(100, 192, 64), (99, 192, 0), (100, 3, 3)])
+def test_candidates_are_used_from_100_rows_on(n_rows, n_labels, size):
     assert auto_candidates(n_rows, n_labels, "bce") == size
     assert auto_candidates(n_rows, n_labels, "softmax") == 0
 
 
-def test_rows_of_weight_0_do_not_count_among_the_250(many):
+def test_rows_of_weight_0_do_not_count_among_the_100(many):
     X, Y = many[0].X.span(0, 600), many[0].Y.span(0, 600)
-    weight = (np.arange(600) < 249).astype(np.float32)
+    weight = (np.arange(600) < 99).astype(np.float32)
     assert XMLClassifier(**SETTINGS, max_epochs=1).fit(X, Y, weight).plan_.n_candidates == 0
-    weight[249] = 1
+    weight[99] = 1
     assert XMLClassifier(**SETTINGS, max_epochs=1).fit(X, Y, weight).plan_.n_candidates == 64
 
 

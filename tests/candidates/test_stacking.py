@@ -110,6 +110,6 @@ def test_scores_of_stacking_are_log_odds():
 
 
 def test_where_too_few_rows_are_held_out_the_default_weights_are_used():
-    data = make_xmc(249, 500, 200, nnz_per_row=8, labels_per_row=2, random_state=0)
+    data = make_xmc(99, 500, 200, nnz_per_row=8, labels_per_row=2, random_state=0)
     model = XMLClassifier(**SETTINGS, max_epochs=1, candidates=16).fit(data.X, data.Y)
     assert model.candidates_.stacking.regression == LogisticStacking()

@@ -29,7 +29,7 @@ def test_there_are_fewer_folds_than_asked_for_where_groups_are_too_large():
         [[1], [2]],
         [[2], [1]],
     )
-    assert held_out_folds(249, 0, HELD_OUT_SMALL, None, 10) == []
+    assert held_out_folds(99, 0, HELD_OUT_SMALL, None, 10) == []
 
 
 def test_a_tenth_is_held_out_for_stacking_but_no_more_than_2000_rows():

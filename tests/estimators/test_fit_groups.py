@@ -64,7 +64,7 @@ def test_the_plan_says_that_whole_groups_may_be_fewer_rows_and_folds(grouped):
 
 def test_groups_too_large_to_hold_out_are_warned_of(grouped):
     X, Y, _ = grouped
-    text = "groups: none could be held out: needs 25 to 150 rows in whole groups, the smallest has 300;"
+    text = "groups: none could be held out: needs 10 to 150 rows in whole groups, the smallest has 300;"
     with pytest.warns(UserWarning, match=text):
         model = small(max_epochs=1).fit(X, Y, groups=np.arange(1500) // 300)
     assert model.thresholds_["micro"] == 0.5

@@ -31,7 +31,7 @@ class HeldOutSize(NamedTuple):
 
 # Stacking learns from these rows, and the network misses them (docs/decisions/candidates.md).
 HELD_OUT_STACKING = HeldOutSize(0.1, 100, 2000, 100)
-HELD_OUT_SMALL = HeldOutSize(0.1, 25, 1000, 25)  # of each fold of small data
+HELD_OUT_SMALL = HeldOutSize(0.1, 10, 1000, 10)  # of each fold of small data
 # A network alone has three weights of its calibration and the thresholds to learn.
 HELD_OUT_NETWORK, HELD_OUT_NONE = HeldOutSize(0.02, 200, 2048, 100), HeldOutSize(0.0, 0, 0, 0)
 

@@ -70,7 +70,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     candidates : int or "auto"
         Candidate labels per row: those of its nearest training rows. Votes of these neighbors and linear classifiers
         are stacked with the network (docs/candidates.md). 0 for the network alone; "auto" for 64, or all labels where
-        they are fewer, if there are 250 rows or more, the loss is bce, and features are sparse: at most three quarters
+        they are fewer, if there are 100 rows or more, the loss is bce, and features are sparse: at most three quarters
         of the squared values of X lie in features that half of the rows have.
     max_epochs : int or "auto"
         Passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; 4 beside candidates, if

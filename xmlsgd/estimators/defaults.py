@@ -24,7 +24,7 @@ HIDDEN = (256,)
 NEGATIVES = 1024  # where a sampler is asked for without a number
 # Candidates (docs/candidates.md), all measured (docs/decisions/candidates.md):
 N_CANDIDATES = 64  # candidate labels of a row
-CANDIDATE_ROWS = 250  # with fewer rows there are no candidates
+CANDIDATE_ROWS = 100  # with fewer rows there are no candidates
 FREQUENT = 0.5  # a feature that this share of the rows has is frequent
 DENSE = 0.75  # X is dense where frequent features have a larger share of its squared values
 # The network beside candidates: a short run at a high rate learns most in as little time.

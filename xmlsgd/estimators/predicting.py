@@ -312,7 +312,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         Returns
         -------
         ndarray of float64 (n, L)
-            Of each label by itself, calibrated on held-out rows where there were 250 training rows with candidate
+            Of each label by itself, calibrated on held-out rows where there were 100 training rows with candidate
             labels, or 1,000 for a network alone; with softmax, and with one class a row, they sum to 1 in a row.
 
         Raises

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 
 import numpy as np
 
@@ -19,10 +20,11 @@ class Cublas:
     def __init__(self, memory):
         self.memory, self.streams = memory, memory.streams
         self.handles: set[int] = set()
+        self.numbers = itertools.count(1)  # none is given out again
 
     def create(self):
-        self.handles.add(len(self.handles) + 1)
-        return len(self.handles)
+        self.handles.add(handle := next(self.numbers))
+        return handle
 
     def destroy(self, handle):
         self.handles.remove(handle)
