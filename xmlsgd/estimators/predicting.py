@@ -229,7 +229,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
             columns, scores = self.predict_topk(X, k)
         else:
             scores = self.decision_function(X, labels=labels)
-            columns = np.broadcast_to(labels, scores.shape)
+            columns = np.broadcast_to(checked_columns(labels, self.network_.n_labels), scores.shape)
         explained = []
         for i in range(X.n_rows):
             row, listed = X.span(i, i + 1), columns[i] >= 0

@@ -256,7 +256,7 @@ def check_finite(scores: np.ndarray, X: CSR, rows: np.ndarray | None = None, cou
 
 
 def checked_columns(labels: Any, n_labels: int, name: str = "labels") -> np.ndarray:
-    """Return checked columns of labels."""
+    """Return checked columns of labels, int32 (m,), the type that kernels are compiled for."""
     columns = np.asarray(labels)
     if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
         remedy = "the column of a name is list(classes_).index(name)"
@@ -264,7 +264,7 @@ def checked_columns(labels: Any, n_labels: int, name: str = "labels") -> np.ndar
     bad = columns[(columns < 0) | (columns >= n_labels)]
     if len(bad):
         raise DataError(f"{name}: must be columns in [0, {n_labels}), got {bad[0]}")
-    return columns
+    return columns.astype(np.int32, copy=False)
 
 
 def checked_weight(weight: Any, n_labels: int) -> np.ndarray:
