@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,17 +17,15 @@ from ..data.datasets import BUILT_IN, load_dataset
 from ..data.files.temporary import temporary_folder
 from ..data.formats.base import is_store
 from ..data.loading import load_test
-from ..data.text import RawText, index_labels, read_label_texts, read_raw_text
+from ..data.text import RawText, index_labels, read_raw_text
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
-from ..data.vocabulary import label_of, name_of
 from ..errors import DataError, shorten, warn
 from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
 from .format_options import FormatOptions, first_lines
+from .label_texts import LabelTexts, are_named, find_label_texts, text_of_each, with_label_texts
 from .messages import STDIN
 
-LabelTexts = Sequence[tuple[str, str]]  # label and text
-NUMBER = re.compile("0|[1-9][0-9]*")
 TRAIN, TEST = 0, 1  # parts of the built-in data set
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
 
@@ -100,9 +97,9 @@ def read_training(
 ) -> InputRows:
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
-        lines, raw = _label_texts(path, options, label_texts), _texts(path, options, TRAIN)
-        if lines and raw is not None and _are_named(lines, {name for names in raw.labels or () for name in names}):
-            _text_of_each(lines, label_texts)  # before words are chosen, which may take a minute
+        lines, raw = find_label_texts(path, options, label_texts), _texts(path, options, TRAIN)
+        if lines and raw is not None and are_named(lines, {name for names in raw.labels or () for name in names}):
+            text_of_each(lines, label_texts)  # before words are chosen, which may take a minute
         rows = _training_rows(path, options, None, lines, raw)
         rows = replace(rows, names_of_uris=options.names_of_uris, read_by=options.to_remember)
     if feature_names is not None:
@@ -110,7 +107,7 @@ def read_training(
             raise UsageError(f"--feature-names: {train} has words of its own; leave it out")
         rows = replace(rows, texts={"feature_names": read_raw_text(feature_names).texts})
     if lines:
-        dataset, texts = _with_label_texts(rows.train, lines, label_texts)
+        dataset, texts = with_label_texts(rows.train, lines, label_texts)
         rows = replace(rows, train=dataset, texts={**rows.texts, "label_texts": texts})
     if test is not None:
         known = rows.columns.names or range(rows.columns.n_labels)
@@ -127,7 +124,7 @@ def read_more(
     texts are empty: the model makes their features when it learns them.
     """
     with on_disk(path) as file:
-        lines, raw = _label_texts(file, options, label_texts), _texts(file, options, TRAIN)
+        lines, raw = find_label_texts(file, options, label_texts), _texts(file, options, TRAIN)
         train = _labelled_rows(file, options, columns, raw)
     X = replace(train.X, n_cols=max(train.n_features, columns.n_features))
     train, documents = Dataset(X, *_matched(train.Y, train.label_names, columns)), None if raw is None else raw.texts
@@ -135,7 +132,7 @@ def read_more(
         return train, documents, {}
     if columns.vectorizer is None:
         raise UsageError(f"--label-texts: {NO_VECTORIZER.partition(',')[0]}; leave it out")
-    dataset, texts = _with_label_texts(train, lines, label_texts)
+    dataset, texts = with_label_texts(train, lines, label_texts)
     names, known = dataset.label_names or (), columns.n_labels
     new = zip(names[known:], texts[known:], strict=True)
     return dataset, documents, {name: text for name, text in new if text is not None}
@@ -322,7 +319,7 @@ def first_labels(Y: CSR, n_labels: int) -> CSR:
 
 
 def without_gaps(test: Dataset, known: Sequence[Any]) -> Dataset:
-    """Return test rows without names whose unknown labels have the columns right behind the `known` labels.
+    """Return test rows; where labels are numbers, the unknown ones get the columns right after the `known` labels.
 
     Arrays have an entry per column: a single large number, such as a typing error, would take all memory.
     """
@@ -376,57 +373,3 @@ def _names_of(columns: Columns, raw: RawText, path: str) -> Sequence[str] | None
 
 def _is_built_in(path: str) -> bool:
     return path == BUILT_IN and not Path(path).exists()
-
-
-def _label_texts(path: str, options: FormatOptions, label_texts: str | None) -> LabelTexts:
-    """Return label and text of each line of `--label-texts`, without it those of `--vocabulary`."""
-    if label_texts is None and (options.vocabulary is None or not options.holds_documents(path, labelled=True)):
-        return []
-    names = options.names_of_uris
-    if label_texts is None:
-        return [(name, label_of(uri, name)) for uri, name in (names or {}).items()]
-    return [(name_of(label, names or {}), text) for label, text in read_label_texts(label_texts)]
-
-
-def _with_label_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tuple[Dataset, list[str | None]]:
-    """Return training rows with a column for each label of `--label-texts`, and the text of each column.
-
-    Labels with names are found by them where any line begins with one; otherwise line i is of label i. Names that are
-    numbers are sorted as texts, but line i is of label i all the same.
-    """
-    names = train.label_names
-    if names and path is not None and not _are_named(lines, set(names)) and all(map(NUMBER.fullmatch, names)):
-        if (last := max(map(int, names))) >= len(lines):
-            raise DataError(f"{path}: must have a line for each label from 0 to {last}, got {len(lines)} lines")
-        lines = [(str(number), text) for number, (_, text) in enumerate(lines)]
-    if names is not None and (path is None or _are_named(lines, set(names))):
-        return _with_named_texts(train, lines, path)
-    texts: list[str | None] = [text for _, text in lines]
-    if len(texts) < train.n_labels or (names is not None and len(texts) > len(names)):
-        named = f", or lines that begin with names of labels, such as {shorten(names[0])}, and a tab" if names else ""
-        raise DataError(f"{path}: must have a line for each of {train.n_labels} labels{named}, got {len(texts)}")
-    return replace(train, Y=replace(train.Y, n_cols=len(texts))), texts
-
-
-def _with_named_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tuple[Dataset, list[str | None]]:
-    """Return the same for texts of labels that are found by their names; new ones get columns behind."""
-    text_of = _text_of_each(lines, path)
-    known = list(train.label_names or ())
-    names = known + sorted(set(text_of).difference(known, [""]))
-    dataset = replace(train, Y=replace(train.Y, n_cols=len(names)), label_names=names)
-    return dataset, [text_of.get(name) for name in names]
-
-
-def _are_named(lines: LabelTexts, names: Set[str]) -> bool:
-    """Return whether any line of `--label-texts` begins with the name of a label."""
-    return not names.isdisjoint(label for label, _ in lines)
-
-
-def _text_of_each(lines: LabelTexts, path: str | None) -> dict[str, str]:
-    """Return the text of each label; `DataError` for a label with two."""
-    text_of: dict[str, str] = {}
-    for number, (label, text) in enumerate(lines, 1):
-        if label in text_of:
-            raise DataError(f"{path}:{number}: a label must have one text, got {shorten(label)} twice; remove one")
-        text_of[label] = text
-    return text_of
