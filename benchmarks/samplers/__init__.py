@@ -1,1 +1,1 @@
-"""Hard negatives and SLIDE's hashing, which brought nothing, and the comparison of samplers that says so."""
+"""Samplers that are no part of the package, hard negatives and SLIDE's LSH, and the comparison of all samplers."""

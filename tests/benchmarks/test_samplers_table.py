@@ -1,0 +1,36 @@
+"""The comparison of samplers, as `python -m benchmarks samplers` makes it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from benchmarks import __main__ as benchmarks
+from benchmarks.samplers import comparison
+from benchmarks.samplers.lsh import LSH, Refresh
+from shared.samplers import two_parts
+from xmlsgd.data.formats.libsvm import write_libsvm
+from xmlsgd.nn.samplers.uniform import UniformNegatives
+
+FEW = {  # fewer than the 400 labels
+    "even": UniformNegatives(100),
+    "SimHash": LSH(hashes=4, tables=10, per_row=4, negatives=100, refresh=Refresh(20)),
+    "DWTA": LSH("dwta", hashes=2, tables=10, per_row=4, negatives=100, refresh=Refresh(20)),
+}
+
+
+def test_the_command_compares_the_hashing_of_slide_with_even_draws(tmp_path, monkeypatch, capsys):
+    assert {each.family for each in comparison.SAMPLERS.values() if isinstance(each, LSH)} == {"simhash", "dwta"}
+    (data := tmp_path / "toy").mkdir()
+    for name, part in zip(("train", "test"), two_parts(), strict=True):
+        write_libsvm(part, data / f"{name}.txt")
+    monkeypatch.setattr(comparison, "SAMPLERS", FEW)
+    words = ["samplers", "--data", data, "--work", tmp_path, "--out", tmp_path, "--threads", 1, "--epochs", 20]
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *map(str, words)])
+    assert benchmarks.main() == 0
+    shown = capsys.readouterr().out
+    found = json.loads((tmp_path / "samplers-toy.json").read_text())["result"]["samplers"]
+    for name in ("SimHash", "DWTA"):
+        assert f"| {name} |" in shown
+        assert found[name]["measures"]["P@1"] > 0.85 * found["even"]["measures"]["P@1"] > 20
+        assert found[name]["labels_per_batch"] < 400
