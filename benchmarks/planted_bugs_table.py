@@ -251,8 +251,8 @@ BUGS = (
         "algorithms",
         "Adaptive SGD grows the batches of slow workers",
         "xmlsgd/algorithms/adaptive.py",
-        "(u / usual) ** KAPPA",
-        "(usual / u) ** KAPPA",
+        "(u / average) ** KAPPA",
+        "(average / u) ** KAPPA",
         ("tests/algorithms/test_adaptive_sizes.py",),
     ),
     Bug(

@@ -176,8 +176,8 @@ def multiplicative(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, in
 
     Ratios contract to those of the speeds; the largest is pinned because the rule leaves the level of all sizes free.
     """
-    usual = np.mean(list(updates.values()))
-    wanted = {w: sgd.size[w] * (u / usual) ** KAPPA for w, u in updates.items()}
+    average = np.mean(list(updates.values()))
+    wanted = {w: sgd.size[w] * (u / average) ** KAPPA for w, u in updates.items()}
     level = sgd.batch / max(wanted.values())
     return sgd.within({w: b * level for w, b in wanted.items()})
 
@@ -187,10 +187,10 @@ def additive(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
 
     Stable if beta * updates / size < 2, monotone below 1, which the automatic beta keeps.
     """
-    usual = np.mean(list(updates.values()))
+    average = np.mean(list(updates.values()))
     largest = min((sgd.size[w] / u for w, u in updates.items() if u), default=math.inf)
     beta = min(largest, sgd.least / 2) if sgd.size_step is None else sgd.size_step
-    return sgd.within({w: sgd.size[w] + beta * (u - usual) for w, u in updates.items()})
+    return sgd.within({w: sgd.size[w] + beta * (u - average) for w, u in updates.items()})
 
 
 SIZE_RULES: dict[str, SizeRule] = {rule.__name__: rule for rule in (multiplicative, additive, fixed)}

@@ -34,13 +34,8 @@ def by_updates(work: Mapping[int, Work]) -> dict[int, float]:
     """Return shares of the updates; when all are equal, of the batch sizes (Adaptive SGD)."""
     counts = {w: done.updates for w, done in work.items()}
     if len(set(counts.values())) == 1:
-        return by_size(work)
+        counts = {w: done.size for w, done in work.items()}
     return shares(counts)
-
-
-def by_size(work: Mapping[int, Work]) -> dict[int, float]:
-    """Return shares of the batch sizes."""
-    return shares({w: done.size for w, done in work.items()})
 
 
 def by_rows(work: Mapping[int, Work]) -> dict[int, float]:
