@@ -357,7 +357,7 @@ def test_a_format_may_be_read_alone(add_part, data, tmp_path):
     with pytest.raises(DataError, match=r"train\.dense: zero_based is for text files only"):
         load_file(file, zero_based=False)
     write_libsvm(data, rows)
-    with pytest.raises(DataError, match="must be of a format that is written, got dense, which is only read"):
+    with pytest.raises(DataError, match="cannot be written as dense, which is only read"):
         convert(rows, tmp_path / "out", to="dense")
 
 

@@ -19,7 +19,7 @@ CUT = "EOFError: Compressed file ended before the end-of-stream marker was reach
 
 
 COMPLETE = "complete the file, or correct its header"
-NO_GROUPS = "remove the groups of ranking, as by `sed 's/ qid:[0-9]*//'`"
+NO_QUERY_IDS = "remove the query ids, as by `sed 's/ qid:[0-9]*//'`"
 OMIT = "(--no-one-based"
 RAW_TEXT = (
     "; raw text, `label1,label2<TAB>text`, is read by a command from a file, not from its folder, and in Python by "
@@ -70,7 +70,7 @@ FILES = [
     ("a blank after the colon", b"0 1: 1\n", {}, ":1: feature value must be a number, got ''"),
     ("a word as index", b"0 1:1\n0 x:1\n", {}, ":2: feature index must be a plain integer, got 'x'"),
     ("no index", b"0 :1\n", {}, ":1: feature index must be a plain integer, got ''"),
-    ("a query id", b"0 qid:1 2:1\n", {}, f":1: feature index must be a plain integer, got 'qid'; {NO_GROUPS}"),
+    ("a query id", b"0 qid:1 2:1\n", {}, f":1: feature index must be a plain integer, got 'qid'; {NO_QUERY_IDS}"),
     ("a comma in an index", b"1,2:3\n", {}, ":1: feature index must be a plain integer, got '1,2'"),
     ("a negative index", b"0 -3:1\n", {}, f":1: feature index must be in [0, {MAX}), got -3"),
     ("a negative index first in the row", b"-3:1\n", {}, f":1: feature index must be in [0, {MAX}), got -3"),

@@ -69,7 +69,7 @@ class FormatOptions(DocumentOptions):
         return kind_of(Path(path)) or self.kind_of_lines(first_lines(Path(path))) or "raw"
 
     def kind_of_lines(self, lines: Iterable[str]) -> str | None:
-        """Return the kind of documents that the first lines of a file tell, None where they may be raw text or rows.
+        """Return the format of documents that the first lines of a file show, None where they may be raw text or rows.
 
         A first line with one of both column names may be raw text, unless a flag has named the column.
         """
@@ -104,7 +104,7 @@ class FormatOptions(DocumentOptions):
         for option in flags:
             if kinds.isdisjoint(formats := FORMATS_OF[option]):
                 flag = "--" + option.replace("_", "-")
-                wanted = f"needs a file read by --format {' or '.join(formats)}"
+                wanted = f"needs a file read by --format {', '.join(formats[:-1])} or {formats[-1]}"
                 raise UsageError(f"{flag}: {wanted}, got {', '.join(given)}; pass --format, or leave it out")
 
     def _kind_of_input(self, path: str) -> str:

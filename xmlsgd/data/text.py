@@ -104,7 +104,7 @@ def read_label_texts(path: str | Path) -> list[tuple[str, str]]:
     """Return label and text of each line `label<TAB>text`; a line without a tab is both."""
     parts = [line.partition("\t") for line in lines_of_file(path)]
     if parts and parts[0][0].startswith('{"'):
-        got = f"got JSON, {shorten(parts[0][0])}; `jq -r .title FILE` writes a key of each line"
+        got = f"got JSON, {shorten(parts[0][0])}; `jq -r .title FILE` extracts a key from each line"
         raise DataError(f"{path}:1: must read `label<TAB>text`, or a text a line, {got}")
     return [(label, text if tab else label) for label, tab, text in parts]
 

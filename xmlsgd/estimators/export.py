@@ -1,4 +1,4 @@
-"""The network of a model as a file of ONNX."""
+"""Export the network of a model as ONNX."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
     network, helper, kinds = fitted.network, onnx.helper, onnx.TensorProto
     size = 4 * network.layout.size
     if size > MAX_ONNX_BYTES - (1 << 20):
-        raise DataError(f"model: must have at most 2 GB of weights for ONNX, got {size / 1e9:.1f} GB; read its folder")
+        raise DataError(f"model: must have at most 2 GB of weights for ONNX, got {size / 1e9:.1f} GB; use its arrays")
     arrays = network.layout.views(fitted.float_params)
     nodes = [
         helper.make_node("Gather", ["W0", "features"], ["rows"]),

@@ -69,8 +69,7 @@ class Outcome:
     """The outcome of a simulated run: its epoch records, the summary of its workers, and its learning curve.
 
     curve : records of "seconds", "rows", "loss" (mean over the rows since the last record) and metrics. efficiency :
-    `scheduling_efficiency`. sync_seconds : of merges, pulls and pushes, which
-    records tell of several workers only.
+    `scheduling_efficiency`. sync_seconds : of merges, pulls and pushes, which records tell of several workers only.
     """
 
     fleet: Sequence[VirtualDevice]

@@ -32,9 +32,9 @@ NO_TEXT = (
     (b"\x04\x22\x4d\x18", "lz4", UNPACK),
     (b"7z\xbc\xaf\x27\x1c", "7-zip", UNPACK),
     (b"PK\x03\x04", "zip", f"{UNPACK}, or {AS_CSV}"),
-    (b"\xd0\xcf\x11\xe0", "a document of an old Office", AS_CSV),
+    (b"\xd0\xcf\x11\xe0", "an old Office document", AS_CSV),
     (b"PAR1", "Parquet", "write it as CSV or JSON lines"),
-    (b"\x93NUMPY", "an array of NumPy", "save sparse rows by scipy.sparse.save_npz, see docs/data.md"),
+    (b"\x93NUMPY", "a NumPy array", "save sparse rows by scipy.sparse.save_npz, see docs/data.md"),
 )
 
 

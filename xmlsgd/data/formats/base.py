@@ -42,7 +42,7 @@ class Format(ABC):
 
     files : the names of its files in a folder, for error messages.
     precedence : where a folder holds files of several formats, those of the lowest number are read.
-    is_text : whether rows are text, which options of `read_libsvm` say how to read; other files have no such options.
+    is_text : whether `read` takes the options of `read_libsvm`, which are refused otherwise.
     """
 
     files: ClassVar[str]
@@ -67,7 +67,7 @@ class Format(ABC):
         single : whether the rows are one set without parts, so that a single file would do.
         """
         name = type(self).__module__.rpartition(".")[2]
-        raise DataError(f"{path}: must be of a format that is written, got {name}, which is only read; choose another")
+        raise DataError(f"{path}: cannot be written as {name}, which is only read; choose another format")
 
     def load(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
         """Return one set of rows; `DataError` for options of text where there is none."""

@@ -194,7 +194,7 @@ def _is_raw_text(block: bytes, position: int) -> bool:
 def _describe_index(what: str, token: str, first: int, size: int | None, flag: str) -> str:
     """Say why `token` is no index of a feature or of a label."""
     if not re.fullmatch(r"-?[0-9]+", token):
-        remedy = "; remove the groups of ranking, as by `sed 's/ qid:[0-9]*//'`" if token == "qid" else ""
+        remedy = "; remove the query ids, as by `sed 's/ qid:[0-9]*//'`" if token == "qid" else ""
         return f"{what} must be a plain integer, got {shorten(token)}{remedy}"
     limit = size or INT32_MAX
     allowed = f"[1, {limit}]" if first else f"[0, {limit})"

@@ -228,7 +228,7 @@ class Executor(ABC):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the clock: what callbacks and checkpoints take is no time of training, nor of a trial or a round."""
+        """Stop the clock: callbacks and checkpoints take no time of the run, its trials and its rounds."""
         begun = self.now()
         yield
         self._started += self.now() - begun
