@@ -241,8 +241,8 @@ def _solved(
     """Return the classifiers of the labels that have pairs, from those of `start`, with at most `limit` weights.
 
     Also return the margins of the held-out rows. ease : (L, 2), how freely bias and weights leave `start`, 1 where
-    nothing was learned before. trained : the labels to score held-out rows by, without
-    classifiers; None for all labels, with classifiers.
+    nothing was learned before. trained : the labels to score held-out rows by, without classifiers; None for all
+    labels, with classifiers.
     """
     starts, entries, known = pairs.starts, pairs.entries, start.weights
     n_labels, bias = len(start.bias), start.bias.copy()

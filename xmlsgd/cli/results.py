@@ -24,6 +24,7 @@ ESCAPED = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})  # what would e
 FORMATS = ("text", "json", "csv")
 # Of row number, labels best first, -1 for none, values, and explanations of the labels, possibly none (not for CSV).
 Line = Callable[[int, Sequence[int], Sequence[float], "Sequence[Explanation]"], str]
+UriOf = Callable[[str], "str | None"]
 
 
 @contextmanager
@@ -106,12 +107,13 @@ def size_numbers(dataset: Dataset) -> dict[str, int]:
     }  # fmt: skip
 
 
-def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uris: Mapping[str, str] | None = None) -> Line:
+def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of: UriOf | None = None) -> Line:
     """Return what makes the line of a row.
 
     names : of the labels. value : what stands beside a label, "probability" or "score". tabs : whether tabs separate
-    the entries of text, since names may contain blanks; tabs and ends of lines in names are escaped. uris : of names,
-    for JSON and CSV. Explanations stand below a line of text, and in JSON beside their label.
+    the entries of text, since names may contain blanks; tabs and ends of lines in names are escaped. uri_of : gives the
+    URI of a name, None where it has none, for JSON and CSV. Explanations stand below a line of text, and in JSON beside
+    their label.
     """
 
     def text_line(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
@@ -121,7 +123,7 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uris: M
 
     def json_line(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
         entries: list[dict[str, Any]] = [
-            {"label": names[j], **({} if uris is None else {"uri": uris.get(names[j])}), value: float(f"{x:.6g}")}
+            {"label": names[j], **({} if uri_of is None else {"uri": uri_of(names[j])}), value: float(f"{x:.6g}")}
             for j, x in zip(labels, values, strict=True)
             if j >= 0
         ]
@@ -132,16 +134,16 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uris: M
 
     def line_of_csv(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
         return csv_line(
-            [row, *(cell for pair in zip(labels, values, strict=True) for cell in csv_cells(names, *pair, uris))]
+            [row, *(cell for pair in zip(labels, values, strict=True) for cell in csv_cells(names, *pair, uri_of))]
         )
 
     return {"text": text_line, "json": json_line, "csv": line_of_csv}[form]
 
 
-def csv_cells(names: Sequence[Any], label: int, value: float, uris: Mapping[str, str] | None) -> list[Any]:
+def csv_cells(names: Sequence[Any], label: int, value: float, uri_of: UriOf | None) -> list[Any]:
     """Return the cells of a label, which stay empty where a row has no more."""
     cells = [names[label], f"{value:.6g}"] if label >= 0 else ["", ""]
-    return cells if uris is None else [cells[0], uris.get(cells[0], ""), cells[1]]
+    return cells if uri_of is None else [cells[0], uri_of(cells[0]) or "", cells[1]]
 
 
 def csv_header(k: int, value: str, with_uris: bool) -> str:

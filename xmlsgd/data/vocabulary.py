@@ -51,9 +51,10 @@ def uris_among(names: Sequence[str]) -> dict[str, str]:
     return found | {name: name for name in names if is_uri(name)}
 
 
-def uris_of(names: Sequence[str], names_of_uris: Mapping[str, str]) -> dict[str, str]:
-    """Return the URIs of names: those of the vocabulary, and names that are URIs themselves."""
-    return {name: uri for uri, name in (uris_among(names) | dict(names_of_uris)).items()}
+def uri_of(name: str, uris: Mapping[str, str]) -> str | None:
+    """Return the URI of a name: that of the vocabulary, by name in `uris`, or of a name that is one; else None."""
+    own = name_of(name, {})
+    return uris.get(name, own if is_uri(own) else None)
 
 
 def label_of(uri: str, name: str) -> str:

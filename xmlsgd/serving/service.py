@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..data.vocabulary import is_uri, name_of
+from ..data.vocabulary import name_of, uri_of
 from .requests import MAX_SUGGESTIONS
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Service:
         """Return a label and, where there is a vocabulary, its URI, None of one that has none."""
         if not self._names:
             return {"label": label}
-        return {"label": label, "uri": self._uris.get(label, label if is_uri(label) else None)}
+        return {"label": label, "uri": uri_of(label, self._uris)}
 
     async def _answer_waiting(self) -> None:
         """Answer what is waiting, and what arrives meanwhile."""

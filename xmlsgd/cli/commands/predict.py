@@ -13,6 +13,7 @@ standard input is answered before the next one is sent.
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def run(
     check_data(data, model, format_options)
     estimator = read_predictor(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)
-    from ...data.vocabulary import uris_of
+    from ...data.vocabulary import uri_of
     from ...training.progress_bar import in_batches
     from ..sources import Columns
     from ..standard_input import feature_blocks
@@ -82,12 +83,13 @@ def run(
     k = min(k, columns.n_labels)
     proba = estimator.fitted_.has_probabilities
     value = "probability" if proba else "score"
-    uris = uris_of(estimator.classes_.tolist(), names_of_uris) if names_of_uris else None
-    line = line_format(output_format, estimator.classes_.tolist(), value, tabs=columns.names is not None, uris=uris)
+    uris = {name: uri for uri, name in names_of_uris.items()}
+    find_uri = partial(uri_of, uris=uris) if uris else None
+    line = line_format(output_format, estimator.classes_.tolist(), value, columns.names is not None, find_uri)
 
     with text_file(out) as stream:
         if output_format == "csv":
-            stream.write(csv_header(k, value, uris is not None) + "\n")
+            stream.write(csv_header(k, value, bool(uris)) + "\n")
         for X in blocks:
             for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet or data == STDIN):
                 labels, values = estimator.predict_topk(
