@@ -9,7 +9,7 @@ from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, fit_stacking
 from xmlsgd.candidates.stacking import Inputs
-from xmlsgd.estimators import fitting, planning
+from xmlsgd.estimators import defaults, fitting
 
 
 @pytest.mark.parametrize("candidates", [16, 0])
@@ -24,7 +24,7 @@ def test_first_biases_do_not_count_held_out_rows_and_the_fitted_ones_do(candidat
         return run
 
     original = fitting._train
-    monkeypatch.setattr(planning, "SMALL_ROWS", 0)  # of small data the model learns all rows
+    monkeypatch.setattr(defaults, "SMALL_ROWS", 0)  # of small data the model learns all rows
     monkeypatch.setattr(fitting, "_train", train)
     fitted = XMLClassifier(**SETTINGS, candidates=candidates).fit(rows.X, rows.Y).fitted_
     network, weight = fitted.network, trained["weight"]

@@ -84,6 +84,20 @@ def test_a_network_of_few_features_and_labels_is_trained_as_long_as_one_alone():
     assert (plan.n_candidates, plan.schedule.epochs, plan.learning_rate) == (64, 10, 0.006)
 
 
+@pytest.mark.parametrize(
+    ("n_rows", "n_features", "given", "hidden"),
+    [
+        (10_000, 700, {}, (64,)),
+        (10_001, 700, {}, (256,)),
+        (10_000, 600, {}, (256,)),  # trained as long as one alone
+        (10_000, 700, {"candidates": 0}, (256,)),
+    ],
+)
+def test_beside_candidates_of_small_data_a_network_is_small(n_rows, n_features, given, hidden):
+    data = make_xmc(n_rows, n_features, 400, nnz_per_row=4, labels_per_row=2, random_state=0)
+    assert XMLClassifier(**given).plan(data.X, data.Y).network.hidden == hidden
+
+
 def test_a_plan_cannot_be_changed(rows):
     with pytest.raises(dataclasses.FrozenInstanceError):
         small().plan(*rows).batch_size = 3

@@ -43,7 +43,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     Parameters
     ----------
     hidden_layer_sizes : sequence of int or "auto"
-        Units of the hidden layers, at least one; "auto" for (256,).
+        Units of the hidden layers, at least one; "auto" for (256,), beside candidates of at most 10,000 rows (64,).
     loss : {"auto", "bce", "softmax", "squared_hinge"}
         "bce" for independent labels, "softmax" where labels of a row share its probability; "auto" for bce, without
         candidates and for one class a row softmax.

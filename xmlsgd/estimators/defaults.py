@@ -21,6 +21,8 @@ EPOCHS = 10
 MOST_EPOCHS = 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 HIDDEN = (256,)
+SMALL_ROWS = 10_000  # so few are small data: each of them counts, and what learns them is small and quick
+SMALL_HIDDEN = (64,)  # of a short run on small data: as accurate (docs/decisions/candidates.md)
 NEGATIVES = 1024  # where a sampler is asked for without a number
 # Candidates (docs/candidates.md), all measured (docs/decisions/candidates.md):
 N_CANDIDATES = 64  # candidate labels of a row
@@ -55,6 +57,11 @@ def auto_epochs(n_rows: int, batch_size: int, is_short: bool) -> int:
         return CANDIDATE_EPOCHS
     per_epoch = math.ceil(n_rows / batch_size)
     return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
+
+
+def auto_hidden(n_rows: int, is_short: bool) -> tuple[int, ...]:
+    """Return 256 units; 64 of a short run on small data."""
+    return SMALL_HIDDEN if is_short and n_rows <= SMALL_ROWS else HIDDEN
 
 
 def auto_candidates(n_rows: int, n_labels: int, loss: str) -> int:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .targets import Form
     from .training_data import TrainingData
 
-SMALL_ROWS = 10_000  # of so few rows stacking needs more than a tenth, and the other models need all
 FOLDED_ROWS, MOST_FOLDS = 600, 10  # held out in turn: more gain little and take longer (docs/decisions/candidates.md)
 SCORED = 64  # labels of a held-out row whose scores are calibrated, of a network alone: a threshold passes fewer
 

@@ -18,7 +18,7 @@ from ..nn.samplers import ALL_LABELS, Sampler, find_sampler
 from ..nn.schedules import Schedule
 from . import defaults
 from .fitted import FittedModel
-from .held_out import SMALL_ROWS, held_out_size, small_folds
+from .held_out import held_out_size, small_folds
 from .parameters import Parameters, is_auto, optimizer_of
 from .placement import HALVED_FROM, Worker, flops, parse_devices, precision_of_cpu, thread_count, workers_of
 from .plan import Decision, TrainingPlan
@@ -109,7 +109,8 @@ def _plan_model(planner: _Planner) -> tuple[Network, int]:
     )
     if not n_candidates and data.form == "multiclass" and is_auto(given.loss) and not earlier:
         loss = "softmax"
-    network = _network(given, data, loss, before)
+    auto_hidden = defaults.auto_hidden(data.n_rows, _is_short(data, n_candidates))
+    network = _network(given, data, loss, before, auto_hidden)
     beside = " with candidates" if n_candidates and data.form == "multiclass" else ""
     default, by_labels = ("goes on", "goes on") if earlier else ("the default", f"labels are {data.form}{beside}")
     planner.decide("hidden_layer_sizes", network.hidden, _why(given.hidden_layer_sizes, default))
@@ -123,8 +124,7 @@ def _plan_steps(planner: _Planner, optimizer: Optimizer, n_candidates: int) -> t
     given, own, n_rows = planner.given, planner.own_algorithm, planner.data.dataset.n_rows
     planner.decide("optimizer", given.optimizer, GIVEN)
     batch_size = planner.decide("batch_size", *_batch_size(given, n_rows, own, n_candidates > 0))
-    data = planner.data.dataset
-    is_short = n_candidates > 0 and data.n_features + data.n_labels > defaults.SMALL_NETWORK
+    is_short = _is_short(planner.data, n_candidates)
     schedule = _plan_schedule(planner, batch_size, is_short)
     is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.of_fit
     rate = _learning_rate(given, optimizer, own, batch_size, schedule.epochs if is_short else None, is_low)
@@ -169,7 +169,7 @@ def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSi
     """Decide how many folds of rows are held out in turn, 0 for one that the network does not learn; and their size."""
     n_folds, why = 0, "the network does not learn the held-out rows"
     one_worker = len(parse_devices(planner.given.devices)) == 1  # several take long to start
-    if n_rows <= SMALL_ROWS and one_worker:
+    if n_rows <= defaults.SMALL_ROWS and one_worker:
         size, n_folds = small_folds(n_rows)
         why = f"of {n_rows} rows the model learns all"
     elif planner.earlier is not None:
@@ -252,11 +252,18 @@ def _loss(given: Parameters, earlier: Network | None) -> str:
     return earlier.loss
 
 
-def _network(given: Parameters, data: TrainingData, loss: str, earlier: Network | None) -> Network:
+def _is_short(data: TrainingData, n_candidates: int) -> bool:
+    """Return whether the network has a short run beside candidates."""
+    return n_candidates > 0 and data.dataset.n_features + data.dataset.n_labels > defaults.SMALL_NETWORK
+
+
+def _network(
+    given: Parameters, data: TrainingData, loss: str, earlier: Network | None, auto_hidden: tuple[int, ...]
+) -> Network:
     """Return the network for the rows; one that goes on keeps its hidden layers and its scale."""
     wanted, dataset = given.hidden_layer_sizes, data.dataset
     if is_auto(wanted):
-        wanted = earlier.hidden if earlier else defaults.HIDDEN
+        wanted = earlier.hidden if earlier else auto_hidden
     hidden = tuple(int(size) for size in wanted)
     drops: dict[str, Any] = {"input_dropout": float(given.input_dropout), "hidden_dropout": float(given.hidden_dropout)}
     if earlier is None:
