@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -67,6 +68,17 @@ def test_the_precision_that_was_asked_for_is_served(token, folder, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         run_command(["serve", str(saved), "--precision", "float32"])
     assert served[0].model.fitted_.precision == "float32"
+
+
+def test_the_labels_of_a_file_are_not_served(folder, tmp_path, monkeypatch):
+    served = []
+    monkeypatch.setattr("xmlsgd.serving.app.new_app", served.append)
+    monkeypatch.setattr("xmlsgd.cli.commands.serve.bound", lambda host, port: 1 / 0)
+    (tmp_path / "deprecated.txt").write_text("write\n")
+    with pytest.raises(ZeroDivisionError):
+        run_command(["serve", str(folder), "--exclude", str(tmp_path / "deprecated.txt")])
+    (found,) = asyncio.run(served[0].suggest(["write a file"], 10))
+    assert {name for name, _ in found} == {*XMLClassifier.load(folder).classes_} - {"write"}
 
 
 def test_an_answer_does_not_wait_for_an_acknowledgement():

@@ -87,9 +87,30 @@ def test_the_project_is_described_as_annif_does_and_others_are_unknown(client):
 
 
 def test_a_batch_is_answered_text_by_text(client, model):
-    texts = ["read json", "open the socket", "unknown words"]
+    texts = ["read json", "open the socket"]
     answer = client.post("/suggest", json={"texts": texts, "limit": 4})
     assert answer.json() == {"results": expected(model, texts, 4)}
+
+
+def test_a_text_without_a_known_word_gets_no_suggestions(client):
+    found = client.post("/suggest", json={"texts": ["", "read json", "unknown words"]}).json()["results"]
+    assert [bool(row) for row in found] == [False, True, False]
+    assert client.post(SUGGEST, data={"text": "unknown words"}).json() == {"results": []}
+    assert client.post("/explain", json={"text": "unknown words"}).json()["results"] == []
+
+
+def test_excluded_labels_give_way_to_the_next_also_after_learning(model):
+    excluded = model.predict_topk(["read json"], 2)[0][0]
+    ((*_, third, fourth),) = expected(model, ["read json"], 4)
+    document = {"text": "open it", "labels": ["new"]}
+    with TestClient(new_app(Service(model, "words", TOKEN, exclude=excluded))) as client:
+        assert client.post("/suggest", json={"texts": ["read json"], "limit": 2}).json()["results"] == [[third, fourth]]
+        (best,) = client.post("/explain", json={"text": "read json", "limit": 1}).json()["results"]
+        assert best["label"] == third["label"]
+        client.post("/learn", json={"documents": [document]}, headers=AUTHORIZED)
+        found = client.post(SUGGEST, data={"text": "read json", "limit": "100"}).json()["results"]
+    names = {each["label"] for each in found}
+    assert names == {*model.classes_.tolist(), "new"} - set(model.classes_[excluded])
 
 
 def test_an_explanation_has_probability_and_words(client, model):
@@ -105,7 +126,7 @@ def test_suggestions_have_uris_and_learning_takes_them_where_there_is_a_vocabula
         found = client.post(SUGGEST, data={"text": "read json", "limit": "50"}).json()["results"]
         uris = {each["label"]: each["uri"] for each in found}
         assert (uris["json"], uris["read"]) == ("http://x/1", "read")
-        ((best, *_),) = client.post("/suggest", json={"texts": ["a"], "limit": 50}).json()["results"]
+        ((best, *_),) = client.post("/suggest", json={"texts": ["read"], "limit": 50}).json()["results"]
         assert best.keys() == {"label", "uri", "score"}
         (best,) = client.post("/explain", json={"text": "read", "limit": 1}).json()["results"]
         assert best["uri"] == (uris["json"] if best["label"] == "json" else None)
@@ -174,7 +195,8 @@ def test_feedback_is_learned_on_a_copy_and_saved_where_asked(model, tmp_path):
     with TestClient(new_app(served)) as client:
         answer = client.post("/learn", json={"documents": documents}, headers=AUTHORIZED)
         assert answer.json() == {"learned": 8, "labels": len(model.classes_) + 1}
-        assert "parquet" in {e["label"] for e in client.post("/suggest", json={"texts": ["a"]}).json()["results"][0]}
+        (found,) = client.post("/suggest", json={"texts": ["parquet"]}).json()["results"]
+        assert "parquet" in {each["label"] for each in found}
     assert "parquet" not in model.classes_
     assert "parquet" in XMLClassifier.load(tmp_path / "model").classes_
 

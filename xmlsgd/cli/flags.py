@@ -227,6 +227,9 @@ PROPENSITY_POWER = Flag(
     "rank by probability x inverse propensity ^ FLOAT: 0 is best for P@k, 1 for PSP@k, values between for both",
     "model", default=0.0,
 )  # fmt: skip
+EXCLUDE = Flag(
+    "exclude", PATH, "labels that are never suggested, such as deprecated ones: names, one per line", "output"
+)
 EVERYWHERE = (
     Flag("quiet", None, "print no notes and no progress", "output"),
     Flag("traceback", None, "show the traceback of an error", "output"),

@@ -9,12 +9,15 @@ from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from ..data.vocabulary import name_of, uri_of
 from .requests import MAX_SUGGESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ..data.csr import CSR
     from ..estimators import XMLClassifier, XMLEnsemble
 
 LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
@@ -69,7 +72,8 @@ class Service:
     """Answers the requests of one event loop with the current model.
 
     name : of the project. token : that `learn` asks for; None where learning is off. save : called with each new model.
-    names_of_uris : of a vocabulary; labels to learn may be its URIs, and suggestions have them.
+    names_of_uris : of a vocabulary; labels to learn may be its URIs, and suggestions have them. exclude : columns that
+    are never suggested; labels that are learned have columns behind.
     """
 
     def __init__(
@@ -79,11 +83,13 @@ class Service:
         token: str | None = None,
         save: Callable[[XMLClassifier], None] | None = None,
         names_of_uris: Mapping[str, str] | None = None,
+        exclude: np.ndarray | None = None,
     ) -> None:
         self.model, self.name, self.token, self.save = model, name, token, save
         self.metrics = RequestMetrics()
         self._names = dict(names_of_uris or {})
         self._uris = {name: uri for uri, name in self._names.items()}
+        self._exclude = exclude
         self._waiting: list[_PendingRequest] = []
         self._worker: asyncio.Task[None] | None = None
         self._learning = asyncio.Lock()
@@ -104,7 +110,8 @@ class Service:
 
     async def explain(self, text: str, limit: int) -> list[dict[str, Any]]:
         """Return the explanations of the `limit` best labels of a text, each with its "probability" or None."""
-        return await asyncio.get_running_loop().run_in_executor(self._explaining, _explain, self.model, text, limit)
+        arguments = self.model, text, limit, self._exclude
+        return await asyncio.get_running_loop().run_in_executor(self._explaining, _explain, *arguments)
 
     async def learn(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> None:
         """Learn from texts and their labels on a copy of the model, and put it in the model's place when it is done."""
@@ -132,7 +139,8 @@ class Service:
             self.metrics.counts["batches"] += 1
             self.metrics.counts["texts"] += len(texts)
             try:
-                found = await asyncio.to_thread(_suggest, self.model, texts, max(request.limit for request in batch))
+                largest = max(request.limit for request in batch)
+                found = await asyncio.to_thread(_suggest, self.model, texts, largest, self._exclude)
             except Exception as error:  # noqa: BLE001  each request says so
                 for request in batch:
                     if not request.answer.done():
@@ -159,20 +167,35 @@ class Service:
         return batch
 
 
-def _suggest(model: XMLClassifier | XMLEnsemble, texts: list[str], k: int) -> list[Suggestions]:
-    labels, scores = model.predict_topk(texts, k, proba=model.fitted_.has_probabilities)
-    names = model.classes_[labels].tolist()
-    rows = zip(labels.tolist(), names, scores.tolist(), strict=True)
+def _suggest(
+    model: XMLClassifier | XMLEnsemble, texts: Sequence[str], k: int, exclude: np.ndarray | None
+) -> list[Suggestions]:
+    _, labels, scores = _best(model, texts, k, exclude)
+    rows = zip(labels.tolist(), model.classes_[labels].tolist(), scores.tolist(), strict=True)
     return [[(name, score) for label, name, score in zip(*row, strict=True) if label >= 0] for row in rows]
 
 
-def _explain(model: XMLClassifier | XMLEnsemble, text: str, k: int) -> list[dict[str, Any]]:
-    (row,) = model.explain([text], k=k)
+def _explain(model: XMLClassifier | XMLEnsemble, text: str, k: int, exclude: np.ndarray | None) -> list[dict[str, Any]]:
+    X, (labels,), _ = _best(model, [text], k, exclude)
+    (row,) = model.explain(X, labels[labels >= 0]) if labels[0] >= 0 else ([],)
     fitted = model.fitted_
     return [
         {**each.to_dict(), "probability": float(fitted.probability(each.score)) if fitted.has_probabilities else None}
         for each in row
     ]
+
+
+def _best(
+    model: XMLClassifier | XMLEnsemble, texts: Sequence[str], k: int, exclude: np.ndarray | None
+) -> tuple[CSR, np.ndarray, np.ndarray]:
+    """Return the rows of texts, their k best columns, -1 for none, and the scores of these.
+
+    A text without a known word has none: all that is known of it is how frequent labels are.
+    """
+    X = model.vectorizer_.rows_of(texts)
+    labels, scores = model.predict_topk(X, k, exclude=exclude, proba=model.fitted_.has_probabilities)
+    labels[np.diff(X.indptr) == 0] = -1
+    return X, labels, scores
 
 
 def _learned(model: Any, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> XMLClassifier:

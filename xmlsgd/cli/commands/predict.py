@@ -19,7 +19,19 @@ from typing import Any
 
 from ...errors import DataError
 from ..exit_codes import UsageError
-from ..flags import COUNT, DIR, FILE, FORMAT_FLAGS, PATH, PROPENSITY_POWER, THRESHOLD, Flag, name_among, positional
+from ..flags import (
+    COUNT,
+    DIR,
+    EXCLUDE,
+    FILE,
+    FORMAT_FLAGS,
+    PATH,
+    PROPENSITY_POWER,
+    THRESHOLD,
+    Flag,
+    name_among,
+    positional,
+)
 from ..format_options import FormatOptions
 from ..messages import STDIN, STDOUT, Console
 from ..models import label_weight_of, options_of_model, read_excluded, read_predictor, saved_names
@@ -35,7 +47,7 @@ FLAGS = (
     Flag("k", COUNT, "labels per row, at most", "output", 5, synonyms=("-k", "--top-k", "--topk")),
     Flag("threshold", THRESHOLD, "only labels with at least this probability, or with those "
          "that training found best for micro or macro F1", "output", default_text="all labels"),
-    Flag("exclude", PATH, "labels that are never written, such as deprecated ones: names, one per line", "output"),
+    EXCLUDE,
     Flag("explain", None, "say what each score is made of: words, neighbors, co-occurrence, network", "output"),
     Flag("output_format", name_among(*FORMATS), "text, JSON lines or CSV", "output", "text"),
     Flag("out", FILE, "file of the predictions", "output", STDOUT, "standard output", ("-o", "--output")),

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import optional_module, warn
 from ..exit_codes import UsageError
-from ..flags import DIR, INT, NAME, PATH, Flag, positional
+from ..flags import DIR, EXCLUDE, INT, NAME, PATH, Flag, positional
 from ..messages import Console
 from ..model_folder import save_without_history
-from ..models import read_learner, read_predictor, remembered_options, saved_names
+from ..models import read_excluded, read_learner, read_predictor, remembered_options, saved_names
 from ..parameters import parameter_flags
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ FLAGS = (
     *parameter_flags("precision", "n_jobs"),
     Flag("host", NAME, "address to listen on", "server", "127.0.0.1"),
     Flag("port", INT, "port to listen on, 0 for any that is free", "server", 8000),
+    EXCLUDE,
     Flag("token_file", PATH, "file of the token that learning asks for", "server", default_text=f"${TOKEN}"),
     Flag("save", None, "write the model to DIR whenever it has learned", "server"),
 )  # fmt: skip
@@ -44,7 +45,14 @@ MIN_TOKEN = 8  # characters
 
 
 def run(
-    model: str, parameters: dict[str, Any], host: str, port: int, token_file: str | None, save: bool, console: Console
+    model: str,
+    parameters: dict[str, Any],
+    host: str,
+    port: int,
+    exclude: str | None,
+    token_file: str | None,
+    save: bool,
+    console: Console,
 ) -> None:
     """Load, bind, serve until a signal."""
     _, uvicorn = optional_module("starlette", "serve"), optional_module("uvicorn", "serve")
@@ -60,11 +68,12 @@ def run(
         raise UsageError(f"{model}: must be trained on text, got a model of rows of numbers")
     name = Path(model).resolve().name
     names_of_uris, read_by = saved_names(model), remembered_options(model)
+    excluded = read_excluded(exclude, served, names_of_uris or {})
 
     def write(learned: XMLClassifier) -> None:
         save_without_history(learned, model, read_by, names_of_uris)
 
-    app = new_app(Service(served, name, token, write if save else None, names_of_uris))
+    app = new_app(Service(served, name, token, write if save else None, names_of_uris, excluded))
     listening = bound(host, port)
     text = ["a text"]
     served.load_kernels(text)
