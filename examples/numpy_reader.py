@@ -20,7 +20,7 @@ import numpy as np
 
 WORD = re.compile(r"[^\W_]{2,}")
 UNIT = np.float32(1 / 32767)  # of int16 values
-NEIGHBORS, MOST_POSTINGS, MORE_LABELS, SHRINKAGE = 64, 4096, 16, np.float32(2)
+NEIGHBORS, MOST_POSTINGS, MORE_LABELS, SHRINKAGE = 64, 4096, 64, np.float32(2)
 LEAST_VOTE, LEAST_COOCCURRENCE = np.float32(1e-2), np.float32(1e-5)
 SCORED = 40  # candidates that get margins, at least
 
@@ -59,13 +59,13 @@ class Model:
         labels, shares = self.cooccurrence(features, scaled, labels)
         votes = np.pad(votes, (0, len(labels) - len(votes)))
         without = stacked(logits[labels], votes, np.zeros_like(votes), shares)
-        best = np.argsort(-without, kind="stable")[: max(SCORED, (self.n_voted + MORE_LABELS) // 2, 2 * k)]
+        best = np.argsort(-without, kind="stable")[: max(SCORED, self.n_voted // 2, 2 * k)]
         labels, votes, shares = labels[best], votes[best], shares[best]
         inputs = logits[labels], votes, self.margins(features, unit(values), labels), shares
         scores = stacked(*inputs)
         if about["trees"]:
             scores += self.trees(*inputs, self.c["frequency"][labels])
-        if len(labels) < k:  # the network ranks the rest
+        if k > min(len(labels), (self.n_voted + MORE_LABELS) // 2):  # the network ranks the rest
             rest = np.setdiff1d(np.arange(len(logits)), labels)
             none = np.zeros(len(rest), np.float32)
             labels = np.concatenate([labels, rest])

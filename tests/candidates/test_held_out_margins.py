@@ -107,9 +107,25 @@ def test_all_candidates_of_held_out_rows_are_pairs_also_where_prediction_looks_a
     folds = [np.arange(0, 1000, 20), np.arange(5, 1000, 20)]
     unstacked = fit_unstacked(CandidateRows(rows, ones(1000), folds, 160, cost=1.0), DEVICE)
     ((labels, margins),) = found
-    assert unstacked.held_out.labels.shape == (100, 96)
+    assert unstacked.held_out.labels.shape == (100, 144)
     np.testing.assert_array_equal(np.isnan(margins), labels < 0)
     np.testing.assert_array_equal(unstacked.margins[labels < 0], UNTRAINED)
+
+
+def test_held_out_rows_are_paired_with_the_labels_scored_for_them_and_others_with_their_candidates(
+    data, rows, candidates, scored
+):
+    with DEVICE.start():
+        pairs = find_pairs(rows, data.Y, ones(600), candidates.copy(), DEVICE, scored)
+    expected = {(i, label) for i in range(600) for label in candidates[i] if i not in HELD_OUT}
+    expected |= {
+        (i, label) for i, of_row in zip(HELD_OUT, scored.labels, strict=True) for label in of_row if label >= 0
+    }
+    row, label = np.where(pairs.rows < 0, -1 - pairs.rows, pairs.rows), np.repeat(np.arange(80), np.diff(pairs.starts))
+    expected |= set(zip(*data.Y.to_scipy().nonzero(), strict=True))
+    assert set(zip(row, label, strict=True)) == expected
+    np.testing.assert_array_equal(pairs.rows >= 0, data.Y.to_scipy().toarray()[row, label] != 0)
+    assert len(row) == len(expected)
 
 
 def test_each_of_several_folds_gets_the_margins_that_it_would_get_alone(data, rows, candidates, scored, to_the_end):

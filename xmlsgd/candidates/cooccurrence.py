@@ -15,7 +15,9 @@ from .knn import INT16_ONE, check_sound
 from .splicing import with_replaced
 
 N_LABELS = 32  # of a feature: those that occur with it most often (docs/decisions/candidates.md)
-N_MORE = 16  # candidates of a row beside those of its neighbors; 32 gain nothing
+# Candidates of a row beside those of its neighbors; and so many for the classifiers to learn, in less time and as well
+# (docs/decisions/candidates.md).
+N_MORE, N_LEARNED = 64, 16
 SHRINKAGE = np.float32(2)  # rows without labels added to those of a feature: little is known of a rare one
 
 
@@ -74,13 +76,15 @@ class Cooccurrence:
         scale = self.totals / (self.totals + SHRINKAGE) / unit
         return self.shares.indptr, self.shares.indices, self.shares.data, scale
 
-    def candidates(self, X: CSR, listed: np.ndarray, device: CPU) -> tuple[np.ndarray, np.ndarray]:
-        """Return the candidate labels int32 (n, m) of rows with `N_MORE` others, and the co-occurrence of all.
+    def candidates(
+        self, X: CSR, listed: np.ndarray, device: CPU, n_more: int = N_MORE
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the candidate labels int32 (n, m) of rows with `n_more` others, and the co-occurrence of all.
 
-        Both are (n, m + N_MORE), the latter float32. The device is started.
+        Both are (n, m + n_more), the latter float32. The device is started.
         """
         n, given = listed.shape
-        labels, scores = np.empty((n, given + N_MORE), np.int32), np.empty((n, given + N_MORE), np.float32)
+        labels, scores = np.empty((n, given + n_more), np.int32), np.empty((n, given + n_more), np.float32)
         labels[:, :given] = listed
         sound = np.empty(n, np.bool_)
         device.run(

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
-from .cooccurrence import N_MORE, Cooccurrence
+from .cooccurrence import N_LEARNED, N_MORE, Cooccurrence
 from .cost import FEW_ROWS, all_features_help, choose_cost, draw_validation_rows
 from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, frequency_of_learned, label_rows_help
 from .knn import KNNIndex, row_votes
@@ -120,7 +120,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         candidates, held_out, shares = _with_cooccurring(rows, cooccurrence, weighted, candidates, held_out, device)
         del weighted
         unit = unit_rows(X, None, device)  # as the linear classifiers see them
-        pairs = _learned_pairs(unit, Y, weight, candidates, rows.n_label_rows, device)
+        pairs = _learned_pairs(rows, unit, weight, candidates, held_out, device)
         cost, pairs = rows.cost, pairs._replace(all_features=rows.all_features or X.n_rows <= FEW_ROWS)
         if cost is None:
             cost = choose_cost(unit, Y, weight, pairs, validation, device)
@@ -130,7 +130,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         if rows.compared and len(of_seen) and rows.folds:  # before the others, so that memory holds one of them
             left = weight.copy()
             left[of_seen] = 0
-            others = _learned_pairs(unit, Y, left, candidates, rows.n_label_rows, device)
+            others = _learned_pairs(rows, unit, left, candidates, held_out, device)
             others = others._replace(all_features=pairs.all_features)
             of_fold = held_out.of_fold(0)
             margins = _fit_and_score(unit, left, others, cost, of_fold, device)[1]
@@ -199,25 +199,26 @@ def _with_cooccurring(
     rows: CandidateRows, counted: Cooccurrence, weighted: CSR, candidates: np.ndarray, held_out: HeldOutLabels,
     device: CPU,
 ) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:  # fmt: skip
-    """Return all candidates and those of held-out rows with `N_MORE` others, and the co-occurrence of the latter.
+    """Return all candidates with `N_LEARNED` others, those of held-out rows with `N_MORE`, and their co-occurrence.
 
     Rows of a fold get them from counts without these rows.
     """
-    more = counted.candidates(weighted, candidates, device)[0]
+    more = counted.candidates(weighted, candidates, device, N_LEARNED)[0]
     labels = np.empty((len(held_out.rows), held_out.labels.shape[1] + N_MORE), np.int32)
     shares = np.empty(labels.shape, np.float32)
     for fold, held in enumerate(rows.folds):
         others = Cooccurrence.count(rows.dataset.X, rows.dataset.Y, rows.learned(fold), device)
         of_fold, at = weighted.take(held), held_out.fold == fold
-        more[held] = others.candidates(of_fold, candidates[held], device)[0]
         labels[at], shares[at] = others.candidates(of_fold, held_out.labels[at], device)
     return more, held_out._replace(labels=labels), shares
 
 
-def _learned_pairs(X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, n_label_rows: int, device: CPU) -> Pairs:
+def _learned_pairs(
+    rows: CandidateRows, X: CSR, weight: np.ndarray, candidates: np.ndarray, held_out: HeldOutLabels, device: CPU
+) -> Pairs:
     """Return the rows of each label that its classifier learns, those with random negatives, none a label row."""
-    pairs = find_pairs(X, Y, weight, candidates, device)
-    return with_random_negatives(X, weight[: X.n_rows - n_label_rows], pairs, device)
+    pairs = find_pairs(X, rows.dataset.Y, weight, candidates, device, held_out)
+    return with_random_negatives(X, weight[: X.n_rows - rows.n_label_rows], pairs, device)
 
 
 def _fit_and_score(

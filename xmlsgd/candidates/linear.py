@@ -249,8 +249,9 @@ def _solved(
     is_trained = np.ones(n_labels, np.bool_) if trained is None else np.isin(np.arange(n_labels), trained)
     counts, learns_all = np.zeros(n_labels, np.int64), trained is None
     margins = np.full(held_out.labels.shape, np.nan, np.float32)
-    place, fold = (np.full(X.n_rows if len(held_out.rows) else 0, -1, np.int32) for _ in range(2))
-    place[held_out.rows], fold[held_out.rows] = np.arange(len(held_out.rows)), held_out.fold
+    place = _places(held_out, X.n_rows)
+    fold = np.full(len(place), -1, np.int32)
+    fold[held_out.rows] = held_out.fold
     n_folds = int(held_out.fold.max(initial=-1)) + 1
     # Memory is taken page by page as it is written, and the unused rest is given back at the end.
     features, weights = (np.empty(min(limit, entries[-1] + known.nnz), kind) for kind in (np.int32, np.float32))
@@ -300,12 +301,25 @@ def n_random_negatives(n_pairs: int, n_labels: int) -> int:
     return min(RANDOM_NEGATIVES, int(max(RANDOM_SHARE * n_pairs, MIN_RANDOM)) // max(n_labels, 1))
 
 
-def find_pairs(X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU) -> Pairs:
-    """Return the rows of each label that are to be learned."""
+def find_pairs(
+    X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU, held_out: HeldOutLabels = NONE_HELD_OUT
+) -> Pairs:
+    """Return the rows of each label that are to be learned.
+
+    A row is paired with its labels and with its candidates int32 (n, M), a held-out row with the labels scored for it.
+    """
+    listed = candidates, _places(held_out, X.n_rows), held_out.labels.copy()
     counts = np.zeros((2, device.n_threads, Y.n_cols), np.int64)
-    device.run(count_pairs, Y.indptr, Y.indices, candidates, weight, X.indptr, device.n_threads, *counts)
+    device.run(count_pairs, Y.indptr, Y.indices, *listed, weight, X.indptr, device.n_threads, *counts)
     starts, entries = (pointers(each.sum(axis=0)) for each in counts)
     places = starts[:-1] + np.cumsum(counts[0], axis=0) - counts[0]
     rows = np.empty(starts[-1], np.int32)
-    device.run(write_pairs, Y.indptr, Y.indices, candidates, weight, places, rows)
+    device.run(write_pairs, Y.indptr, Y.indices, *listed, weight, places, rows)
     return Pairs(rows, starts, entries)
+
+
+def _places(held_out: HeldOutLabels, n_rows: int) -> np.ndarray:
+    """Return the place of each row among the held-out ones, int32 (n,), -1 for others; (0,) if none is held out."""
+    places = np.full(n_rows if len(held_out.rows) else 0, -1, np.int32)
+    places[held_out.rows] = np.arange(len(held_out.rows))
+    return places

@@ -12,7 +12,7 @@ from ..data.csr import CSR
 from ..devices.cpu import CPU
 from .boosted_trees import NO_TREES
 from .compact import CompactLinearClassifiers
-from .cooccurrence import N_MORE, Cooccurrence
+from .cooccurrence import N_LEARNED, N_MORE, Cooccurrence
 from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex, row_votes
 from .linear import LinearClassifiers
 from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Inputs, Stacking
@@ -21,7 +21,8 @@ from .weighting import idf, unit_rows
 # Candidates of the neighbors that prediction looks at, at least, and otherwise half of those that training used as
 # negatives: the rest rarely ranks first.
 VOTED = 64
-# Candidates that margins and trees score, at least, and otherwise half of them (docs/decisions/prediction.md).
+# Candidates that margins and trees score, at least, and otherwise half of those of the neighbors
+# (docs/decisions/prediction.md).
 KEPT = 40
 NON_CANDIDATE_MARGIN = np.float32(-1)  # stands for the linear classifier of a label that is not a candidate of a row
 
@@ -79,7 +80,7 @@ class CandidateModel:
             knn = self.knn.with_rows(rows, Y, row_votes(weight, n_label_rows), self.cooccurrence.totals > 0, device)
             cooccurrence = self.cooccurrence.with_rows(X, Y, weight, device)
             candidates, _ = knn.votes(rows, self.size, device, own=n_known)
-            candidates, _ = cooccurrence.candidates(rows, candidates, device)
+            candidates, _ = cooccurrence.candidates(rows, candidates, device, N_LEARNED)
             frequencies = self.knn.frequency(Y.n_cols), knn.frequency(Y.n_cols)
             factors = [self.stacking.calibration.factors(each) for each in frequencies]
             unit = unit_rows(X, None, device)
@@ -109,8 +110,8 @@ def n_voted(size: int) -> int:
 
 def n_kept(size: int, k: int) -> int:
     """Return how many of the candidates margins and trees score where the best `k` are asked for."""
-    proposed = n_voted(size) + N_MORE
-    return min(proposed, max(KEPT, proposed // 2, 2 * k))
+    voted = n_voted(size)
+    return min(voted + N_MORE, max(KEPT, voted // 2, 2 * k))
 
 
 def with_more(votes: np.ndarray) -> np.ndarray:

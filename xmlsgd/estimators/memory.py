@@ -229,7 +229,7 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     if not plan.n_candidates:
         return 0
     # Here: an estimator can be made without loading Numba.
-    from ..candidates.cooccurrence import N_LABELS, N_MORE
+    from ..candidates.cooccurrence import N_LABELS, N_LEARNED, N_MORE
     from ..candidates.linear import CHUNK, max_weights, n_random_negatives
     from ..candidates.model import n_voted
 
@@ -238,7 +238,7 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     by_row = np.diff(X.indptr) * np.diff(Y.indptr)
     own, most = int(by_row.sum()), MOST_PER_ENTRY * X.nnz + int(by_row.max())  # one row may have most of the labels
     weights = min(own, every, most, max_weights(X))
-    listed = plan.n_candidates + N_MORE
+    listed = plan.n_candidates + N_LEARNED
     pairs = Y.nnz + X.n_rows * listed
     pairs += n_random_negatives(pairs, Y.n_cols) * Y.n_cols
     room = min(CHUNK, pairs * X.nnz // X.n_rows, every)

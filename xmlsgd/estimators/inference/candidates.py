@@ -36,6 +36,11 @@ class CandidateScorer(Scorer):
 
     @property
     def max_k(self) -> int:
+        """Return for how many labels of a row its candidates suffice: half of them, as others may beat the rest."""
+        return self._n_candidates // 2
+
+    @property
+    def _n_candidates(self) -> int:
         """Return the most candidates of a row: those with votes and those by co-occurrence."""
         return n_voted(self.candidates.size) + N_MORE
 
@@ -53,32 +58,33 @@ class CandidateScorer(Scorer):
         for part in some_rows(X):
             found = self.top_k(part, k)
             if k <= max(self.max_k, FILLED_K):
-                self._filled_up(part, *found)
+                self._filled_up(part, *found, k)
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k candidates of each row and their scores.
 
         Rows with fewer than k candidates are filled up with the labels that the network ranks highest; above `max_k`
-        these compete with the last candidates of all rows. All labels are scored where only `columns` count, or k is
+        these compete with the candidates of all rows. All labels are scored where only `columns` count, or k is
         large.
         """
         if columns is not None or k > max(self.max_k, FILLED_K):
             return best_of_all(self, X, k, columns)
-        labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
+        m = k if k <= self.max_k else max(k, self._n_candidates)
+        labels, scores = np.empty((X.n_rows, m), np.int32), np.empty((X.n_rows, m), np.float32)
         with self.cpu.start():
             for part, A, span in self._parts(X):
                 self.cpu.call(
                     best_candidates, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
-                    *self.candidates.knn.scratch(self.cpu), self.cpu.n_threads, n_kept(self.candidates.size, k),
+                    *self.candidates.knn.scratch(self.cpu), self.cpu.n_threads, n_kept(self.candidates.size, m),
                     labels[span], scores[span],
                 )  # fmt: skip
         if labels.min(initial=0) < 0 or k > self.max_k:
             check_sound(labels[:, 0] != DAMAGED)
             few = np.flatnonzero((labels[:, k - 1] < 0) | (k > self.max_k))
-            for rows in row_ranges(len(few), 32 * k):
+            for rows in row_ranges(len(few), 32 * m):
                 rows = few[rows]
-                labels[rows], scores[rows] = self._filled_up(X.take(rows), labels[rows], scores[rows])
-        return labels, scores
+                labels[rows, :k], scores[rows, :k] = self._filled_up(X.take(rows), labels[rows], scores[rows], k)
+        return np.ascontiguousarray(labels[:, :k]), np.ascontiguousarray(scores[:, :k])
 
     @property
     def _in_one_call(self) -> bool:
@@ -97,10 +103,9 @@ class CandidateScorer(Scorer):
             # To cut a row out of one row takes 9 microseconds.
             yield X if X.n_rows <= ROWS_A_CALL else X.span(span.start, span.stop), NO_ACTIVATIONS, span
 
-    def _filled_up(self, X: CSR, labels: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k of all labels, given all candidates, fewer than k a row, and their scores."""
-        k = labels.shape[1]
-        others, Z = super().top_k(X, min(2 * k, self.network.n_labels))
+    def _filled_up(self, X: CSR, labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best k of all labels, given all candidates (n, m), -1 for none, and their scores."""
+        others, Z = super().top_k(X, min(k + labels.shape[1], self.network.n_labels))
         first = np.arange(len(labels))[:, None] * np.int64(self.network.n_labels)
         fresh = (others >= 0) & ~np.isin(first + others, (first + labels)[labels >= 0])
         scores = np.concatenate([scores, np.where(fresh, self._scores_of_others(Z, labels), -np.inf)], axis=1)

@@ -10,34 +10,40 @@ from .copying import copy_into
 from .random import below, hashed
 
 
+@njit(nogil=True, inline="always")
+def labels_of(row, candidates, places, others):
+    """Return the labels that are paired with a row: its `candidates` (n, M), or where it has a place, of `others`."""
+    return candidates[row] if places.size == 0 or places[row] < 0 else others[places[row]]
+
+
 @kernel()
-def count_pairs(label_ptr, label_index, candidates, weight, indptr, n_threads, counts, entries):
+def count_pairs(label_ptr, label_index, candidates, places, others, weight, indptr, n_threads, counts, entries):
     """Count the pairs of each label and the entries of their rows, int64 (threads, L), zeros before.
 
-    Thread t counts its part of the rows; rows of weight 0 do not count. Labels that their row has become -1 in
-    `candidates` (n, M).
+    Thread t counts its part of the rows; rows of weight 0 do not count. candidates int32 (n, M), but for rows with a
+    place, int32 (n,) or (0,), those in `others` (h, m). Labels that their row has become -1 there.
     """
     n_rows = candidates.shape[0]
     for t in prange(n_threads):
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             first, last, length = label_ptr[i], label_ptr[i + 1], indptr[i + 1] - indptr[i]
+            paired = labels_of(i, candidates, places, others)
             for p in range(first, last):
-                for j in range(candidates.shape[1]):
-                    if candidates[i, j] == label_index[p]:
-                        candidates[i, j] = -1
+                for j in range(paired.size):
+                    if paired[j] == label_index[p]:
+                        paired[j] = -1
             if weight[i] > 0:
                 for p in range(first, last):
                     counts[t, label_index[p]] += 1
                     entries[t, label_index[p]] += length
-                for j in range(candidates.shape[1]):
-                    label = candidates[i, j]
+                for label in paired:
                     if label >= 0:
                         counts[t, label] += 1
                         entries[t, label] += length
 
 
 @kernel()
-def write_pairs(label_ptr, label_index, candidates, weight, starts, pairs):
+def write_pairs(label_ptr, label_index, candidates, places, others, weight, starts, pairs):
     """Write the rows of each label into `pairs`: i where row i has the label, -1 - i where it is a wrong candidate.
 
     starts (threads, L) : where the pairs go that `count_pairs` has counted; they become the ends.
@@ -49,8 +55,7 @@ def write_pairs(label_ptr, label_index, candidates, weight, starts, pairs):
                 for p in range(label_ptr[i], label_ptr[i + 1]):
                     pairs[starts[t, label_index[p]]] = i
                     starts[t, label_index[p]] += 1
-                for j in range(candidates.shape[1]):
-                    label = candidates[i, j]
+                for label in labels_of(i, candidates, places, others):
                     if label >= 0:
                         pairs[starts[t, label]] = -1 - i
                         starts[t, label] += 1
