@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from shared.command_line import N_TEST, QUICK, TEST_ROWS, TEST_TEXT, run
 from xmlsgd.cli import main
@@ -142,6 +143,18 @@ def test_excluded_labels_are_never_written_and_others_move_up(models, tmp_path, 
     kept = [[e.rpartition(":")[0] for e in line.split("\t") if e.rpartition(":")[0] not in often] for line in before]
     assert all(names[: len(first)] == first for names, first in zip(after, kept, strict=True))
     assert "deprecated.txt:42: the model has no label 'no such label'; unknown labels exclude nothing" in said.err
+
+
+@pytest.mark.parametrize("learned", ["café", "cafe\u0301"])
+def test_an_excluded_label_is_found_however_its_accents_are_written(tmp_path, capsys, learned):
+    XMLClassifier((4,), max_epochs=1, n_jobs=1).fit(["a drink", "a fish"], [[learned], ["fish"]]).save(tmp_path / "m")
+    (tmp_path / "deprecated.txt").write_text("cafe\u0301\n")
+    (tmp_path / "new.txt").write_text("a drink\n")
+    run("predict", tmp_path / "m", tmp_path / "new.txt", "--exclude", tmp_path / "deprecated.txt")
+    said = capsys.readouterr()
+    assert said.out.startswith("fish:")
+    assert said.out.count(":") == 1
+    assert "no label" not in said.err
 
 
 def test_a_model_without_probabilities_writes_scores(tmp_path, capsys):

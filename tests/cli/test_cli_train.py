@@ -153,6 +153,16 @@ def test_label_names_with_quotes_separators_or_commas_are_warned_of(tmp_path, ca
     assert told in err if told else "warning" not in err
 
 
+def test_labels_that_differ_in_case_alone_are_warned_of_if_they_are_many(tmp_path, capsys):
+    for name, others in (("few", 200), ("many", 0)):
+        lines = [f"{label}\tread a file\n" for label in ("Novel", "novel", "poem", *map(str, range(others)))]
+        (tmp_path / name).write_text("".join(lines) * 2)
+        run("train", tmp_path / name, "--out", tmp_path / "m", *QUICK, "--epochs", "1", "--overwrite")
+    err = capsys.readouterr().err
+    assert "many: 2 of 3 labels differ from another in case alone, such as 'Novel' and 'novel'; write them" in err
+    assert "few: " not in err
+
+
 def test_labels_of_a_table_with_another_separator_are_warned_of(tmp_path, capsys):
     (tmp_path / "texts.csv").write_text("text,labels\n" + "the book of the sea,novel;letter\n" * 4)
     run("train", tmp_path / "texts.csv", "--out", tmp_path / "m", *QUICK, "--quiet")

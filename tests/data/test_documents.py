@@ -116,7 +116,13 @@ def test_kinds_are_told_by_names_and_lines(tmp_path):
             r"f:1: 'labels' must be a list of strings or numbers, got \[True\]",
         ),
         ("jsonl", '{"text": 1, "labels": []}\n', "f:1: 'text' must be a string, got 1"),
-        ("jsonl", '{"text": "a", "labels": "b"}\n', "f:1: 'labels' must be a list of strings or numbers, got 'b'"),
+        ("jsonl", '{"text": null, "labels": []}\n', "f:1: 'text' must be a string, got null; write \"\" where"),
+        (
+            "jsonl",
+            '{"text": "a", "labels": "b"}\n',
+            "f:1: 'labels' must be a list of strings or numbers, got 'b'; write",
+        ),
+        ("jsonl", '{"text": "a", "labels": null}\n', r"got null; write \[\"a\", \"b\"\], and \[\] where there"),
         ("annif", "a\t<http://x/1>\na <http://x/1>\n", "f:2: must read `text<TAB><uri> <uri>`, got "),
         ("jsonl", "\n", "f: must hold at least one document, got none"),
     ],
@@ -159,6 +165,18 @@ def test_labels_of_any_kind_of_file_may_be_uris_or_names(path_of, kind, text):
     vocabulary = path_of("v", "<http://x/1>\tship\n<http://x/3>\tfish\n<http://x/4>\tisle: the sea\n")
     options = {"vocabulary": str(vocabulary), "label_separator": ";"}
     assert read(path_of("f", text), kind, **options).labels == [("ship", "fish")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("raw", "cafe\u0301,café\ta\n"),
+        ("csv", 'labels,text\n"cafe\u0301,café",a\n'),
+        ("jsonl", '{"labels": ["cafe\\u0301", "café"], "text": "a"}\n'),
+    ],
+)
+def test_a_label_whose_accent_is_a_character_of_its_own_is_the_same_label(path_of, kind, text):
+    assert read(path_of("f", text), kind).labels == [("café",)]
 
 
 def test_the_field_limit_of_the_process_is_as_before(path_of):

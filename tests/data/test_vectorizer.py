@@ -127,6 +127,18 @@ def test_options_are_copied_to_the_vectorizer_of_a_model_and_saved_with_it(tmp_p
     assert loaded.vectorizer_.words == ["close", "close json", "json", "read", "read json", "read xml", "xml"]
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"analyzer": "char_wb", "ngram_range": (2, 3)}, {"stop_words": ["mu\u0301sica"]}]
+)
+def test_a_letter_and_its_accent_are_one_character_however_they_are_written(options):
+    composed, apart = ["a música é fácil", "Música"], ["a mu\u0301sica e\u0301 fa\u0301cil", "Mu\u0301sica"]
+    one, other = TextVectorizer(**options).fit(composed), TextVectorizer(**options).fit(apart)
+    assert one.words == other.words
+    np.testing.assert_array_equal(one.transform(composed).toarray(), one.transform(apart).toarray())
+    grown = TextVectorizer().fit(["file"], label_texts=["fa\u0301cil"]).with_words_of(["fácil mu\u0301sica"], 1)
+    assert grown.words == ["file", "fácil", "música"]
+
+
 def test_stop_words_are_split_and_lower_cased_as_texts_are():
     assert TextVectorizer(stop_words=["Don't", "READ_it"]).fit(["don read it twice"]).words == ["twice"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xmlsgd.data.document_options import DocumentOptions
+from xmlsgd.data.text import read_label_texts
 from xmlsgd.data.vocabulary import label_of, name_of, read_vocabulary, write_vocabulary
 from xmlsgd.errors import DataError
 
@@ -27,6 +28,11 @@ def test_a_broken_line_is_named(vocabulary, line):
 def test_a_deprecated_subject_has_no_label_and_no_name(vocabulary):
     names = read_vocabulary(vocabulary("<http://x/1>\n<http://x/2>\tship\n<http://x/3>\t \n"))
     assert names == {"http://x/2": "ship"}
+
+
+def test_a_label_whose_accent_is_a_character_of_its_own_is_composed(vocabulary):
+    assert read_vocabulary(vocabulary("<http://x/1>\tcafe\u0301\n")) == {"http://x/1": "café"}
+    assert read_label_texts(vocabulary("cafe\u0301\ta place\n")) == [("café", "a place")]
 
 
 def test_two_labels_of_a_uri_are_named_with_their_lines(vocabulary):

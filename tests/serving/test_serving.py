@@ -311,6 +311,10 @@ def test_a_label_without_a_name_of_one_line_is_not_learned(client, served, names
     assert served.model is before
 
 
+def test_labels_to_learn_are_the_same_however_their_accents_are_written():
+    assert requests.documents_of([{"text": "a", "labels": ["cafe\u0301", "café"]}]) == (["a"], [["café", "café"]])
+
+
 def test_texts_that_waited_too_long_are_held_no_more(model):
     async def given_up():
         served = Service(model, "words")

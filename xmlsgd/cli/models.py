@@ -112,11 +112,13 @@ def read_excluded(
         return None
     import numpy as np
 
-    from ..data.text import lines_of_file
+    from ..data.text import composed, lines_of_file
     from ..data.vocabulary import name_of
 
     columns = {str(name): column for column, name in enumerate(model.classes_.tolist())}
-    names = [name if (name := line.strip()) in columns else name_of(name, names_of) for line in lines_of_file(path)]
+    columns = {composed(name): column for name, column in columns.items()} | columns
+    lines = (composed(line.strip()) for line in lines_of_file(path))
+    names = [name if name in columns else name_of(name, names_of) for name in lines]
     unknown = [(number, name) for number, name in enumerate(names, 1) if name and name not in columns]
     if unknown:
         number, name = unknown[0]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import DataError, nor_others, shorten, warn
 from .document_options import DOCUMENT_FORMATS, DocumentOptions
-from .text import RawText, lines_of_file, numbered_lines, read_raw_text, split_names
+from .text import RawText, composed, lines_of_file, numbered_lines, read_raw_text, split_names
 from .validation import check_choice, is_integer
 from .vocabulary import BRACKETED_URI, is_uri, name_of
 
@@ -186,13 +186,18 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
             raise DataError(f"{where}: {ONE_OBJECT}, got {shorten(entry)}; {AS_LINES}")
         text = _value(entry, options.text_column, "text_column", where)
         if not isinstance(text, str):
-            raise DataError(f"{where}: {options.text_column!r} must be a string, got {shorten(text)}")
+            got = f'got {_as_json(text)}; write "" where there is none'
+            raise DataError(f"{where}: {options.text_column!r} must be a string, {got}")
         labels = _value(entry, options.label_column, "label_column", where) if labelled else []
         if not isinstance(labels, list) or not all(map(_is_name, labels)):
-            raise DataError(
-                f"{where}: {options.label_column!r} must be a list of strings or numbers, got {shorten(labels)}"
-            )
-        yield number, text, tuple(map(str, labels))
+            got = f'got {_as_json(labels)}; write ["a", "b"], and [] where there is none'
+            raise DataError(f"{where}: {options.label_column!r} must be a list of strings or numbers, {got}")
+        yield number, text, tuple(composed(str(label)) for label in labels)
+
+
+def _as_json(value: Any) -> str:
+    """Return a value as it stands in the file, shortened."""
+    return "null" if value is None else shorten(value)
 
 
 def _is_name(label: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,8 @@ class RawText:
 def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = ",") -> RawText:
     """Read documents from a UTF-8 file, one a line; `.gz`, `.bz2` and `.xz` are decompressed.
 
-    A label that comes twice in a row counts once. An empty line is an empty document; those at the end are ignored.
+    A label that comes twice in a row counts once; names are read in Unicode's composed form (NFC). An empty line is an
+    empty document; those at the end are ignored.
 
     Parameters
     ----------
@@ -106,7 +108,7 @@ def read_label_texts(path: str | Path) -> list[tuple[str, str]]:
     if parts and parts[0][0].startswith('{"'):
         got = f"got JSON, {shorten(parts[0][0])}; `jq -r .title FILE` extracts a key from each line"
         raise DataError(f"{path}:1: must read `label<TAB>text`, or a text a line, {got}")
-    return [(label, text if tab else label) for label, tab, text in parts]
+    return [(composed(label), text if tab else label) for label, tab, text in parts]
 
 
 def write_label_names(names: Sequence[str], n_labels: int, path: Path) -> None:
@@ -154,6 +156,11 @@ def decode_line(line: bytes, where: str) -> str:
     return text.rstrip("\r\n")
 
 
+def composed(name: str) -> str:
+    """Return a name in NFC, in which a letter and its accent are one character: it looks the same in others."""
+    return unicodedata.normalize("NFC", name)
+
+
 def split_names(field: str, separator: str) -> tuple[str, ...]:
     """Return the distinct label names of `a,"b, c",d`, in order; as in CSV, quotes around a name are no part of it."""
     parts = field.split(separator)
@@ -161,4 +168,4 @@ def split_names(field: str, separator: str) -> tuple[str, ...]:
         end = rf"(?:{re.escape(separator)}|\Z)"
         found = re.findall(rf"{QUOTED}{end}|(.*?){end}", field, re.DOTALL)
         parts = [quoted.replace('""', '"') or plain for quoted, plain in found]
-    return tuple(dict.fromkeys(name for part in parts if (name := part.strip())))
+    return tuple(dict.fromkeys(composed(name) for part in parts if (name := part.strip())))

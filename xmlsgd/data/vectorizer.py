@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,8 @@ LONG_WORD = 20  # characters, on average of a text: in no language that puts spa
 MOST_LOOKED_AT = 1000  # texts
 MOST_SHOWN = 80  # characters of an option: there may be thousands of stop words
 MAX_N = 16  # of n-grams: a text has its length times as many
+# A letter and its accent may be one character or two; no word has the second one. Also part of the file format.
+COMPOSED = partial(unicodedata.normalize, "NFC")
 FORMAT = "xmlsgd text vectorizer"
 FORMAT_VERSION = 2
 VECTORIZER_FILE = "vectorizer.json"
@@ -66,6 +70,7 @@ OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 class TextVectorizer:
     """Turn texts into TF-IDF rows: lower-cased words of two or more letters or digits, (1 + ln tf) idf, L2 norm 1.
 
+    Texts are read in Unicode's composed form (NFC), in which a letter with an accent is one character.
     The arithmetic is that of scikit-learn's `TfidfVectorizer` (smoothed idf), which is imported at the first use.
     The options have its names and meanings.
 
@@ -337,9 +342,9 @@ class TextVectorizer:
 
         options = {"ngram_range": tuple(self.ngram_range), "sublinear_tf": self.sublinear_tf, "dtype": np.float32}
         if self.analyzer == "word":  # scikit-learn warns of what others do not use
-            stop_words = TOKEN.findall(" ".join(self.stop_words or ()).lower())
+            stop_words = TOKEN.findall(COMPOSED(" ".join(self.stop_words or ()).lower()))
             options |= {"token_pattern": TOKEN_PATTERN, "stop_words": stop_words}
-        return TfidfVectorizer(analyzer=self.analyzer, **options, **limits)
+        return TfidfVectorizer(analyzer=self.analyzer, strip_accents=COMPOSED, **options, **limits)
 
 
 def _checked_texts(texts: Iterable[str]) -> Iterator[str]:

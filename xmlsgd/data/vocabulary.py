@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import DataError, shorten
-from .text import numbered_lines
+from .text import composed, numbered_lines
 
 BARE_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 BRACKETED_URI = re.compile(r"<([^<>\s]+)>")
@@ -23,7 +23,7 @@ def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) ->
     lines: dict[str, int] = {}
     for number, line in numbered_lines(path):
         uri, _, rest = line.partition("\t")
-        found, label = BRACKETED_URI.fullmatch(uri.strip()), rest.partition("\t")[0].strip()
+        found, label = BRACKETED_URI.fullmatch(uri.strip()), composed(rest.partition("\t")[0].strip())
         if found is None:
             raise DataError(f"{path}:{number}: must read `<uri><TAB>label`, got {shorten(line)}; see docs/data.md")
         if not label:
