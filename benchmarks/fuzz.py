@@ -82,8 +82,8 @@ def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
 
         return refusing((DataError,), run)
 
-    def of_documents(kind: str) -> Callable[[bytes], Any]:
-        return of_text(lambda file: documents.read_documents(file, kind, True, options))
+    def of_documents(form: str) -> Callable[[bytes], Any]:
+        return of_text(lambda file: documents.read_documents(file, form, True, options))
 
     def libsvm(data: bytes) -> None:
         duplicates = ("error", "sum")[len(data) % 2]
@@ -107,7 +107,7 @@ def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
         "names": of_text(lambda file: text.read_label_names(file, 2)),
         "label texts": of_text(text.read_label_texts),
         "vocabulary": of_text(vocabulary.read_vocabulary),
-        **{kind: of_documents(kind) for kind in ("csv", "jsonl", "annif")},
+        **{form: of_documents(form) for form in ("csv", "jsonl", "annif")},
         "model": of_file(lambda file: read_folder(folder), folder / "MANIFEST.json"),
         "array": of_file(_map_array),
         "request": answered(functools.partial(request, read=requests.json_of)),

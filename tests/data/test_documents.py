@@ -7,7 +7,7 @@ import csv
 import pytest
 
 from xmlsgd.data.document_options import DocumentOptions
-from xmlsgd.data.documents import is_annif, kind_of, read_documents
+from xmlsgd.data.documents import format_by_name, is_annif, read_documents
 from xmlsgd.errors import DataError
 
 FILES = {
@@ -27,15 +27,15 @@ def path_of(tmp_path):
     return write
 
 
-def read(path, kind, labelled=True, **options):
-    return read_documents(path, kind, labelled, DocumentOptions(**options))
+def read(path, form, labelled=True, **options):
+    return read_documents(path, form, labelled, DocumentOptions(**options))
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "raw"])
-def test_names_with_commas_and_blanks_stay_whole(path_of, kind):
-    raw = read(path_of("f", FILES[kind]), kind, label_separator=";")
+@pytest.mark.parametrize("form", ["csv", "jsonl", "raw"])
+def test_names_with_commas_and_blanks_stay_whole(path_of, form):
+    raw = read(path_of("f", FILES[form]), form, label_separator=";")
     assert raw.labels[0] == ("Smith, J.", "sea")
-    assert raw.texts[0].split()[:2] == ["a", "book" if kind == "raw" else "book,"]
+    assert raw.texts[0].split()[:2] == ["a", "book" if form == "raw" else "book,"]
     assert raw.labels[1:] == [()] * (len(raw.texts) - 1)
 
 
@@ -80,15 +80,15 @@ def test_subjects_of_annif_are_uris_or_their_names(path_of):
     assert read(path_of("g", "a\tb\n"), "annif", labelled=False).texts == ["a\tb"]
 
 
-def test_kinds_are_told_by_names_and_lines(tmp_path):
+def test_formats_are_told_by_names_and_lines(tmp_path):
     names = ("a.csv", "a.CSV.gz", "a.jsonl", "a.ndjson", "a.json", "a.txt", "a")
-    assert [kind_of(tmp_path / name) for name in names] == ["csv", "csv", "jsonl", "jsonl", "jsonl", None, None]
+    assert [format_by_name(tmp_path / name) for name in names] == ["csv", "csv", "jsonl", "jsonl", "jsonl", None, None]
     assert is_annif("text\t<http://x/1> <http://x/2>")
     assert not any(map(is_annif, ("text\tmore", "text <http://x/1>", "a,b\ttext with <b>tags</b>")))
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "told"),
+    ("form", "text", "told"),
     [
         ("csv", "a,b\n1,2\n", r"f:1: the header must have a column 'text', got \['a', 'b'\]; pass --text-column"),
         (
@@ -127,9 +127,9 @@ def test_kinds_are_told_by_names_and_lines(tmp_path):
         ("jsonl", "\n", "f: must hold at least one document, got none"),
     ],
 )
-def test_errors_name_file_and_line(path_of, kind, text, told):
+def test_errors_name_file_and_line(path_of, form, text, told):
     with pytest.raises(DataError, match=told):
-        read(path_of("f", text), kind)
+        read(path_of("f", text), form)
 
 
 def test_uris_that_a_vocabulary_lacks_are_counted(path_of):
@@ -139,7 +139,7 @@ def test_uris_that_a_vocabulary_lacks_are_counted(path_of):
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"),
+    ("form", "text"),
     [
         ("csv", "text,labels\nx,\nx,http://x/1\ny,http://x/1\n"),
         ("jsonl", '{"text": "x", "labels": []}\n\n{"text": "x", "labels": ["http://x/1"]}\n'),
@@ -147,36 +147,36 @@ def test_uris_that_a_vocabulary_lacks_are_counted(path_of):
         ("annif", "x\t\n\nx\t<http://x/1>\ny\t<http://x/1>\n"),
     ],
 )
-def test_a_uri_that_a_vocabulary_lacks_is_told_with_its_first_line(path_of, kind, text):
+def test_a_uri_that_a_vocabulary_lacks_is_told_with_its_first_line(path_of, form, text):
     vocabulary = path_of("v", "<http://x/9>\tship\n")
     with pytest.warns(match="f:3: .* no label for <http://x/1>; the URI stands for it"):
-        read(path_of("f", text), kind, vocabulary=str(vocabulary))
+        read(path_of("f", text), form, vocabulary=str(vocabulary))
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"),
+    ("form", "text"),
     [
         ("csv", "text,labels\nx,http://x/1;fish;<http://x/3>\n"),
         ("jsonl", '{"text": "x", "labels": ["http://x/1", "fish", "<http://x/3>"]}'),
         ("raw", "http://x/1;fish;<http://x/3>\tx\n"),
     ],
 )
-def test_labels_of_any_kind_of_file_may_be_uris_or_names(path_of, kind, text):
+def test_labels_of_any_format_may_be_uris_or_names(path_of, form, text):
     vocabulary = path_of("v", "<http://x/1>\tship\n<http://x/3>\tfish\n<http://x/4>\tisle: the sea\n")
     options = {"vocabulary": str(vocabulary), "label_separator": ";"}
-    assert read(path_of("f", text), kind, **options).labels == [("ship", "fish")]
+    assert read(path_of("f", text), form, **options).labels == [("ship", "fish")]
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"),
+    ("form", "text"),
     [
         ("raw", "cafe\u0301,café\ta\n"),
         ("csv", 'labels,text\n"cafe\u0301,café",a\n'),
         ("jsonl", '{"labels": ["cafe\\u0301", "café"], "text": "a"}\n'),
     ],
 )
-def test_a_label_whose_accent_is_a_character_of_its_own_is_the_same_label(path_of, kind, text):
-    assert read(path_of("f", text), kind).labels == [("café",)]
+def test_a_label_whose_accent_is_a_character_of_its_own_is_the_same_label(path_of, form, text):
+    assert read(path_of("f", text), form).labels == [("café",)]
 
 
 def test_the_field_limit_of_the_process_is_as_before(path_of):
@@ -186,6 +186,6 @@ def test_the_field_limit_of_the_process_is_as_before(path_of):
     assert csv.field_size_limit() == before
 
 
-def test_an_unknown_kind_is_refused(path_of):
-    with pytest.raises(DataError, match="kind must be one of raw, csv, jsonl, annif, got 'xml'"):
+def test_an_unknown_format_is_refused(path_of):
+    with pytest.raises(DataError, match="format must be one of raw, csv, jsonl, annif, got 'xml'"):
         read(path_of("f", "a"), "xml")

@@ -60,15 +60,15 @@ class FormatOptions(DocumentOptions):
         """Return the options of the flags that were given, by name, and the defaults of all others."""
         return cls(**values, set_by_flags=tuple(values))
 
-    def kind(self, path: str) -> str:
+    def document_format(self, path: str) -> str:
         """Return the format of the documents of a file."""
-        from ..data.documents import kind_of  # here: the help needs no NumPy
+        from ..data.documents import format_by_name  # here: the help needs no NumPy
 
         if self.format in DOCUMENT_FORMATS:
             return self.format
-        return kind_of(Path(path)) or self.kind_of_lines(first_lines(Path(path))) or "raw"
+        return format_by_name(Path(path)) or self.format_by_lines(first_lines(Path(path))) or "raw"
 
-    def kind_of_lines(self, lines: Iterable[str]) -> str | None:
+    def format_by_lines(self, lines: Iterable[str]) -> str | None:
         """Return the format of documents that the first lines of a file show, None where they may be raw text or rows.
 
         A first line with one of both column names may be raw text, unless a flag has named the column.
@@ -100,18 +100,18 @@ class FormatOptions(DocumentOptions):
         flags = [name for name in FORMATS_OF if name in self.set_by_flags]
         if not flags:  # no file is opened: a pipe gives its lines once
             return
-        kinds = {self._kind_of_input(path) for path in given}
+        found = {self._format_of_input(path) for path in given}
         for option in flags:
-            if kinds.isdisjoint(formats := FORMATS_OF[option]):
+            if found.isdisjoint(formats := FORMATS_OF[option]):
                 flag = "--" + option.replace("_", "-")
                 wanted = f"needs a file read by --format {', '.join(formats[:-1])} or {formats[-1]}"
                 raise UsageError(f"{flag}: {wanted}, got {', '.join(given)}; pass --format, or leave it out")
 
-    def _kind_of_input(self, path: str) -> str:
+    def _format_of_input(self, path: str) -> str:
         """Return how an input is read by its flags; without --format, nobody knows what standard input will hold."""
         if self.format != "auto":
             return self.format
-        return self.kind(path) if path != STDIN and self.holds_documents(path, labelled=True) else "rows"
+        return self.document_format(path) if path != STDIN and self.holds_documents(path, labelled=True) else "rows"
 
     def read_documents(self, path: str, labelled: bool) -> RawText:
         """Return the documents of a file."""
@@ -119,7 +119,7 @@ class FormatOptions(DocumentOptions):
 
         if not self.label_separator.strip(" "):
             raise DataError(f"--label-separator: must not be blank, got {self.label_separator!r}")
-        return read_documents(path, self.kind(path), labelled, self)
+        return read_documents(path, self.document_format(path), labelled, self)
 
     def new_vectorizer(self) -> TextVectorizer:
         """Return a vectorizer with the options of the flags, checked, not fitted."""
@@ -158,8 +158,8 @@ class FormatOptions(DocumentOptions):
 
     def with_remembered(self, saved: Mapping[str, Any]) -> FormatOptions:
         """Return the options with those that a model remembers, where no flag was given; of wrong types, none."""
-        kinds = {name: kind for name, kind in REMEMBERED.items() if name not in self.set_by_flags}
-        fit = {name: saved[name] for name, kind in kinds.items() if isinstance(saved.get(name), kind)}
+        types = {name: of_type for name, of_type in REMEMBERED.items() if name not in self.set_by_flags}
+        fit = {name: saved[name] for name, of_type in types.items() if isinstance(saved.get(name), of_type)}
         return replace(self, **fit)
 
     def for_rows_of(self, path: str) -> dict[str, Any]:
@@ -179,11 +179,11 @@ class FormatOptions(DocumentOptions):
 
     def holds_documents(self, path: str, labelled: bool) -> bool:
         """Return whether a file holds documents and not rows of numbers, by its name or its first lines."""
-        from ..data.documents import kind_of
+        from ..data.documents import format_by_name
 
         file = Path(path)
         lines = first_lines(file) if file.is_file() and file.suffix != ".npz" else []
-        if self.format == "auto" and file.is_file() and (kind_of(file) or self.kind_of_lines(lines)):
+        if self.format == "auto" and file.is_file() and (format_by_name(file) or self.format_by_lines(lines)):
             return True
         return self.are_documents(lines, labelled)
 

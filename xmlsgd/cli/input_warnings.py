@@ -27,8 +27,8 @@ def warn_of_training_rows(
     rows: InputRows, train: str, test: str | None, options: FormatOptions, n_known: int = 0
 ) -> None:
     """Warn of what is suspicious in the rows of a training run, or in those added to a model of `n_known` labels."""
-    kind = options.kind(train) if rows.vectorizer is not None else None
-    is_raw, names = kind == "raw", rows.train.label_names or ()
+    read_as = options.document_format(train) if rows.vectorizer is not None else None
+    is_raw, names = read_as == "raw", rows.train.label_names or ()
     warn_of_rare_labels(rows.train, train, is_raw, n_known)
     if rows.vectorizer is None and not n_known:  # a few rows more need not have the first feature and label
         warn_of_base(rows.train, train)
@@ -36,9 +36,9 @@ def warn_of_training_rows(
         warn_of_quotes(names, train)
         if options.label_separator == ",":
             warn_of_commas(train)
-    if kind in ("raw", "csv"):
+    if read_as in ("raw", "csv"):
         warn_of_separators(names, train)
-    if kind is not None:
+    if read_as is not None:
         warn_of_cases(names, train)
     if rows.test is not None:
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)

@@ -203,7 +203,7 @@ def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: b
             return _test_rows(file, options, columns, labels_required=False).X
         if columns.vectorizer is None:
             raise DataError(f"{file}: {NO_VECTORIZER}")
-        labelled = options.kind(file) == "raw" and options.have_labels(first_lines(Path(file)))
+        labelled = options.document_format(file) == "raw" and options.have_labels(first_lines(Path(file)))
         return columns.vectorizer.rows_of(options.read_documents(file, labelled).texts)
 
 

@@ -31,7 +31,7 @@ def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Itera
         lines = head.decode(errors="replace").split("\n")
         lines = lines[:-1] or lines
         is_packed = head.startswith(tuple(magic for magic, _ in MAGIC))
-        is_structured = options.format == "auto" and options.kind_of_lines(lines) is not None
+        is_structured = options.format == "auto" and options.format_by_lines(lines) is not None
         if not is_packed and not is_structured and options.are_documents(lines, labelled=False):
             labelled = options.have_labels(lines)
             yield from map(columns.vectorizer.rows_of, _documents(head, stream, labelled))

@@ -26,10 +26,10 @@ MAX_FIELD = 1 << 26  # characters of a field of CSV
 Row = tuple[int, str, tuple[str, ...]]  # the number of its line, its text, its labels
 
 
-def kind_of(path: Path) -> str | None:
-    """Return the kind of documents that the name of a file tells, None where it tells none."""
+def format_by_name(path: Path) -> str | None:
+    """Return the format of documents that the name of a file tells, None where it tells none."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2", ".xz")]
-    return next((kind for kind, ends in DOCUMENT_FORMATS.items() if suffixes and suffixes[-1].lower() in ends), None)
+    return next((name for name, ends in DOCUMENT_FORMATS.items() if suffixes and suffixes[-1].lower() in ends), None)
 
 
 def is_annif(line: str) -> bool:
@@ -38,14 +38,16 @@ def is_annif(line: str) -> bool:
     return bool(tab and URIS.fullmatch(subjects))
 
 
-def read_documents(path: str | Path, kind: str, labelled: bool = True, options: DocumentOptions = DEFAULTS) -> RawText:
+def read_documents(
+    path: str | Path, format: str, labelled: bool = True, options: DocumentOptions = DEFAULTS
+) -> RawText:
     """Read documents, with or without labels.
 
     Parameters
     ----------
     path : str or path
         The file, which may be compressed.
-    kind : {"raw", "csv", "jsonl", "annif"}
+    format : {"raw", "csv", "jsonl", "annif"}
         Raw text, CSV with a header, JSON lines, or a corpus of Annif.
     labelled : bool
         Whether the documents have labels that are to be read.
@@ -59,11 +61,11 @@ def read_documents(path: str | Path, kind: str, labelled: bool = True, options: 
     Raises
     ------
     DataError
-        For another kind, and with file and line for what is not as its kind says.
+        For another format, and with file and line for what is not as its format says.
     """
     path = Path(path)
-    check_choice("kind", kind, READERS)
-    rows = list(READERS[kind](path, labelled, options))
+    check_choice("format", format, READERS)
+    rows = list(READERS[format](path, labelled, options))
     if not rows:
         raise DataError(f"{path}: must hold at least one document, got none")
     texts, labels = [text for _, text, _ in rows], [tuple(dict.fromkeys(names)) for _, _, names in rows]
