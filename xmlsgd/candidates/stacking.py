@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..devices.cpu import CPU
+from .boosted_trees import BoostedTrees
+
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
-
-    from ..devices.cpu import CPU
-    from .boosted_trees import BoostedTrees
 
 # In place of what is smaller, so that its log is finite. Of the labels that co-occurrence alone proposes enough are
 # true that with a tenth of this MIN_VOTE votes would count for little (docs/decisions/candidates.md).

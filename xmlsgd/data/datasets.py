@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import DataError, suggest
+from .csr import Dataset
 from .files.reading import checked_path
 from .files.temporary import restore
-
-if TYPE_CHECKING:
-    import os
-
-    from .csr import Dataset
 
 BUILT_IN = "python-functions"
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..candidates import CandidateModel, HeldOutPairs, HeldOutScores
 from ..candidates.fitting import CandidateRows, Unstacked, fit_stacked, fit_unstacked, with_useful_rows
+from ..devices.base import Device
 from ..devices.cpu import CPU, cpu_of
 from ..devices.cpu.threads import start_layer
 from ..errors import warn
@@ -16,16 +20,8 @@ from ..metrics import precision_at_k
 from .inference import Scorer
 from .inference.candidates import pair_scores
 from .placement import HALVED_FROM
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from ..candidates import CandidateModel, HeldOutPairs, HeldOutScores
-    from ..devices.base import Device
-    from .plan import TrainingPlan
-    from .training_data import TrainingData
+from .plan import TrainingPlan
+from .training_data import TrainingData
 
 COMPARED_ROWS, WORSE = 256, 1.1  # held-out rows that show whether candidates rank worse, and by which factor
 

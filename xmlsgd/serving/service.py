@@ -6,19 +6,16 @@ import asyncio
 import copy
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..data.csr import CSR
 from ..data.vocabulary import name_of, uri_of
+from ..estimators import XMLClassifier, XMLEnsemble
 from .requests import MAX_SUGGESTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ..data.csr import CSR
-    from ..estimators import XMLClassifier, XMLEnsemble
 
 LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 BATCH_SECONDS = 0.001  # requests that arrive within them are answered by one call of the model

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..data.validation import Checked
 from ..nn.schedules import Schedule
+from .executors.base import Executor
 from .router import Span
-
-if TYPE_CHECKING:
-    from .executors.base import Executor
 
 
 @dataclass

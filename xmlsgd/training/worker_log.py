@@ -5,20 +5,16 @@ They are added to the epoch records as "workers"; `summary` adds up those of a r
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..algorithms.base import Algorithm
 from .callbacks import Callback, ResumedRun
+from .executors.base import Executor
 from .history import EpochRecord, runs_of
 from .messages import Report, Sharing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy as np
-
-    from ..algorithms.base import Algorithm
-    from .executors.base import Executor
 
 COUNTERS = ("merges", "merge_seconds", "transfer_seconds")  # of the executor
 LOW_SHARE = 0.2  # of an equal share of the throughput: advise to exclude workers that contribute less (chosen)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ...algorithms.base import Algorithm
 from ...data.files.atomic import check_not_within, parents_created
 from ...data.files.compiled import LOGGER
 from ...data.files.folders import write_folder
@@ -18,20 +20,15 @@ from ...data.files.manifest import CHECKPOINT
 from ...data.files.temporary import sole_use, temporary_folder_beside
 from ...errors import DataError, ModelFileError
 from ...nn.parameters import is_finite
+from ...nn.schedules import Schedule
+from ..callbacks import Callback
+from ..executors.base import Executor
+from ..history import History
+from ..learner import Job
+from ..progress import TrainingPosition, TrainingProgress
+from .checkpoint import Checkpoint
 from .identity import CODE, differences, identity
 from .reader import REAL, SavedRun, callback_names, read_checkpoint, read_identity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ...algorithms.base import Algorithm
-    from ...nn.schedules import Schedule
-    from ..callbacks import Callback
-    from ..executors.base import Executor
-    from ..history import History
-    from ..learner import Job
-    from ..progress import TrainingPosition, TrainingProgress
-    from .checkpoint import Checkpoint
 
 
 @contextmanager
