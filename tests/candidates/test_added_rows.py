@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from shared.candidates import SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.data.csr import CSR
-from xmlsgd.estimators.fitting import grown
+from xmlsgd.estimators.starting import grown
 from xmlsgd.metrics import precision_at_k
 
 

@@ -18,9 +18,9 @@ from xmlsgd.candidates.stacking import Inputs
 from xmlsgd.candidates.weighting import unit_rows
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.errors import DataError
-from xmlsgd.estimators.fitting import grown
 from xmlsgd.estimators.held_out import folds_to_hold_out
 from xmlsgd.estimators.parameters import checked_parameters
+from xmlsgd.estimators.starting import grown
 from xmlsgd.estimators.training_data import read_training_data
 
 N_ROWS, N_LABELS = 1200, 150

@@ -18,7 +18,7 @@ from ..training.callbacks import Callback
 from ..training.checkpoints import Checkpoint
 from . import memory, saving
 from .fitted import learned
-from .fitting import as_checkpoint, check_callbacks, draw_seed, train_model, train_more
+from .fitting import Fitting, as_checkpoint, check_callbacks, draw_seed, train_more
 from .inference import Scorer
 from .names import names_of_columns
 from .parameters import checked_parameters
@@ -256,7 +256,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         )  # fmt: skip
         plan = make_plan(given, data, earlier)
         memory.check(plan, data, fitted)
-        self.fitted_ = train_model(plan, data, earlier, seed, partial(setattr, self, "fitted_"), callbacks, checkpoint)
+        fitting = Fitting(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
+        self.fitted_ = fitting.train(callbacks, checkpoint)
         self.plan_ = plan
         return self
 

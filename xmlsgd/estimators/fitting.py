@@ -1,20 +1,23 @@
-"""From a plan and rows to a fitted model: pure functions, which leave an earlier model as it is."""
+"""From a plan and rows to a fitted model; an earlier model stays as it is."""
 
 from __future__ import annotations
 
 import time
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
+from ..devices.base import Device
 from ..errors import DataError, DivergenceError, counted, shorten, warn
-from ..nn.network import Network, state_layout
-from ..nn.parameters import Layout, zeros
 from ..training.callbacks import Callback, EarlyStopping, Evaluation
 from ..training.checkpoints import Checkpoint, checksum_of_rows, read_checkpoint
+from ..training.history import EpochRecord
 from ..training.learner import Job, Start
 from ..training.loop import train
 from ..training.progress_bar import ProgressBar
@@ -25,22 +28,14 @@ from .held_out import folds_to_hold_out, weight_without, with_calibration_of, wi
 from .inference import Measure
 from .parameters import random_state_of
 from .placement import algorithm_of, executor_of, make_device, names_of_excluded, precision_of, select_workers
+from .plan import TrainingPlan
+from .starting import copy_rows, empty_state, first_parameters, grown
+from .training_data import TrainingData
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-    from sklearn.base import BaseEstimator
-
-    from ..data.csr import CSR
-    from ..devices.base import Device
-    from ..nn.optimizers import Optimizer
-    from ..training.history import EpochRecord
+if TYPE_CHECKING:  # it loads Numba: an estimator is made without
     from .candidate_training import CandidateTraining, Fold
-    from .plan import TrainingPlan
-    from .training_data import TrainingData
 
-    Keep = Callable[[FittedModel], None]
+Keep = Callable[[FittedModel], None]
 
 LARGE_WEIGHT = 100.0  # of a row, which may be why a run diverges
 
@@ -65,71 +60,130 @@ def draw_seed(model: BaseEstimator, checkpoint: Checkpoint | None = None) -> int
     return int(random_state_of(model).randint(np.iinfo(np.int32).max))
 
 
-def train_model(
-    plan: TrainingPlan,
-    data: TrainingData,
-    earlier: FittedModel | None,
-    seed: int,
-    keep: Keep,
-    callbacks: Sequence[Callback] = (),
-    checkpoint: Checkpoint | None = None,
-) -> FittedModel:
-    """Train for all epochs of `plan`, learn candidates, and return the model.
+class Fitting:
+    """A call of `fit`: its plan and rows, and which of these are held out.
 
-    earlier : the model whose parameters are the first ones, None to begin anew. keep : called with the model as far as
-    it came where an error ends training. Raises `DivergenceError` where the first epoch diverges.
+    earlier : the model whose parameters are the first ones, None to begin anew; it stays as it is. keep : called with
+    the model as far as it came where an error ends training.
     """
-    network, device = plan.network, plan.new_device()
-    held_out = folds_to_hold_out(data, plan.held_out_size, max(plan.n_folds, 1), seed)
-    left_out = held_out[0] if held_out and not plan.n_folds else np.empty(0, np.intp)
-    weight = weight_without(data, left_out)
 
-    def fitted_by(run: Run) -> FittedModel:
-        counts = data.rows.Y.column_counts()
-        return _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=data.n_rows)
+    def __init__(
+        self, plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None, seed: int, keep: Keep
+    ) -> None:
+        self.plan, self.data, self.earlier, self.seed, self.keep = plan, data, earlier, seed, keep
+        self.device = plan.new_device()
+        self.held_out = folds_to_hold_out(data, plan.held_out_size, max(plan.n_folds, 1), seed)
+        # The rows that the network does not learn: none where each fold is scored beside a network of its own.
+        self.left_out = self.held_out[0] if self.held_out and not plan.n_folds else np.empty(0, np.intp)
+        self.weight = weight_without(data, self.left_out)
 
-    learned = replace(data, weight=weight)
-    with _learn_candidates(plan, data, held_out, device) if plan.n_candidates else nullcontext() as candidates:
-        start = first_parameters(network, plan.optimizer, data.dataset.Y, seed, weight)
-        first = start.params.copy() if plan.n_folds else None  # to draw them takes as long as an epoch of few rows
-        if earlier is not None:
-            copy_rows(earlier.network.layout, earlier.float_params, network.layout, start.params)
-            start = replace(start, epochs=earlier.n_epochs)
-        run = _train(
-            plan, learned, device=device, start=start, seed=seed, keep=lambda run: keep(fitted_by(run)),
-            callbacks=callbacks, checkpoint=checkpoint,
-        )  # fmt: skip
-        if run.diverged and checkpoint:
-            checkpoint.done()  # the same call would diverge again
-        if run.diverged and not run.records:
-            raise DivergenceError(divergence_advice(plan, weight, start.epochs + 1))
-        fitted = fitted_by(run)
+    def train(self, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None) -> FittedModel:
+        """Train for all epochs of the plan, learn candidates, and return the model.
+
+        Raises `DivergenceError` where the first epoch diverges.
+        """
+        plan, earlier = self.plan, self.earlier
+        with self._candidate_training() as candidates:
+            start = first_parameters(plan.network, plan.optimizer, self.data.dataset.Y, self.seed, self.weight)
+            first = start.params.copy() if plan.n_folds else None  # to draw them takes as long as an epoch of few rows
+            if earlier is not None:
+                copy_rows(earlier.network.layout, earlier.float_params, plan.network.layout, start.params)
+                start = replace(start, epochs=earlier.n_epochs)
+            run = _train(
+                plan, replace(self.data, weight=self.weight), device=self.device, start=start, seed=self.seed,
+                keep=lambda run: self.keep(self._fitted_by(run)), callbacks=callbacks, checkpoint=checkpoint,
+            )  # fmt: skip
+            if run.diverged and checkpoint:
+                checkpoint.done()  # the same call would diverge again
+            if run.diverged and not run.records:
+                raise DivergenceError(divergence_advice(plan, self.weight, start.epochs + 1))
+            fitted = self._complete(run, candidates, first)
+        if checkpoint:
+            checkpoint.done()
+        if run.diverged:
+            text = f"{divergence_advice(plan, self.weight, fitted.n_epochs + 1)}; the last good model is kept"
+            warn(text, ConvergenceWarning)
+        return fitted
+
+    def _candidate_training(self) -> AbstractContextManager[CandidateTraining | None]:
+        if not self.plan.n_candidates:
+            return nullcontext()
+        from .candidate_training import CandidateTraining  # here: Numba is loaded late
+
+        return CandidateTraining(self.plan, self.data, self.held_out, self.device)
+
+    def _fitted_by(self, run: Run) -> FittedModel:
+        counts, n_rows = self.data.rows.Y.column_counts(), self.data.n_rows
+        return _fitted(
+            self.plan, self.data, self.device, run, self.earlier, self.seed, label_counts=counts, n_samples_seen=n_rows
+        )
+
+    def _complete(
+        self, run: Run, candidates: CandidateTraining | None, first: NDArray[np.float32] | None
+    ) -> FittedModel:
+        """Return the model of a run with candidates, calibration and thresholds.
+
+        first : the starting parameters, where there are folds.
+        """
+        fitted, scored_rows, scores = self._fitted_by(run), self.left_out, None
         try:
-            folds: list[Fold] = []
-            scores = None
             if candidates:
                 started = time.perf_counter()
-                if plan.n_folds:
-                    folds = _score_folds(plan, data, held_out, seed, earlier, run, first, candidates)
-                elif len(left_out):
-                    folds = [candidates.fold(0, device, run.params)]
-                found, scores = candidates.finish(device, folds)
+                folds = self._score_folds(candidates, run, first)
+                if folds:
+                    scored_rows = np.concatenate([fold.rows for fold in folds])
+                found, scores = candidates.finish(self.device, folds)
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
-            scored_rows = np.concatenate([fold.rows for fold in folds]) if folds else left_out
-            fitted = with_thresholds(fitted, data, scored_rows, device, scores)
-            if earlier is None and len(left_out):
-                _count_held_out(fitted, data, weight)
+            fitted = with_thresholds(fitted, self.data, scored_rows, self.device, scores)
+            if self.earlier is None and len(self.left_out):
+                self._count_held_out(fitted)
         except BaseException as error:  # the network alone is a model, too
-            keep(fitted)
+            self.keep(fitted)
             attach_run(error, run)
             _hint_at_kept(error, run)
             raise
-    if checkpoint:
-        checkpoint.done()
-    if run.diverged:
-        text = f"{divergence_advice(plan, weight, fitted.n_epochs + 1)}; the last good model is kept"
-        warn(text, ConvergenceWarning)
-    return fitted
+        return fitted
+
+    def _score_folds(self, candidates: CandidateTraining, run: Run, first: NDArray[np.float32] | None) -> list[Fold]:
+        """Return each fold of held-out rows, scored beside a network that has not learned them.
+
+        The only fold is scored beside the network that is kept. Of several, each has a network that learns all other
+        rows and is not kept. These networks begin anew and learn for as long as the one that is kept: as often as the
+        earlier model has passed over the rows, and the epochs of `run`, where the schedule may not have come to its
+        end. A fold whose network diverges is left out.
+        """
+        if first is None:
+            return [candidates.fold(0, self.device, run.params)] if len(self.left_out) else []
+        # Records of a call have its first epoch, and count its rows from its start: the last of each call stays.
+        history = self.earlier.history if self.earlier else []
+        rows_before = {record.get("first_epoch"): record.get("rows", 0) for record in history}
+        n_before = round(sum(rows_before.values()) / self.data.dataset.n_rows)
+        schedule = replace(self.plan.schedule, epochs=n_before + self.plan.schedule.epochs)
+        plan = replace(self.plan, schedule=schedule, early_stopping=False, verbose=False)
+        network, Y = plan.network, self.data.dataset.Y
+        folds: list[Fold] = []
+        for number, rows in enumerate(self.held_out):
+            weight, device, params = weight_without(self.data, rows), plan.new_device(), first.copy()
+            # The output biases in `first` have counted all rows.
+            network.layout.views(params)[network.output_bias][:] = network.initial_biases(Y, weight)
+            start = Start(params, empty_state(network, plan.optimizer))
+            learned = replace(self.data, weight=weight, validation=None)
+            stop = _StopAfter(n_before + len(run.records) - run.n_undone)
+            of_fold = _train(
+                plan, learned, device=device, start=start, seed=self.seed, callbacks=[stop], rolls_back=False
+            )
+            if not of_fold.diverged:
+                folds.append(candidates.fold(number, device, of_fold.params))
+        return folds
+
+    def _count_held_out(self, fitted: FittedModel) -> None:
+        """Add to the output biases, in place, what the held-out rows would have added to the first ones.
+
+        Only after stacking: biases that had counted them before would have told it which labels these rows have.
+        """
+        network, Y = fitted.network, self.data.dataset.Y
+        biases = network.layout.views(fitted.params)[network.output_bias]
+        biases += network.initial_biases(Y, self.data.weight) - network.initial_biases(Y, self.weight)
 
 
 class _StopAfter(Callback):
@@ -142,52 +196,6 @@ class _StopAfter(Callback):
         """Count the epoch."""
         self.left -= 1
         return self.left <= 0
-
-
-def _score_folds(
-    plan: TrainingPlan, data: TrainingData, held_out: list[NDArray[np.intp]], seed: int,
-    earlier: FittedModel | None, run: Run, first: NDArray[np.float32], candidates: CandidateTraining,
-) -> list[Fold]:  # fmt: skip
-    """Return each fold of held-out rows, scored beside a network that learns all other rows and is not kept.
-
-    These networks begin anew and learn for as long as the one that is kept: as often as `earlier` has passed over the
-    rows, and the epochs of `run`, where the schedule may not have come to its end. A fold whose network diverges is
-    left out. first : the starting parameters; their output biases have counted all rows.
-    """
-    # Records of a call have its first epoch, and count its rows from its start: the last of each call stays.
-    rows_before = {record.get("first_epoch"): record.get("rows", 0) for record in earlier.history} if earlier else {}
-    n_before = round(sum(rows_before.values()) / data.dataset.n_rows)
-    schedule = replace(plan.schedule, epochs=n_before + plan.schedule.epochs)
-    plan = replace(plan, schedule=schedule, early_stopping=False, verbose=False)
-    network, Y = plan.network, data.dataset.Y
-    folds: list[Fold] = []
-    for number, rows in enumerate(held_out):
-        weight, device, params = weight_without(data, rows), plan.new_device(), first.copy()
-        network.layout.views(params)[network.output_bias][:] = network.initial_biases(Y, weight)
-        start = Start(params, empty_state(network, plan.optimizer))
-        learned = replace(data, weight=weight, validation=None)
-        stop = _StopAfter(n_before + len(run.records) - run.n_undone)
-        of_fold = _train(plan, learned, device=device, start=start, seed=seed, callbacks=[stop], rolls_back=False)
-        if not of_fold.diverged:
-            folds.append(candidates.fold(number, device, of_fold.params))
-    return folds
-
-
-def _learn_candidates(*given: Any) -> CandidateTraining:
-    """Return `CandidateTraining`, from a module that loads Numba: an estimator is made without."""
-    from .candidate_training import CandidateTraining
-
-    return CandidateTraining(*given)
-
-
-def _count_held_out(fitted: FittedModel, data: TrainingData, weight: NDArray[np.float32] | None) -> None:
-    """Add to the output biases, in place, what the held-out rows would have added to the first ones.
-
-    Only after stacking: biases that had counted them before would have told it which labels these rows have.
-    """
-    network, Y = fitted.network, data.dataset.Y
-    biases = network.layout.views(fitted.params)[network.output_bias]
-    biases += network.initial_biases(Y, data.weight) - network.initial_biases(Y, weight)
 
 
 def train_more(
@@ -236,71 +244,6 @@ def divergence_advice(plan: TrainingPlan, weight: NDArray[np.float32] | None, ep
     elif weight is not None and weight.max() > LARGE_WEIGHT:
         at, remedy = f"{at} and weights of rows up to {weight.max():g}", "weights around 1, a lower rate"
     return f"the loss was not finite in epoch {epoch} {at}; pass {remedy}, clip_norm=1.0, or scale X (rows of norm 1)"
-
-
-def first_parameters(
-    network: Network, optimizer: Optimizer, Y: CSR, seed: int, weight: NDArray[np.float32] | None
-) -> Start:
-    """Return a model with starting parameters (`Network.initialize`) and an empty optimizer state."""
-    flat = zeros(network.layout.size)
-    network.initialize(flat, Y, seed, weight)
-    return Start(flat, empty_state(network, optimizer))
-
-
-def empty_state(network: Network, optimizer: Optimizer) -> NDArray[np.float32]:
-    """Return an empty optimizer state."""
-    return zeros(state_layout(network.layout, optimizer).size)
-
-
-def grown(
-    earlier: FittedModel,
-    network: Network,
-    optimizer: Optimizer,
-    Y: CSR,
-    weight: NDArray[np.float32] | None,
-    n_label_rows: int = 0,
-) -> Start:
-    """Return a copy of `earlier` as a model of `network`, which may have more features and labels.
-
-    What is new starts as in a new model; output biases of labels without rows so far start at their frequencies among
-    all rows but the last `n_label_rows`, unless a label text has taught a higher one. The optimizer's state is kept
-    where there is one, of the same optimizer.
-    """
-    old, flat, state = earlier.network, zeros(network.layout.size), empty_state(network, optimizer)
-    if old.layout == network.layout:
-        start = Start(flat, state, origin=earlier.float_params)
-    else:  # output weights of new labels are zero
-        start = Start(flat, state)
-        mixed = np.random.SeedSequence((earlier.seed, old.n_features, network.n_features)).generate_state(1)
-        network.initialize_features(flat, old.n_features, int(mixed[0]))
-        network.layout.views(flat)[network.output_bias][:] = network.initial_biases(Y, weight)
-    copy_rows(old.layout, earlier.float_params, network.layout, start.params)
-    if earlier.label_counts is not None:
-        n_rows = Y.n_rows - n_label_rows
-        counts = Y.span(0, n_rows).column_counts()
-        fresh = np.ones(network.n_labels, bool)
-        fresh[: old.n_labels] = earlier.label_counts == 0
-        biases = network.layout.views(start.params)[network.output_bias]
-        found = network.biases_of(counts, earlier.n_samples_seen + n_rows)
-        # Training without rows only lowers a bias: one above that of no row was taught by a label text. How many rows
-        # were label texts only candidates know.
-        n_before = earlier.n_samples_seen if earlier.candidates is None else earlier.candidates.knn.Y.n_rows
-        known, known_found = biases[: old.n_labels], found[: old.n_labels]
-        taught = known > network.biases_of(np.zeros(1), n_before)
-        np.maximum(known, known_found, out=known_found, where=taught)
-        biases[fresh] = found[fresh]
-    if earlier.optimizer is None or earlier.optimizer.name != optimizer.name:
-        return replace(start, epochs=earlier.n_epochs)
-    layouts = [state_layout(layout, optimizer) for layout in (old.layout, network.layout)]
-    copy_rows(layouts[0], earlier.optimizer.state, layouts[1], start.state)
-    return replace(start, steps=earlier.optimizer.steps, epochs=earlier.n_epochs)
-
-
-def copy_rows(old: Layout, source: NDArray[np.float32], new: Layout, target: NDArray[np.float32]) -> None:
-    """Copy every tensor of `source` to the first rows of its larger namesake: features and labels are rows."""
-    views = new.views(target)
-    for name, tensor in old.views(source).items():
-        views[name][: len(tensor)] = tensor
 
 
 def _fitted(

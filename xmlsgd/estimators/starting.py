@@ -1,0 +1,80 @@
+"""The model that a run starts from: first parameters, or a copy of an earlier model, which may have grown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.csr import CSR
+from ..nn.network import Network, state_layout
+from ..nn.optimizers import Optimizer
+from ..nn.parameters import Layout, zeros
+from ..training.learner import Start
+from .fitted import FittedModel
+
+
+def first_parameters(
+    network: Network, optimizer: Optimizer, Y: CSR, seed: int, weight: NDArray[np.float32] | None
+) -> Start:
+    """Return a model with starting parameters (`Network.initialize`) and an empty optimizer state."""
+    flat = zeros(network.layout.size)
+    network.initialize(flat, Y, seed, weight)
+    return Start(flat, empty_state(network, optimizer))
+
+
+def empty_state(network: Network, optimizer: Optimizer) -> NDArray[np.float32]:
+    """Return an empty optimizer state."""
+    return zeros(state_layout(network.layout, optimizer).size)
+
+
+def grown(
+    earlier: FittedModel,
+    network: Network,
+    optimizer: Optimizer,
+    Y: CSR,
+    weight: NDArray[np.float32] | None,
+    n_label_rows: int = 0,
+) -> Start:
+    """Return a copy of `earlier` as a model of `network`, which may have more features and labels.
+
+    What is new starts as in a new model; output biases of labels without rows so far start at their frequencies among
+    all rows but the last `n_label_rows`, unless a label text has taught a higher one. The optimizer's state is kept
+    where there is one, of the same optimizer.
+    """
+    old, flat, state = earlier.network, zeros(network.layout.size), empty_state(network, optimizer)
+    if old.layout == network.layout:
+        start = Start(flat, state, origin=earlier.float_params)
+    else:  # output weights of new labels are zero
+        start = Start(flat, state)
+        mixed = np.random.SeedSequence((earlier.seed, old.n_features, network.n_features)).generate_state(1)
+        network.initialize_features(flat, old.n_features, int(mixed[0]))
+        network.layout.views(flat)[network.output_bias][:] = network.initial_biases(Y, weight)
+    copy_rows(old.layout, earlier.float_params, network.layout, start.params)
+    if earlier.label_counts is not None:
+        n_rows = Y.n_rows - n_label_rows
+        counts = Y.span(0, n_rows).column_counts()
+        fresh = np.ones(network.n_labels, bool)
+        fresh[: old.n_labels] = earlier.label_counts == 0
+        biases = network.layout.views(start.params)[network.output_bias]
+        found = network.biases_of(counts, earlier.n_samples_seen + n_rows)
+        # Training without rows only lowers a bias: one above that of no row was taught by a label text. How many rows
+        # were label texts only candidates know.
+        n_before = earlier.n_samples_seen if earlier.candidates is None else earlier.candidates.knn.Y.n_rows
+        known, known_found = biases[: old.n_labels], found[: old.n_labels]
+        taught = known > network.biases_of(np.zeros(1), n_before)
+        np.maximum(known, known_found, out=known_found, where=taught)
+        biases[fresh] = found[fresh]
+    if earlier.optimizer is None or earlier.optimizer.name != optimizer.name:
+        return replace(start, epochs=earlier.n_epochs)
+    layouts = [state_layout(layout, optimizer) for layout in (old.layout, network.layout)]
+    copy_rows(layouts[0], earlier.optimizer.state, layouts[1], start.state)
+    return replace(start, steps=earlier.optimizer.steps, epochs=earlier.n_epochs)
+
+
+def copy_rows(old: Layout, source: NDArray[np.float32], new: Layout, target: NDArray[np.float32]) -> None:
+    """Copy every tensor of `source` to the first rows of its larger namesake: features and labels are rows."""
+    views = new.views(target)
+    for name, tensor in old.views(source).items():
+        views[name][: len(tensor)] = tensor
