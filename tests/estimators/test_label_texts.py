@@ -21,7 +21,7 @@ from xmlsgd.errors import DataError
 from xmlsgd.estimators.held_out import folds_to_hold_out
 from xmlsgd.estimators.parameters import checked_parameters
 from xmlsgd.estimators.starting import grown
-from xmlsgd.estimators.training_data import read_training_data
+from xmlsgd.estimators.training_data import GivenRows, read_training_data
 
 N_ROWS, N_LABELS = 1200, 150
 UNSEEN = 5  # the last labels have no row
@@ -104,7 +104,7 @@ def test_label_rows_help_where_held_out_rows_are_told_better_with_them(part):
 
 def test_models_without_label_rows_are_those_of_the_other_rows():
     texts, Y = library()
-    data = read_training_data(checked_parameters(classifier()), texts, Y, label_texts=NAMES)
+    data = read_training_data(checked_parameters(classifier()), GivenRows(texts, Y, label_texts=NAMES))
     weight, fold = np.ones(data.dataset.n_rows, np.float32), np.arange(0, N_ROWS, 40)
     rows = CandidateRows(data.dataset, weight, [fold], 16, n_label_rows=data.n_label_rows)
     found = fit_unstacked(rows, DEVICE)
@@ -142,7 +142,7 @@ def test_the_plan_says_that_label_texts_were_used(taught):
 def test_only_rows_that_were_given_are_held_out():
     texts, Y = library()
     given = checked_parameters(classifier())
-    data = read_training_data(given, texts, Y, label_texts=NAMES)
+    data = read_training_data(given, GivenRows(texts, Y, label_texts=NAMES))
     plan = classifier().plan(texts, Y)
     assert data.dataset.n_rows == N_ROWS + LABEL_ROWS
     for weight in (None, np.ones(data.dataset.n_rows, np.float32)):
@@ -233,7 +233,7 @@ def test_a_checkpoint_is_of_a_run_with_the_same_label_texts(tmp_path):
     texts, Y = library()
     given = checked_parameters(classifier())
     sums = {
-        checksum_of_rows(read_training_data(given, texts, Y, label_texts=each).dataset)
+        checksum_of_rows(read_training_data(given, GivenRows(texts, Y, label_texts=each)).dataset)
         for each in (None, NAMES, NAMES[::-1])
     }
     assert len(sums) == 3

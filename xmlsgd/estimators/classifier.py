@@ -26,7 +26,7 @@ from .plan import TrainingPlan
 from .planning import make_plan
 from .predicting import Predictor
 from .targets import check_declared, declared
-from .training_data import read_training_data
+from .training_data import GivenRows, read_training_data
 
 
 @dataclass(eq=False, repr=False)
@@ -250,10 +250,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         earlier = fitted if self.warm_start else None
         seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
         names = names_of_columns(label_names) if earlier is None else earlier.classes
-        data = read_training_data(
-            given, X, y, names=names, earlier=earlier, sample_weight=sample_weight, eval_set=eval_set, seed=seed,
-            anew=True, groups=groups, label_texts=label_texts, feature_names=feature_names,
-        )  # fmt: skip
+        rows = GivenRows(X, y, sample_weight, eval_set, groups, label_texts, feature_names)
+        data = read_training_data(given, rows, names=names, earlier=earlier, anew=True, seed=seed)
         plan = make_plan(given, data, earlier)
         memory.check(plan, data, fitted)
         fitting = Fitting(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
@@ -303,10 +301,8 @@ class XMLClassifier(Predictor, BaseEstimator):
             earlier.check_learns_on("the model")
         seed = draw_seed(self) if earlier is None else earlier.seed
         names = declared(earlier and earlier.classes, classes, y)
-        data = read_training_data(
-            given, X, y, names=names, earlier=earlier, sample_weight=sample_weight, seed=seed, label_texts=label_texts,
-            feature_names=feature_names,
-        )  # fmt: skip
+        rows = GivenRows(X, y, sample_weight, label_texts=label_texts, feature_names=feature_names)
+        data = read_training_data(given, rows, names=names, earlier=earlier, seed=seed)
         check_declared(data.names, None if classes is None else names)
         plan = make_plan(given, data, earlier, adds_rows=True)
         memory.check(plan, data, earlier)
@@ -337,10 +333,8 @@ class XMLClassifier(Predictor, BaseEstimator):
             `print` shows every decision, its value and the reason.
         """
         given = checked_parameters(self)
-        data = read_training_data(
-            given, X, y, eval_set=eval_set, groups=groups, label_texts=label_texts, feature_names=feature_names
-        )
-        return make_plan(given, data)
+        rows = GivenRows(X, y, None, eval_set, groups, label_texts, feature_names)
+        return make_plan(given, read_training_data(given, rows))
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
         """Return the bytes that `fit` would take; nothing is trained.
@@ -359,6 +353,6 @@ class XMLClassifier(Predictor, BaseEstimator):
             name, "cuda:0", and is not in the sum.
         """
         given = checked_parameters(self)
-        data = read_training_data(given, X, y, eval_set=eval_set)
+        data = read_training_data(given, GivenRows(X, y, eval_set=eval_set))
         plan = make_plan(given, data)
         return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **memory.on_gpus(plan, data)}

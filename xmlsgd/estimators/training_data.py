@@ -55,58 +55,75 @@ class TrainingData:
         return Dataset(self.dataset.X.span(0, self.n_rows), self.dataset.Y.span(0, self.n_rows))
 
 
+@dataclass(frozen=True, eq=False)
+class GivenRows:
+    """Rows as `fit` takes them, which describes them: neither read nor checked."""
+
+    X: Any
+    y: Any
+    sample_weight: Any = None
+    eval_set: Any = None
+    groups: Any = None
+    label_texts: Any = None
+    feature_names: Any = None
+
+
 def read_training_data(
-    given: Parameters,
-    X: Any,
-    y: Any,
+    parameters: Parameters,
+    given: GivenRows,
     *,
     names: Names | None = None,
     earlier: FittedModel | None = None,
-    sample_weight: Any = None,
-    eval_set: Any = None,
-    seed: int = 0,
     anew: bool = False,
-    groups: Any = None,
-    label_texts: Any = None,
-    feature_names: Any = None,
+    seed: int = 0,
 ) -> TrainingData:
-    """Read and check what `fit` was given; X and Y may be wider than those of `earlier`, if training goes on from it.
+    """Read and check rows; X and Y may be wider than those of `earlier`, if training goes on from it.
 
-    names : of the label columns, as far as they are known. seed : of the choice of the rows held out. anew : whether
-    training, also from the parameters of `earlier`, learns all rows anew, those of `earlier` included.
+    names : of the label columns, as far as they are known. anew : whether training, also from the parameters of
+    `earlier`, learns all rows anew, those of `earlier` included. seed : of the choice of the rows held out.
     """
-    if y is None:
-        raise DataError("This XMLClassifier estimator requires y to be passed, but the target y is None; pass labels")
-    read = cache(lambda: with_new_labels(read_labels(y, names), label_texts))
+    X, features, labels = _read_features_and_labels(parameters, given, names, earlier, anew)
+    weight = _row_weights(parameters.class_weight, given.sample_weight, labels)
     if earlier is None:
-        rows, features = learn_features(X, given.vectorizer, label_texts=label_texts, labels=read)
+        _warn_of_large_feature(X)
+    validation, groups = _read_eval_set(features, given.eval_set, labels), read_groups(given.groups, X.n_rows)
+    data = TrainingData(Dataset(X, labels.Y), labels.classes, labels.form, features, weight, validation, groups)
+    if parameters.early_stopping and validation is None:
+        data = _with_validation(data, parameters.validation_fraction, seed)
+        if earlier is not None and anew and data.n_rows != earlier.n_samples_seen:  # else these were held out before
+            text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
+            warn(f"{text}; pass eval_set=(X, y) of other rows")
+    return data if given.label_texts is None else _with_label_texts(data, given, X)
+
+
+def _read_features_and_labels(
+    parameters: Parameters, given: GivenRows, names: Names | None, earlier: FittedModel | None, anew: bool
+) -> tuple[CSR, FeatureSpace, Labels]:
+    """Return X, what its columns are, and Y, all checked against each other and `earlier`."""
+    if given.y is None:
+        raise DataError("This XMLClassifier estimator requires y to be passed, but the target y is None; pass labels")
+    read = cache(lambda: with_new_labels(read_labels(given.y, names), given.label_texts))  # after X if it can be
+    if earlier is None:
+        X, features = learn_features(given.X, parameters.vectorizer, label_texts=given.label_texts, labels=read)
     else:
-        rows, features = grow_features(X, earlier.features, None if anew else earlier.n_samples_seen, label_texts)
-    features, labels = features.with_words(feature_names), read()
+        n_learned = None if anew else earlier.n_samples_seen
+        X, features = grow_features(given.X, earlier.features, n_learned, given.label_texts)
+    features, labels = features.with_words(given.feature_names), read()
     if earlier is not None:
         check_form(labels.form, earlier.form)
-    if rows.n_rows == 0:
+    if X.n_rows == 0:
         raise DataError("X: must have at least one row, got 0")
-    check_lengths(rows.n_rows, labels.Y.n_rows)
+    check_lengths(X.n_rows, labels.Y.n_rows)
     if labels.Y.nnz == 0:
         raise DataError(f"Y: must have at least one label, got none in {labels.Y.n_rows} rows")
     if earlier is not None and anew:
         _check_not_fewer(labels, earlier)
-    weight = _row_weights(given.class_weight, sample_weight, labels)
-    if earlier is None:
-        _warn_of_large_feature(rows)
-    dataset, validation = Dataset(rows, labels.Y), _read_eval_set(features, eval_set, labels)
-    data = TrainingData(
-        dataset, labels.classes, labels.form, features, weight, validation, read_groups(groups, rows.n_rows)
-    )
-    if given.early_stopping and validation is None:
-        data = _with_validation(data, given.validation_fraction, seed)
-        if earlier is not None and anew and data.n_rows != earlier.n_samples_seen:  # else these were held out before
-            text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
-            warn(f"{text}; pass eval_set=(X, y) of other rows")
-    if label_texts is None:
-        return data
-    label_rows = read_label_rows(label_texts, feature_names, labels.classes, rows, features)
+    return X, features, labels
+
+
+def _with_label_texts(data: TrainingData, given: GivenRows, X: CSR) -> TrainingData:
+    """Return the rows and those of the label texts, last; X : all rows, those of validation included."""
+    label_rows = read_label_rows(given.label_texts, given.feature_names, data.names, X, data.features)
     weight = data.weight
     if weight is not None:
         weight = np.concatenate([weight, np.ones(label_rows.n_rows, np.float32)])

@@ -24,7 +24,7 @@ from .classifier import XMLClassifier
 from .label_texts import features_of_labels
 from .parameters import Parameters, checked_parameters, random_state_of
 from .plan import TrainingPlan
-from .training_data import TrainingData, hold_out, read_training_data
+from .training_data import GivenRows, TrainingData, hold_out, read_training_data
 
 Measure = Callable[[XMLClassifier, Dataset], float]
 
@@ -193,8 +193,8 @@ def tune(
     measure = _measure_of(metric)
     _check_limits(seconds, n_trials)
     seed = int(random_state_of(model).randint(np.iinfo(np.int32).max))
-    texts = {"label_texts": label_texts, "feature_names": feature_names}
-    data, split, of_labels = _read_rows(model, X, y, groups, seed, texts)
+    given = GivenRows(X, y, groups=groups, label_texts=label_texts, feature_names=feature_names)
+    data, split, of_labels = _read_rows(model, given, seed)
     base = clone(model).set_params(vectorizer=None, random_state=seed)
     plan = base.plan(data.dataset.X, data.dataset.Y, groups=data.groups, label_texts=of_labels)
     space = SearchSpace(base, plan, split.dataset, of_labels, fixed)
@@ -233,12 +233,10 @@ def _check_limits(seconds: float, n_trials: int | None) -> None:
         raise DataError(f"n_trials: must be an integer of at least 1, got {shorten(n_trials)}")
 
 
-def _read_rows(
-    model: XMLClassifier, X: Any, y: Any, groups: Any, seed: int, texts: dict[str, Any]
-) -> tuple[TrainingData, TrainingData, CSR | None]:
+def _read_rows(model: XMLClassifier, given: GivenRows, seed: int) -> tuple[TrainingData, TrainingData, CSR | None]:
     """Return all rows, the same with a tenth of them held out, and the features of each label if it has a text."""
-    given = Parameters(**vars(checked_parameters(model)) | {"early_stopping": False})
-    data = read_training_data(given, X, y, groups=groups, **texts)
+    parameters = Parameters(**vars(checked_parameters(model)) | {"early_stopping": False})
+    data = read_training_data(parameters, given)
     of_labels = None
     if data.n_label_rows:
         n, n_all = data.n_rows, data.dataset.n_rows

@@ -181,7 +181,7 @@ def make_plan_of(
     from ...estimators import XMLClassifier
     from ...estimators.parameters import checked_parameters
     from ...estimators.planning import make_plan
-    from ...estimators.training_data import read_training_data
+    from ...estimators.training_data import GivenRows, read_training_data
     from ..sources import first_labels, read_training
 
     given = checked_parameters(XMLClassifier(**parameters))
@@ -189,7 +189,7 @@ def make_plan_of(
     rows, held_out = (found.train, found.test) if found.test is not None else split_rows(found.train)
     rows, held_out = sample_rows(rows, most), sample_rows(held_out, TEST_ROWS)
     eval_set = held_out.X, first_labels(held_out.Y, rows.n_labels)
-    data = read_training_data(given, rows.X, rows.Y, eval_set=eval_set)
+    data = read_training_data(given, GivenRows(rows.X, rows.Y, eval_set=eval_set))
     return make_plan(given, data), data
 
 
