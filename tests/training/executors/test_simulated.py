@@ -14,7 +14,6 @@ from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.omnivore import Omnivore
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.algorithms.staleness import Staleness
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.base import EXACT
 from xmlsgd.errors import DataError, WorkerDied
@@ -27,7 +26,6 @@ from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job, Start
 from xmlsgd.training.loop import train
-from xmlsgd.training.messages import Sharing
 from xmlsgd.training.run import run_of
 
 N_ROWS, BATCH = 240, 5
@@ -207,18 +205,6 @@ def test_fewer_rows_than_workers_are_trained_once_an_epoch_though_all_come_and_g
             assert sum(entry["rows"] for entry in record["workers"]) == n_rows
 
 
-def test_norms_of_replicas_and_copies_of_the_center_take_the_time_of_their_bytes():
-    executor = Simulated(toy.Reference(), FLEET, bandwidth=1e6)
-    executor.start(Job(DATA, toy.FITTING, SGD()), Sharing.REPLICAS)
-    size = toy.FITTING.layout.size
-    executor.norm(0)
-    assert executor.merge_bytes == 4 * size
-    executor.save_center("kept")
-    assert executor.merge_bytes == 3 * 4 * size
-    assert executor.merge_seconds == executor.now() == pytest.approx(3 * 4 * size / 1e6)
-    assert executor.merges == 0
-
-
 def test_a_run_that_has_learned_nothing_has_nothing_to_keep():
     fleet = [VirtualDevice(0, 1e-3, absent=((1e-3, np.inf),))]
     with pytest.raises(WorkerDied, match="no worker is left") as death:
@@ -328,35 +314,6 @@ def test_a_diverged_model_is_not_written_over_by_those_still_at_work():
     assert network.layout.views(run.params)["W1"][0, 0] == 0
     assert devices[1].__dict__ == {}
     assert not executor.busy
-
-
-def seconds_of(algorithm, fleet, bandwidth, n_rows=40):
-    """The seconds of an epoch of a toy model, and those of its pulls and pushes."""
-    data = toy.dataset(n_rows)
-    executor = Simulated(light.Marking(), fleet, bandwidth=bandwidth)
-    run = train(Job(data, toy.counting(data), SGD()), algorithm, executor, Schedule(1))
-    return run.records[0]["seconds"], executor.transfer_seconds
-
-
-def test_a_worker_that_pulls_and_pushes_waits_for_its_bytes():
-    """Center, copy and base at a pull; copy and center at a push when nobody else has written."""
-    layout = toy.counting(toy.dataset(40)).layout
-    floats = layout.size - 40 + 10  # of W0 only the ten rows of a batch travel
-    seconds, transfers = seconds_of(Hogwild(10, 0.1, staleness=Staleness()), toy.fleet(1), bandwidth=1e3)
-    assert transfers == pytest.approx(4 * 4 * (3 + 2) * floats / 1e3)
-    assert seconds == pytest.approx(40 * 1e-3 + transfers)
-
-
-def test_the_coordinator_serves_one_worker_after_the_other():
-    seconds, transfers = seconds_of(Hogwild(10, 0.1), toy.fleet(1, 1, 1, 1), bandwidth=1e3)
-    assert transfers - 1e-5 < seconds < transfers + 0.02
-
-
-def test_who_writes_the_model_in_place_waits_for_nothing_unless_a_staleness_rule_weighs_what_it_sends():
-    fleet = toy.fleet(1, 1, in_place=True)
-    assert seconds_of(Hogwild(10, 0.1), fleet, bandwidth=1e3) == (pytest.approx(0.02), 0)
-    assert seconds_of(Hogwild(10, 0.1), toy.fleet(1), bandwidth=1e3) == (pytest.approx(0.04), 0), "nor who is alone"
-    assert seconds_of(Hogwild(10, 0.1, staleness=Staleness()), fleet, bandwidth=1e3)[1] > 1
 
 
 @pytest.mark.parametrize("name", NAMES)
