@@ -121,13 +121,11 @@ def _plan_model(planner: _Planner) -> tuple[Network, int]:
 
 def _plan_steps(planner: _Planner, optimizer: Optimizer, n_candidates: int) -> tuple[int, float, Schedule]:
     """Decide the batch size, the peak learning rate, and the schedule."""
-    given, own, n_rows = planner.given, planner.own_algorithm, planner.data.dataset.n_rows
-    planner.decide("optimizer", given.optimizer, GIVEN)
-    batch_size = planner.decide("batch_size", *_batch_size(given, n_rows, own, n_candidates > 0))
+    planner.decide("optimizer", planner.given.optimizer, GIVEN)
+    batch_size = planner.decide("batch_size", *_batch_size(planner, n_candidates > 0))
     is_short = _is_short(planner.data, n_candidates)
     schedule = _plan_schedule(planner, batch_size, is_short)
-    is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.of_fit
-    rate = _learning_rate(given, optimizer, own, batch_size, schedule.epochs if is_short else None, is_low)
+    rate = _learning_rate(planner, optimizer, batch_size, schedule.epochs if is_short else None)
     return batch_size, planner.decide("learning_rate_init", *rate), schedule
 
 
@@ -215,10 +213,9 @@ def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worke
 
 def _plan_precision(planner: _Planner, workers: tuple[Worker, ...]) -> str:
     """Decide the precision: the fastest of the processor, as given where not all workers are CPUs."""
-    precision = planner.given.precision
-    if all(worker.kind == "cpu" for worker in workers):
-        precision = precision_of_cpu(precision)
-    return planner.decide("precision", precision, _why(planner.given.precision, "the fastest of this processor"))
+    given = planner.given.precision
+    precision = precision_of_cpu(given) if all(worker.kind == "cpu" for worker in workers) else given
+    return planner.decide("precision", precision, _why(given, "the fastest of this processor"))
 
 
 def _why(given: Any, reason: str) -> str:
@@ -274,22 +271,23 @@ def _network(
     return replace(earlier, n_features=dataset.n_features, n_labels=dataset.n_labels, **drops)
 
 
-def _learning_rate(
-    given: Parameters, optimizer: Optimizer, own: Algorithm | None, batch_size: int, epochs: int | None, is_low: bool
-) -> tuple[float, str]:
-    if own is not None:
-        return own.learning_rate, "the algorithm's"
-    if is_auto(given.learning_rate_init):
+def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epochs: int | None) -> tuple[float, str]:
+    """Return the peak learning rate; epochs : of a network beside candidates, None of another."""
+    if planner.own_algorithm is not None:
+        return planner.own_algorithm.learning_rate, "the algorithm's"
+    if is_auto(planner.given.learning_rate_init):
+        is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.of_fit
         return defaults.auto_rate(optimizer, batch_size, epochs, is_low)
-    return float(given.learning_rate_init), GIVEN
+    return float(planner.given.learning_rate_init), GIVEN
 
 
-def _batch_size(given: Parameters, n_rows: int, own: Algorithm | None, listed: bool) -> tuple[int, str]:
-    if own is not None:
-        return min(own.batch, n_rows), "the algorithm's"
-    if is_auto(given.batch_size):
-        return defaults.auto_batch_size(n_rows, listed), f"{n_rows} rows"
-    return min(int(given.batch_size), n_rows), GIVEN
+def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
+    n_rows = planner.data.dataset.n_rows
+    if planner.own_algorithm is not None:
+        return min(planner.own_algorithm.batch, n_rows), "the algorithm's"
+    if is_auto(planner.given.batch_size):
+        return defaults.auto_batch_size(n_rows, has_candidates), f"{n_rows} rows"
+    return min(int(planner.given.batch_size), n_rows), GIVEN
 
 
 def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, str]:
