@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -103,6 +104,21 @@ def test_csv_quotes_names_and_keeps_a_line_for_a_row_without_labels(models, tmp_
     assert (first[1], second[1]) == ('says ""hello"";', "b")
     run(*words, "--k", "2", "--threshold", "1")
     assert (tmp_path / "p.csv").read_text().splitlines()[1:] == ["0,,,,", "1,,,,"]
+
+
+def test_the_name_of_the_file_tells_the_format_unless_a_flag_does(models, tmp_path, capsys):
+    words = ("predict", models / "rows", TEST_ROWS, "--k", "1", "--out")
+    for name, flags, beginning in (
+        ("p.csv", (), "row,label_1,"),
+        ("p.jsonl", (), '{"row": 0, '),
+        ("p.tsv", (), r"\d+:0\."),
+        ("q.csv", ("--output-format", "json"), '{"row": 0, '),
+    ):
+        run(*words, tmp_path / name, *flags)
+        assert re.match(beginning, (tmp_path / name).read_text())
+    assert main([*map(str, words), str(tmp_path / "p.npz")]) == 2
+    assert "p.npz: predictions are text, JSON or CSV; choose another name; in Python" in capsys.readouterr().err
+    assert not (tmp_path / "p.npz").exists()
 
 
 def test_tabs_and_line_ends_in_names_end_no_entry(tmp_path, capsys):

@@ -134,4 +134,4 @@ def test_a_document_without_end_is_refused(models, give, monkeypatch):
     monkeypatch.setattr("xmlsgd.cli.standard_input.BLOCK_BYTES", 1 << 10)
     code, out, err = give(b"read a file\n" + b"read " * (1 << 16), "predict", models / "text", "-")
     assert (code, out.count("\n")) == (2, 1)
-    assert "stdin:2: a line must be at most 131072 bytes, got more" in err
+    assert "stdin:2: a line must be at most 131072 bytes, got more; shorten the text" in err

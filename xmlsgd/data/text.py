@@ -145,7 +145,7 @@ def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 def decode_line(line: bytes, where: str) -> str:
     """Return a line as text; `where` is `file:line` for the errors."""
     if len(line) > MAX_LINE_BYTES:
-        raise DataError(f"{where}: a line must be at most {MAX_LINE_BYTES} bytes, got more")
+        raise DataError(f"{where}: a line must be at most {MAX_LINE_BYTES} bytes, got more; shorten the text")
     try:
         text = line.decode("utf-8-sig" if where.endswith(":1") else "utf-8")
     except UnicodeDecodeError as error:

@@ -49,7 +49,8 @@ FLAGS = (
          "that training found best for micro or macro F1", "output", default_text="all labels"),
     EXCLUDE,
     Flag("explain", None, "say what each score is made of: words, neighbors, co-occurrence, network", "output"),
-    Flag("output_format", name_among(*FORMATS), "text, JSON lines or CSV", "output", "text"),
+    Flag("output_format", name_among(*FORMATS), "text, JSON lines or CSV", "output",
+         default_text="by the name of --out, .jsonl, .json or .csv, else text"),
     Flag("out", FILE, "file of the predictions", "output", STDOUT, "standard output", ("-o", "--output")),
 )  # fmt: skip
 INSTEAD = {
@@ -58,7 +59,7 @@ INSTEAD = {
     "--csv": "pass --output-format csv",
 }
 EXAMPLES = """  xmlsgd predict model test.txt --k 3 --out predictions.txt
-  xmlsgd predict model texts.txt --threshold micro --output-format csv --out predictions.csv
+  xmlsgd predict model texts.txt --threshold micro --out predictions.csv
   cat texts.txt | xmlsgd predict model - --output-format json"""
 BATCH = 8192  # rows ranked before their lines are written
 
@@ -73,11 +74,12 @@ def run(
     threshold: float | str | None,
     exclude: str | None,
     explain: bool,
-    output_format: str,
+    output_format: str | None,
     out: str,
     console: Console,
 ) -> None:
     """Load, rank, write."""
+    output_format = output_format or format_of_output(out)
     if explain and output_format == "csv":
         raise UsageError("--explain: needs --output-format text or json, got csv")
     check_data(data, model, format_options)
@@ -113,6 +115,15 @@ def run(
                     stream.write(line(n_answered + row, best, best_values, why) + "\n")
             n_answered += X.n_rows
             stream.flush()
+
+
+def format_of_output(out: str) -> str:
+    """Return the format that the name of the file of predictions tells; `UsageError` for the name of a matrix."""
+    suffix = Path(out).suffix.lower()
+    if suffix in (".npz", ".npy"):
+        in_python = "in Python, predict_topk(X, k, as_csr=True) returns a sparse matrix"
+        raise UsageError(f"--out {out}: predictions are text, JSON or CSV; choose another name; {in_python}")
+    return {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}.get(suffix, "text")
 
 
 def check_data(data: str, model: str, options: FormatOptions) -> None:
