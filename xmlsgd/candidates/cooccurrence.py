@@ -15,9 +15,8 @@ from .knn import INT16_ONE, check_sound
 from .splicing import with_replaced
 
 N_LABELS = 32  # of a feature: those that occur with it most often (docs/decisions/candidates.md)
-# Candidates of a row beside those of its neighbors; and so many for the classifiers to learn, in less time and as well
-# (docs/decisions/candidates.md).
-N_MORE, N_LEARNED = 64, 16
+N_MORE = 64  # candidates of a row beside those of its neighbors (docs/decisions/candidates.md)
+N_LEARNED = 16  # of them that the classifiers learn as negatives: as accurate as all, in less time
 SHRINKAGE = np.float32(2)  # rows without labels added to those of a feature: little is known of a rare one
 
 
