@@ -49,7 +49,7 @@ def test_names_with_commas_are_trained_evaluated_predicted_and_learned_on(tmp_pa
 
 
 def test_an_annif_corpus_is_told_by_its_lines_and_bears_uris(tmp_path):
-    (tmp_path / "rows").write_text(WRITTEN["rows.tsv"])
+    (tmp_path / "rows").write_text("a book without subjects\t\n" + WRITTEN["rows.tsv"])
     run("train", tmp_path / "rows", "--out", tmp_path / "m", *QUICK, "--quiet", "--epochs", "1")
     assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == ["http://x/0", "http://x/1"]
 

@@ -7,7 +7,7 @@ import csv
 import pytest
 
 from xmlsgd.data.document_options import DocumentOptions
-from xmlsgd.data.documents import format_by_name, is_annif, read_documents
+from xmlsgd.data.documents import are_annif, format_by_name, is_annif, read_documents
 from xmlsgd.errors import DataError
 
 FILES = {
@@ -85,6 +85,8 @@ def test_formats_are_told_by_names_and_lines(tmp_path):
     assert [format_by_name(tmp_path / name) for name in names] == ["csv", "csv", "jsonl", "jsonl", "jsonl", None, None]
     assert is_annif("text\t<http://x/1> <http://x/2>")
     assert not any(map(is_annif, ("text\tmore", "text <http://x/1>", "a,b\ttext with <b>tags</b>")))
+    assert are_annif(FILES["annif"].splitlines())
+    assert not any(map(are_annif, ([], ["a\t", "b\t"], ["a\t<http://x/1>", "b"], ["a\t<http://x/1>", "x\ty"])))
 
 
 @pytest.mark.parametrize(

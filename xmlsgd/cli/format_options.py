@@ -73,7 +73,7 @@ class FormatOptions(DocumentOptions):
 
         A first line with one of both column names may be raw text, unless a flag has named the column.
         """
-        from ..data.documents import delimiter_of, has_key, is_annif
+        from ..data.documents import are_annif, delimiter_of, has_key
 
         lines = [line for line in lines if line.strip()]
         first = lines[0].removeprefix("\ufeff") if lines else ""
@@ -82,7 +82,7 @@ class FormatOptions(DocumentOptions):
             return "csv"
         if has_key(first, self.text_column):
             return "jsonl"
-        return "annif" if lines and all(map(is_annif, lines)) else None
+        return "annif" if are_annif(lines) else None
 
     def check_inputs(self, *paths: str | None) -> None:
         """Raise `DataError` for an input that is neither a path, nor standard input, nor a named data set.

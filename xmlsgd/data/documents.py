@@ -38,6 +38,13 @@ def is_annif(line: str) -> bool:
     return bool(tab and URIS.fullmatch(subjects))
 
 
+def are_annif(lines: Sequence[str]) -> bool:
+    """Return whether all lines are of an Annif corpus: some have subjects, others may end with their tab."""
+    ends = [line.rpartition("\t")[1:] for line in lines]
+    subjects = [end for _, end in ends if end.strip()]
+    return bool(subjects) and all(tab for tab, _ in ends) and all(map(URIS.fullmatch, subjects))
+
+
 def read_documents(
     path: str | Path, format: str, labelled: bool = True, options: DocumentOptions = DEFAULTS
 ) -> RawText:
