@@ -112,6 +112,13 @@ def test_means_of_labels_that_are_not_named_by_all_worked_by_hand():
     assert means.tolist() == [[3.5, 3.5, 1.5, 1.5, -np.inf, -np.inf]]
 
 
+def test_means_that_float32_rounds_to_one_number_are_equals():
+    scores = [np.array([[1 + 2**-23, 1.0]], np.float32), np.array([[1.0, 1.0]], np.float32)]
+    best, means = best_of_means([(np.array([[5, 3]]), each) for each in scores])
+    assert best.tolist() == [[3, 5, -1, -1]]
+    assert means[0, :2].tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("kind", ["network", "listed"])
 def test_columns_thresholds_and_sparse_answers_are_those_of_a_classifier(kind, held_out, request):
     model, (X, _) = request.getfixturevalue(kind), held_out

@@ -97,11 +97,11 @@ def best_of_means(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.nd
     first[:, 1:] = labels[:, 1:] != labels[:, :-1]
     means = np.full(labels.shape, -np.inf)
     means[first] = np.bincount(np.cumsum(first) - 1, weights=gains.ravel())
-    means = (means + np.sum(least, axis=0)) / len(found)
+    means = ((means + np.sum(least, axis=0)) / len(found)).astype(np.float32)  # before ranking, which looks for equals
     means[labels < 0] = -np.inf
     order = np.argsort(-means, axis=1, kind="stable")
     labels, means = np.take_along_axis(labels, order, axis=1), np.take_along_axis(means, order, axis=1)
-    return np.where(np.isneginf(means), -1, labels).astype(np.int32), means.astype(np.float32)
+    return np.where(np.isneginf(means), -1, labels).astype(np.int32), means
 
 
 @dataclass(frozen=True, eq=False)
