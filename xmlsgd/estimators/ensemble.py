@@ -51,8 +51,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
     A seed decides the network's first weights, the order of rows, and which rows are held out for stacking: what one
     classifier has by luck, the mean has not. Training, prediction and files cost `n_estimators` times as much. It
     predicts and saves as `XMLClassifier` does; `predict_topk` ranks the labels that some classifier names among its
-    best 2 k (or 32, of candidates 8), and to one that does not name it a label has the last of these scores, which is
-    never too low. It cannot be trained on.
+    best 2 k (or 32, of candidates 8), and to one that does not name it a label has the last of these scores, which
+    without candidates is never too low. It cannot be trained on.
 
     Parameters
     ----------

@@ -38,8 +38,9 @@ class MeanScorer:
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels and their mean scores, of those among the best 2 k of a model, or its `min_k`.
 
-        To a model whose best these do not include, a label has the score of the last of them, which is never too low.
-        Of `columns`, where given, all are scored; -1 and -inf fill up.
+        To a model whose best these do not include, a label has the score of the last of them. That is never too low
+        without candidates; with them, a label that is none may have a higher score. Of `columns`, where given, all are
+        scored; -1 and -inf fill up.
         """
         max_k, min_k = min(scorer.max_k for scorer in self.scorers), max(scorer.min_k for scorer in self.scorers)
         if columns is not None or k > max(max_k, FILLED_K // WIDTH):
