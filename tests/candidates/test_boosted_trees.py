@@ -19,9 +19,9 @@ from xmlsgd.candidates import held_out_pairs
 from xmlsgd.candidates.boosted_trees import N_META_FEATURES, BoostedTrees, complete_trees
 from xmlsgd.candidates.cooccurrence import N_MORE
 from xmlsgd.candidates.fitting import CandidateRows, fit_stacked, fit_unstacked
-from xmlsgd.candidates.held_out_pairs import HeldOutPairs, fit_trees
+from xmlsgd.candidates.held_out_pairs import HeldOutPairs, _grow, fit_trees
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
-from xmlsgd.candidates.stacking import Inputs
+from xmlsgd.candidates.stacking import Inputs, log_losses
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.data.held_out import HELD_OUT_STACKING
@@ -119,6 +119,20 @@ def test_trees_are_kept_where_they_tell_rows_better_that_they_did_not_learn_from
         seen = trees.corrected(log_odds, pairs.labels, *pairs.scores, DEVICE)
     losses = [log_loss(pairs.truth.ravel(), expit(each.ravel())) for each in (seen, scores, log_odds)]
     assert losses == sorted(losses)
+
+
+@pytest.mark.parametrize("n", [600, 6000])
+def test_trees_add_less_the_nearer_their_gain_is_to_its_standard_error(n):
+    pairs, log_odds = pairs_of(*examples(n))
+    with DEVICE.start():
+        trees, (scores,) = fit_trees([pairs], [log_odds], pairs.frequency, DEVICE)
+    grown = _grow([pairs], [log_odds], pairs.frequency)
+    share = np.abs(trees.value).sum() / np.abs(grown.value).sum()
+    np.testing.assert_allclose(trees.value, share * grown.value, rtol=1e-4, atol=1e-7)
+    unscaled = log_odds + (scores - log_odds) / share
+    gain = (log_losses(log_odds, pairs.truth) - log_losses(unscaled, pairs.truth)).sum(axis=1)
+    assert share == pytest.approx(1 - gain.var() / len(gain) / gain.mean() ** 2, abs=1e-3)
+    assert 0 < share < 1
 
 
 def test_trees_of_noise_are_dropped():

@@ -138,12 +138,19 @@ def test_each_of_several_folds_gets_the_margins_that_it_would_get_alone(data, ro
 
 
 def test_folds_get_candidates_and_votes_by_models_without_their_rows(data):
-    """Their co-occurrence, and, of rows in groups, their votes."""
-    folds, groups = [np.arange(0, 600, 12), np.arange(6, 600, 12)], np.arange(600) // 2
-    together = fit_unstacked(CandidateRows(data, ones(600), folds, 16, cost=1.0, groups=groups), DEVICE)
+    folds = [np.arange(0, 600, 12), np.arange(6, 600, 12)]
+    together = fit_unstacked(CandidateRows(data, ones(600), folds, 16, cost=1.0), DEVICE)
     for number, fold in enumerate(folds):
-        alone = fit_unstacked(CandidateRows(data, ones(600), [fold], 16, cost=1.0, groups=groups), DEVICE)
+        alone = fit_unstacked(CandidateRows(data, ones(600), [fold], 16, cost=1.0), DEVICE)
         at = together.held_out.fold == number
         np.testing.assert_array_equal(together.held_out.labels[at], alone.held_out.labels)
         np.testing.assert_array_equal(together.votes[at], alone.votes)
         np.testing.assert_array_equal(together.cooccurrence[at], alone.cooccurrence)
+
+
+def test_labels_that_only_rows_of_a_fold_have_are_no_candidates_of_theirs(data):
+    counts = np.bincount(data.Y.indices, minlength=data.Y.n_cols)
+    label = np.where(counts <= 60, counts, 0).argmax()  # a tenth of the rows has it, or less
+    fold = np.flatnonzero(data.Y.has(np.full((600, 1), label, np.int32))[:, 0])
+    found = fit_unstacked(CandidateRows(data, ones(600), [fold], 64, cost=1.0), DEVICE)
+    assert label not in found.held_out.labels

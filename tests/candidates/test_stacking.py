@@ -11,6 +11,7 @@ from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.linear import LinearClassifiers
 from xmlsgd.candidates.stacking import (
     MIN_COOCCURRENCE,
+    MIN_NETWORK,
     MIN_VOTE,
     Calibration,
     LogisticStacking,
@@ -66,6 +67,24 @@ def test_margins_are_calibrated_by_how_frequent_a_label_is():
     there = np.log1p([0, 10, 400]) - np.log1p(frequency).mean()
     assert factor[0] == 0  # 1 + 0.25 * -5.2 would turn the margin round
     np.testing.assert_allclose(of_pair[1:], (2.0 * 1.5 + there * (0.5 * 1.5 - 0.8))[1:], atol=0.15)
+
+
+def test_margins_are_calibrated_also_where_the_network_is_left_out():
+    rng = np.random.default_rng(0)
+    features, frequency = rng.normal(size=(60_000, 4)), rng.integers(0, 500, size=60_000).astype(np.float32)
+    x = np.log1p(frequency) - np.log1p(frequency).mean()
+    odds = features @ [-0.3, 0.9, 2.0, 0.5] - 1.0 + x * (0.5 * features[:, 2] - 0.8)
+    truth = rng.random(60_000) < 1 / (1 + np.exp(-odds))
+    stacking, calibration = LogisticStacking.fit_calibrated(features, truth, frequency)
+    np.testing.assert_allclose(stacking, [MIN_NETWORK, 0.9, 2.0, 0.5, -1.0], atol=0.1)
+    np.testing.assert_allclose(calibration[:2], [0.25, -0.4], atol=0.03)
+
+
+def test_weights_of_features_of_a_small_range_are_not_held_back():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(1000, 4)) * [1, 1, 0.02, 1]
+    truth = rng.random(1000) < 1 / (1 + np.exp(-(features @ [0.3, 0.9, 40.0, 0.5])))
+    assert 30 < LogisticStacking.fit(features, truth).linear < 50
 
 
 @pytest.mark.parametrize("sign", [1, -1])

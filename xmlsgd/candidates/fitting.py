@@ -34,8 +34,7 @@ class CandidateRows:
     cost : of the hinge loss of the classifiers, None to choose it, and `all_features`, by some of the rows.
     all_features : whether classifiers have weights for all features of their rows (`Pairs`); up to `FEW_ROWS` rows they
         have.
-    groups : int64, of the rows but label rows; rows of a fold do not vote for each other, as those of a group are
-        alike. None where rows are independent.
+    groups : int64, of the rows but label rows. None where rows are independent.
     compared : whether the first fold is also scored by classifiers without label rows of labels that other rows have.
     """
 
@@ -148,10 +147,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
 def _scores_of_first_fold(
     rows: CandidateRows, scale: np.ndarray, held_out: HeldOutLabels, device: CPU
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return votes and co-occurrence for the held-out labels of the first fold, by rows that have a weight.
-
-    No row of the fold votes for another, which favors label rows a little: wrongly left out they cost more.
-    """
+    """Return votes and co-occurrence for the held-out labels of the first fold, by rows that have a weight."""
     learned = rows.learned(0)
     kept, votes = np.flatnonzero(learned), row_votes(learned, rows.n_label_rows)
     X, Y = rows.dataset.X.take(kept), rows.dataset.Y.take(kept)
@@ -175,14 +171,18 @@ def _of_labels(found: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.
 def _voted(
     rows: CandidateRows, knn: KNNIndex, weighted: CSR, device: CPU
 ) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:
-    """Return the candidates int32 (n, size) of all rows by votes, and those of held-out rows with shares of votes."""
+    """Return the candidates int32 (n, size) of all rows by votes, and those of held-out rows with shares of votes.
+
+    No row of a fold votes for another: none of the models has learned it. If it did, labels that only rows of the fold
+    have would be candidates, and true ones, of which the network says that they have no rows.
+    """
     fold = np.full(weighted.n_rows, -1, np.int32)
     for number, held in enumerate(rows.folds):
         fold[held] = number
     held_out = np.flatnonzero(fold >= 0)
     fold = fold[held_out]
     candidates, shares = training_candidates(knn, weighted, held_out, rows.size, device)
-    for number, held in enumerate(rows.folds if rows.groups is not None else ()):
+    for number, held in enumerate(rows.folds):
         others = replace(knn, weight=knn.weight * (rows.learned(number) > 0))
         candidates[held], shares[fold == number] = others.votes(weighted.take(held), rows.size, device)
     labels, shares = most_voted(candidates[held_out], shares)

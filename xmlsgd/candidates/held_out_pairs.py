@@ -94,7 +94,7 @@ def fit_trees(
     """Fit trees that add to `log_odds`, float32 (n, m) of each fold; return them with scores by trees of other rows.
 
     Return None and `log_odds` unless the gain in log loss, of each half of the rows by trees of the other half, exceeds
-    its standard error.
+    its standard error. The less it does, the less of what they learned they add (James and Stein 1961).
     """
     scores = [odds.copy() for odds in log_odds]
     halves = _halves(folds)
@@ -116,9 +116,13 @@ def fit_trees(
             for fold, odds, out in zip(folds, log_odds, scores, strict=True)
         ]
     )
-    if not gain.mean() > gain.std() / np.sqrt(len(gain)):
+    mean, error = gain.mean(), gain.std() / np.sqrt(len(gain))
+    trees = _grow(folds, log_odds, full_frequency) if mean > error else None
+    if trees is None:
         return None, log_odds
-    return _grow(folds, log_odds, full_frequency), scores
+    share = np.float32(1 - (error / mean) ** 2)
+    scores = [odds + share * (out - odds) for odds, out in zip(log_odds, scores, strict=True)]
+    return replace(trees, value=share * trees.value), scores
 
 
 def _halves(folds: Sequence[HeldOutPairs]) -> list[np.ndarray]:

@@ -30,6 +30,9 @@ class Inputs(NamedTuple):
     cooccurrence: np.ndarray
 
 
+N_MODELS = len(Inputs._fields)
+
+
 class Calibration(NamedTuple):
     """Corrects a margin m by the frequency of its label: (1 + slope x) m + shift x, with x = log(1 + rows) - mean."""
 
@@ -65,14 +68,9 @@ class LogisticStacking(NamedTuple):
         """
         if truth.all() or not truth.any():
             return cls()
-        weights, used = np.zeros(features.shape[1]), np.arange(features.shape[1])
-        found = _regression(features, truth)
-        while found.coef_.min() < 0 and len(used) > 1:
-            used = np.delete(used, found.coef_.argmin())
-            found = _regression(features[:, used], truth)
-        weights[used] = found.coef_[0]
-        weights = np.maximum(weights, [MIN_NETWORK, 0, 0, 0])
-        return cls(*(float(value) for value in (*weights, found.intercept_[0])))
+        network, neighbors, linear, cooccurrence, intercept = _nonnegative(features, truth)
+        network = max(network, MIN_NETWORK)
+        return cls(network, max(neighbors, 0.0), max(linear, 0.0), max(cooccurrence, 0.0), intercept)
 
     @classmethod
     def fit_calibrated(
@@ -80,15 +78,14 @@ class LogisticStacking(NamedTuple):
     ) -> tuple[LogisticStacking, Calibration]:
         """Return the weights for calibrated margins, and the calibration; frequency : float32 (n,), of each label.
 
-        Margins stay uncalibrated if the regression would give network, neighbors or linear classifiers no positive
-        weight beside the frequency.
+        Margins stay uncalibrated if the regression would give the linear classifiers no positive weight beside the
+        frequency.
         """
         if truth.all() or not truth.any():
             return cls(), Calibration()
         mean = float(np.log1p(frequency).mean())
-        found = _regression(_with_frequency(features, frequency, mean), truth)
-        network, neighbors, linear, _, shift, slope = (float(value) for value in found.coef_[0])
-        if min(network, neighbors, linear) <= 0:
+        _, _, linear, _, shift, slope, _ = _nonnegative(_with_frequency(features, frequency, mean), truth)
+        if linear <= 0:
             return cls.fit(features, truth), Calibration()
         calibration = Calibration(slope / linear, shift / linear, mean)
         calibrated, (factor, shifted) = features.copy(), calibration.factors(frequency)
@@ -139,7 +136,7 @@ def margin_log_losses(margins: np.ndarray, truth: np.ndarray, frequency: np.ndar
 
 def _log_losses(columns: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the log losses of a regression on the pairs that it was learned from."""
-    return log_losses(_regression(columns, truth).decision_function(columns), truth)
+    return log_losses(_regression(columns, truth, C=10.0).decision_function(columns), truth)
 
 
 def log_losses(log_odds: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -154,14 +151,29 @@ def _with_frequency(features: np.ndarray, frequency: np.ndarray, mean: float) ->
     return np.concatenate([features, np.stack([logs, logs * features[:, 2]], axis=1)], axis=1)
 
 
-def _regression(features: np.ndarray, truth: np.ndarray) -> LogisticRegression:
+def _nonnegative(features: np.ndarray, truth: np.ndarray) -> list[float]:
+    """Return the weights of a regression and its intercept; of the base models, the first features, none is negative.
+
+    One whose weight would be is left out, and the others are learned again without it; only the last one may stay so.
+    """
+    weights, used = np.zeros(features.shape[1]), np.arange(features.shape[1])
+    found = _regression(features, truth)
+    while (n := np.count_nonzero(used < N_MODELS)) > 1 and found.coef_[0, :n].min() < 0:
+        used = np.delete(used, found.coef_[0, :n].argmin())
+        found = _regression(features[:, used], truth)
+    weights[used] = found.coef_[0]
+    return [*weights.tolist(), float(found.intercept_[0])]
+
+
+def _regression(features: np.ndarray, truth: np.ndarray, C: float = 100.0) -> LogisticRegression:
     """Fit a logistic regression with little regularization, by Newton steps: there are many pairs and few weights.
 
+    Margins lie close together, so their weight is large, and more would hold it back (docs/decisions/candidates.md).
     In float64: in float32 the Hessian is singular where a feature is the same for all pairs.
     """
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=10.0, solver="newton-cholesky").fit(features.astype(np.float64), truth)
+    return LogisticRegression(C=C, solver="newton-cholesky").fit(features.astype(np.float64), truth)
 
 
 def meta_features(logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray) -> np.ndarray:
