@@ -116,6 +116,7 @@ def read_excluded(
     from ..data.vocabulary import name_of
 
     columns = {str(name): column for column, name in enumerate(model.classes_.tolist())}
+    # Names learned in Python may not be composed.
     columns = {composed(name): column for name, column in columns.items()} | columns
     lines = (composed(line.strip()) for line in lines_of_file(path))
     names = [name if name in columns else name_of(name, names_of) for name in lines]

@@ -39,7 +39,7 @@ def is_annif(line: str) -> bool:
 
 
 def are_annif(lines: Sequence[str]) -> bool:
-    """Return whether all lines are of an Annif corpus: some have subjects, others may end with their tab."""
+    """Return whether all lines are of an Annif corpus; some may end with the tab, without subjects, but not all."""
     ends = [line.rpartition("\t")[1:] for line in lines]
     subjects = [end for _, end in ends if end.strip()]
     return bool(subjects) and all(tab for tab, _ in ends) and all(map(URIS.fullmatch, subjects))
@@ -68,7 +68,7 @@ def read_documents(
     Raises
     ------
     DataError
-        For another format, and with file and line for what is not as its format says.
+        For another format, and with file and line for what the format does not allow.
     """
     path = Path(path)
     check_choice("format", format, READERS)

@@ -156,9 +156,9 @@ def decode_line(line: bytes, where: str) -> str:
     return text.rstrip("\r\n")
 
 
-def composed(name: str) -> str:
-    """Return a name in NFC, in which a letter and its accent are one character: it looks the same in others."""
-    return unicodedata.normalize("NFC", name)
+def composed(text: str) -> str:
+    """Return a text in NFC, in which a letter and its accent are one character; other forms look the same."""
+    return unicodedata.normalize("NFC", text)
 
 
 def split_names(field: str, separator: str) -> tuple[str, ...]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +17,7 @@ from ..errors import DataError, ModelFileError, shorten, warn
 from .csr import CSR
 from .files.manifest import read_object
 from .frames import column_names, only_column
+from .text import composed
 from .validation import FLOAT32_MAX, is_integer, is_positive_integer
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ LONG_WORD = 20  # characters, on average of a text: in no language that puts spa
 MOST_LOOKED_AT = 1000  # texts
 MOST_SHOWN = 80  # characters of an option: there may be thousands of stop words
 MAX_N = 16  # of n-grams: a text has its length times as many
-# A letter and its accent may be one character or two; no word has the second one. Also part of the file format.
-COMPOSED = partial(unicodedata.normalize, "NFC")
 FORMAT = "xmlsgd text vectorizer"
 FORMAT_VERSION = 2
 VECTORIZER_FILE = "vectorizer.json"
@@ -342,9 +339,10 @@ class TextVectorizer:
 
         options = {"ngram_range": tuple(self.ngram_range), "sublinear_tf": self.sublinear_tf, "dtype": np.float32}
         if self.analyzer == "word":  # scikit-learn warns of what others do not use
-            stop_words = TOKEN.findall(COMPOSED(" ".join(self.stop_words or ()).lower()))
+            stop_words = TOKEN.findall(composed(" ".join(self.stop_words or ()).lower()))
             options |= {"token_pattern": TOKEN_PATTERN, "stop_words": stop_words}
-        return TfidfVectorizer(analyzer=self.analyzer, strip_accents=COMPOSED, **options, **limits)
+        # Texts are composed first: no word has an accent that is a character of its own. Also part of the file format.
+        return TfidfVectorizer(analyzer=self.analyzer, strip_accents=composed, **options, **limits)
 
 
 def _checked_texts(texts: Iterable[str]) -> Iterator[str]:

@@ -118,7 +118,7 @@ def run(
 
 
 def format_of_output(out: str) -> str:
-    """Return the format that the name of the file of predictions tells; `UsageError` for the name of a matrix."""
+    """Return the format that the name of the output file tells, or text; `UsageError` for a file of NumPy or SciPy."""
     suffix = Path(out).suffix.lower()
     if suffix in (".npz", ".npy"):
         in_python = "in Python, predict_topk(X, k, as_csr=True) returns a sparse matrix"
