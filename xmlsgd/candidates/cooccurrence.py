@@ -16,7 +16,7 @@ from .splicing import with_replaced
 
 N_LABELS = 32  # of a feature: those that occur with it most often (docs/decisions/candidates.md)
 N_MORE = 64  # candidates of a row beside those of its neighbors (docs/decisions/candidates.md)
-N_LEARNED = 16  # of them that the classifiers learn as negatives: as accurate as all, in less time
+N_LEARNED = 16  # of them that the linear classifiers learn as negatives: as accurate as all, in less time
 SHRINKAGE = np.float32(2)  # rows without labels added to those of a feature: little is known of a rare one
 
 
@@ -78,9 +78,10 @@ class Cooccurrence:
     def candidates(
         self, X: CSR, listed: np.ndarray, device: CPU, n_more: int = N_MORE
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the candidate labels int32 (n, m) of rows with `n_more` others, and the co-occurrence of all.
+        """Return `listed` with the `n_more` other labels of the largest co-occurrence, and the co-occurrence of all.
 
-        Both are (n, m + n_more), the latter float32. The device is started.
+        listed : int32 (n, m), candidate labels of the rows X. Returns int32 and float32 (n, m + n_more). The device is
+        started.
         """
         n, given = listed.shape
         labels, scores = np.empty((n, given + n_more), np.int32), np.empty((n, given + n_more), np.float32)

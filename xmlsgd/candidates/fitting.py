@@ -34,7 +34,8 @@ class CandidateRows:
     cost : of the hinge loss of the classifiers, None to choose it, and `all_features`, by some of the rows.
     all_features : whether classifiers have weights for all features of their rows (`Pairs`); up to `FEW_ROWS` rows they
         have.
-    groups : int64, of the rows but label rows. None where rows are independent.
+    groups : int64, of the rows but label rows, which keep the rows of a group together where some are drawn; None where
+        rows are independent.
     compared : whether the first fold is also scored by classifiers without label rows of labels that other rows have.
     """
 
@@ -173,8 +174,8 @@ def _voted(
 ) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:
     """Return the candidates int32 (n, size) of all rows by votes, and those of held-out rows with shares of votes.
 
-    No row of a fold votes for another: none of the models has learned it. If it did, labels that only rows of the fold
-    have would be candidates, and true ones, of which the network says that they have no rows.
+    Rows of a fold do not vote for each other, as no other model has learned them. Otherwise labels that only these rows
+    have would be candidates, and true ones, though the network has seen no row with them.
     """
     fold = np.full(weighted.n_rows, -1, np.int32)
     for number, held in enumerate(rows.folds):
@@ -216,7 +217,7 @@ def _with_cooccurring(
 def _learned_pairs(
     rows: CandidateRows, X: CSR, weight: np.ndarray, candidates: np.ndarray, held_out: HeldOutLabels, device: CPU
 ) -> Pairs:
-    """Return the rows of each label that its classifier learns, those with random negatives, none a label row."""
+    """Return the rows of each label that its classifier learns, and random negatives, none of them a label row."""
     pairs = find_pairs(X, rows.dataset.Y, weight, candidates, device, held_out)
     return with_random_negatives(X, weight[: X.n_rows - rows.n_label_rows], pairs, device)
 

@@ -93,8 +93,9 @@ def fit_trees(
 ) -> tuple[BoostedTrees | None, Sequence[np.ndarray]]:
     """Fit trees that add to `log_odds`, float32 (n, m) of each fold; return them with scores by trees of other rows.
 
-    Return None and `log_odds` unless the gain in log loss, of each half of the rows by trees of the other half, exceeds
-    its standard error. The less it does, the less of what they learned they add (James and Stein 1961).
+    Return None and `log_odds` unless the gain in log loss, of each half of the rows by trees of the other half, is
+    z > 1 times its standard error. What the trees add is shrunk by 1 - 1/z^2, as an uncertain mean is (James and
+    Stein 1961).
     """
     scores = [odds.copy() for odds in log_odds]
     halves = _halves(folds)

@@ -249,9 +249,9 @@ def _solved(
     is_trained = np.ones(n_labels, np.bool_) if trained is None else np.isin(np.arange(n_labels), trained)
     counts, learns_all = np.zeros(n_labels, np.int64), trained is None
     margins = np.full(held_out.labels.shape, np.nan, np.float32)
-    place = _places(held_out, X.n_rows)
-    fold = np.full(len(place), -1, np.int32)
-    fold[held_out.rows] = held_out.fold
+    places = _places(held_out, X.n_rows)
+    folds = np.full(len(places), -1, np.int32)
+    folds[held_out.rows] = held_out.fold
     n_folds = int(held_out.fold.max(initial=-1)) + 1
     # Memory is taken page by page as it is written, and the unused rest is given back at the end.
     features, weights = (np.empty(min(limit, entries[-1] + known.nnz), kind) for kind in (np.int32, np.float32))
@@ -268,8 +268,8 @@ def _solved(
             solve, labels[is_trained[labels]], starts, pairs.rows, X.indptr, X.indices, X.data, weight, known.indptr,
             known.indices, known.data, ease, pairs.all_features, np.float32(start.cost), np.float32(TOLERANCE),
             PASSES if learns_all else TRIAL_PASSES, MORE_PASSES, learns_all, np.float32(MIN_WEIGHT), X.n_cols,
-            int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads, room, *found, counts, bias, fold,
-            n_folds, place, held_out.labels, margins,
+            int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads, room, *found, counts, bias, folds,
+            n_folds, places, held_out.labels, margins,
         )  # fmt: skip
         share = limit * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
         kept = _largest(found, room[first : last + 1], counts[first:last], share, device)
@@ -304,9 +304,10 @@ def n_random_negatives(n_pairs: int, n_labels: int) -> int:
 def find_pairs(
     X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU, held_out: HeldOutLabels = NONE_HELD_OUT
 ) -> Pairs:
-    """Return the rows of each label that are to be learned.
+    """Return the rows of each label that its classifier learns.
 
-    A row is paired with its labels and with its candidates int32 (n, M), a held-out row with the labels scored for it.
+    A row is paired with its own labels and with its candidates int32 (n, M), in which its own labels become -1; a
+    held-out row is paired with the labels that are scored for it instead.
     """
     listed = candidates, _places(held_out, X.n_rows), held_out.labels.copy()
     counts = np.zeros((2, device.n_threads, Y.n_cols), np.int64)

@@ -35,7 +35,8 @@ class CandidateModel:
     """k-NN index, co-occurrence, linear classifiers and stacking.
 
     scale : float32 (F,), the weight of each feature for the neighbors. size : candidates of a training row from its
-    neighbors, M; co-occurrence adds `N_MORE`. label_rows : int64, ascending, the rows of the index that are label rows.
+    neighbors; co-occurrence adds `N_LEARNED` in training and `N_MORE` in prediction. label_rows : int64, ascending, the
+    rows of the index that are label rows.
     """
 
     scale: np.ndarray

@@ -30,7 +30,7 @@ class Inputs(NamedTuple):
     cooccurrence: np.ndarray
 
 
-N_MODELS = len(Inputs._fields)
+N_MODELS = len(Inputs._fields)  # base models
 
 
 class Calibration(NamedTuple):
@@ -68,7 +68,7 @@ class LogisticStacking(NamedTuple):
         """
         if truth.all() or not truth.any():
             return cls()
-        network, neighbors, linear, cooccurrence, intercept = _nonnegative(features, truth)
+        network, neighbors, linear, cooccurrence, intercept = _nonnegative_weights(features, truth)
         network = max(network, MIN_NETWORK)
         return cls(network, max(neighbors, 0.0), max(linear, 0.0), max(cooccurrence, 0.0), intercept)
 
@@ -84,7 +84,7 @@ class LogisticStacking(NamedTuple):
         if truth.all() or not truth.any():
             return cls(), Calibration()
         mean = float(np.log1p(frequency).mean())
-        _, _, linear, _, shift, slope, _ = _nonnegative(_with_frequency(features, frequency, mean), truth)
+        _, _, linear, _, shift, slope, _ = _nonnegative_weights(_with_frequency(features, frequency, mean), truth)
         if linear <= 0:
             return cls.fit(features, truth), Calibration()
         calibration = Calibration(slope / linear, shift / linear, mean)
@@ -135,7 +135,10 @@ def margin_log_losses(margins: np.ndarray, truth: np.ndarray, frequency: np.ndar
 
 
 def _log_losses(columns: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the log losses of a regression on the pairs that it was learned from."""
+    """Return the log losses of a regression on the pairs that it was learned from.
+
+    With the C that the thresholds on these losses were chosen with.
+    """
     return log_losses(_regression(columns, truth, C=10.0).decision_function(columns), truth)
 
 
@@ -151,10 +154,11 @@ def _with_frequency(features: np.ndarray, frequency: np.ndarray, mean: float) ->
     return np.concatenate([features, np.stack([logs, logs * features[:, 2]], axis=1)], axis=1)
 
 
-def _nonnegative(features: np.ndarray, truth: np.ndarray) -> list[float]:
-    """Return the weights of a regression and its intercept; of the base models, the first features, none is negative.
+def _nonnegative_weights(features: np.ndarray, truth: np.ndarray) -> list[float]:
+    """Return the weights of a regression and its intercept, with no negative weight of a base model.
 
-    One whose weight would be is left out, and the others are learned again without it; only the last one may stay so.
+    The first features are those of the base models. A model whose weight would be negative is left out, and the others
+    are learned again without it; only the weight of the last one left may be negative.
     """
     weights, used = np.zeros(features.shape[1]), np.arange(features.shape[1])
     found = _regression(features, truth)
@@ -168,7 +172,7 @@ def _nonnegative(features: np.ndarray, truth: np.ndarray) -> list[float]:
 def _regression(features: np.ndarray, truth: np.ndarray, C: float = 100.0) -> LogisticRegression:
     """Fit a logistic regression with little regularization, by Newton steps: there are many pairs and few weights.
 
-    Margins lie close together, so their weight is large, and more would hold it back (docs/decisions/candidates.md).
+    Margins lie close together, so their weight is large; a smaller C would hold it back (docs/decisions/candidates.md).
     In float64: in float32 the Hessian is singular where a feature is the same for all pairs.
     """
     from sklearn.linear_model import LogisticRegression

@@ -11,23 +11,26 @@ from .random import below, hashed
 
 
 @njit(nogil=True, inline="always")
-def labels_of(row, candidates, places, others):
-    """Return the labels that are paired with a row: its `candidates` (n, M), or where it has a place, of `others`."""
-    return candidates[row] if places.size == 0 or places[row] < 0 else others[places[row]]
+def paired_labels(row, candidates, places, held_out_labels):
+    """Return a view of the labels that a row is paired with beside its own: `held_out_labels` of a held-out row."""
+    return candidates[row] if places.size == 0 or places[row] < 0 else held_out_labels[places[row]]
 
 
 @kernel()
-def count_pairs(label_ptr, label_index, candidates, places, others, weight, indptr, n_threads, counts, entries):
+def count_pairs(
+    label_ptr, label_index, candidates, places, held_out_labels, weight, indptr, n_threads, counts, entries
+):
     """Count the pairs of each label and the entries of their rows, int64 (threads, L), zeros before.
 
-    Thread t counts its part of the rows; rows of weight 0 do not count. candidates int32 (n, M), but for rows with a
-    place, int32 (n,) or (0,), those in `others` (h, m). Labels that their row has become -1 there.
+    Thread t counts its part of the rows; rows of weight 0 do not count. A row is paired with its own labels and with
+    its candidates int32 (n, M); a held-out row, which has a place in `places` (`solve`), with its held_out_labels
+    int32 (h, m) instead. A row's own labels become -1 in both, so that none is paired twice.
     """
     n_rows = candidates.shape[0]
     for t in prange(n_threads):
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             first, last, length = label_ptr[i], label_ptr[i + 1], indptr[i + 1] - indptr[i]
-            paired = labels_of(i, candidates, places, others)
+            paired = paired_labels(i, candidates, places, held_out_labels)
             for p in range(first, last):
                 for j in range(paired.size):
                     if paired[j] == label_index[p]:
@@ -43,7 +46,7 @@ def count_pairs(label_ptr, label_index, candidates, places, others, weight, indp
 
 
 @kernel()
-def write_pairs(label_ptr, label_index, candidates, places, others, weight, starts, pairs):
+def write_pairs(label_ptr, label_index, candidates, places, held_out_labels, weight, starts, pairs):
     """Write the rows of each label into `pairs`: i where row i has the label, -1 - i where it is a wrong candidate.
 
     starts (threads, L) : where the pairs go that `count_pairs` has counted; they become the ends.
@@ -55,7 +58,7 @@ def write_pairs(label_ptr, label_index, candidates, places, others, weight, star
                 for p in range(label_ptr[i], label_ptr[i + 1]):
                     pairs[starts[t, label_index[p]]] = i
                     starts[t, label_index[p]] += 1
-                for label in labels_of(i, candidates, places, others):
+                for label in paired_labels(i, candidates, places, held_out_labels):
                     if label >= 0:
                         pairs[starts[t, label]] = -1 - i
                         starts[t, label] += 1
