@@ -69,8 +69,8 @@ class Service:
     """Answers the requests of one event loop with the current model.
 
     name : of the project. token : that `learn` asks for; None where learning is off. save : called with each new model.
-    names_of_uris : of a vocabulary; labels to learn may be its URIs, and suggestions have them. exclude : columns that
-    are never suggested; labels that are learned have columns behind.
+    names_of_uris : of a vocabulary; labels to learn may be its URIs, and suggestions have them. exclude : int (m,),
+    columns of labels that are never suggested; learning leaves them in place, as new labels get columns behind them.
     """
 
     def __init__(
@@ -185,9 +185,9 @@ def _explain(model: XMLClassifier | XMLEnsemble, text: str, k: int, exclude: np.
 def _best(
     model: XMLClassifier | XMLEnsemble, texts: Sequence[str], k: int, exclude: np.ndarray | None
 ) -> tuple[CSR, np.ndarray, np.ndarray]:
-    """Return the rows of texts, their k best columns, -1 for none, and the scores of these.
+    """Return the rows of texts, and the columns of their k best labels and their scores, (n, k); -1 for no label.
 
-    A text without a known word has none: all that is known of it is how frequent labels are.
+    A text without a known word has no labels: they would be the most frequent ones, whatever it says.
     """
     X = model.vectorizer_.rows_of(texts)
     labels, scores = model.predict_topk(X, k, exclude=exclude, proba=model.fitted_.has_probabilities)
