@@ -43,7 +43,8 @@ class XMLClassifier(Predictor, BaseEstimator):
     Parameters
     ----------
     hidden_layer_sizes : sequence of int or "auto"
-        Units of the hidden layers, at least one; "auto" for (256,), beside candidates of at most 10,000 rows (64,).
+        Units of the hidden layers, at least one; "auto" for (256,), and for (64,) beside candidates with at most 10,000
+        rows and more than 1,000 features and labels.
     loss : {"auto", "bce", "softmax", "squared_hinge"}
         "bce" for independent labels, "softmax" where labels of a row share its probability; "auto" for bce, without
         candidates and for one class a row softmax.
@@ -250,7 +251,10 @@ class XMLClassifier(Predictor, BaseEstimator):
         earlier = fitted if self.warm_start else None
         seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
         names = names_of_columns(label_names) if earlier is None else earlier.classes
-        rows = GivenRows(X, y, sample_weight, eval_set, groups, label_texts, feature_names)
+        rows = GivenRows(
+            X, y, sample_weight=sample_weight, eval_set=eval_set, groups=groups, label_texts=label_texts,
+            feature_names=feature_names,
+        )  # fmt: skip
         data = read_training_data(given, rows, names=names, earlier=earlier, anew=True, seed=seed)
         plan = make_plan(given, data, earlier)
         memory.check(plan, data, fitted)
@@ -301,7 +305,7 @@ class XMLClassifier(Predictor, BaseEstimator):
             earlier.check_learns_on("the model")
         seed = draw_seed(self) if earlier is None else earlier.seed
         names = declared(earlier and earlier.classes, classes, y)
-        rows = GivenRows(X, y, sample_weight, label_texts=label_texts, feature_names=feature_names)
+        rows = GivenRows(X, y, sample_weight=sample_weight, label_texts=label_texts, feature_names=feature_names)
         data = read_training_data(given, rows, names=names, earlier=earlier, seed=seed)
         check_declared(data.names, None if classes is None else names)
         plan = make_plan(given, data, earlier, adds_rows=True)
@@ -333,7 +337,7 @@ class XMLClassifier(Predictor, BaseEstimator):
             `print` shows every decision, its value and the reason.
         """
         given = checked_parameters(self)
-        rows = GivenRows(X, y, None, eval_set, groups, label_texts, feature_names)
+        rows = GivenRows(X, y, eval_set=eval_set, groups=groups, label_texts=label_texts, feature_names=feature_names)
         return make_plan(given, read_training_data(given, rows))
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:

@@ -21,8 +21,8 @@ EPOCHS = 10
 MOST_EPOCHS = 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 HIDDEN = (256,)
-SMALL_ROWS = 10_000  # so few are small data: each of them counts, and what learns them is small and quick
-SMALL_HIDDEN = (64,)  # of a short run on small data: as accurate (docs/decisions/candidates.md)
+SMALL_ROWS = 10_000  # at most so many are small data: the model learns all, and its network is small
+SMALL_HIDDEN = (64,)  # in a short run on small data: as accurate in less time (docs/decisions/candidates.md)
 NEGATIVES = 1024  # where a sampler is asked for without a number
 # Candidates (docs/candidates.md), all measured (docs/decisions/candidates.md):
 N_CANDIDATES = 64  # candidate labels of a row
@@ -42,12 +42,9 @@ LEAST_NORM = 1e-30  # a smaller typical norm is refused
 OUTLIERS = 0.05  # share of the largest rows that do not count: one of 1e6 would leave others pre-activations of nothing
 
 
-def auto_batch_size(n_rows: int, listed: bool) -> int:
-    """Return 256 rows, less where an epoch would have too few batches, but at least 32.
-
-    Too few are 64, and 12 beside candidates (`listed`).
-    """
-    most = n_rows // (CANDIDATE_STEPS if listed else STEPS_PER_EPOCH)
+def auto_batch_size(n_rows: int, has_candidates: bool) -> int:
+    """Return 256 rows, less where an epoch would have fewer than 64 batches, 12 beside candidates; at least 32."""
+    most = n_rows // (CANDIDATE_STEPS if has_candidates else STEPS_PER_EPOCH)
     return min(max(most // SMALL_BATCH * SMALL_BATCH, SMALL_BATCH), BATCH)
 
 
@@ -60,7 +57,7 @@ def auto_epochs(n_rows: int, batch_size: int, is_short: bool) -> int:
 
 
 def auto_hidden(n_rows: int, is_short: bool) -> tuple[int, ...]:
-    """Return 256 units; 64 of a short run on small data."""
+    """Return 256 units, 64 for a short run on small data."""
     return SMALL_HIDDEN if is_short and n_rows <= SMALL_ROWS else HIDDEN
 
 

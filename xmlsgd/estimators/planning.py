@@ -250,7 +250,7 @@ def _loss(given: Parameters, earlier: Network | None) -> str:
 
 
 def _is_short(data: TrainingData, n_candidates: int) -> bool:
-    """Return whether the network has a short run beside candidates."""
+    """Return whether the network trains for few epochs at a high rate, as beside candidates it does by default."""
     return n_candidates > 0 and data.dataset.n_features + data.dataset.n_labels > defaults.SMALL_NETWORK
 
 
@@ -272,7 +272,7 @@ def _network(
 
 
 def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epochs: int | None) -> tuple[float, str]:
-    """Return the peak learning rate; epochs : of a network beside candidates, None of another."""
+    """Return the peak learning rate, and why; epochs : of a short run, None for another."""
     if planner.own_algorithm is not None:
         return planner.own_algorithm.learning_rate, "the algorithm's"
     if is_auto(planner.given.learning_rate_init):
@@ -282,6 +282,7 @@ def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epo
 
 
 def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
+    """Return the rows of a batch, and why."""
     n_rows = planner.data.dataset.n_rows
     if planner.own_algorithm is not None:
         return min(planner.own_algorithm.batch, n_rows), "the algorithm's"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -57,10 +57,11 @@ class TrainingData:
 
 @dataclass(frozen=True, eq=False)
 class GivenRows:
-    """Rows as `fit` takes them, which describes them: neither read nor checked."""
+    """The rows of a call of `XMLClassifier.fit`, under the names of its arguments; neither read nor checked."""
 
     X: Any
     y: Any
+    _: KW_ONLY
     sample_weight: Any = None
     eval_set: Any = None
     groups: Any = None
@@ -99,10 +100,11 @@ def read_training_data(
 def _read_features_and_labels(
     parameters: Parameters, given: GivenRows, names: Names | None, earlier: FittedModel | None, anew: bool
 ) -> tuple[CSR, FeatureSpace, Labels]:
-    """Return X, what its columns are, and Y, all checked against each other and `earlier`."""
+    """Return X, its features, and its labels, all checked against each other and `earlier`."""
     if given.y is None:
         raise DataError("This XMLClassifier estimator requires y to be passed, but the target y is None; pass labels")
-    read = cache(lambda: with_new_labels(read_labels(given.y, names), given.label_texts))  # after X if it can be
+    # Read after X, unless it takes the labels to choose a vectorizer for texts.
+    read = cache(lambda: with_new_labels(read_labels(given.y, names), given.label_texts))
     if earlier is None:
         X, features = learn_features(given.X, parameters.vectorizer, label_texts=given.label_texts, labels=read)
     else:
@@ -122,7 +124,7 @@ def _read_features_and_labels(
 
 
 def _with_label_texts(data: TrainingData, given: GivenRows, X: CSR) -> TrainingData:
-    """Return the rows and those of the label texts, last; X : all rows, those of validation included."""
+    """Return the data with the rows of label texts, last; X : all rows given, those of validation included."""
     label_rows = read_label_rows(given.label_texts, given.feature_names, data.names, X, data.features)
     weight = data.weight
     if weight is not None:

@@ -36,7 +36,7 @@ class CandidateScorer(Scorer):
 
     @property
     def max_k(self) -> int:
-        """Return for how many labels of a row its candidates suffice: half of them, as others may beat the rest."""
+        """Return the largest k that candidates alone answer: half of them, as other labels may beat the rest."""
         return self._n_candidates // 2
 
     @property
@@ -64,8 +64,7 @@ class CandidateScorer(Scorer):
         """Return the best k candidates of each row and their scores.
 
         Rows with fewer than k candidates are filled up with the labels that the network ranks highest; above `max_k`
-        these compete with the candidates of all rows. All labels are scored where only `columns` count, or k is
-        large.
+        these compete with the candidates of all rows. All labels are scored where only `columns` count, or k is large.
         """
         if columns is not None or k > max(self.max_k, FILLED_K):
             return best_of_all(self, X, k, columns)

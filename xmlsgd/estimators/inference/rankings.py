@@ -39,8 +39,8 @@ class MeanScorer:
         """Return the best k labels and their mean scores, of those among the best 2 k of a model, or its `min_k`.
 
         To a model whose best these do not include, a label has the score of the last of them. That is never too low
-        without candidates; with them, a label that is none may have a higher score. Of `columns`, where given, all are
-        scored; -1 and -inf fill up.
+        without candidates; with them, a label that is not a candidate of that model may have a higher score. Of
+        `columns`, where given, all are scored; -1 and -inf fill up.
         """
         max_k, min_k = min(scorer.max_k for scorer in self.scorers), max(scorer.min_k for scorer in self.scorers)
         if columns is not None or k > max(max_k, FILLED_K // WIDTH):
@@ -98,7 +98,7 @@ def best_of_means(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.nd
     first[:, 1:] = labels[:, 1:] != labels[:, :-1]
     means = np.full(labels.shape, -np.inf)
     means[first] = np.bincount(np.cumsum(first) - 1, weights=gains.ravel())
-    means = ((means + np.sum(least, axis=0)) / len(found)).astype(np.float32)  # before ranking, which looks for equals
+    means = ((means + np.sum(least, axis=0)) / len(found)).astype(np.float32)  # before ranking: equals go by label
     means[labels < 0] = -np.inf
     order = np.argsort(-means, axis=1, kind="stable")
     labels, means = np.take_along_axis(labels, order, axis=1), np.take_along_axis(means, order, axis=1)
