@@ -17,7 +17,7 @@ from shared.candidates import DEVICE, ones, with_trees
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import held_out_pairs
 from xmlsgd.candidates.boosted_trees import N_META_FEATURES, BoostedTrees, complete_trees
-from xmlsgd.candidates.cooccurrence import N_MORE
+from xmlsgd.candidates.cooccurrence import N_COOCCURRING
 from xmlsgd.candidates.fitting import CandidateRows, fit_stacked, fit_unstacked
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, _grow, fit_trees
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
@@ -234,7 +234,7 @@ def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from(monkeypa
     whole = XMLClassifier(**SETTINGS).estimate_memory(rows.X, rows.Y)["candidates"]
     monkeypatch.setattr("xmlsgd.estimators.held_out.HELD_OUT_STACKING", HELD_OUT_STACKING._replace(most=200))
     few = XMLClassifier(**SETTINGS).estimate_memory(rows.X, rows.Y)["candidates"]
-    assert whole - few == 150 * (1200 - 200) * (16 + N_MORE)
+    assert whole - few == 150 * (1200 - 200) * (16 + N_COOCCURRING)
 
 
 def test_trees_that_have_nothing_to_ask_say_how_often_labels_are_right():

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from shared.candidates import DEVICE, ones
 from xmlsgd import XMLClassifier
-from xmlsgd.candidates.cooccurrence import N_MORE, SHRINKAGE, Cooccurrence
+from xmlsgd.candidates.cooccurrence import N_COOCCURRING, SHRINKAGE, Cooccurrence
 from xmlsgd.candidates.knn import KNNIndex
 from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.data.csr import CSR
@@ -57,12 +57,12 @@ def test_candidates_are_the_given_labels_and_those_that_co_occur_most_beside_the
     dense = rows.to_scipy().toarray()
     expected = dense @ (counts / (totals + SHRINKAGE)[:, None]) / dense.sum(axis=1, keepdims=True)
     np.testing.assert_array_equal(labels[:, :6], given)
-    assert labels.shape == scores.shape == (600, 6 + N_MORE)
+    assert labels.shape == scores.shape == (600, 6 + N_COOCCURRING)
     there = np.take_along_axis(expected, np.maximum(labels, 0), axis=1)
     np.testing.assert_allclose(scores, np.where(labels >= 0, there, 0), rtol=1e-3, atol=1e-6)
     for i in range(600):
         others = np.setdiff1d(np.arange(80), given[i])
-        best = np.sort(expected[i, others])[::-1][:N_MORE]
+        best = np.sort(expected[i, others])[::-1][:N_COOCCURRING]
         np.testing.assert_allclose(np.sort(scores[i, 6:])[::-1], best, rtol=1e-3, atol=1e-6)
         listed = labels[i][labels[i] >= 0]
         assert len(set(listed)) == len(listed)

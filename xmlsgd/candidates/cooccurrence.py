@@ -15,8 +15,8 @@ from .knn import INT16_ONE, check_sound
 from .splicing import with_replaced
 
 N_LABELS = 32  # of a feature: those that occur with it most often (docs/decisions/candidates.md)
-N_MORE = 64  # candidates of a row beside those of its neighbors (docs/decisions/candidates.md)
-N_LEARNED = 16  # of them that the linear classifiers learn as negatives: as accurate as all, in less time
+N_COOCCURRING = 64  # candidates of a row beside those of its neighbors (docs/decisions/candidates.md)
+N_COOCCURRING_IN_TRAINING = 16  # of a row that is not held out: negatives as good as all 64, in less time
 SHRINKAGE = np.float32(2)  # rows without labels added to those of a feature: little is known of a rare one
 
 
@@ -76,7 +76,7 @@ class Cooccurrence:
         return self.shares.indptr, self.shares.indices, self.shares.data, scale
 
     def candidates(
-        self, X: CSR, listed: np.ndarray, device: CPU, n_more: int = N_MORE
+        self, X: CSR, listed: np.ndarray, device: CPU, n_more: int = N_COOCCURRING
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return `listed` with the `n_more` other labels of the largest co-occurrence, and the co-occurrence of all.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
-from .cooccurrence import N_LEARNED, N_MORE, Cooccurrence
+from .cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, Cooccurrence
 from .cost import FEW_ROWS, all_features_help, choose_cost, draw_validation_rows
 from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, frequency_of_learned, label_rows_help
 from .knn import KNNIndex, row_votes
@@ -200,12 +200,12 @@ def _with_cooccurring(
     rows: CandidateRows, counted: Cooccurrence, weighted: CSR, candidates: np.ndarray, held_out: HeldOutLabels,
     device: CPU,
 ) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:  # fmt: skip
-    """Return all candidates with `N_LEARNED` others, those of held-out rows with `N_MORE`, and their co-occurrence.
+    """Return the candidates of all rows, and of held-out ones, with others by co-occurrence, and that of the latter.
 
-    Rows of a fold get them from counts without these rows.
+    All rows get `N_COOCCURRING_IN_TRAINING` others, held-out ones `N_COOCCURRING`, from counts without their fold.
     """
-    more = counted.candidates(weighted, candidates, device, N_LEARNED)[0]
-    labels = np.empty((len(held_out.rows), held_out.labels.shape[1] + N_MORE), np.int32)
+    more = counted.candidates(weighted, candidates, device, N_COOCCURRING_IN_TRAINING)[0]
+    labels = np.empty((len(held_out.rows), held_out.labels.shape[1] + N_COOCCURRING), np.int32)
     shares = np.empty(labels.shape, np.float32)
     for fold, held in enumerate(rows.folds):
         others = Cooccurrence.count(rows.dataset.X, rows.dataset.Y, rows.learned(fold), device)

@@ -12,7 +12,7 @@ from ..data.csr import CSR
 from ..devices.cpu import CPU
 from .boosted_trees import NO_TREES
 from .compact import CompactLinearClassifiers
-from .cooccurrence import N_LEARNED, N_MORE, Cooccurrence
+from .cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, Cooccurrence
 from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex, row_votes
 from .linear import LinearClassifiers
 from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Inputs, Stacking
@@ -35,8 +35,8 @@ class CandidateModel:
     """k-NN index, co-occurrence, linear classifiers and stacking.
 
     scale : float32 (F,), the weight of each feature for the neighbors. size : candidates of a training row from its
-    neighbors; co-occurrence adds `N_LEARNED` in training and `N_MORE` in prediction. label_rows : int64, ascending, the
-    rows of the index that are label rows.
+    neighbors; co-occurrence adds `N_COOCCURRING_IN_TRAINING`, in prediction `N_COOCCURRING`. label_rows : int64,
+    ascending, the rows of the index that are label rows.
     """
 
     scale: np.ndarray
@@ -50,7 +50,7 @@ class CandidateModel:
     def score(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, np.ndarray]:
         """Return the candidate labels of each row and their scores, int32 and float32 (n, m), unordered, padded by -1.
 
-        A row gets those with the most votes and `N_MORE` by co-occurrence.
+        A row gets those with the most votes and `N_COOCCURRING` by co-occurrence.
         """
         labels, found = self.inputs(X, logits, device)
         return labels, self.stacking.scores(labels, found, device)
@@ -81,7 +81,7 @@ class CandidateModel:
             knn = self.knn.with_rows(rows, Y, row_votes(weight, n_label_rows), self.cooccurrence.totals > 0, device)
             cooccurrence = self.cooccurrence.with_rows(X, Y, weight, device)
             candidates, _ = knn.votes(rows, self.size, device, own=n_known)
-            candidates, _ = cooccurrence.candidates(rows, candidates, device, N_LEARNED)
+            candidates, _ = cooccurrence.candidates(rows, candidates, device, N_COOCCURRING_IN_TRAINING)
             frequencies = self.knn.frequency(Y.n_cols), knn.frequency(Y.n_cols)
             factors = [self.stacking.calibration.factors(each) for each in frequencies]
             unit = unit_rows(X, None, device)
@@ -96,7 +96,7 @@ class CandidateModel:
         trees = self.stacking.trees or NO_TREES
         arrays = self.scale, *self.knn.arrays, *self.cooccurrence.arrays, *self.linear.tables, self.linear.bias
         limits = MIN_VOTE, MIN_COOCCURRENCE
-        sizes = n_voted(self.size), N_MORE, N_NEIGHBORS, MAX_POSTINGS
+        sizes = n_voted(self.size), N_COOCCURRING, N_NEIGHBORS, MAX_POSTINGS
         return *arrays, np.float32(self.stacking.regression), *trees.arrays, *limits, *sizes
 
     def non_candidate_scores(self, logits: np.ndarray) -> np.ndarray:
@@ -112,9 +112,9 @@ def n_voted(size: int) -> int:
 def n_kept(size: int, k: int) -> int:
     """Return how many of the candidates margins and trees score where the best `k` are asked for."""
     voted = n_voted(size)
-    return min(voted + N_MORE, max(KEPT, voted // 2, 2 * k))
+    return min(voted + N_COOCCURRING, max(KEPT, voted // 2, 2 * k))
 
 
 def with_more(votes: np.ndarray) -> np.ndarray:
-    """Return shares of votes, float32 (n, m), with those of `N_MORE` candidates more, which have none."""
-    return np.pad(votes, ((0, 0), (0, N_MORE)))
+    """Return shares of votes, float32 (n, m), with those of `N_COOCCURRING` candidates more, which have none."""
+    return np.pad(votes, ((0, 0), (0, N_COOCCURRING)))

@@ -229,7 +229,7 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     if not plan.n_candidates:
         return 0
     # Here: an estimator can be made without loading Numba.
-    from ..candidates.cooccurrence import N_LABELS, N_LEARNED, N_MORE
+    from ..candidates.cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, N_LABELS
     from ..candidates.linear import CHUNK, max_weights, n_random_negatives
     from ..candidates.model import n_voted
 
@@ -238,11 +238,12 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     by_row = np.diff(X.indptr) * np.diff(Y.indptr)
     own, most = int(by_row.sum()), MOST_PER_ENTRY * X.nnz + int(by_row.max())  # one row may have most of the labels
     weights = min(own, every, most, max_weights(X))
-    listed = plan.n_candidates + N_LEARNED
+    listed = plan.n_candidates + N_COOCCURRING_IN_TRAINING
     pairs = Y.nnz + X.n_rows * listed
     pairs += n_random_negatives(pairs, Y.n_cols) * Y.n_cols
     room = min(CHUNK, pairs * X.nnz // X.n_rows, every)
-    scored = PAIR_BYTES * plan.held_out_size.of(X.n_rows) * max(plan.n_folds, 1) * (n_voted(plan.n_candidates) + N_MORE)
+    held_out = plan.held_out_size.of(X.n_rows) * max(plan.n_folds, 1)
+    scored = PAIR_BYTES * held_out * (n_voted(plan.n_candidates) + N_COOCCURRING)
     rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed
     of_features = 8 * min(own, every, N_LABELS * X.n_cols)
     of_labels = Y.n_cols * (LABEL_BYTES + LABEL_SCRATCH * plan.n_threads)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...candidates import CandidateModel, check_sound
-from ...candidates.cooccurrence import N_MORE
+from ...candidates.cooccurrence import N_COOCCURRING
 from ...candidates.model import n_kept, n_voted
 from ...data.csr import CSR
 from ...devices.cpu import CPU
@@ -42,7 +42,7 @@ class CandidateScorer(Scorer):
     @property
     def _n_candidates(self) -> int:
         """Return the most candidates of a row: those with votes and those by co-occurrence."""
-        return n_voted(self.candidates.size) + N_MORE
+        return n_voted(self.candidates.size) + N_COOCCURRING
 
     @cached_property
     def _learned(self) -> tuple[Any, ...]:
