@@ -95,7 +95,9 @@ def test_a_network_of_few_features_and_labels_is_trained_as_long_as_one_alone():
 )
 def test_beside_candidates_of_small_data_a_network_is_small(n_rows, n_features, given, hidden):
     data = make_xmc(n_rows, n_features, 400, nnz_per_row=4, labels_per_row=2, random_state=0)
-    assert XMLClassifier(**given).plan(data.X, data.Y).network.hidden == hidden
+    plan = XMLClassifier(**given).plan(data.X, data.Y)
+    assert plan.network.hidden == hidden
+    assert (f"{n_rows} rows" in reasons(plan)["hidden_layer_sizes"]) == (hidden == (64,))
 
 
 def test_a_plan_cannot_be_changed(rows):

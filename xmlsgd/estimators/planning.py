@@ -109,11 +109,10 @@ def _plan_model(planner: _Planner) -> tuple[Network, int]:
     )
     if not n_candidates and data.form == "multiclass" and is_auto(given.loss) and not earlier:
         loss = "softmax"
-    auto_hidden = defaults.auto_hidden(data.n_rows, _is_short(data, n_candidates))
-    network = _network(given, data, loss, before, auto_hidden)
+    hidden = planner.decide("hidden_layer_sizes", *_hidden(given, data, n_candidates, before))
+    network = _network(given, data, loss, before, hidden)
     beside = " with candidates" if n_candidates and data.form == "multiclass" else ""
-    default, by_labels = ("goes on", "goes on") if earlier else ("the default", f"labels are {data.form}{beside}")
-    planner.decide("hidden_layer_sizes", network.hidden, _why(given.hidden_layer_sizes, default))
+    by_labels = "goes on" if earlier else f"labels are {data.form}{beside}"
     planner.decide("loss", loss, _why(given.loss, by_labels))
     planner.decide("candidates", n_candidates, why)
     return network, n_candidates
@@ -254,14 +253,23 @@ def _is_short(data: TrainingData, n_candidates: int) -> bool:
     return n_candidates > 0 and data.dataset.n_features + data.dataset.n_labels > defaults.SMALL_NETWORK
 
 
+def _hidden(
+    given: Parameters, data: TrainingData, n_candidates: int, earlier: Network | None
+) -> tuple[tuple[int, ...], str]:
+    """Return the units of the hidden layers; a network that goes on keeps them."""
+    if not is_auto(given.hidden_layer_sizes):
+        return tuple(int(size) for size in given.hidden_layer_sizes), GIVEN
+    if earlier:
+        return earlier.hidden, "goes on"
+    hidden = defaults.auto_hidden(data.n_rows, _is_short(data, n_candidates))
+    return hidden, "the default" if hidden == defaults.HIDDEN else f"beside candidates, {data.n_rows} rows"
+
+
 def _network(
-    given: Parameters, data: TrainingData, loss: str, earlier: Network | None, auto_hidden: tuple[int, ...]
+    given: Parameters, data: TrainingData, loss: str, earlier: Network | None, hidden: tuple[int, ...]
 ) -> Network:
     """Return the network for the rows; one that goes on keeps its hidden layers and its scale."""
-    wanted, dataset = given.hidden_layer_sizes, data.dataset
-    if is_auto(wanted):
-        wanted = earlier.hidden if earlier else auto_hidden
-    hidden = tuple(int(size) for size in wanted)
+    dataset = data.dataset
     drops: dict[str, Any] = {"input_dropout": float(given.input_dropout), "hidden_dropout": float(given.hidden_dropout)}
     if earlier is None:
         scale = defaults.input_scale(dataset.X)
