@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
-from xmlsgd.candidates.cooccurrence import Cooccurrence
+from xmlsgd.candidates.cooccurrence import N_COOCCURRING_IN_TRAINING, Cooccurrence
 from xmlsgd.candidates.fitting import most_voted, training_candidates
 from xmlsgd.candidates.held_out_pairs import frequency_of_learned
 from xmlsgd.candidates.knn import KNNIndex
@@ -178,9 +178,10 @@ def paths(
         plain = unit_rows(X, None, device)
         cooccurrence = Cooccurrence.count(plain, Y, weight, device)
     with clock.part("lists"), device.start():
-        lists, shares = training_candidates(neighbors, scaled, held_out, size, device)
-        asked, shares = most_voted(lists[held_out], shares)
-        lists, _ = cooccurrence.candidates(plain, lists, device)
+        lists = training_candidates(neighbors, scaled, size, device)
+        learned = replace(neighbors, weight=weight)  # rows that are held out do not vote for each other
+        asked, shares = most_voted(*learned.votes(scaled.take(held_out), size, device))
+        lists, _ = cooccurrence.candidates(plain, lists, device, N_COOCCURRING_IN_TRAINING)
     with clock.part("linear"), device.start():
         linear = LinearClassifiers.fit(plain, Y, weight, lists, device)
 

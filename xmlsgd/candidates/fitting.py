@@ -182,7 +182,8 @@ def _voted(
         fold[held] = number
     held_out = np.flatnonzero(fold >= 0)
     fold = fold[held_out]
-    candidates, shares = training_candidates(knn, weighted, held_out, rows.size, device)
+    candidates = training_candidates(knn, weighted, rows.size, device)
+    shares = np.empty((len(held_out), rows.size), np.float32)
     for number, held in enumerate(rows.folds):
         others = replace(knn, weight=knn.weight * (rows.learned(number) > 0))
         candidates[held], shares[fold == number] = others.votes(weighted.take(held), rows.size, device)
@@ -259,18 +260,13 @@ def fit_stacked(
     return replace(model, linear=linear, stacking=stacking), scores
 
 
-def training_candidates(
-    knn: KNNIndex, rows: CSR, held_out: np.ndarray, size: int, device: CPU
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the candidate labels of every training row, int32 (n, size), by their votes, and shares of these.
+def training_candidates(knn: KNNIndex, rows: CSR, size: int, device: CPU) -> np.ndarray:
+    """Return the candidate labels of every training row by votes, int32 (n, size); no row votes for itself.
 
-    The shares are those of the held-out rows, ascending, float32 (h, size). No row votes for itself.
     rows : of norm 1, in the order of the index. The device is started.
     """
-    candidates, shares = np.empty((rows.n_rows, size), np.int32), np.empty((len(held_out), size), np.float32)
+    candidates = np.empty((rows.n_rows, size), np.int32)
     for first in range(0, rows.n_rows, BLOCK):
         last = min(first + BLOCK, rows.n_rows)
-        candidates[first:last], found = knn.votes(rows.span(first, last), size, device, own=first)
-        held = slice(*np.searchsorted(held_out, (first, last)))
-        shares[held] = found[held_out[held] - first]
-    return candidates, shares
+        candidates[first:last], _ = knn.votes(rows.span(first, last), size, device, own=first)
+    return candidates
