@@ -156,14 +156,8 @@ def read_source(path: str, options: FormatOptions, vectorizer_of: str | None = N
 
 def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
     """Return labelled rows with the given columns; labels that are new get columns behind them."""
-    return read_test_and_texts(path, options, columns)[0]
-
-
-def read_test_and_texts(path: str, options: FormatOptions, columns: Columns) -> tuple[Dataset, list[str] | None]:
-    """Return rows as `read_test` does, and their texts, None of rows of numbers."""
     with on_disk(path) as file:
-        raw = _texts(file, options, TEST)
-        return _test_rows(file, options, columns, raw=raw), None if raw is None else raw.texts
+        return _test_rows(file, options, columns)
 
 
 def read_test_for_learning(
