@@ -173,15 +173,11 @@ class TestLoadDataset:
         assert datasets.load_dataset("eurlex-4k", data_home="there", header=False) == (TRAIN, TEST)
         assert asked == [(("eurlex-4k", "there"), {"header": False})]
 
-    def test_the_built_in_set_is_known_by_its_name(self, monkeypatch, tmp_path):
-        def load_python_functions(*, data_home):
-            assert data_home == tmp_path
-            return TRAIN, TEST
-
-        monkeypatch.setattr(python_functions, "load_python_functions", load_python_functions)
-        assert datasets.load_dataset("python-functions", data_home=str(tmp_path)) == (TRAIN, TEST)
+    def test_the_built_in_set_is_known_by_its_name(self, monkeypatch):
+        monkeypatch.setattr(python_functions, "load_python_functions", lambda: (TRAIN, TEST))
+        assert datasets.load_dataset("python-functions") == (TRAIN, TEST)
         with pytest.raises(DataError, match="python-functions: header is for text files only"):
-            datasets.load_dataset("python-functions", data_home=str(tmp_path), header=False)
+            datasets.load_dataset("python-functions", header=False)
 
     def test_a_folder_goes_before_a_data_set_of_the_same_name(self, tmp_path, monkeypatch):
         write_store(TRAIN, tmp_path / "bibtex")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from shared.archives import zipped
-from shared.file_server import statuses
 from xmlsgd.data import public
 from xmlsgd.data.fetch import DownloadError
 from xmlsgd.data.files.temporary import sole_use
@@ -48,16 +47,6 @@ def test_a_public_data_set_is_downloaded_once_and_then_loaded_from_the_disk(serv
     assert not (tmp_path / "Toy-4.zip").exists()
 
 
-def test_an_interrupted_download_goes_on_at_the_next_call_and_from_no_other_source(server, toy, monkeypatch, tmp_path):
-    several = toy._replace(urls=(server.url, f"{server.url}-copy"))
-    monkeypatch.setitem(public.PUBLIC, "toy-4", several)
-    server.faults.append(100)
-    with pytest.raises(DownloadError, match=r"ended after 100 of .* bytes; the same call goes on"):
-        public.load_public("toy-4", tmp_path)
-    assert public.load_public("toy-4", tmp_path)[0].n_rows == 2
-    assert [asked for asked, _, _ in server.log] == [None, "bytes=100-"]
-
-
 def test_an_archive_that_was_saved_by_hand_needs_no_network(server, toy, tmp_path):
     (tmp_path / "Toy-4.zip").write_bytes(server.content)
     train, _ = public.load_public("toy-4", tmp_path)
@@ -79,7 +68,7 @@ def test_the_second_source_is_taken_where_the_first_fails(server, toy, tmp_path,
     server.faults.append("404")
     train, _ = public.load_public("toy-4", tmp_path)
     assert train.n_rows == 2
-    assert statuses(server) == [404, 200]
+    assert server.log == [404, 200]
 
 
 def test_options_of_the_reader_reach_it(server, toy, tmp_path):

@@ -122,55 +122,25 @@ def test_rare_labels_are_counted_in_the_training_part_only():
     assert select_labels(train, test, 2) == (RawText(["a", "b"], [("x",), ("x",)]), RawText(["d"], [("x",)]))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def standard_library_alone():
-    """Parse no packages, which takes longer."""
+@pytest.fixture(scope="module")
+def texts():
+    """The functions of the standard library alone: those of packages take longer to parse."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(python_functions, "PACKAGES", ())
-        yield
+        return python_functions_texts()
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    """A folder, and what the first call with it gives."""
-    folder = tmp_path_factory.mktemp("home")
-    return folder, python_functions_texts(folder)
+def sets(texts):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(python_functions, "python_functions_texts", lambda: texts)
+        return load_python_functions()
 
 
-@pytest.fixture
-def home(first):
-    return first[0]
-
-
-def test_second_call_reads_the_cache_and_gives_the_same(first, monkeypatch):
-    folder, fresh = first
-    monkeypatch.setattr(python_functions, "parse_functions", None)
-    assert python_functions_texts(folder) == fresh
-
-
-def test_damaged_cache_is_built_again(tmp_path, monkeypatch):
-    functions = [Function(f"{i}.py", f"text {i}", ("call",)) for i in range(99)]
-    monkeypatch.setattr(python_functions, "parse_functions", lambda files: functions)
-    expected = python_functions_texts(tmp_path)
-    (cache,) = tmp_path.iterdir()
-    cache.write_bytes(cache.read_bytes()[:-1])
-    assert python_functions_texts(tmp_path) == expected
-    assert list(tmp_path.iterdir()) == [cache]
-
-
-def test_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
-    functions = [Function(f"{i}.py", f"text {i}", ("call",)) for i in range(99)]
-    monkeypatch.setattr(python_functions, "parse_functions", lambda files: functions)
-    (tmp_path / "file").write_text("")
-    train, test = python_functions_texts(tmp_path / "file")
-    assert len(train.texts) + len(test.texts) == 99
-
-
-def test_datasets_agree_with_the_texts(home):
-    train, test = load_python_functions(data_home=home)
-    _, _, vectorizer = vectorized(*python_functions_texts(home))
-    texts, test_texts = python_functions_texts(home)
-    assert (train.n_rows, test.n_rows) == (len(texts.texts), len(test_texts.texts))
+def test_datasets_agree_with_the_texts(texts, sets):
+    (train, test), (train_texts, test_texts) = sets, texts
+    _, _, vectorizer = vectorized(*texts)
+    assert (train.n_rows, test.n_rows) == (len(train_texts.texts), len(test_texts.texts))
     assert train.n_features == test.n_features == vectorizer.n_features
     assert train.n_labels == test.n_labels == len(train.label_names)
     assert list(train.label_names) == list(test.label_names) == sorted(train.label_names)
@@ -179,16 +149,16 @@ def test_datasets_agree_with_the_texts(home):
         assert {test.label_names[label] for label in test.Y.row(i)[0]} == set(test_texts.labels[i])
 
 
-def test_each_label_has_five_training_rows_and_each_row_a_label(home):
-    train, test = load_python_functions(data_home=home)
+def test_each_label_has_five_training_rows_and_each_row_a_label(sets):
+    train, test = sets
     assert np.bincount(train.Y.indices, minlength=train.n_labels).min() >= 5
     assert min(np.diff(train.Y.indptr).min(), np.diff(test.Y.indptr).min()) >= 1
     assert train.n_rows > 3000
     assert train.n_labels > 300
 
 
-def test_nearest_centroid_beats_the_most_frequent_label(home):
-    train, test = load_python_functions(data_home=home)
+def test_nearest_centroid_beats_the_most_frequent_label(sets):
+    train, test = sets
     X, Y, X_test, Y_test = (m.to_scipy() for m in (train.X, train.Y, test.X, test.Y))
     counts = np.asarray(Y.sum(axis=0)).ravel()
     centroids = (Y.T @ X).toarray()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, suggest
 from .csr import Dataset
 from .files.reading import checked_path
-from .files.temporary import restore
 
 BUILT_IN = "python-functions"
 
@@ -17,7 +15,6 @@ BUILT_IN = "python-functions"
 def check_known(path_or_name: str | os.PathLike[str]) -> None:
     """Raise `DataError` for what is no path that exists and no data set known by name."""
     path, name = checked_path(path_or_name), str(path_or_name)
-    restore(path)
     if path.exists() or name == BUILT_IN:
         return
     from .public import PUBLIC
@@ -42,7 +39,7 @@ def load_dataset(
         A path, which is loaded as by `load_folder`; or a name: "python-functions", made of the installed Python
         sources, or that of a public set, downloaded on first use as by `load_public`. A path that exists goes first.
     data_home : str or path, optional
-        Where data sets with names are kept, by default `~/.cache/xmlsgd/datasets`.
+        Where downloaded data sets are kept, by default `~/.cache/xmlsgd/datasets`.
     **options
         Passed to the function that loads; "python-functions" has none.
 
@@ -73,7 +70,7 @@ def load_dataset(
         from .python_functions import load_python_functions
 
         refuse_options(options, path)
-        return load_python_functions(data_home=None if data_home is None else Path(data_home))
+        return load_python_functions()
     from .public import load_public
 
     return load_public(name, data_home, **options)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import DataError, shorten, suggest, warn
 from .csr import Dataset
-from .fetch import DownloadError, DownloadInterrupted
+from .fetch import DownloadError
 from .fetch import download as fetch
 from .files.atomic import atomic_folder
 from .files.temporary import sole_use
@@ -112,13 +112,11 @@ def install(dataset: PublicDataset, folder: Path) -> None:
 
 
 def fetch_from_any(dataset: PublicDataset, archive: Path) -> None:
-    """Download from the first source that answers; what an interrupted download has left is for the next call."""
+    """Download from the first source that has the file."""
     failures = []
     for url in dataset.urls:
         try:
             digest = fetch(url, archive)
-        except DownloadInterrupted:
-            raise  # another source would begin anew
         except DownloadError as error:
             failures.append(str(error))
             continue

@@ -12,9 +12,7 @@ import ast
 import builtins
 import hashlib
 import importlib.util
-import json
 import os
-import platform
 import re
 import sysconfig
 import warnings
@@ -26,14 +24,12 @@ from typing import NamedTuple
 
 from ..errors import DataError
 from .csr import Dataset
-from .files.atomic import atomic_file, parents_created
 from .text import RawText, index_labels
 from .vectorizer import TextVectorizer
 
 PACKAGES = ("joblib", "llvmlite", "numba", "numpy", "scipy", "sklearn", "threadpoolctl", "tqdm")
 MIN_COUNT = 5  # a label must occur in at least so many training rows
 TEST_SHARE = 10  # one file in so many is a test file
-RULES = 2  # raise it when a change here changes the rows: old caches are then left alone
 # The standard library's own tests are left out because many builds of Python come without them; the others are code
 # of other projects.
 SKIPPED_FOLDERS = frozenset(
@@ -53,13 +49,8 @@ class Function(NamedTuple):
     calls: tuple[str, ...]
 
 
-def load_python_functions(*, data_home: str | Path | None = None) -> tuple[Dataset, Dataset]:
+def load_python_functions() -> tuple[Dataset, Dataset]:
     """Return train and test sets of Python functions as TF-IDF rows with named labels.
-
-    Parameters
-    ----------
-    data_home : str or path, optional
-        Where the parsed functions are kept, by default `~/.cache/xmlsgd/datasets`.
 
     Returns
     -------
@@ -70,27 +61,17 @@ def load_python_functions(*, data_home: str | Path | None = None) -> tuple[Datas
     DataError
         If no Python source is installed.
     """
-    train, test, _ = vectorized(*python_functions_texts(data_home))
+    train, test, _ = vectorized(*python_functions_texts())
     return train, test
 
 
-def python_functions_texts(data_home: str | Path | None = None) -> tuple[RawText, RawText]:
-    """Return the texts and label names of the train and the test functions.
+def python_functions_texts() -> tuple[RawText, RawText]:
+    """Return the texts and label names of the train and the test functions; parsing takes about 15 seconds.
 
-    Labels in fewer than `MIN_COUNT` training rows are dropped, rows left without a label too. Parsing takes about 15
-    seconds; its result is kept in `data_home` (default `~/.cache/xmlsgd/datasets`) under a key of the Python version
-    and all files' names and sizes. Raises `DataError` where no Python source is installed.
+    Labels in fewer than `MIN_COUNT` training rows are dropped, rows left without a label too. Raises `DataError` where
+    no Python source is installed.
     """
-    files = list(source_files(PACKAGES))
-    cache = Path(data_home or "~/.cache/xmlsgd/datasets").expanduser() / f"python-functions-{_key(files)}.json"
-    try:
-        saved = json.loads(cache.read_text(encoding="utf-8"))
-        train, test = (RawText(texts, list(map(tuple, labels))) for texts, labels in saved)
-    except (OSError, ValueError, TypeError):  # not there, or damaged
-        train, test = select_labels(*split(parse_functions(files), TEST_SHARE), MIN_COUNT)
-        with suppress(OSError), parents_created(cache), atomic_file(cache) as stream:
-            stream.write(json.dumps([[part.texts, part.labels] for part in (train, test)]).encode())
-    return train, test
+    return select_labels(*split(parse_functions(list(source_files(PACKAGES))), TEST_SHARE), MIN_COUNT)
 
 
 def source_files(packages: Sequence[str]) -> Iterator[tuple[str, Path]]:
@@ -174,15 +155,6 @@ def _with_labels(part: RawText, kept: set[str]) -> RawText:
     )
     chosen = [(text, names) for text, names in rows if names]
     return RawText([text for text, _ in chosen], [names for _, names in chosen])
-
-
-def _key(files: Sequence[tuple[str, Path]]) -> str:
-    """Return a short key of the rules, the Python version (its parser and builtins), and all files' names and sizes."""
-    digest = hashlib.blake2b(f"{RULES} {platform.python_version()}\n".encode(), digest_size=8)
-    for name, path in files:
-        with suppress(OSError):
-            digest.update(f"{name} {path.stat().st_size}\n".encode())
-    return digest.hexdigest()
 
 
 def _files_below(root: Path, name: str, skipped: frozenset[str]) -> Iterator[tuple[str, Path]]:

@@ -22,17 +22,12 @@ from xmlsgd.data.files.temporary import temporary_folder
 
 # Writes folders of three files that hold the same number, one after the other, until it is killed.
 WRITER = """
-import errno, itertools, os, sys
+import itertools, os, sys
 from pathlib import Path
-from xmlsgd.data.files import atomic
-path, exchange = Path(sys.argv[1]), sys.argv[2] == "exchange"
-def no_exchange(one, other):
-    raise OSError(errno.ENOSYS, "no such call")
-if not exchange:
-    atomic._exchange = no_exchange
+from xmlsgd.data.files.atomic import atomic_folder
 print("ready", flush=True)
 for turn in itertools.count():
-    with atomic.atomic_folder(path) as folder:
+    with atomic_folder(Path(sys.argv[1])) as folder:
         for name in "abc":
             (folder / name).write_text(f"{os.getpid()} {turn}")
 """
@@ -66,10 +61,9 @@ def test_folders_above_are_made_and_where_writing_fails_the_empty_ones_go_again(
     assert content(tmp_path / "a" / "b" / "c" / "new") == "text"
 
 
-def start_writer(path, exchange):
+def start_writer(path):
     """Return a process that writes `path` until it is killed."""
-    command = [sys.executable, "-c", WRITER, str(path), "exchange" if exchange else "two renames"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     return process
 
@@ -80,21 +74,15 @@ def stop(process):
     process.communicate()
 
 
-def without_exchange(monkeypatch):
-    """Let the disk know no exchange of names."""
-
+def test_an_earlier_folder_is_replaced_by_two_renames_where_names_cannot_be_exchanged(tmp_path, monkeypatch):
     def refuse(one, other):
         raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(atomic, "_exchange", refuse)
-
-
-@pytest.fixture(params=[True, False], ids=["exchange", "two renames"])
-def exchange(request, monkeypatch):
-    """Return whether names can be exchanged in one step."""
-    if not request.param:
-        without_exchange(monkeypatch)
-    return request.param
+    for text in ("first", "second"):
+        write(tmp_path / "model", text)
+    assert content(tmp_path / "model") == "second"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
 def test_names_are_exchanged_in_one_step_on_linux(tmp_path):
@@ -109,22 +97,20 @@ def test_names_are_exchanged_in_one_step_on_linux(tmp_path):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
 @pytest.mark.slow
-def test_a_kill_at_any_time_leaves_a_whole_folder_and_the_next_writer_cleans_up(tmp_path, exchange):
+def test_a_kill_at_any_time_leaves_a_whole_folder_and_the_next_writer_cleans_up(tmp_path):
     path, rng = tmp_path / "model", random.Random(0)
     write(path, "first")
     for _ in range(40):
-        process = start_writer(path, exchange)
+        process = start_writer(path)
         time.sleep(rng.uniform(0, 0.03))
         stop(process)
-        if exchange:  # the name was never lost, not even for a moment
-            assert content(path)
-        assert read_consistently(path, content)
+        assert content(path)  # the name was never lost, not even for a moment
     write(path, "last")
     assert content(path) == "last"
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
-def test_two_writers_and_a_reader_meet_no_error(tmp_path, exchange):
+def test_two_writers_and_a_reader_meet_no_error(tmp_path):
     path, errors = tmp_path / "model", []
     write(path, "first")
 
@@ -141,8 +127,7 @@ def test_two_writers_and_a_reader_meet_no_error(tmp_path, exchange):
     writers = [threading.Thread(target=guarded, args=(lambda n=n: write_often(n),)) for n in range(2)]
     for writer in writers:
         writer.start()
-    if exchange:  # between two renames there is nothing to read
-        guarded(lambda: [read_consistently(path, content) for _ in range(40)])
+    guarded(lambda: [read_consistently(path, content) for _ in range(40)])
     for writer in writers:
         writer.join()
     assert errors == []
@@ -152,7 +137,7 @@ def test_two_writers_and_a_reader_meet_no_error(tmp_path, exchange):
 
 def test_two_processes_write_one_name_and_nobody_sweeps_a_living_one_away(tmp_path):
     path = tmp_path / "model"
-    processes = [start_writer(path, True) for _ in range(2)]
+    processes = [start_writer(path) for _ in range(2)]
     try:
         deadline, seen = time.monotonic() + 1, set()
         while time.monotonic() < deadline:
@@ -189,33 +174,6 @@ def test_an_error_leaves_the_earlier_one_and_nothing_else(tmp_path, wrong):
     assert content(tmp_path / "folder") == "first"
     assert (tmp_path / "file").read_bytes() == b"first"
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder"]
-
-
-def test_a_failure_of_the_second_rename_brings_the_earlier_folder_back(tmp_path, monkeypatch):
-    without_exchange(monkeypatch)
-    write(tmp_path / "model", "first")
-    rename, calls = Path.rename, []
-
-    def failing(source, target):
-        calls.append(source)
-        if len(calls) == 3:  # onto the earlier one, which is refused; that one aside; again
-            raise PermissionError(errno.EACCES, "Permission denied")
-        return rename(source, target)
-
-    monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(PermissionError):
-        write(tmp_path / "model", "second")
-    assert content(tmp_path / "model") == "first"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
-
-
-def test_what_a_dead_process_had_set_aside_is_brought_back_by_the_next_reader(tmp_path):
-    left = tmp_path / ".model.0123abcd.partial"
-    left.mkdir(0o700)
-    write(left / "old", "first")
-    (left / "model").mkdir()
-    assert read_consistently(tmp_path / "model", content) == "first"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
 def test_hidden_folders_of_other_names_are_left_alone(tmp_path):

@@ -8,17 +8,18 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from .reading import checked_path
-from .temporary import OLD, disk_errors_named, restore, temporary_folder_beside
+from .temporary import disk_errors_named, temporary_folder_beside
 
 Read = TypeVar("Read")
 
-TRIES = 100  # each time, at least one of several processes that use the same name finishes
+TRIES = 100  # to read a folder that others replace
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP)
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
 
@@ -49,8 +50,8 @@ def atomic_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterato
     """Create an empty folder that replaces `path` once it is complete and on the disk.
 
     An earlier folder is replaced in one step, so that there is a complete one at any time. Where the system cannot
-    exchange names, a kill between two renames sets the earlier one aside; the next reader or writer restores it.
-    Callers check whether an earlier folder may be replaced; without `replace`, one that is not empty is an `OSError`.
+    exchange names, a kill between two renames leaves the earlier one beside it, as `NAME.old-1a2b3c4d`. Callers check
+    whether an earlier folder may be replaced; without `replace`, one that is not empty is an `OSError`.
     """
     path = Path(os.path.realpath(checked_path(path)))
     check_not_within(path)
@@ -61,7 +62,7 @@ def atomic_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterato
         for entry in (*whole.rglob("*"), whole):
             sync(entry)
         if replace:
-            _put_in_place(whole, path, temporary / OLD)
+            _put_in_place(whole, path)
         else:
             whole.rename(path)
     sync(path.parent)
@@ -83,7 +84,6 @@ def parents_created(path: Path) -> Iterator[None]:
 
 def read_consistently(path: Path, read: Callable[[Path], Read]) -> Read:
     """Return `read(path)` of a folder; read again if it was replaced meanwhile, so that no result mixes two folders."""
-    restore(path)
     for _ in range(TRIES):
         before = _identity(path)
         try:
@@ -117,27 +117,23 @@ def check_not_within(path: Path) -> None:
             raise FileExistsError(f"{path}: is the current folder and cannot be replaced; name a folder in it")
 
 
-def _put_in_place(whole: Path, path: Path, old: Path) -> None:
-    """Rename a folder to its final name; where names cannot be exchanged, set the earlier one aside as `old`."""
-    for last in (*[False] * (TRIES - 1), True):
-        try:
-            whole.rename(path)  # where there is nothing, or an empty folder
-            return
-        except OSError as error:
-            if last or error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                with suppress(OSError):
-                    if not path.exists():
-                        old.rename(path)
-                raise
-        with suppress(FileNotFoundError):  # another process has just taken it away: try the plain rename again
-            try:
-                _exchange(whole, path)
-                return
-            except OSError as error:
-                if error.errno not in NO_EXCHANGE:
-                    raise
-            shutil.rmtree(old, ignore_errors=True)
-            path.rename(old)
+def _put_in_place(whole: Path, path: Path) -> None:
+    """Rename a folder to its final name; an earlier folder of that name ends beside `whole`, to be removed."""
+    try:
+        whole.rename(path)  # where there is nothing, or an empty folder
+        return
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+    try:
+        _exchange(whole, path)
+    except OSError as error:
+        if error.errno not in NO_EXCHANGE:
+            raise
+        old = path.with_name(f"{path.name}.old-{uuid.uuid4().hex[:8]}")
+        path.rename(old)
+        whole.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _exchange(one: Path, other: Path) -> None:

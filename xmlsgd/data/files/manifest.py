@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ...errors import ModelFileError, shorten
 from .atomic import atomic_file, read_consistently
 from .reading import is_of_system, is_there, open_regular, sha256_of
-from .temporary import END, restore
+from .temporary import END
 
 MANIFEST = "MANIFEST.json"
 # Which `xmlsgd train` adds.
@@ -45,7 +45,6 @@ class FolderKind:
 
     def exists_at(self, path: Path) -> bool:
         """Return whether a folder has the main files of this kind, or its manifest; they may be damaged."""
-        restore(path)
         return (path / MANIFEST).is_file() and ((path / self.description).is_file() or self._others(path) is not None)
 
     def obstacle_at(self, path: Path) -> str:
@@ -53,7 +52,6 @@ class FolderKind:
 
         It may be replaced where there is nothing, an empty folder, or a folder of this kind without files of the user.
         """
-        restore(path)
         if not is_there(path) or (path.is_dir() and not any(path.iterdir())):
             return ""
         others = read_consistently(path, self._others)

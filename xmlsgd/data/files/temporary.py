@@ -18,7 +18,6 @@ from pathlib import Path
 
 from .reading import DISK_FULL, is_of_system
 
-OLD = "old"  # in a temporary folder: what gave way to the new folder, where the two cannot change places at once
 END = ".partial"
 OTHERS = 0o077  # permissions of everybody but the owner
 
@@ -90,41 +89,14 @@ def _is_within(file: object, folder: Path) -> bool:
     return os.path.realpath(folder) in map(str, Path(os.path.realpath(str(file))).parents)
 
 
-def restore(path: Path) -> None:
-    """Restore the folder at `path` if a writer was killed while it replaced it, where names cannot be exchanged."""
-    if not path.exists():
-        remove_leftovers(Path(os.path.realpath(path)))
-
-
 def remove_leftovers(path: Path) -> None:
-    """Remove the temporary folders that dead processes of this user left beside `path`; restore what was set aside.
+    """Remove the temporary folders that dead processes of this user left beside `path`.
 
     Links and the folders of other users are left alone, whatever their names (`lock_folder`).
     """
     for temporary in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}{END}"):
-        try:
-            lock = lock_folder(temporary)
-        except OSError:
-            continue  # of a living process, of another user, or gone
-        if _restored(lock, path):
-            remove_locked(temporary, lock)
-        else:
-            os.close(lock)
-
-
-def _restored(temporary: int, path: Path) -> bool:
-    """Give the folder set aside in an open temporary folder its name again; return False where that fails.
-
-    What was set aside is not needed where something else has the name: it was replaced.
-    """
-    try:
-        if not os.path.lexists(path):
-            os.rename(OLD, path, src_dir_fd=temporary)
-    except FileNotFoundError:
-        pass  # nothing was set aside
-    except OSError:
-        return False
-    return True
+        with suppress(OSError):  # of a living process, of another user, or gone
+            remove_locked(temporary, lock_folder(temporary))
 
 
 def create_locked(new_name: Callable[[], Path], path: Path) -> tuple[Path, int | None]:
@@ -178,26 +150,8 @@ def lock_folder(folder: Path) -> int:
 
 def remove_locked(folder: Path, lock: int | None) -> None:
     """Remove a folder with all that is in it, as far as possible, and release its lock. No link is followed."""
-    if lock is None:
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    same = False
     with suppress(OSError):
-        _empty(lock)
-        same = os.path.samestat(os.fstat(lock), os.lstat(folder))
-    os.close(lock)
-    if same:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _empty(descriptor: int) -> None:
-    """Remove what is in an open folder, by descriptors: its name may lead elsewhere by now."""
-    with suppress(OSError):
-        for _, folders, files, level in os.fwalk(".", topdown=False, dir_fd=descriptor):
-            for name in files:
-                os.unlink(name, dir_fd=level)
-            for name in folders:  # a link to a folder is listed here, too
-                try:
-                    os.rmdir(name, dir_fd=level)
-                except NotADirectoryError:
-                    os.unlink(name, dir_fd=level)
+        if lock is None or os.path.samestat(os.fstat(lock), os.lstat(folder)):  # its name may lead elsewhere by now
+            shutil.rmtree(folder, ignore_errors=True)
+    if lock is not None:
+        os.close(lock)

@@ -17,7 +17,6 @@ from ..csr import CSR, Dataset
 from ..files.atomic import atomic_folder
 from ..files.manifest import STORE
 from ..files.reading import is_there
-from ..files.temporary import restore
 from ..parser.parse import Options
 
 PARTS = ("train", "test")
@@ -162,7 +161,6 @@ def refuse_options(options: dict[str, Any], path: Path) -> None:
 
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Return whether `path` is a folder that looks like a store; it may be damaged."""
-    restore(Path(path))
     return (Path(path) / DESCRIPTION).is_file()
 
 
