@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -62,14 +61,6 @@ def test_a_huge_k_means_all_labels_and_huge_threads_all_processors(models, tmp_p
     assert capsys.readouterr().err == ""
     n_labels = len(XMLClassifier.load(models / "rows").classes_)
     assert {line.count(":") for line in (tmp_path / "p.txt").read_text().splitlines()} == {n_labels}
-
-
-def test_predict_restores_a_model_set_aside_by_a_killed_writer(models, tmp_path, capsys):
-    (tmp_path / ".m.0123abcd.partial").mkdir(0o700)
-    shutil.copytree(models / "rows", tmp_path / ".m.0123abcd.partial" / "old")
-    run("predict", tmp_path / "m", TEST_ROWS, "--k", "1")
-    assert len(capsys.readouterr().out.splitlines()) == N_TEST
-    assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
 def test_a_threshold_leaves_out_labels_of_lower_probability(models, capsys):

@@ -69,18 +69,14 @@ class InputRows:
 
 
 @contextmanager
-def on_disk(path: str, head: bytes = b"") -> Iterator[str]:
-    """Give `path`, or for `-` a file with a copy of standard input: readers look at a file more than once.
-
-    head : what was read of standard input already.
-    """
+def on_disk(path: str) -> Iterator[str]:
+    """Give `path`, or for `-` a file with a copy of standard input: readers look at a file more than once."""
     if path != STDIN:
         yield path
         return
     with temporary_folder() as folder:
         file = folder / "stdin"
         with file.open("wb") as stream:
-            stream.write(head)
             shutil.copyfileobj(sys.stdin.buffer, stream)
         try:
             yield str(file)
@@ -190,9 +186,9 @@ def read_training_labels(path: str, options: FormatOptions, columns: Columns) ->
     return Y, replace(columns, n_labels=Y.n_cols, names=names if columns.names is not None else None)
 
 
-def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: bytes = b"") -> CSR:
-    """Return rows to predict labels for; they need no labels. head : see `on_disk`."""
-    with on_disk(path, head) as file:
+def read_unlabelled(path: str, options: FormatOptions, columns: Columns) -> CSR:
+    """Return rows to predict labels for; they need no labels."""
+    with on_disk(path) as file:
         if not options.holds_documents(file, labelled=False):
             return _test_rows(file, options, columns, labels_required=False).X
         if columns.vectorizer is None:
