@@ -40,7 +40,7 @@ from ..flags import (
     positional,
 )
 from ..machine import peak_memory_bytes, versions
-from ..models import READ_BY, classifiers_of, groups_in_file, parameters_of, report_in, template_of
+from ..models import READ_BY, classifiers_of, groups_in_file, parameters_of, template_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_numbers, size_text, table, write_json
@@ -110,14 +110,11 @@ def run(
 ) -> None:
     """Read, then train, measure and save, or only plan."""
     inputs = (train, test, groups, label_texts, feature_names, format_options.vocabulary, format_options.stop_words)
-    finished = None
     if not dry_run:
         if out is None:
             raise UsageError("the following arguments are required: --out; see xmlsgd train --help")
         check_folder(out, *inputs)
-        finished = None if overwrite or checkpoint is None else model_folder.finished_call(out)
-        if not finished:
-            check_no_model(out, overwrite, n_estimators)
+        check_new(out, "--out", overwrite, ", xmlsgd learn adds rows to it" if n_estimators == 1 else "")
     format_options.check_inputs(train, test)
     saved_state = None if out is None or dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     started = time.perf_counter()
@@ -128,30 +125,13 @@ def run(
     if out is None or dry_run:
         show_plan(model, rows, json, console)
         return
-    call = ""
-    if saved_state:
-        call = model_folder.call_of([parameters, n_estimators, compact, rows.texts, rows.groups], rows)
-    if finished and saved_state:
-        if finished["sha256"] == call:
-            model_folder.clean_up(out, finished, saved_state)
-            console.show(f"model: {out}; this call has made it before, nothing was trained")
-            write_json(json, report_in(out))
-            return
-        check_no_model(out, overwrite, n_estimators)
-    result = train_and_save(
-        model, rows, out, Path(train).name, console, n_estimators, compact, saved_state, call, trackers
-    )
+    result = train_and_save(model, rows, out, Path(train).name, console, compact, saved_state, trackers)
     result["load_seconds"] = seconds
     for line in outcome(model, rows, result):
         console.show(line)
     console.show(f"model: {out}")
     console.show(f"learning curve{of_whom(model, rows)}: {result['learning_curve'] or result['not_drawn']}")
     write_json(json, result)
-
-
-def check_no_model(out: str, overwrite: bool, n_estimators: int) -> None:
-    """Raise `UsageError` where the folder has content that may not be overwritten."""
-    check_new(out, "--out", overwrite, ", xmlsgd learn adds rows to it" if n_estimators == 1 else "")
 
 
 def read_training_rows(
@@ -232,15 +212,11 @@ def train_and_save(
     out: str,
     title: str,
     console: Console,
-    n_estimators: int = 1,
     compact: bool = False,
     checkpoint: Checkpoint | None = None,
-    call: str = "",
     trackers: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Train, measure on the test rows, save all into the folder `out`; return the results.
-
-    call : with a checkpoint, the checksum of the call, by which it recognizes the model when it is repeated.
 
     After Ctrl-C, or an error that leaves a model, save the model as it is and raise an exception that says where.
     """
@@ -264,8 +240,6 @@ def train_and_save(
             result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
             folder = out if stop is None else model_folder.name_of_interrupted(out, checkpoint is not None)
             saved = not (checkpoint and is_resumed_by_machine(stop, checkpoint))
-            if checkpoint and stop is None:
-                result[model_folder.CALL] = {"sha256": call, "runs": checkpoint.request.runs}
             if saved:
                 model_folder.save(model, folder, result, title, compact, rows.names_of_uris)
             if checkpoint and stop is None:
@@ -276,7 +250,8 @@ def train_and_save(
             f"{first} while the model was saved; it is complete, in {folder}", first.signal
         ) from first
     if stop is not None:
-        several = f"with {len(classifiers_of(model))} of {n_estimators} classifiers, " if n_estimators > 1 else ""
+        n = getattr(model, "n_estimators", 1)
+        several = f"with {len(classifiers_of(model))} of {n} classifiers, " if n > 1 else ""
         when = f"{several}after {counted(len(model.history_), 'whole epoch')}"
         raise ended(stop, when + what_is_left(folder if saved else None, checkpoint)) from stop
     return result
