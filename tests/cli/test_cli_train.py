@@ -21,8 +21,6 @@ from xmlsgd.estimators import XMLClassifier, fitting
 from xmlsgd.estimators.candidate_training import CandidateTraining
 from xmlsgd.estimators.defaults import auto_batch_size
 from xmlsgd.training import progress_bar as progress
-from xmlsgd.training import trackers
-from xmlsgd.training.history import History
 
 
 @pytest.mark.parametrize("form", ["rows", "text"])
@@ -298,25 +296,3 @@ def test_groups_of_training_rows_are_one_a_line(tmp_path, capsys):
     groups.write_text("a\n" * 2107)
     assert main(["train", ROWS, "--dry-run", "--groups", str(groups)]) == 2
     assert "--groups" in capsys.readouterr().err
-
-
-def test_each_tracker_gets_the_record_of_each_epoch(tmp_path, monkeypatch):
-    class Kept(History):
-        def __init__(self, place):
-            super().__init__(place)
-
-    monkeypatch.setitem(trackers.TRACKERS, "mlflow", Kept)
-    places = [tmp_path / "kept", tmp_path / "second"]
-    tracked = [word for place in places for word in ("--track", f"mlflow:{place}")]
-    run("train", ROWS, *QUICK, "--epochs", "2", *tracked, "--out", tmp_path / "m")
-    for place in places:
-        assert place.read_text() == (tmp_path / "m" / "history.jsonl").read_text()
-
-
-def test_a_tracker_that_is_unknown_or_not_installed_is_refused(tmp_path, capsys, monkeypatch):
-    words = ["train", ROWS, "--out", str(tmp_path / "m"), "--track"]
-    assert main([*words, "tensorbord"]) == 2
-    assert "--track: must be one of tensorboard, mlflow, wandb, got 'tensorbord'; did you" in capsys.readouterr().err
-    monkeypatch.setattr(trackers, "find_spec", lambda _: None)
-    assert main([*words, "mlflow"]) == 2
-    assert '--track: mlflow is missing: pip install "xmlsgd[trackers]"' in capsys.readouterr().err

@@ -102,8 +102,9 @@ def test_wrong_calls_are_refused(folder, tmp_path, capsys, monkeypatch):
         port = taken.getsockname()[1]
         assert f"--port {port}: Address already in use; pass another" in complaint(capsys, folder, "--port", port)
     assert "--save: needs a token" in complaint(capsys, folder, "--save")
-    (tmp_path / "token").write_text("short\n")
-    assert "must be a token of 8 or more" in complaint(capsys, folder, "--token-file", tmp_path / "token")
+    with monkeypatch.context() as patch:
+        patch.setenv("XMLSGD_TOKEN", "short")
+        assert "XMLSGD_TOKEN: must be a token of 8 or more" in complaint(capsys, folder)
     XMLClassifier((4,), max_epochs=1, random_state=0, n_jobs=1).fit([[0.0, 1.0], [1.0, 0.0]], [[0], [1]]).save(
         tmp_path / "m"
     )

@@ -179,7 +179,7 @@ async def explain(service: Service, request: Request) -> dict[str, Any]:
 async def learn(service: Service, request: Request) -> dict[str, Any]:
     """Learn from texts and their labels; answer when suggestions are those of the new model."""
     if service.token is None:
-        raise RequestError(403, "learning is off; start the server with a token, in XMLSGD_TOKEN or --token-file")
+        raise RequestError(403, "learning is off; start the server with a token in XMLSGD_TOKEN")
     given = request.headers.get("authorization", "").encode("latin-1")
     if not hmac.compare_digest(given, f"Bearer {service.token}".encode()):
         raise RequestError(401, "Authorization: must be 'Bearer TOKEN' with the token of the server")

@@ -27,7 +27,7 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.history import History
 from xmlsgd.training.learner import Start
 from xmlsgd.training.loop import train
-from xmlsgd.training.progress_bar import ProgressBar, ProgressLines
+from xmlsgd.training.progress_bar import ProgressBar
 
 
 @pytest.mark.parametrize("steps", [2, STEPS, STEPS + 1, STEPS + 4, EPOCHS * STEPS])
@@ -169,8 +169,7 @@ def test_progress_begins_where_the_run_does(dataset, at, capsys):
     go(job_of(dataset), at, STEPS + 2)
     bar = ProgressBar()
     go(job_of(dataset), at, callbacks=[bar])
-    assert isinstance(bar.bar, ProgressLines)
-    assert (bar.bar.done, bar.bar.rows) == (N_ROWS + BATCH, EPOCHS * N_ROWS)
+    assert (bar.bar.n, bar.bar.total) == (N_ROWS + BATCH, EPOCHS * N_ROWS)
     assert capsys.readouterr().err == ""
 
 

@@ -2,8 +2,8 @@
 
 GET / shows a page. POST /v1/projects/NAME/suggest answers as Annif does, where NAME is the folder's name. POST
 /suggest takes {"texts": [...], "limit": 10, "threshold": 0}, POST /explain {"text": ..., "limit": 5}. GET /health and
-GET /metrics are for monitoring. With a token, in the environment variable XMLSGD_TOKEN or in --token-file, POST /learn
-takes {"documents": [{"text": ..., "labels": [...]}]} and adds them to the model; --save also writes it to DIR.
+GET /metrics are for monitoring. With a token in the environment variable XMLSGD_TOKEN, POST /learn takes {"documents":
+[{"text": ..., "labels": [...]}]} and adds them to the model; --save also writes it to DIR.
 
 Needs starlette and uvicorn: pip install "xmlsgd[serve]".
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import optional_module, warn
 from ..exit_codes import UsageError
-from ..flags import DIR, EXCLUDE, INT, NAME, PATH, Flag, positional
+from ..flags import DIR, EXCLUDE, INT, NAME, Flag, positional
 from ..messages import Console
 from ..model_folder import save_without_history
 from ..models import read_excluded, read_learner, read_predictor, remembered_options, saved_names
@@ -35,7 +35,6 @@ FLAGS = (
     Flag("host", NAME, "address to listen on", "server", "127.0.0.1"),
     Flag("port", INT, "port to listen on, 0 for any that is free", "server", 8000),
     EXCLUDE,
-    Flag("token_file", PATH, "file of the token that learning asks for", "server", default_text=f"${TOKEN}"),
     Flag("save", None, "write the model to DIR whenever it has learned", "server"),
 )  # fmt: skip
 EXAMPLES = """  xmlsgd serve model
@@ -45,20 +44,13 @@ MIN_TOKEN = 8  # characters
 
 
 def run(
-    model: str,
-    parameters: dict[str, Any],
-    host: str,
-    port: int,
-    exclude: str | None,
-    token_file: str | None,
-    save: bool,
-    console: Console,
+    model: str, parameters: dict[str, Any], host: str, port: int, exclude: str | None, save: bool, console: Console
 ) -> None:
     """Load, bind, serve until a signal."""
     _, uvicorn = optional_module("starlette", "serve"), optional_module("uvicorn", "serve")
-    token = read_token(token_file)
+    token = read_token()
     if save and token is None:
-        raise UsageError(f"--save: needs a token, in {TOKEN} or --token-file, without which nothing is learned")
+        raise UsageError(f"--save: needs a token in {TOKEN}, without which nothing is learned")
     from ...serving.app import new_app
     from ...serving.connections import Connection, most_connections
     from ...serving.service import Service
@@ -90,17 +82,11 @@ def run(
     uvicorn.Server(config).run(sockets=[listening])
 
 
-def read_token(path: str | None) -> str | None:
-    """Return the token of a file, or of the environment; None without one."""
-    where, token = f"--token-file {path}", os.environ.get(TOKEN)
-    if path is not None:
-        token = Path(path).read_text(encoding="utf-8", errors="replace").strip()
-    elif token is None:
-        return None
-    else:
-        where = TOKEN
-    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable():
-        raise UsageError(f"{where}: must be a token of {MIN_TOKEN} or more printable ASCII characters")
+def read_token() -> str | None:
+    """Return the token of the environment; None without one."""
+    token = os.environ.get(TOKEN)
+    if token is not None and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable()):
+        raise UsageError(f"{TOKEN}: must be a token of {MIN_TOKEN} or more printable ASCII characters")
     return token
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
-from ...errors import MissingPackage, counted, suggest
+from ...errors import counted
 from .. import model_folder
 from ..exit_codes import TrainingStopped, UsageError, exit_code_and_text
 from ..flags import (
@@ -32,7 +32,6 @@ from ..flags import (
     JSON_FILE,
     LABEL_FLAGS,
     MINUTES,
-    NAME,
     OVERWRITE,
     PATH,
     VECTORIZER_FLAGS,
@@ -48,8 +47,6 @@ from ..signals import SignalInterrupt, in_words, signal_number, signals_deferred
 from .compile import compile_kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ...data.csr import Dataset
     from ...estimators import XMLClassifier, XMLEnsemble
     from ...training.callbacks import Callback
@@ -77,8 +74,6 @@ FLAGS = (
          "output"),
     OVERWRITE,
     Flag("compact", None, "save a model a third as large that can only predict", "output"),
-    Flag("track", NAME, "send epoch records to tensorboard, mlflow or wandb; tensorboard:FOLDER, mlflow:URI and "
-         "wandb:PROJECT say where; may be repeated", "output", metavar="TRACKER", repeated=True),
     JSON_FILE,
 )  # fmt: skip
 EXAMPLES = """  xmlsgd train train.txt --test test.txt --out model
@@ -104,7 +99,6 @@ def run(
     dry_run: bool,
     overwrite: bool,
     compact: bool,
-    track: list[str] | None,
     json: str | None,
     console: Console,
 ) -> None:
@@ -118,14 +112,14 @@ def run(
     format_options.check_inputs(train, test)
     saved_state = None if out is None or dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     started = time.perf_counter()
-    model, trackers = new_model(parameters, n_estimators), [new_tracker(text) for text in track or ()]
+    model = new_model(parameters, n_estimators)
     rows = read_training_rows(train, test, groups, format_options, label_texts, feature_names)
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     if out is None or dry_run:
         show_plan(model, rows, json, console)
         return
-    result = train_and_save(model, rows, out, Path(train).name, console, compact, saved_state, trackers)
+    result = train_and_save(model, rows, out, Path(train).name, console, compact, saved_state)
     result["load_seconds"] = seconds
     for line in outcome(model, rows, result):
         console.show(line)
@@ -193,19 +187,6 @@ def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> XMLClassifie
     return model if n_estimators == 1 else XMLEnsemble(model, n_estimators, random_state=model.random_state)
 
 
-def new_tracker(text: str) -> Callback:
-    """Return the tracker of a flag, `NAME` or `NAME:PLACE`."""
-    from ...training.trackers import TRACKERS
-
-    name, _, place = text.partition(":")
-    if name not in TRACKERS:
-        raise UsageError(f"--track: must be one of {', '.join(TRACKERS)}, got {name!r}{suggest(name, TRACKERS)}")
-    try:
-        return TRACKERS[name](place)
-    except MissingPackage as error:
-        raise UsageError(f"--track: {error}") from error
-
-
 def train_and_save(
     model: XMLClassifier | XMLEnsemble,
     rows: InputRows,
@@ -214,7 +195,6 @@ def train_and_save(
     console: Console,
     compact: bool = False,
     checkpoint: Checkpoint | None = None,
-    trackers: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Train, measure on the test rows, save all into the folder `out`; return the results.
 
@@ -228,7 +208,7 @@ def train_and_save(
     stop: KeyboardInterrupt | Exception | None = None
     with model_folder.growing_history(out) as history, signals_deferred(True, ending, checkpoint):
         try:
-            fit(model, rows, [history, *trackers], checkpoint, console)
+            fit(model, rows, history, checkpoint, console)
             result |= measures(model, rows.test, console)
         except (KeyboardInterrupt, Exception) as end:
             if getattr(model, "history_", None) is before:
@@ -293,7 +273,7 @@ def measures(
 
 
 def fit(
-    model: XMLClassifier | XMLEnsemble, rows: InputRows, callbacks: Sequence[Callback], checkpoint: Checkpoint | None,
+    model: XMLClassifier | XMLEnsemble, rows: InputRows, history: Callback, checkpoint: Checkpoint | None,
     console: Console,
 ) -> None:  # fmt: skip
     """Train with a progress bar, measuring P@k on the test rows after every epoch."""
@@ -313,7 +293,7 @@ def fit(
             label_names=train.label_names,
             **rows.texts,
             groups=rows.groups,
-            callbacks=[*([bar] if bar else []), *callbacks],
+            callbacks=[*([bar] if bar else []), history],
             checkpoint=checkpoint,
         )
 
