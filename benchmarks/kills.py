@@ -50,7 +50,7 @@ from .killed_devices import Killed, Marking
 from .report import Table, publish
 
 OPTIONS = {"crossbow": "/sync_every=2", "easgd": "/sync_every=2", "omnivore": "/groups=2"}  # that merge within an epoch
-ALGORITHMS = [name + OPTIONS.get(name, "") for name in algorithm_names()] + ["hogwild/staleness=full"]
+ALGORITHMS = [name + OPTIONS.get(name, "") for name in algorithm_names()] + ["hogwild/copies=true"]
 OPTIMIZERS = {"Adam": (Adam(), 0.02), "SGD": (SGD(), 0.5)}
 N_ROWS, BATCH, WORKERS = 200, 10, 2
 EPOCHS, N_LABELS, SEEDS = 4, 8, 200  # of accuracy; one in 200 runs is ten points below all others

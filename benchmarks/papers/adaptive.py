@@ -7,30 +7,37 @@ shares, and adds one part of the method after the other; at last, longer steps o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
+from xmlsgd.algorithms.combiners import equal
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.outer import HeavyBall
+from xmlsgd.algorithms.rounds import Work
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.training.executors.virtual_device import VirtualDevice, fastest
+from xmlsgd.training.merging import Comm
 
 from .study import Method, Study, as_json, compared
 from .worker_plot import plot_workers
 
 MERGES = 8  # an epoch
 LOW = 8  # times the smallest batch is the largest, as published
-PARTS: dict[str, dict[str, Any]] = {
-    "+ dynamic scheduling": {"size_rule": "fixed", "weights": "equal", "momentum": 0.0},
-    "+ batch size scaling": {"weights": "equal", "momentum": 0.0},
-    "+ normalized weights": {"momentum": 0.0},
-    "+ momentum: Adaptive SGD": {},
-}
+ADAPTIVE = "+ momentum: Adaptive SGD"
 OUTER_RATES = (2.0, 4.0)  # momentum 0.75 makes a step four times as long in the end
+
+
+@dataclass
+class EqualWeights(AdaptiveSGD):
+    """Adaptive SGD whose merges take the plain mean."""
+
+    def merge_weights(self, comm: Comm, work: Mapping[int, Work]) -> dict[int, float]:
+        """Return equal weights."""
+        return equal(work)
 
 
 @dataclass
@@ -54,7 +61,7 @@ def adaptive(study: Study) -> None:
         found = compared(runs, f"Adaptive SGD on {study.data}, {what} ({name})")
         study.publish(f"adaptive-{name}", found, as_json(runs))
         study.draw(f"adaptive-{name}", runs)
-        records = runs["+ momentum: Adaptive SGD"].outcomes[0].records
+        records = runs[ADAPTIVE].outcomes[0].records
         names = [device.name for device in fleet]
         plot_workers(records, study.out / f"adaptive-{name}-workers-{study.data}.png", names)
 
@@ -65,16 +72,18 @@ def methods(study: Study, fleet: Sequence[VirtualDevice]) -> list[Method]:
     low = max(batch // LOW, 1)
     mega = max(-(-study.experiment.job.dataset.n_rows // MERGES), len(fleet) * batch)
 
-    def step(name: str, parts: dict[str, Any], kind: type[AdaptiveSGD] = AdaptiveSGD) -> Method:
-        return Method(
-            name, lambda rate: kind(batch, rate, low=low, mega_batch=mega, straggler_timeout=math.inf, **parts), fleet
-        )
+    def step(name: str, kind: type[AdaptiveSGD] = AdaptiveSGD, **settings: Any) -> Method:
+        settings = {"low": low, "mega_batch": mega, "straggler_timeout": math.inf, **settings}
+        return Method(name, lambda rate: kind(batch, rate, **settings), fleet)
 
     return [
         Method("one device", lambda rate: Sequential(batch, rate), [fastest(fleet)]),
         Method("synchronous", lambda rate: Synchronous(batch, rate), fleet),
         Method("Crossbow", lambda rate: Crossbow(batch, rate, sync_every=1), fleet),
         Method("elastic", lambda rate: Elastic(batch, rate, mega_batch=mega), fleet),
-        *(step(name, parts) for name, parts in PARTS.items()),
-        *(step(f"steps times {r:g} for momentum", {"outer_rate": r}, LongSteps) for r in OUTER_RATES),
+        step("+ dynamic scheduling", EqualWeights, low=batch, momentum=0.0),
+        step("+ batch size scaling", EqualWeights, momentum=0.0),
+        step("+ normalized weights", momentum=0.0),
+        step(ADAPTIVE),
+        *(step(f"steps times {r:g} for momentum", LongSteps, outer_rate=r) for r in OUTER_RATES),
     ]

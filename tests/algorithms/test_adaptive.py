@@ -8,6 +8,7 @@ import pytest
 from shared import light, toy
 from shared.adaptive_runs import Traced, did, started, traced_run
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
+from xmlsgd.algorithms.combiners import equal
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall
@@ -52,7 +53,7 @@ def test_the_momentum_term_of_the_first_merge_is_zero():
     """The earlier model, of which there is none yet, is not read."""
     models = []
     for momentum in (0.0, 0.9):
-        algorithm = AdaptiveSGD(8, 0.3, mega_batch=240, momentum=momentum, size_rule="fixed")
+        algorithm = AdaptiveSGD(8, 0.3, mega_batch=240, momentum=momentum, low=8)
         models.append(toy.weight(toy.run(algorithm, toy.fleet(1, 0.5))[0]))
     assert models[0] == pytest.approx(models[1], rel=1e-6)
 
@@ -60,7 +61,7 @@ def test_the_momentum_term_of_the_first_merge_is_zero():
 def test_momentum_of_the_merges_counts_from_the_second_on():
     models = []
     for momentum in (0.0, 0.9):
-        algorithm = AdaptiveSGD(8, 0.03, mega_batch=80, momentum=momentum, size_rule="fixed")
+        algorithm = AdaptiveSGD(8, 0.03, mega_batch=80, momentum=momentum, low=8)
         models.append(toy.weight(toy.run(algorithm, toy.fleet(1, 0.5))[0]))
     assert models[1] > 1.2 * models[0]
 
@@ -91,16 +92,19 @@ def test_one_worker_with_momentum_is_gradient_descent_with_block_momentum():
 
 
 class Static(AdaptiveSGD):
-    """Adaptive SGD with equal shares."""
+    """Adaptive SGD with equal shares and weights."""
 
     dynamic = False
+
+    def merge_weights(self, comm, work):
+        return equal(work)
 
 
 def test_block_momentum_is_adaptive_sgd_with_equal_shares():
     """One object serves both; BMUF with zeta = 1."""
     data, network = toy.random_data(240, 7, 5), Network(7, 5, (4,))
-    block = LocalSGD(10, 0.3, steps=4, dynamic=False, outer=HeavyBall(0.6), weights="equal", combine="mean")
-    adaptive = Static(10, 0.3, mega_batch=120, momentum=0.6, size_rule="fixed", weights="equal")
+    block = LocalSGD(10, 0.3, steps=4, dynamic=False, outer=HeavyBall(0.6), combine="mean")
+    adaptive = Static(10, 0.3, mega_batch=120, momentum=0.6, low=10)
     runs = [
         toy.run(algorithm, toy.fleet(1, 0.7, 0.5), device=toy.Reference(), data=data, network=network)[0].params
         for algorithm in (block, adaptive)
@@ -111,7 +115,7 @@ def test_block_momentum_is_adaptive_sgd_with_equal_shares():
 def test_elastic_averaging_is_adaptive_sgd_with_everything_off():
     """To the bit: static shares, fixed sizes, equal weights, no momentum."""
     data, network = toy.random_data(300, 7, 5), Network(7, 5, (4,))
-    off = Static(10, 0.3, mega_batch=100, size_rule="fixed", weights="equal", momentum=0.0, perturbation=0.0)
+    off = Static(10, 0.3, mega_batch=100, low=10, momentum=0.0)
     runs = [
         toy.run(algorithm, toy.fleet(1, 0.5), device=toy.Reference(), data=data, network=network, epochs=2)[0].params
         for algorithm in (Elastic(10, 0.3, mega_batch=100), off)
@@ -179,7 +183,6 @@ def test_block_momentum_follows_the_number_of_workers():
         ({"perturbation": 1.0}, "perturbation must be in"),
         ({"low": 2000}, "low must be at most the batch, 1024, got 2000"),
         ({"mega_batch": 0}, "mega_batch must be at least 1 or None, got 0"),
-        ({"size_step": 0.0}, "size_step must be finite and above 0 or None, got 0"),
         ({"momentum": 1.0}, "momentum must be in"),
         ({"straggler_timeout": 1.0}, "straggler_timeout must be above 1, got 1"),
         ({"size_rule": "magic"}, "size_rule must be one of"),

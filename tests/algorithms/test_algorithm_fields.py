@@ -10,7 +10,6 @@ import pytest
 from benchmarks.papers.efficiency import HardwareEfficiency
 from xmlsgd.algorithms import algorithm_class, algorithm_names
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer
-from xmlsgd.algorithms.staleness import Bounded, Dropped, Staleness
 from xmlsgd.data.validation import field_types
 from xmlsgd.errors import DataError
 
@@ -21,12 +20,10 @@ WRONG = {
     bool: (1, "False", None, []),
     tuple[int, ...]: (3, (1.5,), ("3",), (float("nan"),)),
     tuple[float, ...]: (3.0, ("3",), (float("nan"),)),
-    Staleness: (3, "dropped", Dropped, HeavyBall()),
-    Outer: (3, "nesterov", HeavyBall, Dropped()),
+    Outer: (3, "nesterov", HeavyBall, 0.5),
 }
 PARTS = {
-    HeavyBall: {}, Nesterov: {}, Dropped: {}, Bounded: {},
-    HardwareEfficiency: {"n_workers": 2, "compute": 1.0},
+    HeavyBall: {}, Nesterov: {}, HardwareEfficiency: {"n_workers": 2, "compute": 1.0}
 }  # fmt: skip
 MADE = {algorithm_class(name): {} for name in algorithm_names()} | PARTS
 CASES = [

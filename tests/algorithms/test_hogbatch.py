@@ -36,7 +36,7 @@ def by_hand(executor, n_rows=240):
 
 def test_the_model_is_the_sum_of_what_every_task_changed_on_the_copy_it_read():
     """Worked by hand: what is written back is the difference, never the copy."""
-    algorithm = Hogbatch(8, 0.2, sizes=(8, 32), threads=(4, 1), cap=0.5)
+    algorithm = Hogbatch(8, 0.2, sizes=(8, 32), threads=(4, 1))
     done, executor = toy.run(algorithm, [VirtualDevice(0, 1e-3), GPU])
     assert {report.staleness > 0 for report in executor.of("done")} == {True, False}
     assert toy.weight(done) == pytest.approx(by_hand(executor), rel=1e-4)
@@ -146,7 +146,7 @@ def test_update_counts_become_equal_where_rates_can_be():
     done, _, executor = adaptive_run(devices, n_rows=60_000, low=(8,), high=(256,))
     assert len(executor.of("done")) > 200
     assert max(done.values()) / min(done.values()) <= 1.05
-    fixed, _, _ = adaptive_run(devices, n_rows=60_000, factor=1.0)
+    fixed, _, _ = adaptive_run(devices, n_rows=60_000, low=(64,), high=(64,))
     assert max(fixed.values()) / min(fixed.values()) > 5
 
 
@@ -157,31 +157,31 @@ def test_sizes_rest_at_opposite_bounds_where_rates_cannot_be_equal():
     assert done[0] > 2 * done[1]
 
 
-@pytest.mark.parametrize("same", [{"factor": 1.0}, {"low": (64, 32), "high": (64, 32)}])
-def test_without_room_for_changes_it_is_hogbatch(same):
-    """With a factor of 1, or with equal bounds."""
+def test_without_room_for_changes_it_is_hogbatch():
     devices = [VirtualDevice(0, 1e-3, noise=0.1), VirtualDevice(0, 1e-4, noise=0.1)]
-    adaptive, first = toy.run(AdaptiveHogbatch(64, 0.1, sizes=(64, 32), **same), devices, n_rows=2000)
+    adaptive, first = toy.run(
+        AdaptiveHogbatch(64, 0.1, sizes=(64, 32), low=(64, 32), high=(64, 32)), devices, n_rows=2000
+    )
     plain, second = toy.run(Hogbatch(64, 0.1, sizes=(64, 32)), devices, n_rows=2000)
     np.testing.assert_array_equal(adaptive.params, plain.params)
     assert first.of("issue") == second.of("issue")
 
 
-def test_a_task_of_several_threads_counts_as_many_updates_as_survive():
+def test_a_task_of_several_threads_counts_an_update_for_each():
     """23 rows in tasks of 4 threads with 2 rows each; the last task has 3 updates of 2 rows, then one of 1."""
-    _, _, executor = adaptive_run([VirtualDevice(0, 1e-3)], n_rows=23, threads=(4,), sizes=(8,), survival=0.5)
+    _, _, executor = adaptive_run([VirtualDevice(0, 1e-3)], n_rows=23, threads=(4,), sizes=(8,))
     counts = [report.updates for report in executor.of("done")]
     assert counts == [4, 4, 3, 1]
-    done, _, _ = adaptive_run([VirtualDevice(0, 1e-3)], n_rows=16, threads=(4,), sizes=(8,), survival=0.5)
-    assert done == {0: 2 * 4 * 0.5}
+    done, _, _ = adaptive_run([VirtualDevice(0, 1e-3)], n_rows=16, threads=(4,), sizes=(8,))
+    assert done == {0: 2 * 4}
 
 
-def test_the_step_is_linear_in_the_rows_of_an_update_up_to_the_cap():
+def test_the_learning_rate_is_linear_in_the_rows_of_an_update_up_to_a_batch():
     """Also that of a tail."""
-    _, executor = toy.run(Hogbatch(64, 0.5, sizes=(16, 256), threads=(4, 1), cap=1.0), toy.fleet(1, 1), n_rows=1001)
+    _, executor = toy.run(Hogbatch(64, 0.5, sizes=(16, 256), threads=(4, 1)), toy.fleet(1, 1), n_rows=1001)
     rates = {(step.batch or step.rows, step.learning_rate) for step in executor.of("issue")}
-    assert {(4, 0.5 * 4 / 64), (256, 1.0)} <= rates
-    assert all(rate == min(0.5 * rows / 64, 1.0) for rows, rate in rates)
+    assert {(4, 0.5 * 4 / 64), (256, 0.5)} <= rates
+    assert all(rate == 0.5 * min(rows / 64, 1) for rows, rate in rates)
     assert {rows for rows, _ in rates} - {4, 256}, "there is a tail"
 
 
@@ -190,9 +190,6 @@ def test_the_step_is_linear_in_the_rows_of_an_update_up_to_the_cap():
     [
         ({"threads": (0,)}, "threads must be at least 1"),
         ({"threads": (8,), "sizes": (4,)}, "sizes must hold a row for each thread"),
-        ({"cap": 0.0}, "cap must be above 0"),
-        ({"factor": 0.5}, "factor must be at least 1"),
-        ({"survival": 0.0}, r"survival must be in \(0, 1\]"),
         ({"low": (0,)}, "low must be at least 1"),
         ({"batch": 0}, "batch must be at least 1, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be finite and above 0, got 0"),
@@ -213,7 +210,7 @@ def test_a_worker_that_joins_begins_with_the_slowest_and_its_first_size():
     algorithm.start([0], 1000)
     algorithm.done[0] = 7.0
     algorithm.joined(1)
-    assert (algorithm.done[1], algorithm.size[1], algorithm.bounds[1]) == (7.0, 32, (4, 256))
+    assert (algorithm.done[1], algorithm.size[1], algorithm.bounds(1)) == (7.0, 32, (4, 256))
     algorithm.left(0)
     algorithm.left(1)
     algorithm.joined(0)

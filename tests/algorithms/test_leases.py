@@ -47,7 +47,7 @@ def test_where_every_batch_ends_in_a_merge_a_message_is_a_batch():
 
 
 @pytest.mark.parametrize(
-    "algorithm", [LocalSGD(BATCH, 0.1, steps=24), AdaptiveSGD(BATCH, 0.1, mega_batch=720, size_rule="fixed")]
+    "algorithm", [LocalSGD(BATCH, 0.1, steps=24), AdaptiveSGD(BATCH, 0.1, mega_batch=720, low=BATCH)]
 )
 def test_rows_for_whoever_is_free_are_leased_by_the_speeds_as_soon_as_all_are_known(algorithm):
     """The slow worker has a seventh of the speed: of 72 batches it gets half of its share at most, at once."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shared import toy
-from xmlsgd.algorithms.combiners import COMBINERS, WEIGHTS
+from xmlsgd.algorithms.combiners import COMBINERS, by_rows, by_updates, equal
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, merges_to_fade
 from xmlsgd.algorithms.rounds import Work
@@ -183,16 +183,16 @@ WORK = {0: Work(6, 60, 10), 1: Work(2, 40, 20), 2: Work(0, 0, 10)}
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("equal", [1 / 3] * 3), ("updates", [0.75, 0.25, 0]), ("rows", [0.6, 0.4, 0])]
+    ("rule", "expected"), [(equal, [1 / 3] * 3), (by_updates, [0.75, 0.25, 0]), (by_rows, [0.6, 0.4, 0])]
 )
-def test_weights_are_shares_of_the_work(name, expected):
-    assert list(WEIGHTS[name](WORK).values()) == pytest.approx(expected, abs=1e-12)
+def test_weights_are_shares_of_the_work(rule, expected):
+    assert list(rule(WORK).values()) == pytest.approx(expected, abs=1e-12)
 
 
 def test_workers_without_any_work_have_equal_weights():
     idle = {0: Work(0, 0, 10), 1: Work(0, 0, 30)}
-    assert WEIGHTS["rows"](idle) == {0: 0.5, 1: 0.5}
-    assert WEIGHTS["updates"](idle) == {0: 0.25, 1: 0.75}, "equal updates: by size"
+    assert by_rows(idle) == {0: 0.5, 1: 0.5}
+    assert by_updates(idle) == {0: 0.25, 1: 0.75}, "equal updates: by size"
 
 
 def combined(name, center, replicas, weights=None):
@@ -234,7 +234,6 @@ def test_all_rules_train_a_model(combine):
     ("make", "complaint"),
     [
         (lambda: LocalSGD(steps=0), "steps must be at least 1, got 0"),
-        (lambda: LocalSGD(weights="magic"), "weights must be one of equal, updates, rows, got 'magic'"),
         (lambda: LocalSGD(combine="magic"), "combine must be one of"),
         (lambda: HeavyBall(1.0), "momentum must be in"),
         (lambda: HeavyBall(0.5, 0.0), "learning_rate must be finite and above 0, got 0"),

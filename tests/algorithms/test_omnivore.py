@@ -166,18 +166,16 @@ def test_all_rows_are_trained_once_an_epoch_and_all_end_with_one_model(dataset):
 
 
 def test_momentum_is_what_asynchrony_lacks_to_the_best():
-    assert [round(explicit_momentum(g, 0.9), 6) for g in (1, 2, 4, 10, 20)] == [0.9, 0.4, 0.15, 0, 0]
+    assert [round(explicit_momentum(g), 6) for g in (1, 2, 4, 10, 20)] == [0.9, 0.4, 0.15, 0, 0]
     for g in (1, 2, 4):
         algorithm = Omnivore(groups=g)
         algorithm.start(range(4), N_ROWS)
-        assert algorithm.notes()["momentum"] == explicit_momentum(g, 0.9)
+        assert algorithm.notes()["momentum"] == explicit_momentum(g)
 
 
-@pytest.mark.parametrize(
-    ("n", "best_momentum", "g"), [(4, 0.9, 4), (10, 0.9, 10), (12, 0.9, 6), (11, 0.9, 1), (8, 0.5, 2)]
-)
-def test_there_are_as_many_groups_as_momentum_allows(n, best_momentum, g):
-    assert most_groups(n, best_momentum) == g
+@pytest.mark.parametrize(("n", "g"), [(4, 4), (10, 10), (12, 6), (11, 1)])
+def test_there_are_as_many_groups_as_momentum_allows(n, g):
+    assert most_groups(n) == g
 
 
 def test_a_worker_that_leaves_takes_its_rows_along_and_one_that_comes_gets_a_group(dataset):
@@ -230,7 +228,6 @@ def test_a_group_whose_last_worker_leaves_is_gone():
         ({"batch": 0}, "batch must be at least 1, got 0"),
         ({"groups": 0}, "groups must be at least 1 or None, got 0"),
         ({"momentum": 1.0}, r"momentum must be in \[0, 1\) or None, got 1.0"),
-        ({"best_momentum": -0.1}, r"momentum must be in \[0, 1\), got -0.1"),
         ({"split": "even"}, "split must be one of work, rows, got 'even'"),
         ({"tune": True, "groups": 2}, "tune finds groups and momentum, got groups 2 and momentum None"),
         ({"slice_seconds": 0}, "slice_seconds must be above 0, got 0"),

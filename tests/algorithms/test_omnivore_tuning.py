@@ -67,9 +67,10 @@ class Tuned(Updates):
 
 def tuned(**numbers):
     """Return an Omnivore whose trials take a few updates."""
-    return Tuned(
-        **{"batch": 8, "learning_rate": 1.0, "tune": True, "slice_seconds": 0.004, "long_seconds": 0.03} | numbers
-    )
+    long_seconds = numbers.pop("long_seconds", 0.03)
+    algorithm = Tuned(**{"batch": 8, "learning_rate": 1.0, "tune": True, "slice_seconds": 0.004} | numbers)
+    algorithm.long_seconds = long_seconds
+    return algorithm
 
 
 def test_trials_change_neither_the_model_nor_the_rows_of_an_epoch(dataset):
@@ -178,7 +179,7 @@ def test_an_interrupt_in_a_trial_leaves_the_model_that_was_set_aside(dataset):
     np.testing.assert_array_equal(ended_run(interrupt.value).params, algorithm.begun[0][1])
 
 
-def test_a_checkpoint_in_a_trial_is_written_at_once_of_the_model_that_was_set_aside(dataset, tmp_path):
+def test_a_checkpoint_in_a_trial_is_written_at_once_of_the_model_that_was_set_aside(dataset, tmp_path, monkeypatch):
     """In the second epoch, which begins with trials; the run then goes on from the end of the first."""
     at = Checkpoint(tmp_path / "kept", minutes=1e6)
 
@@ -196,7 +197,8 @@ def test_a_checkpoint_in_a_trial_is_written_at_once_of_the_model_that_was_set_as
             self.epochs += 1
 
     job, schedule, spy = Job(dataset, NETWORK, SGD()), Schedule(3, "constant", 0), Stay()
-    settings = {"batch": 8, "learning_rate": 1.0, "tune": True, "slice_seconds": 0.004, "long_seconds": 1e-6}
+    settings = {"batch": 8, "learning_rate": 1.0, "tune": True, "slice_seconds": 0.004}
+    monkeypatch.setattr(Omnivore, "long_seconds", 1e-6)
     algorithm, executor = Stopped(**settings), simulated()
     with executor.device.start(), pytest.raises(KeyboardInterrupt):
         train(job, algorithm, executor, schedule, [spy], at)
@@ -260,12 +262,14 @@ def test_all_trials_begin_without_motion_also_after_a_stretch_of_training(datase
                 yield Phase(setting, False)
 
     class Retuned(Omnivore):
+        long_seconds = 1e-9
+
         def start(self, workers, n_rows):
             super().start(workers, n_rows)
             self.tuner = Twice(2, 1.0)
             self.begin_phase(self.tuner.phase())
 
-    algorithm = Retuned(8, 0.5, tune=True, slice_seconds=1e9, long_seconds=1e-9)
+    algorithm = Retuned(8, 0.5, tune=True, slice_seconds=1e9)
     go(dataset, algorithm, simulated((1.0, 1.0)), epochs=2)
     _, first, second, *_ = algorithm.tuner.results
     assert first.loss == second.loss

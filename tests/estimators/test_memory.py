@@ -13,7 +13,6 @@ from shared import toy
 from xmlsgd import XMLClassifier
 from xmlsgd.algorithms import algorithm_class, algorithm_names, get_algorithm
 from xmlsgd.algorithms.outer import Nesterov, Outer
-from xmlsgd.algorithms.staleness import Dropped
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
@@ -101,12 +100,11 @@ KEEPING = [
     get_algorithm("auto", 4, 0.1, 3, one_memory=False),
     made("crossbow", sync_every=1),
     made("crossbow", sync_every=1, center_momentum=0.0),
-    made("crossbow", learners=3),
-    made("easgd", sync_every=2, center_momentum=0.5),
+    made("easgd", sync_every=2),
     made("local_sgd", outer=Outer()),
     made("local_sgd", outer=Nesterov()),
     made("omnivore", groups=2),
-    made("omnivore", tune=True, slice_seconds=0.01, long_seconds=1.0),
+    made("omnivore", tune=True, slice_seconds=0.01),
 ]
 
 
@@ -131,7 +129,7 @@ def test_an_algorithm_tells_how_many_vectors_its_merges_keep(algorithm, n_worker
     ("algorithm", "states", "vectors"),
     [
         (made("hogwild"), 1, 1),
-        (made("hogwild", staleness=Dropped()), 2, 5),
+        (made("hogwild", copies=True), 2, 5),
         (made("synchronous"), 2, 3),
         (made("adaptive"), 2, 4),
         (made("crossbow", sync_every=1), 2, 7),

@@ -45,8 +45,8 @@ def test_a_push_adds_the_difference_to_what_others_wrote_meanwhile(deltas):
     shared.pull(1, features([2, 3]))
     change(table, 0, [1, 2], 1.0)
     change(table, 1, [2, 3], 10.0)
-    shared.push(1, 1.0)
-    shared.push(0, 1.0)
+    shared.push(1)
+    shared.push(0)
     after = NETWORK.layout.views(table.params[0])
     added = [0, 1, 11, 10, 0, 0, 0, 0]
     np.testing.assert_allclose(after["W0"] - before["W0"], np.tile(added, (2, 1)).T, rtol=1e-5, atol=1e-6)
@@ -58,36 +58,21 @@ def test_a_push_that_nobody_came_before_leaves_the_copy_to_the_bit(deltas):
     table, shared = deltas
     shared.pull(0, features([0, 5]))
     change(table, 0, [0, 5], 0.1)
-    shared.push(0, 1.0)
+    shared.push(0)
     for name in ("b0", "W1", "b1"):
         np.testing.assert_array_equal(*(NETWORK.layout.views(table.params[row])[name] for row in (0, 1)))
     np.testing.assert_array_equal(*(NETWORK.layout.views(table.params[row])["W0"][[0, 5]] for row in (0, 1)))
 
 
-def test_a_push_is_weighed(deltas):
-    table, shared = deltas
-    before = table.params[0].copy()
-    for weight, expected in ((0.25, 0.5), (0.0, 0.5), (1.0, 2.5)):
-        shared.pull(1, features([4]))
-        change(table, 1, [4], 2.0)
-        shared.push(1, weight)
-        moved = NETWORK.layout.views(table.params[0] - before)
-        np.testing.assert_allclose(moved["W0"][4], expected, rtol=1e-5)
-        np.testing.assert_allclose(moved["b1"], expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("others", [0, 1])
-@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
-def test_a_pull_after_a_push_gives_the_center_whatever_the_push_weighed_and_whoever_came_between(
-    deltas, weight, others
-):
+def test_a_pull_after_a_push_gives_the_center_whoever_came_between(deltas, others):
     table, shared = deltas
     for w in (0, *range(1, 1 + others)):
         shared.pull(w, features([0, 1]))
         change(table, w, [0, 1], 0.3 * (w + 1))
-    shared.push(0, weight)
+    shared.push(0)
     for w in range(1, 1 + others):
-        shared.push(w, 1.0)
+        shared.push(w)
     before = table.params[0].copy()
     shared.pull(0, features([0, 7]))
     center, copy, base = (NETWORK.layout.views(table.params[row]) for row in (0, 1, 3))
@@ -102,7 +87,7 @@ def test_a_pull_after_a_push_gives_the_center_whatever_the_push_weighed_and_whoe
 def test_one_that_left_in_the_middle_of_a_step_begins_with_the_center_again(deltas):
     table, shared = deltas
     shared.pull(0, features([1]))
-    shared.push(0, 1.0)
+    shared.push(0)
     shared.pull(0, features([1]))
     change(table, 0, [1], 5.0)
     shared.drop(0)
@@ -120,7 +105,7 @@ def test_what_a_worker_that_left_had_pulled_changes_nothing(deltas):
     shared.drop(0)
     np.testing.assert_array_equal(table.params[0], before)
     with pytest.raises(KeyError):
-        shared.push(0, 1.0)
+        shared.push(0)
 
 
 def test_what_others_wrote_during_a_long_task_is_not_lost():
@@ -132,10 +117,10 @@ def test_what_others_wrote_during_a_long_task_is_not_lost():
     np.testing.assert_array_equal(toy.marks(done.params, data), 1)
 
     class Overwriting(toy.Logged):
-        def push(self, worker, weight):
+        def push(self, worker):
             self._deltas._read[worker] = self._deltas._pushes  # as if nobody had written meanwhile
             self._deltas._features[worker] = np.arange(31, dtype=np.int32)
-            super().push(worker, weight)
+            super().push(worker)
 
     executor = Overwriting(light.Marking(), [slow, fast])
     lost = toy.train(Job(data, toy.counting(data), toy.SGD()), Hogwild(1, 0.1), executor, Schedule(1))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from shared import toy
-from xmlsgd.algorithms.center_rounds import pull_together
 from xmlsgd.algorithms.combiners import COMBINERS
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer
 from xmlsgd.nn.network import Network
@@ -43,7 +42,20 @@ def averaging(outer, combine="mean"):
 
 
 def elastic():
-    return lambda params: pull_together(params, alpha=0.3, center_momentum=0.5), 10, False
+    """Learners and a center that pull at each other, the center with momentum."""
+
+    def rule(params):
+        moved = np.zeros_like(params.center)
+        for replica in params.replicas.values():
+            pull = np.float32(0.3) * (replica - params.center)
+            replica -= pull
+            moved += pull
+        motion = params.state("motion")
+        motion *= np.float32(0.5)
+        motion += moved
+        params.center += motion
+
+    return rule, 10, False
 
 
 RULES = {

@@ -14,7 +14,6 @@ from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
-from xmlsgd.algorithms.staleness import Staleness
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
@@ -172,9 +171,7 @@ def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differen
     order = toy.epoch_order(400, 0, 0)
     executor = Processes([partial(light.Fatal, tmp_path, [int(order[at]) for at in (95, 203)])] * 2)
     with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
-        done = train(
-            Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1, staleness=Staleness()), executor, Schedule(1)
-        )
+        done = train(Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1, copies=True), executor, Schedule(1))
     assert len(executor.pool.failures) == 2
     np.testing.assert_array_equal(toy.marks(done.params, data), 1)
 
@@ -183,7 +180,7 @@ def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differen
 @pytest.mark.parametrize(
     "algorithm",
     [
-        Hogwild(10, 0.01, staleness=Staleness()), Synchronous(10, 0.01), Elastic(10, 0.01, mega_batch=100),
+        Hogwild(10, 0.01, copies=True), Synchronous(10, 0.01), Elastic(10, 0.01, mega_batch=100),
         EASGD(10, 0.01, sync_every=2), Crossbow(10, 0.01, sync_every=1), Crossbow(10, 0.01, sync_every=2),
     ],
     ids=["differences", "mean", "elastic", "easgd", "crossbow", "rounds"],

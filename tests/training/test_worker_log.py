@@ -10,7 +10,6 @@ import scipy.sparse as sp
 
 from shared.paths import DATA
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
-from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.sequential import Sequential
@@ -88,14 +87,6 @@ def test_records_tell_batch_sizes_and_merge_weights_of_adaptive_sgd(dataset):
     assert fast["weight"] + slow["weight"] == pytest.approx(1, abs=1e-5)
     assert run.records[-1]["merges"] == 3
     json.dumps(run.records, allow_nan=False)
-
-
-def test_records_tell_which_updates_of_adaptive_hogbatch_are_thought_to_have_survived(dataset):
-    run = simulate(dataset, AdaptiveHogbatch(10, 0.1, threads=(4, 1), survival=0.5), (1.0, 1.0), epochs=1)
-    first, second = run.records[0]["workers"]
-    assert first["survived"] == 5  # half of two tasks of four updates, and the last one, which is alone
-    assert first["updates"] == 9
-    assert second["survived"] == second["updates"]
 
 
 def test_one_worker_alone_leaves_records_as_they_were(dataset):

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.validation import above_zero, at_least, below_one, check_choice, ranged
+from ..data.validation import at_least, below_one, check_choice, ranged
 from ..errors import DataError
 from ..training.merging import Comm
 from .base import Algorithm
-from .combiners import WEIGHTS, mean
+from .combiners import by_updates, mean
 from .outer import HeavyBall, block_momentum
 from .rounds import BATCHES, MegaBatches, Work
 
@@ -46,20 +46,12 @@ class AdaptiveSGD(MegaBatches, Algorithm):
     low : int or None
         b_min; None for 3/4 of b_max, since every update passes all labels, however few rows it has (the paper has
         b_max / 8).
-    size_rule : {"multiplicative", "additive", "fixed"}
+    size_rule : {"multiplicative", "additive"}
         How sizes change; the paper's is "additive".
-    size_step : float or None
-        beta of the additive rule; None for the largest that does not oscillate.
-    out_of_range : {"clamp", "skip"}
-        What becomes of a size outside [b_min, b_max]; the paper's is "skip".
-    weights : str
-        See `combiners.py`.
     momentum : float or None
         gamma, in [0, 1); None for min(1 - 1/n, 0.8).
     perturbation : float
         delta, in [0, 1); the paper's 0.1 inflates the model.
-    renormalise : bool
-        Whether perturbed weights are made to sum to 1.
     straggler_timeout : float
         Times its usual duration that a batch may take before the others merge without its worker, > 1; math.inf waits
         for everybody, as the paper does.
@@ -67,30 +59,23 @@ class AdaptiveSGD(MegaBatches, Algorithm):
 
     low: int | None = at_least(None, 1)
     size_rule: str = "multiplicative"
-    size_step: float | None = above_zero(None)
-    out_of_range: str = "clamp"
-    weights: str = "updates"
     momentum: float | None = below_one(None)
     perturbation: float = below_one(0.0)
-    renormalise: bool = True
     straggler_timeout: float = ranged(2.0, "above 1", lambda value: value > 1)
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges and unknown names."""
         super().__post_init__()
         check_choice("size_rule", self.size_rule, SIZE_RULES)
-        check_choice("out_of_range", self.out_of_range, ("clamp", "skip"))
-        check_choice("weights", self.weights, WEIGHTS)
         if self.low is not None and self.low > self.batch:
             raise DataError(f"low must be at most the batch, {self.batch}, got {self.low}")
 
     @classmethod
     def published(cls, batch: int = 1024, learning_rate: float = 6e-3) -> AdaptiveSGD:
         """Return the paper's settings: M = 100 b_max, gamma 0.9, delta 0.1, beta = b_min / 2, b_min = b_max / 8."""
-        low = max(batch // 8, 1)
         return cls(
-            batch, learning_rate, mega_batch=BATCHES * batch, low=low, size_rule="additive", size_step=low / 2,
-            out_of_range="skip", momentum=0.9, perturbation=0.1, renormalise=False, straggler_timeout=math.inf,
+            batch, learning_rate, mega_batch=BATCHES * batch, low=max(batch // 8, 1), size_rule="additive",
+            momentum=0.9, perturbation=0.1, straggler_timeout=math.inf,
         )  # fmt: skip
 
     def outer_of(self, n_workers: int) -> HeavyBall:
@@ -132,7 +117,7 @@ class AdaptiveSGD(MegaBatches, Algorithm):
 
     def merge_weights(self, comm: Comm, work: Mapping[int, Work]) -> dict[int, float]:
         """Return alpha: the share of each replica, the extremes perturbed while the model is small."""
-        alpha = WEIGHTS[self.weights](work)
+        alpha = by_updates(work)
         updates = {w: done.updates for w, done in work.items()}
         if not self.perturbation or len(set(updates.values())) == 1:
             return alpha
@@ -140,8 +125,7 @@ class AdaptiveSGD(MegaBatches, Algorithm):
             return alpha
         alpha[max(updates, key=lambda w: updates[w])] *= 1 + self.perturbation
         alpha[min(updates, key=lambda w: updates[w])] *= 1 - self.perturbation
-        total = sum(alpha.values()) if self.renormalise else 1.0
-        return {w: a / total for w, a in alpha.items()}
+        return alpha
 
     def scale_batches(self, work: Mapping[int, Work]) -> None:
         """Change the sizes by the size rule.
@@ -152,23 +136,12 @@ class AdaptiveSGD(MegaBatches, Algorithm):
         if any(updates.values()):
             self.size |= SIZE_RULES[self.size_rule](self, updates)
 
-    def within(self, sizes: Mapping[int, float]) -> dict[int, int]:
-        """Return wanted sizes as whole rows within the bounds; those outside are clamped or left as they were."""
-        if self.out_of_range == "skip":
-            sizes = {w: b if self.least <= b <= self.batch else self.size[w] for w, b in sizes.items()}
-        return {w: int(min(max(round(b), self.least), self.batch)) for w, b in sizes.items()}
-
     def worker_notes(self) -> dict[str, Mapping[int, float]]:
         """Return batch sizes and merge weights."""
         return {"batch": self.size, "weight": {w: round(a, 6) for w, a in self.shares.items()}}
 
 
 SizeRule = Callable[[AdaptiveSGD, Mapping[int, int]], dict[int, int]]
-
-
-def fixed(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
-    """Return the sizes as they are."""
-    return {w: sgd.size[w] for w in updates}
 
 
 def multiplicative(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
@@ -179,18 +152,17 @@ def multiplicative(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, in
     average = np.mean(list(updates.values()))
     wanted = {w: sgd.size[w] * (u / average) ** KAPPA for w, u in updates.items()}
     level = sgd.batch / max(wanted.values())
-    return sgd.within({w: b * level for w, b in wanted.items()})
+    return {w: min(max(round(b * level), sgd.least), sgd.batch) for w, b in wanted.items()}
 
 
 def additive(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
-    """Return sizes plus beta times (updates - their mean): the paper's rule.
+    """Return sizes plus beta times (updates - their mean), those within the bounds: the paper's rule.
 
-    Stable if beta * updates / size < 2, monotone below 1, which the automatic beta keeps.
+    beta is b_min / 2. The rule oscillates where beta * updates / size is above 1, and is unstable above 2.
     """
-    average = np.mean(list(updates.values()))
-    largest = min((sgd.size[w] / u for w, u in updates.items() if u), default=math.inf)
-    beta = min(largest, sgd.least / 2) if sgd.size_step is None else sgd.size_step
-    return sgd.within({w: sgd.size[w] + beta * (u - average) for w, u in updates.items()})
+    beta, average = sgd.least / 2, np.mean(list(updates.values()))
+    wanted = {w: sgd.size[w] + beta * (u - average) for w, u in updates.items()}
+    return {w: round(b) for w, b in wanted.items() if sgd.least <= b <= sgd.batch}
 
 
-SIZE_RULES: dict[str, SizeRule] = {rule.__name__: rule for rule in (multiplicative, additive, fixed)}
+SIZE_RULES: dict[str, SizeRule] = {rule.__name__: rule for rule in (multiplicative, additive)}

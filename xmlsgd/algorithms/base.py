@@ -94,10 +94,6 @@ class Algorithm(Checked, ABC):
     def finished(self, report: Report) -> None:
         """Note that a span is done."""
 
-    def weight(self, report: Report) -> float:
-        """Return the weight of a finished span's difference in the shared model (`Sharing.DELTA`)."""
-        return 1.0
-
     @abstractmethod
     def left(self, w: int) -> None:
         """Note that worker `w` is gone, and with it what it did since its last merge."""

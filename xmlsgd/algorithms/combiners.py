@@ -1,8 +1,7 @@
-"""How replicas are weighed and combined: `weights=` of `local_sgd` and `adaptive`, `combine=` of `local_sgd`.
+"""How replicas are weighed, by their shares of the work, and combined: `combine=` of `local_sgd`.
 
-A function of `WEIGHTS` gives each worker a weight by its share of the work. A combiner, a function of `COMBINERS`,
-makes one array of the replicas of a `ParameterSlice` and of their weights, which sum to about 1; with it, an outer
-optimizer moves the center. A combiner
+A combiner, a function of `COMBINERS`, makes one array of the replicas of a `ParameterSlice` and of their weights, which
+sum to about 1; with it, an outer optimizer moves the center. A combiner
 
 - returns a new array of the shape of the center, which the outer optimizer uses up: never `params.center` itself;
 - may use up the replicas, which are overwritten with the new center afterwards, but not write the center;
@@ -92,7 +91,5 @@ def move_to_mean(weights: Mapping[int, float]) -> MergeRule:
     return rule
 
 
-Weights = Callable[[Mapping[int, Work]], dict[int, float]]
 Combiner = Callable[[ParameterSlice, Mapping[int, float]], np.ndarray]
-WEIGHTS: dict[str, Weights] = {"equal": equal, "updates": by_updates, "rows": by_rows}
 COMBINERS: dict[str, Combiner] = {"mean": mean, "adasum": adasum}

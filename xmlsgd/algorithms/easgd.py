@@ -1,9 +1,11 @@
 """Elastic averaging SGD: replicas and a center pull at each other.
 
-Zhang, Choromanska, LeCun 2015 (arXiv 1412.6651): every tau updates x_i <- x_i - alpha (x_i - z) and
-z <- z + alpha * sum of (x_i - z). Nobody is overwritten: replicas go on exploring around the center.
+Zhang, Choromanska, LeCun 2015 (arXiv 1412.6651), section 2 and Algorithm 1: every tau updates
 
-In the paper, a learner takes its next gradient where it stood before the pull; here, where the pull has put it.
+    x_i <- x_i - alpha (x_i - z);  z <- z + alpha * sum of (x_i - z)
+
+Nobody is overwritten: replicas go on exploring around the center. In the paper, a learner takes its next gradient where
+it stood before the pull; here, where the pull has put it.
 """
 
 from __future__ import annotations
@@ -11,22 +13,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..training.merging import Comm, ParameterSlice
 from .base import Algorithm
-from .center_rounds import CenterRounds, pull_together
-from .outer import merges_to_fade
-from .rounds import Work
+from .rounds import UpdateRounds, Work
 
 BETA = 0.9  # k * alpha of the paper's experiments
 
 
 @dataclass
-class EASGD(CenterRounds, Algorithm):
+class EASGD(UpdateRounds, Algorithm):
     """Elastic averaging of k learners with alpha = 0.9 / k, which is below the bound of stability, 2 / (1 + k).
 
     sync_every : tau, updates of a round, >= 1; of the paper's 1, 4, 16 and 64 the first with which two workers
-    have less than a twentieth of their time in merges. center_momentum : mu, of the center, in [0, 1). asynchronous :
-    a learner and the center are merged when it has done its updates, without waiting for the others.
+    have less than a twentieth of their time in merges. asynchronous : a learner and the center are merged when it has
+    done its updates, without waiting for the others.
     """
 
     asynchronous: bool = False
@@ -41,10 +43,6 @@ class EASGD(CenterRounds, Algorithm):
         """Return whether learners are merged one by one."""
         return self.asynchronous
 
-    def merge_state_vectors(self, n_workers: int) -> int:
-        """Return the motion of the center, if it has momentum."""
-        return int(self.center_momentum > 0)
-
     @property
     def alpha(self) -> float:
         """Return 0.9 over the number of learners that are there."""
@@ -58,9 +56,13 @@ class EASGD(CenterRounds, Algorithm):
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Let the learners and the center pull at each other."""
-        self.merges += 1
+        comm.merge(self.pull, work, ends_at_center=False)
 
-        def rule(params: ParameterSlice) -> None:
-            pull_together(params, self.alpha, self.center_momentum)
-
-        comm.merge(rule, work, merges_to_fade(self.center_momentum), ends_at_center=False)
+    def pull(self, params: ParameterSlice) -> None:
+        """Move each learner by alpha towards the center, and the center by all that the learners moved."""
+        alpha, moved = np.float32(self.alpha), np.zeros_like(params.center)
+        for x in params.replicas.values():
+            elastic = alpha * (x - params.center)
+            x -= elastic
+            moved += elastic
+        params.center += moved

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..data.validation import at_least, ranged
+from ..data.validation import at_least
 from ..errors import DataError
 from .hogwild import Hogwild
 from .rounds import tapered
@@ -20,13 +20,11 @@ class Hogbatch(Hogwild):
 
     batch : rows of an update at which the learning rate is `learning_rate`. sizes : rows of a task, by worker, repeated
     for further workers; () for `batch` an update. threads : equal updates of a task, likewise: in the paper a CPU's
-    threads make one each at once, here one follows the other. cap : the largest learning rate; None for
-    `learning_rate`, so that it is linear below `batch` only (uncapped, batches of 1,024 rows diverged).
+    threads make one each at once, here one follows the other.
     """
 
     sizes: tuple[int, ...] = ()
     threads: tuple[int, ...] = at_least((1,), 1)
-    cap: float | None = ranged(None, "above 0", lambda value: value > 0)
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> Hogbatch:
@@ -38,9 +36,8 @@ class Hogbatch(Hogwild):
         super().__post_init__()
         if not self.threads:
             raise DataError(f"threads must be at least 1, got {self.threads}")
-        n = max(len(self.sizes), len(self.threads))
-        for w in range(n if self.sizes else 0):
-            if self.sizes[w % len(self.sizes)] < self.threads[w % len(self.threads)]:
+        for w in range(max(len(self.sizes), len(self.threads))):
+            if self.sizes and of_worker(w, self.sizes) < of_worker(w, self.threads):
                 raise DataError(f"sizes must hold a row for each thread, got {self.sizes} for threads {self.threads}")
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
@@ -50,11 +47,11 @@ class Hogbatch(Hogwild):
 
     def first_size(self, w: int) -> int:
         """Return the rows of the first task of worker `w`."""
-        return self.sizes[w % len(self.sizes)] if self.sizes else self.batch * self.threads_of(w)
+        return of_worker(w, self.sizes) if self.sizes else self.batch * self.threads_of(w)
 
     def threads_of(self, w: int) -> int:
         """Return the threads of worker `w`: an update each in a task."""
-        return self.threads[w % len(self.threads)]
+        return of_worker(w, self.threads)
 
     def tasks(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return the tasks of a message: one where it pulls and pushes the model, else as many as fill it."""
@@ -68,11 +65,11 @@ class Hogbatch(Hogwild):
 
     def batch_size(self, w: int, now: float) -> int:
         """Return the rows of an update."""
-        return max(int(self.size[w]) // self.threads_of(w), 1) if self.may_start(w) else 0
+        return max(int(self.size[w]) // self.threads_of(w), 1)
 
     def learning_rate_of(self, w: int, rows: int) -> float:
-        """Return eta_ref * rows / b_ref, at most `cap`."""
-        return min(self.learning_rate * rows / self.batch, self.learning_rate if self.cap is None else self.cap)
+        """Return eta * rows / batch, at most eta: above it, batches of 1,024 rows diverged."""
+        return self.learning_rate * min(rows / self.batch, 1)
 
     def joined(self, w: int) -> None:
         """Give a new worker its first size."""
@@ -82,3 +79,8 @@ class Hogbatch(Hogwild):
     def worker_notes(self) -> dict[str, Mapping[int, float]]:
         """Return the sizes of tasks."""
         return {"batch": {w: int(size) for w, size in self.size.items()}}
+
+
+def of_worker(w: int, numbers: Sequence[int]) -> int:
+    """Return the number of worker `w`; numbers repeat for further workers."""
+    return numbers[w % len(numbers)]

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..data.validation import check_instance
 from ..training.messages import Report, Sharing
 from .base import Algorithm
 from .rounds import tapered
-from .staleness import Staleness
 
 SPAN = 1024  # rows of a message: with updates of one row, a message takes below 2 % of the time of its rows
 MESSAGES = 32  # a worker and epoch at least, so that all are done at about the same time
@@ -23,16 +21,11 @@ MESSAGES = 32  # a worker and epoch at least, so that all are done at about the 
 class Hogwild(Algorithm):
     """Every worker takes the next batch when it is free.
 
-    batch : rows of an update; 1 in the paper. staleness : what is done about old updates; None lets workers write in
-    place, a rule makes them send differences, which can be weighed.
+    batch : rows of an update; 1 in the paper. copies : whether each worker steps on a copy of the model and adds what
+    changed, in place of writing the model itself: slower, but a death leaves no part of a step in the model.
     """
 
-    staleness: Staleness | None = None
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for what is no number and no rule."""
-        super().__post_init__()
-        check_instance("staleness", self.staleness, Staleness, "Dropped()")
+    copies: bool = False
 
     @classmethod
     def published(cls, batch: int = 1, learning_rate: float = 6e-3) -> Hogwild:
@@ -42,20 +35,12 @@ class Hogwild(Algorithm):
     @property
     def sharing(self) -> Sharing:
         """Return that there is one model."""
-        return Sharing.DELTA if self.staleness else Sharing.IN_PLACE
+        return Sharing.DELTA if self.copies else Sharing.IN_PLACE
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin to count updates."""
         self.done: dict[int, float] = dict.fromkeys(workers, 0)
         self.span = min(SPAN, n_rows // (MESSAGES * max(len(workers), 1)))
-
-    def batch_size(self, w: int, now: float) -> int:
-        """Return the fixed size, 0 for a worker that has to wait for slower ones."""
-        return self.batch if self.may_start(w) else 0
-
-    def may_start(self, w: int) -> bool:
-        """Return whether the staleness rule lets worker `w` go on."""
-        return self.staleness is None or self.staleness.may_start(w, self.done)
 
     def updates(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return as many updates as fill a message, one where it pulls and pushes the model."""
@@ -67,12 +52,8 @@ class Hogwild(Algorithm):
         """Count the updates."""
         self.done[report.worker] += report.updates
 
-    def weight(self, report: Report) -> float:
-        """Return the weight that the staleness rule gives."""
-        return 1.0 if self.staleness is None else self.staleness.weight(report.staleness)
-
     def left(self, w: int) -> None:
-        """Wait no longer for a worker that is gone."""
+        """Count the updates of a worker that is gone no more."""
         del self.done[w]
 
     def joined(self, w: int) -> None:

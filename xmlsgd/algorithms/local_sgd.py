@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..data.validation import at_least, check_choice, check_instance, ranged
 from ..training.merging import Comm
 from .base import Algorithm
-from .combiners import COMBINERS, WEIGHTS
+from .combiners import COMBINERS, by_rows
 from .outer import MOST, Nesterov, Outer, block_momentum
 from .rounds import Rounds, Work, moving_average
 
@@ -35,8 +35,8 @@ class LocalSGD(Rounds, Algorithm):
         a slower one makes more meanwhile.
     outer : Outer or None
         What moves the common model; None for block momentum of 1 - 1/n, at most 0.8, at most 0.5 with AdaSum.
-    weights, combine : str
-        How replicas are weighed and combined (`combiners.py`); AdaSum takes no weights.
+    combine : str
+        How replicas are combined (`combiners.py`); a mean weighs them by their rows.
     straggler_timeout : float
         Times its usual duration that a batch may take before the others merge without its worker, > 1; math.inf waits
         for everybody.
@@ -48,7 +48,6 @@ class LocalSGD(Rounds, Algorithm):
     steps: int = at_least(4, 1)
     dynamic: bool = True
     outer: Outer | None = None
-    weights: str = "rows"
     combine: str = "adasum"
     straggler_timeout: float = ranged(2.0, "above 1", lambda value: value > 1)
     merging: float = ranged(0.03, "in (0, 1]", lambda value: 0 < value <= 1)
@@ -57,14 +56,13 @@ class LocalSGD(Rounds, Algorithm):
         """Raise `DataError` for numbers outside their ranges and unknown names."""
         super().__post_init__()
         check_instance("outer", self.outer, Outer, "Nesterov()")
-        check_choice("weights", self.weights, WEIGHTS)
         check_choice("combine", self.combine, COMBINERS)
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> LocalSGD:
         """Return DiLoCo: 500 steps, the plain mean, Nesterov momentum 0.9 at learning rate 0.7, waiting for all."""
         return cls(
-            batch, learning_rate, steps=500, dynamic=False, outer=Nesterov(), weights="equal", combine="mean",
+            batch, learning_rate, steps=500, dynamic=False, outer=Nesterov(), combine="mean",
             straggler_timeout=math.inf, merging=1.0,
         )  # fmt: skip
 
@@ -94,7 +92,7 @@ class LocalSGD(Rounds, Algorithm):
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
         begun, outer = comm.now(), self.outer_of(len(self.size))  # of all workers, also if some are left out
-        weights, combine = WEIGHTS[self.weights](work), COMBINERS[self.combine]
+        weights, combine = by_rows(work), COMBINERS[self.combine]
         self.merge_into_center(comm, work, lambda each: outer.apply(each, combine(each, weights)), outer.fade_merges)
         self.lengthen(begun, comm.now(), sum(done.rows for done in work.values()))
 

@@ -23,7 +23,7 @@ from ..errors import DataError
 from ..training.merging import Comm, ParameterSlice
 from ..training.messages import Report
 from .base import Algorithm
-from .omnivore_tuner import GroupTuner, Phase, Result, Setting, divisors
+from .omnivore_tuner import BEST_MOMENTUM, GroupTuner, Phase, Result, Setting, divisors
 from .outer import merges_to_fade
 from .rounds import moving_average
 
@@ -47,12 +47,9 @@ class Omnivore(Algorithm):
         eta; with `tune` the largest that is tried.
     groups : int or None
         g, of no more use than there are workers; None for as many as divide the workers evenly and whose implicit
-        momentum 1 - 1/g is within `best_momentum`.
+        momentum 1 - 1/g is within that which is best for one group.
     momentum : float or None
-        m, in [0, 1); None for best_momentum - (1 - 1/g), at least 0.
-    best_momentum : float
-        mu0, the best for one group, in [0, 1). 0.9 is that of plain SGD, and did better than 0 with Adam
-        (docs/decisions/workers.md).
+        m, in [0, 1); None for what asynchrony lacks of that, 0.9 - (1 - 1/g), at least 0.
     split : {"work", "rows"}
         What members get in proportion to speed; "work" counts features.
     tune : bool
@@ -60,17 +57,15 @@ class Omnivore(Algorithm):
         the next epoch on after every `long_seconds`.
     slice_seconds : float
         What a trial takes, > 0; less where less is left of the epoch.
-    long_seconds : float
-        Seconds from trials to the next ones, > 0.
     """
 
     groups: int | None = at_least(None, 1)
     momentum: float | None = below_one(None)
-    best_momentum: float = below_one(0.9)
     split: str = "work"
     tune: bool = False
     slice_seconds: float = ranged(60.0, "above 0", lambda value: value > 0)
-    long_seconds: float = ranged(10_000.0, "above 0", lambda value: value > 0)
+
+    long_seconds = 10_000.0  # no field: seconds from trials to the next ones (released code)
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
@@ -104,7 +99,7 @@ class Omnivore(Algorithm):
         self.workers, self.running, self.coming = list(workers), set[int](), list[int]()
         self.compute = ComputeGroups(self.batch)
         n_workers = max(len(workers), 1)  # where all are yet to come, the first is on its own for a while
-        self.tuner = GroupTuner(n_workers, self.learning_rate, self.best_momentum) if self.tune else None
+        self.tuner = GroupTuner(n_workers, self.learning_rate) if self.tune else None
         self.begin_phase(self.tuner.phase() if self.tuner else Phase(self.given_setting(n_workers), trial=False))
 
     @classmethod
@@ -114,8 +109,8 @@ class Omnivore(Algorithm):
 
     def given_setting(self, n_workers: int) -> Setting:
         """Return what is run without a tuner."""
-        g = self.groups or most_groups(n_workers, self.best_momentum)
-        m = explicit_momentum(g, self.best_momentum) if self.momentum is None else self.momentum
+        g = self.groups or most_groups(n_workers)
+        m = explicit_momentum(g) if self.momentum is None else self.momentum
         return Setting(g, m, self.learning_rate)
 
     def begin_phase(self, phase: Phase) -> None:
@@ -276,9 +271,9 @@ class Omnivore(Algorithm):
         return {"batch": self.compute.share}
 
 
-def most_groups(n_workers: int, best_momentum: float) -> int:
-    """Return the largest divisor g of `n_workers` with 1 - 1/g <= best_momentum."""
-    return max(g for g in divisors(n_workers) if g * (1 - best_momentum) <= 1 + 1e-9)
+def most_groups(n_workers: int) -> int:
+    """Return the largest divisor g of `n_workers` with 1 - 1/g <= `BEST_MOMENTUM`."""
+    return max(g for g in divisors(n_workers) if g * (1 - BEST_MOMENTUM) <= 1 + 1e-9)
 
 
 def implicit_momentum(g: int) -> float:
@@ -286,9 +281,9 @@ def implicit_momentum(g: int) -> float:
     return 1 - 1 / g
 
 
-def explicit_momentum(g: int, best: float) -> float:
-    """Return the momentum that g groups lack, given the `best` at one group."""
-    return max(0.0, best - implicit_momentum(g))
+def explicit_momentum(g: int) -> float:
+    """Return the momentum that g groups lack of the best at one group."""
+    return max(0.0, BEST_MOMENTUM - implicit_momentum(g))
 
 
 @dataclass

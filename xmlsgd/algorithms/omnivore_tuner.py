@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 # All of these are the released code's.
+BEST_MOMENTUM = 0.9  # of one group, by SGD; it did better than 0 with Adam, too (docs/decisions/workers.md)
 MOMENTA = (0.0, 0.3, 0.6, 0.9)  # tried wherever a group may wait for another
 # The given learning rate is divided by them: all are tried with one group, the first two with more.
 FRACTIONS = (1, 10, 100, 1000)
@@ -50,13 +51,11 @@ Search = Generator[Phase, Result, Tried]
 class GroupTuner:
     """A program of phases. Its state are the `results` of those that are over, so that it can be copied and pickled.
 
-    n_workers : workers that are grouped. learning_rate : the largest tried, > 0. momentum : the only one tried with
-    one group.
+    n_workers : workers that are grouped. learning_rate : the largest tried, > 0.
     """
 
     n_workers: int
     learning_rate: float
-    momentum: float = 0.9
     results: list[Result] = field(default_factory=list)
 
     def phase(self) -> Phase:
@@ -90,7 +89,7 @@ class GroupTuner:
 
     def cold_start(self) -> Generator[Phase, Result, tuple[Setting, int]]:
         """Return the setting of the lowest loss, and the most groups before saturation."""
-        pairs = [(self.momentum, self.learning_rate / part) for part in FRACTIONS]
+        pairs = [(BEST_MOMENTUM, self.learning_rate / part) for part in FRACTIONS]
         winners: Tried = {}
         previous, before, most = None, math.inf, 1
         for g in divisors(self.n_workers):
@@ -105,7 +104,7 @@ class GroupTuner:
             before, most = seconds, g
             pairs = grid(previous.learning_rate)
         if not winners:
-            return Setting(1, self.momentum, self.learning_rate / FRACTIONS[-1]), 1
+            return Setting(1, BEST_MOMENTUM, self.learning_rate / FRACTIONS[-1]), 1
         return best(winners), most
 
     def steady_state(self, g: int, learning_rate: float) -> Generator[Phase, Result, Setting]:

@@ -1,18 +1,17 @@
 """Fields of algorithms as texts: `steps=8`, `outer=nesterov:0.9:0.7`, `sizes=256:1024`, `straggler_timeout=inf`.
 
-Numbers of one field, and of a rule, have colons between them; `none` stands for None.
+Numbers of one field, and of an outer optimizer, have colons between them; `none` stands for None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, get_args, get_origin
 
 from ..data.validation import field_types
 from ..errors import DataError, shorten, suggest
 from .outer import OUTERS, Outer
-from .staleness import RULES, Staleness
 
 NONE, TRUE, FALSE = "none", "true", "false"
 AUTO = "auto"  # no algorithm, but the choice of one; it has no options
@@ -20,7 +19,6 @@ GIVEN = {
     "batch": "batch_size",
     "learning_rate": "learning_rate_init",
 }  # fields, and the parameters that set them for all
-TABLES: dict[type, Mapping[str, type[Outer | Staleness]]] = {Outer: OUTERS, Staleness: RULES}
 
 
 def read_options(of: type, name: str, options: Iterable[str]) -> dict[str, Any]:
@@ -51,9 +49,8 @@ def read_field(of: type, field: str, text: str) -> Any:
 
 def write_field(value: Any) -> Any:
     """Return what `read_field` reads as `value`: itself for what JSON has, else a text."""
-    if isinstance(value, Outer | Staleness):
-        table: Mapping[str, type] = OUTERS if isinstance(value, Outer) else RULES
-        names = [name for name, kind in table.items() if type(value) is kind]
+    if isinstance(value, Outer):
+        names = [name for name, kind in OUTERS.items() if type(value) is kind]
         return ":".join([*names, *(str(getattr(value, field.name)) for field in fields(value))]) if names else value
     return str(value) if isinstance(value, float) and abs(value) == float("inf") else value
 
@@ -62,8 +59,8 @@ def _read(kind: Any, text: str) -> Any:
     """Return the value that a text is of a kind of field; `ValueError` where it is none."""
     if get_origin(kind) is tuple:
         return tuple(_read(get_args(kind)[0], part) for part in text.split(":") if text)
-    if kind in TABLES:
-        return _rule(TABLES[kind], text)
+    if kind is Outer:
+        return _outer(text)
     if kind is bool:
         if text.lower() not in (TRUE, FALSE):
             raise ValueError(f"must be {TRUE} or {FALSE}, got {shorten(text)}")
@@ -80,15 +77,14 @@ def _read(kind: Any, text: str) -> Any:
         raise ValueError(f"must be a {'whole ' * (kind is int)}number, got {shorten(text)}{apart}") from None
 
 
-def _rule(table: Mapping[str, type[Outer | Staleness]], text: str) -> Outer | Staleness:
-    """Return the rule that `name:number:number` describes, its numbers in the order of its fields."""
+def _outer(text: str) -> Outer:
+    """Return the outer optimizer that `name:number:number` describes, its numbers in the order of its fields."""
     name, *numbers = text.split(":")
-    if name not in table:
-        raise ValueError(f"must be one of {', '.join(table)}, got {shorten(name)}{suggest(name, table)}")
-    rule = table[name]
-    known = field_types(rule)
+    if name not in OUTERS:
+        raise ValueError(f"must be one of {', '.join(OUTERS)}, got {shorten(name)}{suggest(name, OUTERS)}")
+    known = field_types(OUTERS[name])
     if len(numbers) > len(known):
         numbered = "1 number" if len(known) == 1 else f"{len(known)} numbers"
         raise ValueError(f"{name} has {numbered}, got {shorten(text)}")
     read = [_read(kind, number) for (kind, _), number in zip(known.values(), numbers, strict=False)]
-    return rule(*read)
+    return OUTERS[name](*read)

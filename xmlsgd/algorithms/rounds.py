@@ -247,6 +247,20 @@ class MegaBatches(Rounds):
         return self.rest_of_round(self.mega_rows, w)
 
 
+@dataclass
+class UpdateRounds(Rounds):
+    """Rounds of `sync_every` updates of each worker.
+
+    A class of algorithms derives from it before `Algorithm`, and defines `merge_replicas`.
+    """
+
+    sync_every: int = at_least(16, 1)
+
+    def open_rows(self, w: int) -> float:
+        """Return the rows of the updates that a worker has left in the round."""
+        return self.sync_every * self.batch - self.given[w]
+
+
 def tapered(rows: float, rows_left: float, n_workers: int) -> int:
     """Return the rows of a span: fewer than `rows` where so few are left in the epoch that others would wait."""
     if n_workers == 1:

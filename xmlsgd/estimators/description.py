@@ -139,7 +139,9 @@ def _algorithm(saved: Any) -> Algorithm:
     kind = vars(module)[saved["class"]]
     if not (isinstance(kind, type) and issubclass(kind, Algorithm) and kind.__module__ == module.__name__):
         raise KeyError(saved["class"])
-    numbers = dict(saved["numbers"])
+    numbers = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in dict(saved["numbers"]).items()
+    }
     texts = {name: read_field(kind, name, value) for name, value in numbers.items() if isinstance(value, str)}
     return kind(**{**numbers, **texts})
 

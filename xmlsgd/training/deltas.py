@@ -44,7 +44,7 @@ class Deltas:
         vectors, nothing = [self._params[0]] * 3, np.empty(0, np.int32)
         self._device.run(pull_rows, *vectors, nothing, self._width, n_threads)
         end = self._params.shape[1]
-        self._device.run(push, *vectors, nothing, self._width, end, np.float32(1), True, n_threads)
+        self._device.run(push, *vectors, nothing, self._width, end, True, n_threads)
 
     def pull(self, w: int, features: np.ndarray) -> int:
         """Copy the center to worker `w`, of W0 only the rows `features`, int32, ascending and each once.
@@ -59,20 +59,15 @@ class Deltas:
         self._features[w], self._read[w] = features, self._pushes
         return PULLED * self._floats(features)
 
-    def push(self, w: int, weight: float) -> int:
-        """Add `weight` times what worker `w` changed to the center; to the bit its copy when nothing else changed.
+    def push(self, w: int) -> int:
+        """Add what worker `w` changed to the center; make it the copy, to the bit, when nothing else changed.
 
         Return the floats read and written.
         """
         features = self._features.pop(w)
-        alone = self._read.pop(w) == self._pushes and weight == 1 and not self._others_write(w)
-        if weight == 0:
-            return 0
+        alone = self._read.pop(w) == self._pushes and not self._others_write(w)
         device, self._pushes = self._device, self._pushes + 1
-        device.run(
-            push, *self._vectors(w), features, self._width, self._dense, np.float32(weight), alone,
-            device.n_threads,
-        )  # fmt: skip
+        device.run(push, *self._vectors(w), features, self._width, self._dense, alone, device.n_threads)
         self._pulled_by[w] = self._pushes
         return (COPIED if alone else PUSHED) * self._floats(features)
 

@@ -153,15 +153,13 @@ class Epoch:
         self.progress.rows += report.rows
         self.open.setdefault(w, []).append(report)
         if trial or isinstance(report.loss, PendingLoss) or math.isfinite(report.loss):
-            self.executor.push(w, self.algorithm.weight(report))
+            self.executor.push(w)
             self.algorithm.finished(report)
         else:
             self.loss = float(report.loss)
         if self.algorithm.sharing is not Sharing.REPLICAS:
             self._commit([w])
         if not trial:
-            if any(callback.reads(report) for callback in self.watching):
-                self.executor.fetch_center()
             for callback in self.watching:
                 callback.step(report)
 

@@ -119,7 +119,7 @@ class LearningCurve(Callback):
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
         """Schedule the measurements."""
-        self.center, self.rows, self.end, self.n_rows = center, 0, n_rows, n_rows
+        self.rows, self.end, self.n_rows = 0, n_rows, n_rows
         self.losses, self.counted = 0.0, 0
         self.every = n_rows / self.points
         self.next = self.every
@@ -129,7 +129,7 @@ class LearningCurve(Callback):
         self.rows += report.rows
         self.losses, self.counted = self.losses + float(report.loss), self.counted + report.rows
         if self.next <= self.rows < self.end:
-            self._note(self.executor.now(), self.rows, self.measure(self.center))
+            self._note(self.executor.now(), self.rows, self.measure(self.executor.center))
 
     def lost(self, reports: Sequence[Report]) -> None:
         """Do not count lost rows, which are trained again; their losses stay in the mean."""

@@ -56,7 +56,7 @@ MERGING = {
     "mean, Nesterov": rounds(combine="mean", outer=Nesterov(0.5)),
     "adaptive": AdaptiveSGD(16, 0.02, straggler_timeout=math.inf),
     "crossbow": Crossbow(16, 0.02, sync_every=1),
-    "elastic": EASGD(16, 0.02, sync_every=2, center_momentum=0.5),
+    "elastic": EASGD(16, 0.02, sync_every=2),
 }
 
 

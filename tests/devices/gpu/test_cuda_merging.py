@@ -13,9 +13,11 @@ from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing, Step
+from xmlsgd.training.simulation import Experiment, simulate
 
 
 def test_replicas_on_the_gpu_are_merged_as_those_of_the_reference(make, dataset, network, algorithm):
@@ -45,6 +47,20 @@ def test_replicas_in_different_memories_meet_in_that_of_the_process(dataset, net
     run = executor([shim_device("float32"), Reference()])
     train(Job(dataset, network, SGD()), Synchronous(16, 0.02), run, Schedule(1))
     assert not run.merger.on_device
+
+
+@NEEDS_COMPILER
+def test_curves_of_simulated_runs_follow_the_center_on_the_gpu(dataset, network):
+    """Also between two ends of epochs, when nothing else asks for it."""
+    curves = []
+    for device in (shim_device("float32"), Reference()):
+        job = Job(dataset, network, SGD())
+        experiment = Experiment(job, Schedule(1), device, lambda flat: {"sum": float(flat.sum())}, points=3)
+        with device.start():
+            outcome = simulate(experiment, Synchronous(16, 0.02), [VirtualDevice()] * 2)
+        curves.append([point["sum"] for point in outcome.curve])
+    assert curves[0] == pytest.approx(curves[1], abs=1e-3)
+    assert len(set(curves[1])) == 3
 
 
 @NEEDS_COMPILER

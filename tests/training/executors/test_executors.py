@@ -41,7 +41,7 @@ def test_every_worker_of_a_shared_model_changes_the_center(executor, job, sharin
         before = executor.center.copy()
         executor.submit(step(worker, 4 * worker, 4 * worker + 4))
         report = executor.wait()
-        executor.push(worker, 1.0)
+        executor.push(worker)
         assert np.any(executor.center != before)
         assert report.staleness == 0
 
@@ -203,7 +203,7 @@ def test_an_update_in_place_misses_what_others_wrote_during_it_and_a_difference_
         report = executor.wait()
         assert isinstance(report, Report)
         found.append(report.staleness)
-        executor.push(report.worker, 1.0)
+        executor.push(report.worker)
     executor.close()
     assert found == [0, staleness]
 
@@ -221,6 +221,6 @@ def test_a_difference_is_added_to_what_others_have_written_meanwhile(job):
     for worker, staleness, expected in ((0, 0, first + changes[0]), (1, 1, first + changes[0] + changes[1])):
         report = executor.wait()
         assert isinstance(report, Report)
-        executor.push(report.worker, 1.0)
+        executor.push(report.worker)
         assert (report.worker, report.staleness) == (worker, staleness)
         np.testing.assert_allclose(executor.center, expected, rtol=1e-6, atol=1e-7)

@@ -10,7 +10,6 @@ import pytest
 from shared import light, toy
 from shared.marked_runs import N_ROWS
 from xmlsgd.algorithms.hogwild import Hogwild
-from xmlsgd.algorithms.staleness import Staleness
 from xmlsgd.errors import WorkerDied
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
@@ -45,7 +44,7 @@ class Waiting(Hogwild):
 def trained(executor, algorithm=Waiting):
     """Train two epochs; return the run and how often each row is in the model."""
     job = Job(DATA, toy.counting(DATA), SGD())
-    run = train(job, algorithm(10, 0.1, staleness=Staleness()), executor, Schedule(2))
+    run = train(job, algorithm(10, 0.1, copies=True), executor, Schedule(2))
     return run, toy.marks(run.params, DATA)
 
 

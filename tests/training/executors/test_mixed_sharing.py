@@ -51,7 +51,7 @@ def test_the_cpu_writes_the_center_and_the_gpu_does_so_when_its_difference_is_pu
         executor.submit(step(w, 0, 4))
         executor.wait()
         written.append(bool(np.any(executor.center != before)))
-        executor.push(w, 1.0)
+        executor.push(w)
         assert np.any(executor.center != before)
     executor.close()
     assert written == [True, False]
@@ -70,7 +70,7 @@ def test_what_the_cpu_wrote_while_the_gpu_was_busy_is_not_lost(executor, job):
         for _ in range(2):
             executor.wait()
         for w in (CPU, GPU):
-            executor.push(w, 1.0)
+            executor.push(w)
         for start in (at, at + 2):
             alone = Learner(job, Reference(), read.copy())
             alone.step(step(0, start, start + 2))
@@ -84,7 +84,7 @@ def test_the_gpu_has_an_optimizer_state_of_its_own(executor, job):
     for w in (CPU, GPU):
         executor.submit(step(w, 4 * w, 4 * w + 4))
         executor.wait()
-        executor.push(w, 1.0)
+        executor.push(w)
     assert executor.updates_seen == [1, 1]
     executor.learned()  # a GPU keeps its own until then
     cpu, gpu = executor.table.states
@@ -103,7 +103,7 @@ def test_the_same_steps_move_the_same_bytes_on_a_simulated_fleet_and_on_real_wor
             for w in workers:
                 executor.submit(step(w, at + 2 * w, at + 2 * w + 2))
             for _ in workers:
-                executor.push(executor.wait().worker, 1.0)
+                executor.push(executor.wait().worker)
         executor.close()
         moved[name] = executor.transfer_bytes
     assert moved["processes"] > 0
@@ -148,14 +148,14 @@ def test_a_step_of_a_gpu_is_not_lost_where_the_center_is_read_meanwhile(job):
     executor.start(job, Sharing.DELTA)
     executor.submit(step(1, 4, 8))  # as long as the output layer is zero, no input layer learns
     executor.wait()
-    executor.push(1, 1.0)
+    executor.push(1)
     before = executor.center.copy()
     executor.submit(step(0, 0, 4))
     assert stepping.wait(60)
     executor.fetch_center()
     read.set()
     executor.wait()
-    executor.push(0, 1.0)
+    executor.push(0)
     Learner(job, Reference(), before).step(step(0, 0, 4))
     np.testing.assert_allclose(executor.center, before, rtol=0, atol=1e-6)
     executor.close()

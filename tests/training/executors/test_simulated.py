@@ -160,8 +160,8 @@ def test_what_was_learned_until_nobody_was_left_is_kept_and_goes_on(name):
     merged = []
 
     class Merging(toy.Logged):
-        def push(self, worker, weight):
-            super().push(worker, weight)
+        def push(self, worker):
+            super().push(worker)
             merged.append(self.center.copy())
 
         def merge(self, rule, members, fade_merges=0, ends_at_center=True):
@@ -235,9 +235,7 @@ def test_an_algorithm_that_gives_no_worker_any_rows_is_named():
         train(Job(DATA, toy.FITTING, SGD()), Idle(BATCH, 0.1), Simulated(toy.Reference(), FLEET), Schedule(1))
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"tune": True, "slice_seconds": 0.05, "long_seconds": 0.2}], ids=["", "tuned"]
-)
+@pytest.mark.parametrize("settings", [{}, {"tune": True, "slice_seconds": 0.05}], ids=["", "tuned"])
 def test_groups_are_formed_of_those_who_come_where_nobody_is_there_at_first(settings):
     fleet = [VirtualDevice(0, 1e-3, absent=((0.0, begin),)) for begin in (0.02, 0.05, 0.06)]
     executor = toy.Logged(toy.Reference(), fleet)

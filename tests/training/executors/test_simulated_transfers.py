@@ -6,7 +6,6 @@ import pytest
 
 from shared import light, toy
 from xmlsgd.algorithms.hogwild import Hogwild
-from xmlsgd.algorithms.staleness import Staleness
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.simulated import Simulated
@@ -39,7 +38,7 @@ def test_a_worker_that_pulls_and_pushes_waits_for_its_bytes():
     """Center, copy and base at a pull; copy and center at a push when nobody else has written."""
     layout = toy.counting(toy.dataset(40)).layout
     floats = layout.size - 40 + 10  # of W0 only the ten rows of a batch travel
-    seconds, transfers = seconds_of(Hogwild(10, 0.1, staleness=Staleness()), toy.fleet(1), bandwidth=1e3)
+    seconds, transfers = seconds_of(Hogwild(10, 0.1, copies=True), toy.fleet(1), bandwidth=1e3)
     assert transfers == pytest.approx(4 * 4 * (3 + 2) * floats / 1e3)
     assert seconds == pytest.approx(40 * 1e-3 + transfers)
 
@@ -53,4 +52,4 @@ def test_who_writes_the_model_in_place_waits_for_nothing_unless_a_staleness_rule
     fleet = toy.fleet(1, 1, in_place=True)
     assert seconds_of(Hogwild(10, 0.1), fleet, bandwidth=1e3) == (pytest.approx(0.02), 0)
     assert seconds_of(Hogwild(10, 0.1), toy.fleet(1), bandwidth=1e3) == (pytest.approx(0.04), 0), "nor who is alone"
-    assert seconds_of(Hogwild(10, 0.1, staleness=Staleness()), fleet, bandwidth=1e3)[1] > 1
+    assert seconds_of(Hogwild(10, 0.1, copies=True), fleet, bandwidth=1e3)[1] > 1

@@ -85,9 +85,8 @@ class Executor(ABC):
         self.transfer_seconds, self.transfer_bytes = 0.0, 0
         self._deltas: Deltas | None = None
         self.learners: Sequence[Learner] = ()
-        self._updates_pushed = 0  # updates of the shared model
+        self._updates_made = 0
         self._updates_read: dict[int, int] = {}  # of these, those that a worker's current step began with
-        self._unpushed: dict[int, int] = {}  # updates of a worker's last step, until they are pushed
 
     def _prepare(
         self, job: Job, sharing: Sequence[Sharing], make: Callable[[Shape], Table], copies: bool = False
@@ -178,8 +177,8 @@ class Executor(ABC):
             self.busy.discard(w)
             self._errors.clear()
             self.updates_seen[self._state_of(w)] += event.updates
-            self._unpushed[w] = event.updates
-            staleness: float = self._updates_pushed - self._updates_read[w]
+            staleness: float = self._updates_made - self._updates_read[w]
+            self._updates_made += event.updates
             if self.writes_in_place(w):  # each update of its span reads the model anew
                 staleness /= event.updates
             return replace(event, staleness=staleness)
@@ -237,16 +236,11 @@ class Executor(ABC):
     def close(self) -> None:
         """Release workers and files; the center stays readable."""
 
-    def push(self, worker: int, weight: float) -> None:
-        """Add `weight` times the change of a worker's last step to the center, if workers step on copies of it.
-
-        A step of weight 0 makes no other worker's model staler.
-        """
-        updates, begun = self._unpushed.pop(worker), self.now()
-        if weight:
-            self._updates_pushed += updates
+    def push(self, worker: int) -> None:
+        """Add the change of a worker's last step to the center, if workers step on copies of it."""
         if self._deltas is not None and self.arrays[worker].base is not None:
-            self._count_transfer(worker, self._deltas.push(worker, weight), begun)
+            begun = self.now()
+            self._count_transfer(worker, self._deltas.push(worker), begun)
 
     def merge(
         self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True
@@ -360,7 +354,7 @@ class Executor(ABC):
 
     def _reads_model(self, worker: int) -> None:
         """Note that a step of a worker reads the model now: its staleness counts the updates from here on."""
-        self._updates_read[worker] = self._updates_pushed
+        self._updates_read[worker] = self._updates_made
 
     def _initialize(self, worker: int) -> None:
         """Give the center, and the first optimizer state if it has its own, to a worker that joins."""

@@ -72,8 +72,8 @@ def pull_rows(center, copy, base, features, width, n_threads):
 
 
 @kernel()
-def push(center, copy, base, features, width, dense, factor, alone, n_threads):
-    """Add `factor` times what changed in `copy` since it was `base` to the center; `alone`: take the copy as it is.
+def push(center, copy, base, features, width, dense, alone, n_threads):
+    """Add what changed in `copy` since it was `base` to the center; `alone`: take the copy as it is.
 
     Behind W0 both become the center on the way, which is a pull for two vectors more written, and none read.
     """
@@ -87,10 +87,10 @@ def push(center, copy, base, features, width, dense, factor, alone, n_threads):
                 base[i] = value
         else:
             for i in range(first, last):
-                value = center[i] + factor * (copy[i] - base[i])
+                value = center[i] + (copy[i] - base[i])
                 center[i] = value
                 copy[i] = value
                 base[i] = value
         for k in range(features.size * t // n_threads, features.size * (t + 1) // n_threads):
             for i in range(features[k] * width, (features[k] + 1) * width):
-                center[i] = copy[i] if alone else center[i] + factor * (copy[i] - base[i])
+                center[i] = copy[i] if alone else center[i] + (copy[i] - base[i])
