@@ -6,12 +6,15 @@ model after an epoch. An algorithm that shares the model in place may count the 
 others; all others count each row once. `precision` compares a small model's P@1 with that of runs without kills.
 Workers are forked (`forked_workers`), which spares each of them a second of imports.
 
-Coordinators of one worker, with a checkpoint at each step, are killed at random times and called again until the run
-ends: parameters and optimizer state must be those of a run without kills, bit for bit.
+Coordinators, with a checkpoint whenever one can be written, are killed at random times and called again until the run
+ends. Of one worker, parameters and optimizer state must be those of a run without kills, bit for bit; of several, each
+row must be in the model once, also where workers share it in place: what they wrote is lost with the coordinator. No
+process may be left, nor a file.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import random
@@ -20,7 +23,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -38,6 +41,7 @@ from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.checkpoints import Checkpoint
+from xmlsgd.training.executors import shared_files
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
@@ -56,6 +60,9 @@ N_ROWS, BATCH, WORKERS = 200, 10, 2
 EPOCHS, N_LABELS, SEEDS = 4, 8, 200  # of accuracy; one in 200 runs is ten points below all others
 Found = dict[str, dict[str, Any]]  # counts of an algorithm and an optimizer, by name
 WANTED = 2000, 500  # kills of workers, and of coordinators
+TEMPORARY, SHARED = "temporary", "shared"  # folders for temporary files and in place of shared memory
+ORPHANED = 30  # seconds in which the workers of a killed coordinator end
+ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of Linux
 IN_STEPS, FROM_OUTSIDE, CHANCE = 4, 6, 0.3  # kills of a run at most, and of a chance that there is one
 
 
@@ -241,22 +248,33 @@ def total(found: Found, kind: str, what: str = "kills") -> int:
     return sum(counts.get(what, 0) for name, counts in found.items() if name.startswith(kind))
 
 
-def whole_run(optimizer: str, seed: int, place: Path | None) -> bytes:
-    """Train with one worker, with a checkpoint at each step if `place` is given; return the model's bytes."""
+def model_of_one(optimizer: str, seed: int, place: Path) -> bytes:
+    """Train with one worker, with a checkpoint at each step; return the model's bytes."""
     data, (rule, rate) = learnable_rows(), OPTIMIZERS[optimizer]
-    checkpoint = None if place is None else Checkpoint(place, 0)
     job, schedule = Job(data, network_of(data, False), rule, seed=seed), Schedule(2)
-    run = train(job, Sequential(BATCH, rate), Serial([Reference()]), schedule, (), checkpoint)
+    run = train(job, Sequential(BATCH, rate), Serial([Reference()]), schedule, (), Checkpoint(place, 0))
     return run.params.tobytes() + run.state.tobytes() + str(run.steps).encode()
 
 
-def in_a_fork(optimizer: str, seed: int, place: Path, seconds: float) -> int:
+def marks_of_several(text: str, seed: int, place: Path) -> bytes:
+    """Train an epoch with several workers and checkpoints; return how often each row is in the model, a byte each."""
+    data, (rule, rate) = rows_of_their_own(), OPTIMIZERS["SGD"]
+    executor = Processes([partial(Marking, place.parent, ())] * WORKERS)
+    algorithm = with_kills(get_algorithm(text, BATCH, rate), Kills(executor, random.Random(0), 0), True)
+    job = Job(data, network_of(data, True), rule, seed=seed)
+    with forked_workers():
+        run = train(job, algorithm, executor, Schedule(1, "constant", 0), (), Checkpoint(place, 0))
+    return np.round(network_of(data, True).layout.views(run.params)["W0"][:, 0]).astype(np.uint8).tobytes()
+
+
+def in_a_fork(run: Callable[[Path], bytes], place: Path, seconds: float) -> int:
     """Run in a copy of this process, killed after so many seconds; return its exit code, or minus the signal."""
     child = os.fork()
     if not child:
         code = 1
         try:
-            done = whole_run(optimizer, seed, place / "checkpoint")
+            tempfile.tempdir, shared_files.MEMORY = str(place / TEMPORARY), place / SHARED
+            done = run(place / "checkpoint")
             (place / "model").write_bytes(done)
             code = 0
         finally:
@@ -271,25 +289,43 @@ def in_a_fork(optimizer: str, seed: int, place: Path, seconds: float) -> int:
     return os.waitstatus_to_exitcode(ended[1])
 
 
+def orphans_left() -> int:
+    """Wait until the workers of a killed coordinator have ended, which come to this process; return those that stay."""
+    until = time.monotonic() + ORPHANED
+    while time.monotonic() < until:
+        try:
+            if not os.waitpid(-1, os.WNOHANG)[0]:
+                time.sleep(0.001)
+        except ChildProcessError:
+            return 0
+    return 1
+
+
 def kill_coordinators(found: Found, wanted: int, until: float) -> None:
-    """Kill runs of one worker at random times, and call them again until they end."""
-    for optimizer in OPTIMIZERS:
-        counts = found.setdefault(f"coordinators: {optimizer}", {"kills": 0, "runs": 0})
-        seed = counts["runs"]
-        random_of = random.Random(f"{optimizer} {seed}")
+    """Kill runs of one worker and of several at random times, and call them again until they end."""
+    runs: dict[str, Callable[[Path], bytes]] = {name: partial(model_of_one, name, 0) for name in OPTIMIZERS}
+    runs |= {text: partial(marks_of_several, text, 0) for text in ALGORITHMS if text != "sequential"}
+    for name, run in runs.items():
+        counts = found.setdefault(f"coordinators: {name}", {"kills": 0, "runs": 0})
+        random_of = random.Random(name)
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)
-            expected = whole_run(optimizer, seed, place / "first")  # also imports what a run needs
+            for kind in (TEMPORARY, SHARED):
+                (place / kind).mkdir()
+            # Also imports what a run needs.
+            expected = run(place / "first") if name in OPTIMIZERS else bytes([1] * N_ROWS)
             started = time.monotonic()
-            in_a_fork(optimizer, seed, place, math.inf)
+            in_a_fork(run, place, math.inf)
             usual = time.monotonic() - started
             Checkpoint(place / "checkpoint").remove()
-            while counts["kills"] < wanted / len(OPTIMIZERS) and time.monotonic() < until:
-                while (code := in_a_fork(optimizer, seed, place, random_of.uniform(0, usual))) == -signal.SIGKILL:
-                    counts["kills"] += 1
+            while counts["kills"] < wanted / len(runs) and time.monotonic() < until:
+                while (code := in_a_fork(run, place, random_of.uniform(0, usual))) == -signal.SIGKILL:
+                    add(counts, {"kills": 1, "processes left: wrong": orphans_left()})
                 same = code == 0 and (place / "model").read_bytes() == expected
                 add(counts, {"runs": 1, "exit code above 0: wrong": int(code != 0), "other bits: wrong": int(not same)})
                 Checkpoint(place / "checkpoint").remove()
+                left = sum(len(list((place / kind).iterdir())) for kind in (TEMPORARY, SHARED))
+                add(counts, {"files left: wrong": left})
 
 
 def wrong(results: Found) -> list[str]:
@@ -326,6 +362,7 @@ def run(seconds: float, out: Path, short: bool = False) -> list[str]:
     """
     found, until = Found(), math.inf if short else time.monotonic() + seconds
     workers, coordinators = (1, 2) if short else WANTED
+    ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
     with forked_workers():
         kill_workers(found, workers, until, 0 if short else SEEDS)
     kill_coordinators(found, coordinators, until)

@@ -1,6 +1,6 @@
 """Elastic averaging SGD: replicas and a center pull at each other.
 
-Zhang, Choromanska, LeCun 2015 (arXiv 1412.6651), section 2 and Algorithm 1: every tau updates
+Zhang, Choromanska, LeCun 2015 (arXiv 1412.6651), Algorithm 1: every tau updates
 
     x_i <- x_i - alpha (x_i - z);  z <- z + alpha * sum of (x_i - z)
 
