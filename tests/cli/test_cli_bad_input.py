@@ -279,7 +279,7 @@ BAD_CALLS = {
     ),
     "unknown data set": (
         ("train", "eurlex", *TRAIN),
-        "eurlex: no such path, and no data set of this name; known are python-functions, ",
+        "eurlex: no such path, and no data set of this name; known are Bibtex, ",
     ),
     "simulate without rows": (
         ("simulate", "{place}/good.txt", "--rows", "0"),

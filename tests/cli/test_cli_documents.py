@@ -254,7 +254,6 @@ def test_results_do_not_replace_a_vocabulary_label_texts_or_feature_names(tmp_pa
         (("--label-column", "a"), "-"),
         (("--vocabulary", "given"), "-"),
         (("--vocabulary", "given"), "rows.xmc"),
-        (("--vocabulary", "given"), "python-functions"),
     ],
 )
 def test_a_flag_of_another_format_is_refused(tmp_path, capsys, monkeypatch, words, rows):

@@ -13,25 +13,30 @@ TRAIN = RawText(["read a file", "read the file", "close the file", "close it"], 
 TEST = RawText(["read it new", "close"], [("open", "new"), ("close",)])
 
 
-@pytest.fixture(autouse=True)
-def functions(monkeypatch):
-    """A built-in data set of few functions."""
-    monkeypatch.setattr("xmlsgd.data.python_functions.python_functions_texts", lambda: (TRAIN, TEST))
+@pytest.fixture
+def files(tmp_path):
+    """Files of few functions: to learn from, and to measure on."""
+    for name, raw in (("train", TRAIN), ("test", TEST)):
+        lines = (f"{','.join(labels)}\t{text}\n" for labels, text in zip(raw.labels, raw.texts, strict=True))
+        (tmp_path / name).write_text("".join(lines))
+    return str(tmp_path / "train"), str(tmp_path / "test")
 
 
-def test_the_built_in_set_is_read_with_its_test_part_in_the_columns_of_training():
-    rows = read_training("python-functions", None, FormatOptions.of_flags(min_df=2))
+def test_test_rows_are_read_in_the_columns_of_training(files):
+    train, test = files
+    rows = read_training(train, test, FormatOptions.of_flags(min_df=2))
     assert rows.vectorizer.words == ["close", "file", "read", "the"]
     assert (rows.train.X.shape, rows.train.label_names) == ((4, 4), ["close", "open"])
     assert (rows.test.X.shape, rows.test.label_names) == ((2, 4), ["close", "open", "new"])
     np.testing.assert_array_equal(rows.test.Y.indices, [1, 2, 0])
 
 
-def test_the_built_in_set_is_read_in_the_columns_of_a_model():
-    fitted = read_training("python-functions", None, FormatOptions.of_flags(min_df=2)).vectorizer
+def test_rows_are_read_in_the_columns_of_a_model(files):
+    train, test = files
+    fitted = read_training(train, None, FormatOptions.of_flags(min_df=2)).vectorizer
     columns = Columns(4, 2, ["open", "other"], fitted)
-    more, *_ = read_more("python-functions", FormatOptions(), columns)
+    more, *_ = read_more(train, FormatOptions(), columns)
     assert (more.X.shape, more.label_names) == ((4, 4), ["open", "other", "close"])
-    assert read_test("python-functions", FormatOptions(), columns).label_names == ["open", "other", "close", "new"]
-    Y, known = read_training_labels("python-functions", FormatOptions(), columns)
+    assert read_test(test, FormatOptions(), columns).label_names == ["open", "other", "close", "new"]
+    Y, known = read_training_labels(train, FormatOptions(), columns)
     assert (Y.shape, known.names) == ((4, 3), ["open", "other", "close"])

@@ -10,7 +10,7 @@ import pytest
 
 from shared.data_sets import FORMS, TEST, TRAIN, equal
 from shared.paths import DATA, ROOT
-from xmlsgd.data import datasets, public, python_functions
+from xmlsgd.data import datasets, public
 from xmlsgd.data.conversion import convert
 from xmlsgd.data.csr import Dataset
 from xmlsgd.data.formats import base
@@ -173,12 +173,6 @@ class TestLoadDataset:
         assert datasets.load_dataset("eurlex-4k", data_home="there", header=False) == (TRAIN, TEST)
         assert asked == [(("eurlex-4k", "there"), {"header": False})]
 
-    def test_the_built_in_set_is_known_by_its_name(self, monkeypatch):
-        monkeypatch.setattr(python_functions, "load_python_functions", lambda: (TRAIN, TEST))
-        assert datasets.load_dataset("python-functions") == (TRAIN, TEST)
-        with pytest.raises(DataError, match="python-functions: header is for text files only"):
-            datasets.load_dataset("python-functions", header=False)
-
     def test_a_folder_goes_before_a_data_set_of_the_same_name(self, tmp_path, monkeypatch):
         write_store(TRAIN, tmp_path / "bibtex")
         monkeypatch.chdir(tmp_path)
@@ -188,7 +182,7 @@ class TestLoadDataset:
         with pytest.raises(DataError) as caught:
             datasets.load_dataset("eurlex")
         message = str(caught.value)
-        assert message.startswith("eurlex: no such path, and no data set of this name; known are python-functions, ")
+        assert message.startswith("eurlex: no such path, and no data set of this name; known are Bibtex, ")
         assert "Eurlex-4K" in message
 
 

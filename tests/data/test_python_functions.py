@@ -13,7 +13,6 @@ from xmlsgd.data import python_functions
 from xmlsgd.data.python_functions import (
     Function,
     functions_of,
-    load_python_functions,
     parse_functions,
     python_functions_texts,
     select_labels,
@@ -132,9 +131,7 @@ def texts():
 
 @pytest.fixture(scope="module")
 def sets(texts):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(python_functions, "python_functions_texts", lambda: texts)
-        return load_python_functions()
+    return vectorized(*texts)[:2]
 
 
 def test_datasets_agree_with_the_texts(texts, sets):

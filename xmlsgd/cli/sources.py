@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..data.csr import CSR, Dataset
-from ..data.datasets import BUILT_IN, load_dataset
+from ..data.datasets import load_dataset
 from ..data.files.temporary import temporary_folder
 from ..data.formats.base import is_store
 from ..data.loading import load_test
@@ -26,7 +26,6 @@ from .format_options import FormatOptions, first_lines
 from .label_texts import LabelTexts, are_named, find_label_texts, text_of_each, with_label_texts
 from .messages import STDIN
 
-TRAIN, TEST = 0, 1  # parts of the built-in data set
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
 
 
@@ -93,7 +92,7 @@ def read_training(
 ) -> InputRows:
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
-        lines, raw = find_label_texts(path, options, label_texts), _texts(path, options, TRAIN)
+        lines, raw = find_label_texts(path, options, label_texts), _texts(path, options)
         if lines and raw is not None and are_named(lines, {name for names in raw.labels or () for name in names}):
             text_of_each(lines, label_texts)  # before words are chosen, which may take a minute
         rows = _training_rows(path, options, None, lines, raw)
@@ -120,7 +119,7 @@ def read_more(
     texts are empty: the model makes their features when it learns them.
     """
     with on_disk(path) as file:
-        lines, raw = find_label_texts(file, options, label_texts), _texts(file, options, TRAIN)
+        lines, raw = find_label_texts(file, options, label_texts), _texts(file, options)
         train = _labelled_rows(file, options, columns, raw)
     X = replace(train.X, n_cols=max(train.n_features, columns.n_features))
     train, documents = Dataset(X, *_matched(train.Y, train.label_names, columns)), None if raw is None else raw.texts
@@ -164,7 +163,7 @@ def read_test_for_learning(
     The file is read once, texts with it: what was learned must not be lost by an error here.
     """
     with on_disk(path) as file:
-        raw = _texts(file, options, TEST)
+        raw = _texts(file, options)
         rows = _test_rows(file, options, columns, raw=raw)
     if raw is None:
         return rows, lambda later: in_columns(rows, later, path)
@@ -174,7 +173,7 @@ def read_test_for_learning(
 def read_training_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:
     """Return the labels of training rows in the given columns, and these with new labels added behind them."""
     with on_disk(path) as file:
-        train = _labelled_rows(file, options, columns, _texts(file, options, TRAIN))
+        train = _labelled_rows(file, options, columns, _texts(file, options))
     Y, names = _matched(train.Y, train.label_names, columns)
     if names is None and columns.names is not None:  # labels are matched by number
         names = columns.names
@@ -197,15 +196,9 @@ def read_unlabelled(path: str, options: FormatOptions, columns: Columns) -> CSR:
         return columns.vectorizer.rows_of(options.read_documents(file, labelled).texts)
 
 
-def _texts(path: str, options: FormatOptions, part: int) -> RawText | None:
-    """Return labelled documents, of a source with two parts those of one; None for rows of numbers."""
-    if options.holds_documents(path, labelled=True):
-        return options.read_documents(path, labelled=True)
-    if not _is_built_in(path):
-        return None
-    from ..data.python_functions import python_functions_texts
-
-    return python_functions_texts()[part]
+def _texts(path: str, options: FormatOptions) -> RawText | None:
+    """Return labelled documents; None for rows of numbers."""
+    return options.read_documents(path, labelled=True) if options.holds_documents(path, labelled=True) else None
 
 
 def _training_rows(
@@ -215,12 +208,11 @@ def _training_rows(
 
     raw : its documents, if they are read already.
     """
-    raw = raw or _texts(path, options, TRAIN)
+    raw = raw or _texts(path, options)
     if raw is not None:
         names = _names_of(columns, raw, path) if columns else None
         vectorizer = columns.vectorizer if columns else _words_of(raw, path, options, label_texts)
-        rows = InputRows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
-        return replace(rows, test=_test_rows(path, options, rows.columns)) if _is_built_in(path) else rows
+        return InputRows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
     options.refuse_vectorizer_options(f"{path}, which holds rows of numbers")
     rows = InputRows(*load_dataset(path, **options.for_rows_of(path)), _vectorizer_of_store(path))
     if columns is not None:
@@ -253,7 +245,7 @@ def _test_rows(
     path: str, options: FormatOptions, columns: Columns, labels_required: bool = True, raw: RawText | None = None
 ) -> Dataset:
     """Return the rows of a file or a named set, as `read_test` says; raw : its documents, if they are read already."""
-    raw = raw or _texts(path, options, TEST)
+    raw = raw or _texts(path, options)
     if raw is not None:
         return _rows_of_texts(path, raw, columns.vectorizer, _names_of(columns, raw, path))
     if Path(path).is_dir():
@@ -359,7 +351,3 @@ def _names_of(columns: Columns, raw: RawText, path: str) -> Sequence[str] | None
             f"got {shorten(unknown[0])}; train it on label lists, or a table whose columns name the labels"
         )
     return numbers
-
-
-def _is_built_in(path: str) -> bool:
-    return path == BUILT_IN and not Path(path).exists()

@@ -9,13 +9,11 @@ from ..errors import DataError, suggest
 from .csr import Dataset
 from .files.reading import checked_path
 
-BUILT_IN = "python-functions"
-
 
 def check_known(path_or_name: str | os.PathLike[str]) -> None:
     """Raise `DataError` for what is no path that exists and no data set known by name."""
     path, name = checked_path(path_or_name), str(path_or_name)
-    if path.exists() or name == BUILT_IN:
+    if path.exists():
         return
     from .public import PUBLIC
 
@@ -23,7 +21,7 @@ def check_known(path_or_name: str | os.PathLike[str]) -> None:
         return
     if path.suffix.islower() or len(path.parts) > 1 or " " in name:
         raise DataError(f"{name}: no such file or folder")
-    known = [BUILT_IN, *(dataset.name for dataset in PUBLIC.values())]
+    known = [dataset.name for dataset in PUBLIC.values()]
     text = f"{name}: no such path, and no data set of this name; known are {', '.join(known)}"
     raise DataError(f"{text}{suggest(name, known)}")
 
@@ -36,12 +34,12 @@ def load_dataset(
     Parameters
     ----------
     path_or_name : str or path
-        A path, which is loaded as by `load_folder`; or a name: "python-functions", made of the installed Python
-        sources, or that of a public set, downloaded on first use as by `load_public`. A path that exists goes first.
+        A path, which is loaded as by `load_folder`; or the name of a public set, downloaded on first use as by
+        `load_public`. A path that exists goes first.
     data_home : str or path, optional
         Where downloaded data sets are kept, by default `~/.cache/xmlsgd/datasets`.
     **options
-        Passed to the function that loads; "python-functions" has none.
+        Passed to the function that loads.
 
     Returns
     -------
@@ -65,12 +63,6 @@ def load_dataset(
         from .loading import load_folder
 
         return load_folder(path, **options)
-    if name == BUILT_IN:
-        from .formats.base import refuse_options
-        from .python_functions import load_python_functions
-
-        refuse_options(options, path)
-        return load_python_functions()
     from .public import load_public
 
     return load_public(name, data_home, **options)

@@ -49,22 +49,6 @@ class Function(NamedTuple):
     calls: tuple[str, ...]
 
 
-def load_python_functions() -> tuple[Dataset, Dataset]:
-    """Return train and test sets of Python functions as TF-IDF rows with named labels.
-
-    Returns
-    -------
-    train, test : Dataset
-
-    Raises
-    ------
-    DataError
-        If no Python source is installed.
-    """
-    train, test, _ = vectorized(*python_functions_texts())
-    return train, test
-
-
 def python_functions_texts() -> tuple[RawText, RawText]:
     """Return the texts and label names of the train and the test functions; parsing takes about 15 seconds.
 
@@ -124,7 +108,7 @@ def split(functions: Sequence[Function], test_share: int) -> tuple[RawText, RawT
         digest = hashlib.blake2b(function.file.encode(), digest_size=8).digest()
         parts[int.from_bytes(digest, "little") % test_share == 0].append(function)
     if not all(parts):
-        raise DataError(f"python-functions: needs installed Python sources, got {len(functions)} functions")
+        raise DataError(f"demo: needs installed Python sources, got {len(functions)} functions")
     train, test = (RawText([f.text for f in part], [f.calls for f in part]) for part in parts)
     return train, test
 
