@@ -113,18 +113,12 @@ def test_an_error_suggests_what_was_meant(case, capsys):
     assert capsys.readouterr().err.endswith(f"; did you mean {meant!r}?\n")
 
 
-NAMED = "Names of numbered labels are read from labels.txt in a folder of data"
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("train", ROWS, "--out", "y", "--names", "n"), f"did you mean '--label-texts'? {NAMED}"),
-        (("train", ROWS, "--out", "y", "--label-names=n"), f"--label-names=n; did you mean '--label-texts'? {NAMED}"),
         (("info", "m"), "arguments: m; what is known of a model is in train.json in its folder"),
         (("predict", "m", ROWS, "--json"), "--json; pass --output-format json"),
         (("tune", ROWS, "--out", "m"), "--out m; no model is written; run the train command of the last line"),
-        (("predict", "m", ROWS, "--names", "n"), "--names n; see xmlsgd predict --help"),
         (("tune", ROWS, "--test", "t"), "--test t; rows of TRAIN are held out here; pass test rows to train"),
         (("tune", ROWS, "t"), "arguments: t; rows of TRAIN are held out here; pass test rows to train"),
         (("evaluate", "m", ROWS, "--test", "t"), "; the test rows are the second argument, xmlsgd evaluate DIR TEST"),
@@ -199,11 +193,11 @@ BAD_CALLS = {
     "train on a model": (("train", "{place}/words", *TRAIN), "words: must hold data, got a saved model"),
     "train on text without labels": (
         ("train", "{place}/unlabelled.txt", *TRAIN),
-        "unlabelled.txt:1: label must be a plain integer, got 'read'; a text reads `label1,label2<TAB>text`, with",
+        "unlabelled.txt:1: label must be a plain integer, got 'read'; a row reads `label,label",
     ),
     "convert text without labels into a new folder": (
         ("convert", "{place}/unlabelled.txt", "{place}/new/folder/store"),
-        "unlabelled.txt:1: label must be a plain integer, got 'read'; a text reads",
+        "unlabelled.txt:1: label must be a plain integer, got 'read'; a row reads",
     ),
     "test rows without their flag": (
         (*GOOD_ROWS, "{place}/good.txt", *TRAIN),
@@ -246,15 +240,15 @@ BAD_CALLS = {
     ),
     "train on texts with spaces for the tab": (
         ("train", "{place}/spaces.txt", *TRAIN),
-        "spaces.txt:1: label must be a plain integer, got 'open'; it looks like CSV: a row reads",
+        "spaces.txt:1: label must be a plain integer, got 'open'; a row reads",
     ),
     "train on CSV of numbers": (
         ("train", "{place}/numbers.txt", *TRAIN),
-        "numbers.txt:1: label must be a plain integer, got '0.5'; it looks like CSV: a row reads",
+        "numbers.txt:1: label must be a plain integer, got '0.5'; a row reads",
     ),
     "train on CSV of whole numbers": (
         ("train", "{place}/counts.txt", *TRAIN),
-        "file must have at least one feature, got 2 rows without any; it looks like CSV: a row reads",
+        "file must have at least one feature, got 2 rows without any; a row reads",
     ),
     "predict for rows of other words": (
         ("predict", "{place}/words", "{place}/others"),
@@ -289,7 +283,7 @@ BAD_CALLS = {
     "logistic loss": ((*GOOD_ROWS, *TRAIN, "--loss", "logistic"), "loss must be one of bce, softmax, squared_hinge"),
     "labels separated by semicolons": (
         ("train", "{place}/semicolons.txt", *TRAIN),
-        "semicolons.txt:1: label must be a plain integer, got '0;1'; labels are separated by commas",
+        "semicolons.txt:1: label must be a plain integer, got '0;1'; a row reads `label,label",
     ),
     "words of a model of rows": (
         ("convert", "{place}/text.txt", "{place}/new", "--vectorizer", "{place}/rows"),

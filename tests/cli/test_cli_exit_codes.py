@@ -18,7 +18,6 @@ from shared.paths import ROOT
 from xmlsgd.cli.exit_codes import exit_code_and_text, run_guarded
 from xmlsgd.errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
 
-NO_THREAD, NO_SEGMENT = "can't start new thread", "x.so: failed to map segment from shared object"
 FAILURE = "Traceback (most recent call last):\n  File ...\nMemoryError: no room\n"
 
 
@@ -35,8 +34,6 @@ FAILURE = "Traceback (most recent call last):\n  File ...\nMemoryError: no room\
         (OSError(errno.EMFILE, "Too many", "a"), 1, "a: Too many; let a process open more files, by ulimit -n"),
         (OSError(errno.EIO, "Input/output error"), 1, "Input/output error"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), 1, "Cannot allocate memory; see ulimit -v"),
-        (RuntimeError(NO_THREAD), 1, f"{NO_THREAD}; raise the limit by ulimit -u, or pass fewer --threads"),
-        (ImportError(NO_SEGMENT), 1, f"out of memory: a library cannot be loaded, got {NO_SEGMENT}; see ulimit -v"),
         (ImportError("no such name"), 1, "internal error: ImportError: no such name; --traceback shows where"),
         (OSError("no source could be reached"), 1, "no source could be reached"),
         (DivergenceError("loss"), 1, "loss"),

@@ -21,10 +21,7 @@ CUT = "EOFError: Compressed file ended before the end-of-stream marker was reach
 COMPLETE = "complete the file, or correct its header"
 NO_QUERY_IDS = "remove the query ids, as by `sed 's/ qid:[0-9]*//'`"
 OMIT = "(--no-one-based"
-RAW_TEXT = (
-    "; raw text, `label1,label2<TAB>text`, is read by a command from a file, not from its folder, and in Python by "
-    "read_raw_text(path, labelled=True)"
-)
+FORMS = "; a row reads `label,label feature:value ...`, a text `label1,label2<TAB>text`; see docs/data.md"
 
 
 def damaged(got: str) -> str:
@@ -35,7 +32,7 @@ FILES = [
     # labels
     ("a word as label", b"0 1:1\nx 1:1\n", {}, ":2: label must be a plain integer, got 'x'"),
     ("a word as label before a tab", b"x\t1:1\n", {}, ":1: label must be a plain integer, got 'x'"),
-    ("raw text", b"0,open\tread a file\n", {}, f":1: label must be a plain integer, got 'open'{RAW_TEXT}"),
+    ("raw text", b"0,open\tread a file\n", {}, f":1: label must be a plain integer, got 'open'{FORMS}"),
     ("a negative label", b"0 1:1\n-3 1:1\n", {}, f":2: label must be in [0, {MAX}), got -3"),
     ("a label with a sign", b"+1 1:1\n", {}, ":1: label must be a plain integer, got '+1'"),
     ("a label with a fraction", b"1.0 1:1\n", {}, ":1: label must be a plain integer, got '1.0'"),
@@ -151,15 +148,20 @@ FILES = [
     ("lines count with CRLF", b"0 1:1\r\n0 1:x\r\n", {}, ":2: feature value must be a number, got 'x'"),
     ("fewer rows than the header", b"3 4 3\n" + GOOD, {}, f":1: header promises 3 rows, got 2; {COMPLETE}"),
     ("more rows than the header", b"# c\n1 4 3\n" + GOOD, {}, f":2: header promises 1 rows, got 2; {COMPLETE}"),
-    ("a second header", b"2 4 3\n2 4 3\n" + GOOD, {}, ":2: feature must be 'index:value', got '4'"),
+    ("a second header", b"2 4 3\n2 4 3\n" + GOOD, {}, f":2: feature must be 'index:value', got '4'{FORMS}"),
     (
         "no header where one must be",
         GOOD,
         {"header": True},
         ":1: header must be 'rows features labels', got '0,2 0:1 3:-0.5'; pass header=False (--header no)",
     ),
-    ("a header where none may be", b"2 4 3\n" + GOOD, {"header": False}, ":1: feature must be 'index:value', got '4'"),
-    ("a header of four numbers", b"2 4 3 1\n" + GOOD, {}, ":1: feature must be 'index:value', got '4'"),
+    (
+        "a header where none may be",
+        b"2 4 3\n" + GOOD,
+        {"header": False},
+        f":1: feature must be 'index:value', got '4'{FORMS}",
+    ),
+    ("a header of four numbers", b"2 4 3 1\n" + GOOD, {}, f":1: feature must be 'index:value', got '4'{FORMS}"),
     ("a header with no features", b"2 0 3\n" + GOOD, {}, f":1: header must promise 1 to {MAX} features, got 0"),
     ("a header with no labels", b"2 4 0\n" + GOOD, {}, f":1: header must promise 1 to {MAX} labels, got 0"),
     (

@@ -44,7 +44,6 @@ def run_command(words: Sequence[str]) -> None:
         surplus = not word.startswith("-") and values.get("test", "") is None
         instead = getattr(command, "INSTEAD", {}).get(word if word.startswith("-") else "")
         hint = "; pass test rows by --test" if surplus else f"; {instead}" if instead else parser.nearest_flag(word)
-        hint = parser.switch_hint(words[words.index(unknown[0]) - 1]) or hint
         raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{hint or f'; see {parser.prog} --help'}")
     check_files(command.FLAGS, values)
     arguments = collect(command.FLAGS, values)

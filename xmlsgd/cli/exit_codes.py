@@ -25,8 +25,6 @@ REMEDIES = {
     errno.EFBIG: "; see ulimit -f",
     errno.ENOMEM: "; see ulimit -v",
 }
-NO_THREAD = "can't start new thread"  # Python's words
-NOT_MAPPED = ("failed to map segment", "Cannot allocate memory")  # those of the loader of libraries
 
 
 class UsageError(ValueError):
@@ -94,10 +92,6 @@ def exit_code_and_text(error: Exception) -> tuple[int, str]:
         return FAILED, f"{error.what}: {last[0]}; --traceback shows where" if last else error.what
     if isinstance(error, DivergenceError | MemoryEstimateError | TrainingStopped):
         return FAILED, str(error)
-    if isinstance(error, RuntimeError) and NO_THREAD in str(error):
-        return FAILED, f"{NO_THREAD}; raise the limit by ulimit -u, or pass fewer --threads"
-    if isinstance(error, ImportError) and any(words in str(error) for words in NOT_MAPPED):
-        return FAILED, f"out of memory: a library cannot be loaded, got {str(error).splitlines()[-1]}; see ulimit -v"
     if isinstance(error, MemoryError):
         return FAILED, f"out of memory: {str(error) or 'an allocation failed'}; use fewer --hidden-layer-sizes or rows"
     if isinstance(error, OSError) and error.errno is not None:

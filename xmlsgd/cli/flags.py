@@ -22,8 +22,6 @@ from .exit_codes import UsageError
 # Headings of the help, in this order.
 GROUPS = ("arguments", "data", "model", "training", "workers", "search", "server", "output")
 CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")  # argparse's words
-NAMES_OF_LABELS = ("names", "label-names", "labels", "label-file")  # flags of other programs
-WITH_VALUE = re.compile(r"argument (\S+): ignored explicit argument '(.*)'")
 OTHER_SPELLINGS = re.compile(r"^(argument [^\s/:]+)(?:/[^\s:]+)+")
 
 
@@ -278,30 +276,16 @@ class Parser(argparse.ArgumentParser):
         """Raise the message with the choice that may have been meant, or with the command that shows the help."""
         choice = CHOICE.search(message)
         message = OTHER_SPELLINGS.sub(r"\1", message)
-        if switch := WITH_VALUE.fullmatch(message):
-            message = f"argument {switch[1]}: got {switch[2]!r}{self.switch_hint(switch[1])}"
         message += suggest(choice[1], re.split("[', ]+", choice[2])) if choice else ""
         raise UsageError(message if message.endswith("?") else f"{message}; see {self.prog} --help")
 
     def nearest_flag(self, word: str) -> str:
         """Return a suggestion of the flag, in any of its spellings, that a word may have meant."""
         flag = word.partition("=")[0].lstrip("-").replace("_", "-")
-        if flag in NAMES_OF_LABELS and "--label-texts" in self._option_string_actions:
-            return (
-                "; did you mean '--label-texts'? Names of numbered labels are read from labels.txt in a folder of data"
-            )
         # Without their hyphens, in which all flags are alike.
         by_name = {name.lstrip("-"): name for name in self._option_string_actions if "_" not in name}
         near = get_close_matches(flag, by_name, n=1)
         return f"; did you mean {by_name[near[0]]!r}?" if near else ""
-
-    def switch_hint(self, flag: str) -> str:
-        """Return what to write instead of a value behind a switch, nothing for other flags."""
-        action = self._option_string_actions.get(flag)
-        if action is None or action.nargs != 0:
-            return ""
-        off = next((name for name in action.option_strings if name.startswith("--no-")), None)
-        return f"; {flag} takes no value" + (f", {off} turns it off" if off else "")
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):

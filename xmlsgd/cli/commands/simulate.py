@@ -107,7 +107,8 @@ def run(
     algorithms = algorithms_of(parameters["algorithm"], compare)
     plan, data = make_plan_of(train, test, rows, format_options, parameters)
     compile_kernels(parameters, data.dataset.n_labels, compact=False)
-    race = run_race(plan, data, parameters, fleet, algorithms, compare is not None, points, 1e9 * bandwidth, console)
+    raced = [*algorithms, ALONE] if compare else algorithms
+    race = run_race(plan, data, parameters, fleet, raced, points, 1e9 * bandwidth, console)
     text = f"{1000 * race.update_seconds:.2f} ms an update of {plan.batch_size} rows, as timed on this machine"
     console.show(f"speed 1: {text}; seconds are simulated; --help explains the columns")
     if plan.n_candidates:
@@ -133,11 +134,11 @@ class Race:
 
 def run_race(
     plan: TrainingPlan, data: TrainingData, parameters: dict[str, Any], fleet: str, algorithms: Sequence[str],
-    compares: bool, points: int, bandwidth: float, console: Console,
+    points: int, bandwidth: float, console: Console,
 ) -> Race:  # fmt: skip
-    """Time this machine, then train with each algorithm on the simulated clock.
+    """Time this machine, then train with each algorithm on the simulated clock, or on the fastest device `ALONE`.
 
-    compares : whether the fastest device is to train alone as well. bandwidth : bytes per second.
+    bandwidth : bytes per second.
     """
     from ...estimators.inference import Measure
     from ...training.executors.calibration import measure_device
@@ -155,10 +156,9 @@ def run_race(
         devices = devices_of(fleet, base, experiment.rows, experiment.nnz, batch)
         for name in algorithms:
             console.note(f"{name} ...")
-            outcomes[name] = simulate(experiment, algorithm_on(name, batch, rate, devices), devices)
-        if compares:
-            sequential = algorithm_on("sequential", batch, rate, devices)
-            outcomes[ALONE] = fastest_alone(experiment, sequential, devices)
+            run_on = fastest_alone if name == ALONE else simulate
+            algorithm = algorithm_on("sequential" if name == ALONE else name, batch, rate, devices)
+            outcomes[name] = run_on(experiment, algorithm, devices)
     return Race(outcomes, devices, base, base.overhead + batch * (base.per_row + base.per_nnz * experiment.nnz))
 
 

@@ -16,7 +16,7 @@ from ...errors import DataError, shorten
 from ..cores import usable_cores
 from ..csr import INT32_MAX
 from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text, raise_of_system
-from .parse import CSV, Options, Parsed, RowBlock, parse
+from .parse import FORMS, Options, Parsed, RowBlock, parse
 
 BLOCK_BYTES = 1 << 20  # text of one task: parsed within a core's cache, and many tasks for each thread
 MAX_THREADS = 8  # one thread reads and gathers, in about a third of the time that one thread parses
@@ -150,7 +150,7 @@ class LibsvmBlocks:
         if n_rows == 0:
             raise DataError(f"{self.path}: file must have at least one row, got none")
         if n_entries == 0:
-            hint = CSV if n_labels > n_rows else ""  # its numbers were read as labels
+            hint = FORMS if n_labels > n_rows else ""  # its numbers were read as labels
             raise DataError(f"{self.path}: file must have at least one feature, got {n_rows} rows without any{hint}")
         if n_labels == 0 and self._options.labelled and self._options.labels_required:
             raise DataError(

@@ -12,16 +12,8 @@ from ...errors import NUL_BYTE, TO_UTF8, shorten
 from ..csr import INT32_MAX
 
 TOKEN = re.compile(rb"[^ \t\r\n#]*")
-NUMBERS, ENTRY = re.compile(rb"[-+\d., ]*"), re.compile(rb":[-+.\d]")
-RAW_TEXT = (
-    "; raw text, `label1,label2<TAB>text`, is read by a command from a file, not from its folder, and in Python by "
-    "read_raw_text(path, labelled=True)"
-)
-CSV = "; it looks like CSV: a row reads `label,label feature:value ...`, a text `label1,label2<TAB>text`"
-COMMAS = "; labels are separated by commas"
-TEXT = "; a text reads `label1,label2<TAB>text`, with a tab behind the labels"
-JSON_LINES = "; JSON lines are read from files named *.jsonl"
-COLUMNS = re.compile(rb"\S[,;]\S")
+ENTRY = re.compile(rb":[-+.\d]")
+FORMS = "; a row reads `label,label feature:value ...`, a text `label1,label2<TAB>text`; see docs/data.md"
 NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -149,6 +141,7 @@ def _describe(
 
     token = _token(block, position, 400)
     first_feature, first_label = int(limits[0]), int(limits[2])
+    hint = FORMS if re.search("[;|]", token) or not ENTRY.search(_line_at(block, position)) else ""
     if code in (kernels.DUPLICATE, kernels.SUM):
         if code == kernels.SUM:
             return f"sum of the values of feature {got + first_feature} must fit float32, got more"
@@ -156,39 +149,22 @@ def _describe(
         return f"feature must come once in a row, got {got + first_feature} twice; {remedy}"
     if code in (kernels.LABEL, kernels.LABEL_RANGE) and ":" not in token:
         text = _describe_index("label", token.partition(",")[0], first_label, n_labels, "zero_based_labels")
-        if _is_raw_text(block, position):
-            return text + RAW_TEXT
-        line = _line_at(block, position)
-        if COLUMNS.search(line) and b"\t" not in line and not ENTRY.search(line):
-            return text + CSV
-        return text + (COMMAS if re.search("[;|]", token) else _hint_of_text(line, token))
+        return text + (hint if code == kernels.LABEL else "")
     index, colon, value = token.partition(":")
     if not colon:
-        return f"feature must be 'index:value', got {shorten(token)}{_hint_of_text(_line_at(block, position), token)}"
+        return f"feature must be 'index:value', got {shorten(token)}{hint}"
     if code in (kernels.VALUE, kernels.FLOAT32):
         if NOT_FINITE.fullmatch(value):
             return f"feature value must be finite, got {shorten(value)}"
         if code == kernels.FLOAT32:
             return f"feature value must fit float32, got {shorten(value)}"
         return f"feature value must be a number, got {shorten(value)}"
-    found = _describe_index("feature index", index, first_feature, n_features, "zero_based")
-    return found + JSON_LINES if index.startswith("{") else found
+    return _describe_index("feature index", index, first_feature, n_features, "zero_based")
 
 
 def _line_at(block: bytes, position: int) -> bytes:
     """Return the line around a position."""
     return block[block.rfind(b"\n", 0, position) + 1 :].partition(b"\n")[0]
-
-
-def _hint_of_text(line: bytes, token: str) -> str:
-    """Return how texts are written, where a token has letters and its line no entry; nothing otherwise."""
-    return TEXT if re.search(r"[^\W\d_]", token) and not ENTRY.search(line) else ""
-
-
-def _is_raw_text(block: bytes, position: int) -> bool:
-    """Return whether a line whose labels are no numbers has a tab behind them, and no entry."""
-    labels, tab, text = block[position:].partition(b"\n")[0].partition(b"\t")
-    return bool(tab) and not NUMBERS.fullmatch(labels) and not ENTRY.search(text)
 
 
 def _describe_index(what: str, token: str, first: int, size: int | None, flag: str) -> str:
