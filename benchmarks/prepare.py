@@ -53,9 +53,9 @@ def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def train_and_test(folder: Path, cache: bool = True) -> tuple[Dataset, Dataset]:
+def train_and_test(folder: Path) -> tuple[Dataset, Dataset]:
     """Return both parts of a data set; `DataError` for a folder without one that `load_folder` reads."""
-    train, test = load_folder(folder, cache=cache)
+    train, test = load_folder(folder)
     if test is None:
         raise DataError(f"{folder}: must have a test part")
     return train, test
@@ -72,7 +72,7 @@ def prepare(source: Path, work: Path) -> Path:
     mark = target / MARK
     if mark.exists() and json.loads(mark.read_text())["source"] == state:
         return target
-    train, test = train_and_test(source, cache=False)
+    train, test = train_and_test(source)
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for part, dataset in (("trn", train), ("tst", test)):

@@ -280,7 +280,7 @@ def test_a_file_format_is_one_file(add_part, data, tmp_path):
                 found = {part: folder / f"{part}.pairs" for part in ("train", "test")}
                 return {part: file for part, file in found.items() if file.is_file()}
 
-            def read(self, path, cache, options):
+            def read(self, path, options):
                 """Read the rows."""
                 first, *lines = (line.split(",") for line in path.read_text().splitlines())
                 n_rows, n_features, n_labels = map(int, first)
@@ -341,7 +341,7 @@ def test_a_format_may_be_read_alone(add_part, data, tmp_path):
                 """Return the training rows."""
                 return {"train": file for file in folder.glob("train.dense")}
 
-            def read(self, path, cache, options):
+            def read(self, path, options):
                 """Read the rows."""
                 table = np.loadtxt(path, delimiter=",", ndmin=2)
                 Y = np.eye(int(table[:, 0].max()) + 1)[table[:, 0].astype(int)]

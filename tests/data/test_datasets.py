@@ -192,10 +192,9 @@ def test_importing_the_loader_of_data_sets_is_cheap():
     assert {"numba", "scipy", "sklearn", "tqdm"}.isdisjoint(result.stdout.split())
 
 
-def test_loading_text_that_was_converted_before_loads_no_numba(tmp_path):
-    write_libsvm(TRAIN, tmp_path / "rows.txt")
-    call = f"load_file({str(tmp_path / 'rows.txt')!r}, cache={str(tmp_path / 'stores')!r})"
-    load_file(tmp_path / "rows.txt", cache=tmp_path / "stores")
+def test_loading_a_store_loads_no_numba(tmp_path):
+    write_store(TRAIN, tmp_path / "rows")
+    call = f"load_file({str(tmp_path / 'rows')!r})"
     code = f"import sys; from xmlsgd.data.loading import load_file; {call}; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {"numba", "scipy"}.isdisjoint(result.stdout.split())

@@ -39,7 +39,7 @@ def test_every_form_gives_back_the_data_set(tmp_path_factory, dataset, form):
     folder = tmp_path_factory.mktemp("sets")
     write_libsvm(dataset, folder / "train.txt")
     convert(folder, folder / "other", form)
-    train, test = load_folder(folder / "other", cache=False)
+    train, test = load_folder(folder / "other")
     assert equal(train, dataset)
     assert test is None
 
@@ -215,7 +215,7 @@ class Toy(Format):
     def find(self, folder):
         return {part: folder / f"{part}.toy" for part in ("train", "test") if (folder / f"{part}.toy").exists()}
 
-    def read(self, path, cache, options):
+    def read(self, path, options):
         features, labels = ([int(n) for n in line.split()] for line in path.read_text().splitlines())
         return FileRows(Dataset(*(one_hot(rows) for rows in (features, labels))), path, (False, False))
 

@@ -1,4 +1,4 @@
-"""Convert data sets from one format into another, text and stores in bounded memory."""
+"""Convert data sets from one format into another; text into a store in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from ..errors import DataError
 from .files.atomic import parents_created
 from .files.reading import COMPRESSED_SUFFIXES, checked_path
-from .files.temporary import temporary_folder_beside
 from .formats import format_of, get_format
 from .formats.base import Format
 from .formats.libsvm import text_to_store
@@ -23,9 +22,9 @@ def convert(
 ) -> None:
     """Write a data set in another format.
 
-    Text is read block by block and stores are mapped, so that they may be larger than memory; npz files and pairs of
-    the split form are read whole. The target appears when it is complete, with the folders above it that are missing,
-    and replaces an earlier text file, store or pair of stores.
+    A text file becomes a store block by block, and stores are mapped, so that they may be larger than memory; all else
+    is read whole. The target appears when it is complete, with the folders above it that are missing, and replaces an
+    earlier text file, store or pair of stores.
 
     Parameters
     ----------
@@ -54,11 +53,11 @@ def convert(
     if writer is get_format("store") and kind is get_format("libsvm"):
         text_to_store(source, target, options)
         return
-    with parents_created(target), temporary_folder_beside(target) as scratch:
+    with parents_created(target):
         if kind is None:
-            writer.write(target, *load_folder(source, cache=scratch, **options), single=False)
+            writer.write(target, *load_folder(source, **options), single=False)
         else:
-            writer.write(target, load_file(source, cache=scratch, **options), None, single=True)
+            writer.write(target, load_file(source, **options), None, single=True)
 
 
 def format_for(target: Path, to: str | None) -> Format:

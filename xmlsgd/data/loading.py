@@ -23,19 +23,13 @@ from .text import check_distinct, read_raw_text
 LABEL_FILES = tuple(f"{LABEL_NAMES}{suffix}" for suffix in SUFFIXES)
 
 
-def load_file(
-    path: str | os.PathLike[str], *, cache: bool | str | os.PathLike[str] | None = None, **options: Any
-) -> Dataset:
+def load_file(path: str | os.PathLike[str], **options: Any) -> Dataset:
     """Return the rows of a text file, of a store, or of the pair of files of which `path` is one.
 
     Parameters
     ----------
     path : str or path
         The file or store.
-    cache : bool, str, path or None
-        Whether a text file is converted once into a store, which is opened as long as the text has the same size and
-        time of change: True for a store in `~/.cache/xmlsgd/stores`, a path for another folder, None (the default) for
-        True if the file has 4 MB or more, False for never. Where no store can be written, the text is parsed each time.
     **options
         How text is read, as in `read_libsvm`.
 
@@ -54,12 +48,10 @@ def load_file(
         raise DataError(f"{path}: no such file or folder")
     if kind is None:
         raise DataError(f"{path}: must be a file or a store, got a folder; load_folder loads its train and test")
-    return kind.load(path, cache, options).dataset
+    return kind.load(path, options).dataset
 
 
-def load_folder(
-    path: str | os.PathLike[str], *, cache: bool | str | os.PathLike[str] | None = None, **options: Any
-) -> tuple[Dataset, Dataset | None]:
+def load_folder(path: str | os.PathLike[str], **options: Any) -> tuple[Dataset, Dataset | None]:
     """Return the train and the test part of a folder.
 
     Both get the same features and labels: as a header, an option, a matrix or a store declares; otherwise as the
@@ -70,7 +62,7 @@ def load_folder(
     ----------
     path : str or path
         The folder; a file or a store counts as a train part.
-    cache, **options
+    **options
         As in `load_file`.
 
     Returns
@@ -86,25 +78,23 @@ def load_folder(
     """
     path = checked_path(path)
     if format_of(path) is not None:
-        return load_file(path, cache=cache, **options), None
-    parts = _read_parts(path, cache, options, required=("train",))
+        return load_file(path, **options), None
+    parts = _read_parts(path, options, required=("train",))
     return parts[0].dataset, parts[1].dataset if len(parts) > 1 else None
 
 
-def load_test(
-    path: str | os.PathLike[str], *, cache: bool | str | os.PathLike[str] | None = None, **options: Any
-) -> Dataset:
+def load_test(path: str | os.PathLike[str], **options: Any) -> Dataset:
     """Return the test part of a folder, which may be all that it holds; without one, and of a file, all rows.
 
     Arguments and errors are those of `load_folder`.
     """
     path = checked_path(path)
     if format_of(path) is not None:
-        return load_file(path, cache=cache, **options)
-    return _read_parts(path, cache, options, required=PARTS)[-1].dataset
+        return load_file(path, **options)
+    return _read_parts(path, options, required=PARTS)[-1].dataset
 
 
-def _read_parts(path: Path, cache: Any, options: dict[str, Any], required: Sequence[str]) -> list[FileRows]:
+def _read_parts(path: Path, options: dict[str, Any], required: Sequence[str]) -> list[FileRows]:
     """Return the parts of a folder, the train part first; one of those `required` must be there."""
     found = find_parts(path, required)
     if found is None and MODEL.exists_at(path):
@@ -114,7 +104,7 @@ def _read_parts(path: Path, cache: Any, options: dict[str, Any], required: Seque
         got = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "an empty folder"
         raise DataError(f"{path}: must hold {known}; got {got}")
     kind, files = found
-    parts = [kind.load(files[part], cache, options) for part in PARTS if part in files]
+    parts = [kind.load(files[part], options) for part in PARTS if part in files]
     names_file = next((path / name for name in LABEL_FILES if (path / name).is_file()), None)
     return _agreed(parts, names_file)
 

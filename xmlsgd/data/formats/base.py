@@ -57,8 +57,8 @@ class Format(ABC):
         """Return what `read` takes for the "train" and the "test" part of a folder, as far as they are there."""
 
     @abstractmethod
-    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
-        """Read one set of rows; `cache` and `options` are those of `load_file`, which matter for text alone."""
+    def read(self, path: Path, options: dict[str, Any]) -> FileRows:
+        """Read one set of rows; `options` are those of `load_file`, which matter for text alone."""
 
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
         """Write a data set as `path`, whole or not at all; by default `DataError`: the format can only be read.
@@ -68,11 +68,11 @@ class Format(ABC):
         name = type(self).__module__.rpartition(".")[2]
         raise DataError(f"{path}: cannot be written as {name}, which is only read; choose another format")
 
-    def load(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
+    def load(self, path: Path, options: dict[str, Any]) -> FileRows:
         """Return one set of rows; `DataError` for options of text where there is none."""
         if not self.is_text:
             refuse_options(options, path)
-        return self.read(path, cache, options)
+        return self.read(path, options)
 
 
 class PairFormat(Format):
@@ -101,7 +101,7 @@ class PairFormat(Format):
                 raise DataError(f"{file}: X and Y must lie beside each other, got only one of them")
         return pair
 
-    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
+    def read(self, path: Path, options: dict[str, Any]) -> FileRows:
         """Read a pair of files; entries of Y with value zero are dropped."""
         X_path, Y_path = self.pair_of(path)
         X, Y, declared = self.read_pair(X_path, Y_path, options)

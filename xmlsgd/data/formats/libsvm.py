@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
 import lzma
 import os
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,15 +26,11 @@ import numpy as np
 from ...errors import DataError
 from ..csr import CSR, Dataset, check_entries, pointers, row_spans
 from ..files.atomic import atomic_file
-from ..files.manifest import file_state
 from ..files.reading import COMPRESSED_SUFFIXES
-from ..files.temporary import END
 from ..parser.blocks import LibsvmBlocks
-from .base import PARTS, FileRows, Format, changed_options, write_parts
-from .store import open_store, read_description, write_blocks
+from .base import PARTS, FileRows, Format, write_parts
+from .store import write_blocks
 
-CACHE = "~/.cache/xmlsgd/stores"
-MIN_BYTES = 4 << 20  # two cores parse so much plain text in 0.05 s: not worth a second copy on the disk
 SUFFIXES = ("", *COMPRESSED_SUFFIXES)
 WRITE_ENTRIES = 1 << 16  # features formatted at a time
 COMPRESSORS: dict[str, Callable[..., Any]] = {
@@ -133,41 +128,10 @@ def write_rows(stream: BinaryIO, X: CSR, Y: CSR | None = None) -> None:
         stream.write(b"\n".join(lines) + b"\n")
 
 
-def read_cached(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict[str, Any]) -> FileRows | None:
-    """Return the rows of a text file from its store, which is written where it is missing or outdated.
-
-    The store belongs to the file's absolute path and the options, and is outdated when the file's size or time of
-    change differ. Returns None where the text is to be parsed: by the caller's choice (`cache` as in `load_file`), or
-    since no store can be written. Raises `DataError` as `read_libsvm`.
-    """
-    if cache is None:  # a temporary file has no store, which would outlive it
-        cache = path.parent.suffix != END and path.stat().st_size >= MIN_BYTES
-    if cache is False or not path.is_file():
-        return None
-    folder = Path(CACHE if cache is True else os.fspath(cache)).expanduser()
-    identity = repr((os.path.realpath(path), sorted(changed_options(options).items())))
-    key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
-    store = folder / f"{path.name.partition('.')[0]}-{key}"
-    with suppress(ValueError, LookupError, TypeError, AttributeError):  # none yet, damaged, or of another version
-        description = read_description(store)
-        # Where labels are required and missing, the reader of the text says so.
-        enough = description["label_nnz"] or not options.get("labels_required", True)
-        source = description["source"]
-        features, labels = source.pop("declared")
-        if enough and source == file_state(path):
-            return FileRows(open_store(store), path, (features, labels))
-    with suppress(OSError):
-        declared = text_to_store(path, store, options)
-        return FileRows(open_store(store), path, declared)
-    return None
-
-
-def text_to_store(path: Path, store: Path, options: dict[str, Any]) -> tuple[bool, bool]:
-    """Write the rows of a text file as a store, one block of rows in memory at a time; return what it declares."""
-    state = file_state(path)  # before the first look: what changes later makes the store outdated
+def text_to_store(path: Path, store: Path, options: dict[str, Any]) -> None:
+    """Write the rows of a text file as a store, one block of rows in memory at a time."""
     blocks = LibsvmBlocks(path, **options)
-    write_blocks(blocks, lambda: blocks.shape, store, source=lambda: {**state, "declared": blocks.declared})
-    return blocks.declared
+    write_blocks(blocks, lambda: blocks.shape, store)
 
 
 class Libsvm(Format):
@@ -198,9 +162,9 @@ class Libsvm(Format):
                 start = files[0].name.partition("train.txt")[0]
         return found
 
-    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
-        """Read a text file, or the store that was made of it before."""
-        return read_cached(path, cache, options) or _read_all(path, options)
+    def read(self, path: Path, options: dict[str, Any]) -> FileRows:
+        """Read a text file."""
+        return _read_all(path, options)
 
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
         """Write a file, or a folder with a file for each part and one of label names."""

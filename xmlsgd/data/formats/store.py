@@ -29,7 +29,7 @@ from ...errors import DataError, ModelFileError, shorten
 from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers
 from ..files.atomic import read_consistently
 from ..files.folders import FolderArrays, read_folder
-from ..files.manifest import STORE, compare_checksums, listed_files, read_part, update_verified, write_manifest
+from ..files.manifest import STORE, compare_checksums, listed_files, update_verified, write_manifest
 from ..parser.parse import RowBlock
 from ..text import read_label_names, write_label_names
 from .base import DESCRIPTION, LABEL_NAMES, PARTS, FileRows, Format, is_store, replacing, write_parts
@@ -75,13 +75,11 @@ def write_blocks(
     shape: Callable[[], tuple[int, int]],
     path: str | os.PathLike[str],
     label_names: Sequence[str] | None = None,
-    source: Callable[[], dict[str, Any]] | None = None,
 ) -> None:
     """Write a store from blocks of rows (X_indptr, X_indices, X_data, Y_indptr, Y_indices), one in memory at a time.
 
     The pointers of each block start from zero, and its rows are taken to be sound: those of `LibsvmBlocks` are. `shape`
-    tells (F, L) once the last block was taken, and `source` what `store.json` keeps of it. For the rest see
-    `write_store`.
+    tells (F, L) once the last block was taken. For the rest see `write_store`.
     """
     path = Path(path)
     with replacing(path) as folder:
@@ -96,7 +94,6 @@ def write_blocks(
             "nnz": counts["X_indices"],
             "label_nnz": counts["Y_indices"],
             "label_names": label_names is not None,
-            "source": source() if source else None,
         }
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
         write_manifest(folder, STORE)
@@ -158,11 +155,6 @@ def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
     return Dataset(X, Y, names), states
 
 
-def read_description(path: Path) -> dict[str, Any]:
-    """Return the checked content of `store.json`; `ModelFileError` or `DataError` for anything else."""
-    return _checked_description(read_part(path / DESCRIPTION, STORE), path)
-
-
 def _checked_description(found: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return what `store.json` of a store holds; `DataError` for what `write_blocks` would not write."""
     file = path / DESCRIPTION
@@ -189,7 +181,7 @@ class Store(Format):
         """Return the stores `train` and `test`."""
         return {part: folder / part for part in PARTS if is_store(folder / part)}
 
-    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> FileRows:
+    def read(self, path: Path, options: dict[str, Any]) -> FileRows:
         """Open a store."""
         return FileRows(open_store(path), path)
 
