@@ -12,7 +12,8 @@ from xmlsgd.candidates.knn import N_NEIGHBORS, KNNIndex
 from xmlsgd.candidates.weighting import document_frequency, idf_weights, unit_rows
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu.kernels.knn import BINS, keep_best
+from xmlsgd.devices.cpu.kernels import knn as kernels
+from xmlsgd.devices.cpu.kernels.knn import BINS, SHORT_ROW, keep_best, read_order
 
 
 def votes_by_hand(similarity: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -55,6 +56,27 @@ def test_the_largest_values_are_kept_however_many_are_equal(n, steps):
     np.testing.assert_array_equal(np.sort(best)[::-1], np.pad(expected, (0, 64 - len(expected))))
     np.testing.assert_array_equal(values[found[found >= 0]], best[found >= 0])
     assert len(set(found[found >= 0])) == len(expected) == (found >= 0).sum()
+
+
+class Counted(list[int]):
+    """A list that counts how often its items are read."""
+
+    reads = 0
+
+    def __getitem__(self, at):
+        self.reads += 1
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("n", [0, 1, SHORT_ROW, SHORT_ROW + 1, 5000])
+def test_the_shortest_posting_lists_are_read_first_after_few_looks_at_each(n, monkeypatch):
+    monkeypatch.setattr(kernels, "_count_sort", kernels._count_sort.py_func)
+    sizes = np.random.default_rng(n).integers(100, size=n)
+    starts, lengths, order = np.append(0, np.cumsum(sizes)), Counted([0] * n), np.empty(n, np.int64)
+    assert read_order.py_func(np.arange(n), starts, starts[-1], 100, lengths, order)
+    np.testing.assert_array_equal(order, np.argsort(sizes, kind="stable"))
+    assert lengths.reads <= (SHORT_ROW + 1) * n
+    np.testing.assert_array_equal(lengths[:], np.sort(sizes))
 
 
 def test_neighbors_of_weight_zero_name_no_labels():
