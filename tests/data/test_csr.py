@@ -34,6 +34,27 @@ def test_any_scipy_format_becomes_int64_int32_float32(kind):
     np.testing.assert_array_equal(csr.to_scipy().toarray(), dense)
 
 
+@pytest.mark.parametrize("n_rows", [1, 3, 50_000])
+def test_what_a_matrix_says_of_its_order_is_not_believed(n_rows):
+    matrix = sp.csr_array(np.tile([1.0, 0.0, 2.0], (n_rows, 1)))
+    assert matrix.has_canonical_format  # and remembered
+    matrix.indices[-2:], matrix.data[-2:] = [2, 0], [2.0, 1.0]
+    csr = CSR.from_scipy(matrix)
+    np.testing.assert_array_equal(csr.indices, np.tile([0, 2], n_rows))
+    np.testing.assert_array_equal(csr.data, np.tile([1, 2], n_rows))
+    assert matrix.indices[-2:].tolist() == [2, 0]
+
+
+def test_entries_behind_the_last_row_do_not_count():
+    csr = CSR.from_scipy(raw([0, 1, 2], [0, 1, 1], [5.0, 6.0, 7.0], (2, 2)))
+    assert (csr.nnz, csr.column_counts().tolist()) == (2, [1, 1])
+
+
+def test_complex_numbers_are_refused():
+    with pytest.raises(DataError, match="X: must hold real numbers, got complex128"):
+        CSR.from_scipy(sp.csr_array(np.array([[1j]])))
+
+
 def test_duplicates_are_added_and_indices_sorted_on_a_copy():
     matrix = raw([0, 3, 4], [2, 0, 2, 1], [1.0, 5.0, 2.0, 7.0], (2, 3))
     csr = CSR.from_scipy(matrix)

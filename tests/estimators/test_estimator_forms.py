@@ -246,6 +246,7 @@ def test_parameters_are_searched_on_texts():
     assert search.best_estimator_.predict_topk(["red car"], 1)[0].shape == (1, 1)
 
 
-def test_half_precision_input_is_taken(rows):
-    X, Y = (matrix[:64].toarray().astype(np.float16) for matrix in rows)
+@pytest.mark.parametrize("dtype", ["f2", ">f4", ">i8"])
+def test_dense_input_of_types_that_scipy_does_not_know_is_taken(rows, dtype):
+    X, Y = (matrix[:64].toarray().astype(dtype) for matrix in rows)
     assert small(max_epochs=1).fit(X, Y).predict_topk(X, 1)[0].shape == (64, 1)

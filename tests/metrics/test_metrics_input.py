@@ -66,6 +66,18 @@ def test_duplicate_entries_of_scores_add_up_on_a_copy():
     assert scores.data.tolist() == [1.0, 2.0, 2.5]
 
 
+@pytest.mark.parametrize("dtype", ["f2", ">f4", ">f8", ">i2", ">u8", "?"])
+def test_dense_labels_of_any_type_count(dtype):
+    Y = np.array([[1, 0, 1], [0, 1, 0]]).astype(dtype)
+    np.testing.assert_array_equal(metrics.precision_at_k(Y, np.array([[2, 1], [0, 1]]), 2), [0.5, 0.5])
+
+
+def test_labels_in_no_order_are_refused():
+    Y = CSR(np.array([0, 2]), np.array([2, 0], np.int32), np.ones(2, np.float32), 3)  # which a search would miss
+    with pytest.raises(DataError, match="Y_true: indices: must rise within a row, but row 0 does not"):
+        metrics.precision_at_k(Y, np.array([[0, 2]]), 2)
+
+
 def test_rows_without_entries_and_labels_nowhere_true_score_zero():
     Y = np.zeros((4, 3))
     ranking = np.zeros((4, 0), dtype=int)

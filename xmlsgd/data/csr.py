@@ -210,15 +210,46 @@ def pointers(counts: np.ndarray | Sequence[int]) -> np.ndarray:
 
 
 def canonical(matrix: Any, name: str) -> Any:
-    """Return a scipy sparse matrix as CSR with ascending indices, none twice in a row; the caller's is not changed."""
+    """Return a scipy sparse matrix as CSR with ascending indices, none twice in a row; the caller's is not changed.
+
+    What the matrix says of itself is not believed: it may have been changed since, and then still claims to be sorted.
+    """
     if matrix.format in ("csc", "bsr"):  # scipy follows their indices, unchecked
         check_structure(matrix, name)
     csr = matrix.tocsr()
     check_structure(csr, name)
-    if not csr.has_canonical_format:
+    if not _is_canonical(csr.indptr, csr.indices):
         csr = csr.copy() if csr is matrix else csr
+        csr.has_canonical_format = csr.has_sorted_indices = False
         csr.sum_duplicates()
     return csr
+
+
+def _is_canonical(indptr: np.ndarray, indices: np.ndarray) -> bool:
+    """Return whether indices ascend in each row, and none lie behind the last row."""
+    if indptr[-1] != len(indices):
+        return False
+    if len(indices) <= CHECKED_ENTRIES and (indices[1:] > indices[:-1]).all():  # of a single row: saves 12 microseconds
+        return True
+    return all(_rises(indptr, indices, start).all() for start in range(0, len(indices), CHECKED_ENTRIES))
+
+
+def _rises(indptr: np.ndarray, indices: np.ndarray, start: int) -> np.ndarray:
+    """Return of some indices from `start` on whether the next one is larger or begins a row, bool."""
+    piece = indices[start : start + CHECKED_ENTRIES + 1]  # one more, to compare across the piece's end
+    rises: np.ndarray = piece[1:] > piece[:-1]
+    first, stop = np.searchsorted(indptr, (start + 1, start + len(piece)))
+    rises[indptr[first:stop] - (start + 1)] = True
+    return rises
+
+
+def from_dense(matrix: np.ndarray) -> sp.csr_array:
+    """Return a dense matrix of numbers as a sparse one, also where its type is one that scipy does not know."""
+    import scipy.sparse as sp
+
+    half = matrix.dtype == np.float16
+    native = np.dtype(np.float32) if half else matrix.dtype.newbyteorder("=")
+    return sp.csr_array(matrix.astype(native, copy=False))
 
 
 def check_structure(matrix: Any, name: str) -> None:
@@ -237,10 +268,29 @@ def check_structure(matrix: Any, name: str) -> None:
     if len(indptr) != n_lines + 1 or indptr[0] != 0 or indptr[-1] > len(indices) or falls.any():
         lines = "columns" if matrix.format == "csc" else "rows"
         raise DataError(f"{name}: indptr must rise from 0 to nnz = {len(indices)} over {n_lines} {lines}")
+    if matrix.data.dtype.kind not in "biuf":
+        raise DataError(f"{name}: must hold real numbers, got {matrix.data.dtype}")
     if len(matrix.data) != len(indices):
         raise DataError(f"{name}: data and indices must be of one length, got {len(matrix.data)} and {len(indices)}")
     if len(indices) and (indices.min() < 0 or indices.max() >= n_places):
         raise DataError(f"{name}: indices must be in [0, {n_places}), got {int(indices.min())} to {int(indices.max())}")
+
+
+def check_csr(matrix: CSR, name: str) -> None:
+    """Raise `DataError` unless a CSR is canonical and finite; in one pass that leaves a memory map one."""
+    indptr, indices = matrix.indptr, matrix.indices
+    if not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (indptr, indices, matrix.data)):
+        raise DataError(f"{name}: must be of three 1-D arrays, got {shorten(indptr)}, {shorten(indices)}")
+    types = [str(array.dtype) for array in (indptr, indices, matrix.data)]
+    if types != ["int64", "int32", "float32"]:
+        raise DataError(f"{name}: must be of int64, int32 and float32 arrays, got {', '.join(types)}")
+    if isinstance(matrix.n_cols, bool) or not isinstance(matrix.n_cols, int | np.integer):
+        raise DataError(f"{name}: n_cols must be an integer, got {shorten(matrix.n_cols)}")
+    if len(indptr) == 0 or len(matrix.data) != len(indices):
+        got = f"{len(indptr)}, {len(indices)} and {len(matrix.data)}"
+        raise DataError(f"{name}: must be of n + 1 pointers and as many indices as values, got {got}")
+    check_pointers(indptr, matrix.nnz, f"{name}: indptr")
+    check_entries(matrix, (f"{name}: indices", name))
 
 
 def check_pointers(indptr: np.ndarray, nnz: int, name: str) -> None:
@@ -263,14 +313,12 @@ def check_entries(matrix: CSR, names: tuple[str, str]) -> None:
     """
     indptr, indices, n_cols = matrix.indptr, matrix.indices, matrix.n_cols
     for start in range(0, matrix.nnz, CHECKED_ENTRIES):
-        piece = indices[start : start + CHECKED_ENTRIES + 1]  # one more, to compare across the piece's end
+        piece = indices[start : start + CHECKED_ENTRIES]
         if piece.min() < 0 or piece.max() >= n_cols:
             entry = start + int(((piece < 0) | (piece >= n_cols)).argmax())
             row = row_of(indptr, entry)
             raise DataError(f"{names[0]}: must be in [0, {n_cols}), got {indices[entry]} in row {row}")
-        rises = piece[1:] > piece[:-1]
-        first, stop = np.searchsorted(indptr, (start + 1, start + len(piece)))
-        rises[indptr[first:stop] - (start + 1)] = True  # the first of a row has nothing to rise from
+        rises = _rises(indptr, indices, start)
         if not rises.all():
             row = row_of(indptr, start + 1 + int(rises.argmin()))
             raise DataError(f"{names[0]}: must rise within a row, but row {row} does not")

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from ..data.csr import CSR, check_entries, check_pointers
+from ..data.csr import CSR, check_csr
 from ..data.frames import as_list, as_table, column_names, only_column
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
@@ -241,23 +241,6 @@ def _texts_among(label_texts: Any) -> list[str]:
     listed = label_texts.values() if isinstance(label_texts, dict) else as_list(label_texts)
     is_listed = isinstance(listed, Iterable) and not sp.issparse(listed) and getattr(listed, "ndim", 1) == 1
     return [text for text in listed if isinstance(text, str)] if is_listed else []
-
-
-def check_csr(matrix: CSR, name: str) -> None:
-    """Raise `DataError` unless a CSR is canonical and finite; in one pass that leaves a memory map one."""
-    indptr, indices = matrix.indptr, matrix.indices
-    if not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (indptr, indices, matrix.data)):
-        raise DataError(f"{name}: must be of three 1-D arrays, got {shorten(indptr)}, {shorten(indices)}")
-    types = [str(array.dtype) for array in (indptr, indices, matrix.data)]
-    if types != ["int64", "int32", "float32"]:
-        raise DataError(f"{name}: must be of int64, int32 and float32 arrays, got {', '.join(types)}")
-    if isinstance(matrix.n_cols, bool) or not isinstance(matrix.n_cols, int | np.integer):
-        raise DataError(f"{name}: n_cols must be an integer, got {shorten(matrix.n_cols)}")
-    if len(indptr) == 0 or len(matrix.data) != len(indices):
-        got = f"{len(indptr)}, {len(indices)} and {len(matrix.data)}"
-        raise DataError(f"{name}: must be of n + 1 pointers and as many indices as values, got {got}")
-    check_pointers(indptr, matrix.nnz, f"{name}: indptr")
-    check_entries(matrix, (f"{name}: indices", name))
 
 
 # Of a row, if it is not 0: squares of its gradients, which optimizers keep, must stay within float32, and votes, too.

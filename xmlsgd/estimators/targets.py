@@ -12,10 +12,10 @@ import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..data.csr import CSR, indicator, row_of
+from ..data.csr import CSR, check_csr, from_dense, indicator, row_of
 from ..data.frames import as_matrix, as_table, column_names, only_column
 from ..errors import DataError, shorten, warn
-from .inputs import check_csr, check_no_iterator, check_plain, refusals, shape_of
+from .inputs import check_no_iterator, check_plain, refusals, shape_of
 from .names import Names, as_names, check_text, is_missing, label_array, names_of_columns, values, with_new_names
 from .parameters import is_amount
 
@@ -220,8 +220,7 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
         if dense.dtype.kind not in "biuf":
             dense = _numbers(dense, name)
         _check_finite(dense, name)
-        half = dense.dtype == np.float16  # which scipy does not know
-        csr = CSR.from_scipy(sp.csr_array(dense.astype(np.float32) if half else dense), name)
+        csr = CSR.from_scipy(from_dense(dense), name)
     if csr.n_cols == 0:
         raise DataError(f"{name}: must have at least one label column, got shape {csr.shape}")
     is_one = csr.data == 1

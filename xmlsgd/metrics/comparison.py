@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.csr import CSR, canonical, pointers
+from ..data.csr import CSR, canonical, check_csr, from_dense, pointers
 from ..errors import DataError, shorten
 
 Matrix: TypeAlias = Any  # CSR, scipy sparse matrix or array, numpy array
@@ -40,12 +40,11 @@ def compare(Y_true: Matrix, predicted: Matrix, k: int) -> Compared:
 def labels_of(matrix: Matrix, name: str) -> CSR:
     """Return the true labels as a canonical CSR without zeros."""
     if isinstance(matrix, CSR):
+        check_csr(matrix, name)
         Y = matrix
     elif hasattr(matrix, "tocsr"):
         Y = CSR.from_scipy(matrix, name)
     else:
-        import scipy.sparse as sp
-
         try:
             dense = np.asarray(matrix)
         except ValueError:  # lists of several lengths
@@ -53,7 +52,7 @@ def labels_of(matrix: Matrix, name: str) -> CSR:
         if dense.ndim != 2 or dense.dtype.kind not in "biuf":
             remedy = NAMES_REMEDY if dense.dtype.kind in "OU" else ""
             raise DataError(f"{name}: must be a matrix of numbers, got {dense.dtype} of shape {dense.shape}{remedy}")
-        Y = CSR.from_scipy(sp.csr_array(dense), name)
+        Y = CSR.from_scipy(from_dense(dense), name)
     if Y.n_rows == 0:
         raise DataError(f"{name}: must have at least one row, got shape {Y.shape}")
     return Y if Y.data.all() else Y.where(Y.data != 0)
