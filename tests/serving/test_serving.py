@@ -138,15 +138,17 @@ def test_suggestions_have_uris_and_learning_takes_them_where_there_is_a_vocabula
     assert served.model.classes_[-3:].tolist() == ["http://x/3", "new", "open <http://x/2>"]
 
 
-def test_requests_that_come_together_are_one_call_of_the_model(model):
+def test_requests_that_come_together_are_one_call_of_the_model_for_each_number_of_labels(model):
+    limits = (2, 3, 2, 3, 3, 2)
+
     async def together():
         served = Service(model, "words")
-        asked = [served.suggest([text, text], k) for k, text in enumerate(TEXTS[:6], 1)]
+        asked = [served.suggest([text, text], k) for text, k in zip(TEXTS, limits, strict=False)]
         return await asyncio.gather(*asked), served.metrics.counts
 
     found, counts = asyncio.run(together())
-    assert counts == {"batches": 1, "texts": 12}
-    for k, (rows, text) in enumerate(zip(found, TEXTS[:6], strict=True), 1):
+    assert counts == {"batches": 2, "texts": 12}  # a call for more labels may find others to be the best two
+    for k, rows, text in zip(limits, found, TEXTS, strict=False):
         (wanted,) = expected(model, [text], k)
         for row in rows:
             assert [name for name, _ in row] == [each["label"] for each in wanted]
@@ -158,13 +160,13 @@ def test_a_call_of_the_model_has_a_limited_size_and_nothing_for_requests_that_we
 
     async def together():
         served = Service(model, "words")
-        asked = [asyncio.ensure_future(served.suggest(["read", "write"], k)) for k in (1, 2, 7, 1, 1)]
+        asked = [asyncio.ensure_future(served.suggest(["read", "write"], k)) for k in (2, 2, 2, 7, 1, 1)]
         await asyncio.sleep(0)
-        asked[3].cancel()
+        asked[4].cancel()
         found = await asyncio.gather(*asked, return_exceptions=True)
         return [len(each[0]) for each in found if isinstance(each, list)], served.metrics.counts
 
-    assert asyncio.run(together()) == ([1, 2, 7, 1], {"batches": 3, "texts": 8})
+    assert asyncio.run(together()) == ([2, 2, 2, 7, 1], {"batches": 4, "texts": 10})
 
 
 def test_explanations_leave_threads_to_suggestions(model, monkeypatch):

@@ -136,8 +136,7 @@ class Service:
             self.metrics.counts["batches"] += 1
             self.metrics.counts["texts"] += len(texts)
             try:
-                largest = max(request.limit for request in batch)
-                found = await asyncio.to_thread(_suggest, self.model, texts, largest, self._exclude)
+                found = await asyncio.to_thread(_suggest, self.model, texts, batch[0].limit, self._exclude)
             except Exception as error:  # noqa: BLE001  each request says so
                 for request in batch:
                     if not request.answer.done():
@@ -146,21 +145,27 @@ class Service:
             for request in batch:
                 own, found = found[: len(request.texts)], found[len(request.texts) :]
                 if not request.answer.done():  # else it took too long
-                    request.answer.set_result([row[: request.limit] for row in own])
+                    request.answer.set_result(own)
 
     def _next_batch(self) -> list[_PendingRequest]:
-        """Take the requests of the next call of the model: as many as its suggestions have room for, one at least."""
+        """Take the requests of the next call of the model: as many as its suggestions have room for, one at least.
+
+        All ask for as many labels as the first: the labels that are scored exactly, and so the best ones, depend on
+        their number, and an answer must not depend on the requests beside it.
+        """
         batch: list[_PendingRequest] = []
-        n_texts = largest = 0
-        for i, request in enumerate(self._waiting):
+        others: list[_PendingRequest] = []
+        n_texts = 0
+        for request in self._waiting:
             if request.answer.done():  # it waited too long
                 continue
-            n_texts, largest = n_texts + len(request.texts), max(largest, request.limit)
-            if batch and n_texts * largest > MAX_SUGGESTIONS:
-                self._waiting = self._waiting[i:]
-                return batch
-            batch.append(request)
-        self._waiting = []
+            size = n_texts + len(request.texts)
+            if not batch or (request.limit == batch[0].limit and size * request.limit <= MAX_SUGGESTIONS):
+                batch.append(request)
+                n_texts = size
+            else:
+                others.append(request)
+        self._waiting = others
         return batch
 
 
