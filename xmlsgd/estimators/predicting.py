@@ -89,7 +89,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
         ndarray or scipy.sparse.csr_array
             One class a row: the best. Otherwise every label with at least the threshold's probability, with softmax
             every label with at least half the probability of the best, with squared hinge every label with a margin
-            above 0: a dense indicator (n, L) where Y was dense, else a CSR array.
+            above 0: a dense indicator (n, L) where Y was dense, else a CSR array. With candidates and probabilities,
+            these are among the labels that `predict_topk` ranks, which may be fewer.
         """
         X, n_labels = self._read(X), self.network_.n_labels
         if threshold is not None or self.fitted_.has_probabilities:
