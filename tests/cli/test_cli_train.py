@@ -296,3 +296,9 @@ def test_groups_of_training_rows_are_one_a_line(tmp_path, capsys):
     groups.write_text("a\n" * 2107)
     assert main(["train", ROWS, "--dry-run", "--groups", str(groups)]) == 2
     assert "--groups" in capsys.readouterr().err
+
+
+def test_similar_rows_are_groups_without_a_file(capsys):
+    run("train", ROWS, "--dry-run", "--groups", "similar")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("groups ")]
+    assert int(line.split()[1].replace(",", "")) > 100

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from xmlsgd.data.held_out import HELD_OUT_SMALL, HELD_OUT_STACKING, draw_rows, held_out_folds
+from xmlsgd.data.csr import CSR
+from xmlsgd.data.held_out import HELD_OUT_SMALL, HELD_OUT_STACKING, draw_rows, groups_of_similar_rows, held_out_folds
 
 
 def test_rows_are_held_out_if_there_are_enough():
@@ -63,3 +65,27 @@ def test_of_earlier_rows_none_but_those_drawn_before_are_drawn_again(size):
     again = draw_rows(8000, 400, groups, np.random.default_rng(3))
     assert 200 < np.count_nonzero(again < 5000) < 300
     assert np.isin(again[again < 5000], before).all()
+
+
+def test_rows_with_the_same_rarest_feature_are_a_group():
+    dense = np.zeros((40, 6), np.float32)
+    dense[:, 0] = 1  # of all rows: says nothing
+    dense[:4, 1] = dense[2:5, 2] = dense[5:7, 3] = 1  # row 4 has the second alone, rows 2 and 3 have it as their rarest
+    dense[7, 4] = 1  # of one row
+    groups = groups_of_similar_rows(CSR.from_scipy(sp.csr_array(dense)))
+    members = {tuple(np.flatnonzero(groups == group).tolist()) for group in groups}
+    assert members == {(0, 1), (2, 3, 4), (5, 6), *((row,) for row in range(7, 40))}
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (5, 0), (5, 3)])
+def test_rows_without_features_are_groups_by_themselves(shape):
+    groups = groups_of_similar_rows(CSR.from_scipy(sp.csr_array(np.zeros(shape, np.float32))))
+    assert groups.tolist() == list(range(shape[0]))
+
+
+def test_an_empty_row_is_not_grouped_with_the_next_one():
+    dense = np.zeros((40, 2), np.float32)
+    dense[[3, 5], 1] = 1
+    groups = groups_of_similar_rows(CSR.from_scipy(sp.csr_array(dense)))
+    assert groups[3] == groups[5]
+    assert np.count_nonzero(groups == groups[3]) == 2

@@ -7,7 +7,8 @@ import pytest
 
 from shared.planted import planted, small
 from xmlsgd import DataError, XMLEnsemble
-from xmlsgd.data.held_out import HELD_OUT_SMALL, held_out_folds
+from xmlsgd.data.csr import CSR
+from xmlsgd.data.held_out import HELD_OUT_SMALL, groups_of_similar_rows, held_out_folds
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,6 +39,16 @@ def test_copies_of_a_row_make_probabilities_overconfident_unless_they_are_a_grou
         small(**parameters).fit(X, Y, groups=each).candidates_.stacking.regression for each in (None, groups)
     )
     assert together.neighbors < alone.neighbors
+
+
+def test_similar_rows_are_groups_where_groups_are_not_known(grouped):
+    X, Y, _ = grouped
+    alone, similar = (small(candidates=20, max_epochs=3).fit(X, Y, groups=each) for each in (None, "similar"))
+    n_groups = {d.name: d.value for d in similar.plan_.decisions}["groups"]
+    assert n_groups == len(np.unique(groups_of_similar_rows(CSR.from_scipy(X))))
+    assert similar.candidates_.stacking.regression.neighbors < alone.candidates_.stacking.regression.neighbors
+    with pytest.raises(DataError, match=r"groups: .* or be .similar., got 'alike'"):
+        small().fit(X, Y, groups="alike")
 
 
 def test_early_stopping_measures_on_whole_groups(grouped):

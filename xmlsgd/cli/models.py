@@ -128,6 +128,11 @@ def read_excluded(
     return np.array([columns[name] for name in names if name in columns], dtype=np.int64)
 
 
+def groups_in_training(given: str | None, n_rows: int) -> list[str] | str | None:
+    """Return the groups in a file, or "similar" as it is, which `fit` understands; a file of this name is ./similar."""
+    return given if given == "similar" else groups_in_file(given, n_rows)
+
+
 def groups_in_file(path: str | None, n_rows: int) -> list[str] | None:
     """Return the group of each row: line i of a file is that of row i; None without a file."""
     if path is None:

@@ -49,8 +49,8 @@ class Columns:
 class InputRows:
     """Training rows, their test rows if there are any, and the vectorizer that turns texts into such rows.
 
-    groups : of the training rows, one each, if there are any. texts : the arguments of `fit` for label texts.
-    names_of_uris : of a vocabulary. read_by : the options of reading that a model remembers.
+    groups : of the training rows, one each, if there are any, or "similar". texts : the arguments of `fit` for label
+    texts. names_of_uris : of a vocabulary. read_by : the options of reading that a model remembers.
     """
 
     train: Dataset

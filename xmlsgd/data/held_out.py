@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .csr import HELD_OUT
+from .csr import CSR, HELD_OUT
 
 LARGEST_SHARE = 10  # at most one row in ten is held out
 
@@ -76,3 +76,22 @@ def draw_rows(n_rows: int, n: int, groups: NDArray[np.int64] | None, random: np.
             taken[group] = True
             n_left -= sizes[group]
     return np.flatnonzero(taken[groups])
+
+
+def groups_of_similar_rows(X: CSR) -> NDArray[np.int64]:
+    """Return the group of each row as a number from 0, int64 (n,): rows with the same rarest feature are one group.
+
+    The rarest feature of a row is the one that the fewest rows have, at least two and at most `LARGEST_SHARE` of all.
+    A row without such a feature is a group by itself.
+    """
+    if not X.n_rows:
+        return np.empty(0, np.int64)
+    counts = np.bincount(X.indices, minlength=X.n_cols)
+    order = np.argsort(counts, kind="stable")
+    shared = (counts[order] > 1) & (counts[order] <= X.n_rows // LARGEST_SHARE)
+    rank = np.empty(X.n_cols, np.int64)
+    rank[order] = np.where(shared, np.arange(X.n_cols), X.n_cols)
+    rarest = np.minimum.reduceat(np.append(rank[X.indices], X.n_cols), X.indptr[:-1])
+    alone = (rarest == X.n_cols) | (np.diff(X.indptr) == 0)  # for an empty row reduceat returns what the next one has
+    _, groups = np.unique(np.where(alone, X.n_cols + np.arange(X.n_rows), rarest), return_inverse=True)
+    return groups.astype(np.int64)

@@ -152,7 +152,9 @@ def named_groups(groups: Any, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
     """Return the names of the groups, ascending, and the position in them of each row's group, int64 (n,)."""
     given = np.asarray(as_list(groups))
     if given.shape != (n_rows,) or given.dtype.kind not in "iuUOSb":
-        raise DataError(f"groups: must have a text or an integer for each of {n_rows} rows, got {shorten(groups)}")
+        raise DataError(
+            f'groups: must have a text or an integer for each of {n_rows} rows, or be "similar", got {shorten(groups)}'
+        )
     try:
         names, of_row = np.unique(given, return_inverse=True)
     except TypeError as error:

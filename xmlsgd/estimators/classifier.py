@@ -195,7 +195,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         eval_set: tuple[Any, Any] | None = None,
         *,
         label_names: Sequence[Any] | None = None,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Literal["similar"] | None = None,
         label_texts: Any = None,
         feature_names: Sequence[str] | None = None,
         callbacks: Sequence[Callback] = (),
@@ -218,9 +218,11 @@ class XMLClassifier(Predictor, BaseEstimator):
             Rows that are measured after every epoch: P@1, P@3 and P@5 in percent in `history_`.
         label_names : list, optional
             Names of the columns of an indicator, in their order; those of a table have theirs.
-        groups : array of int or str (n,), optional
+        groups : array of int or str (n,), or "similar", optional
             Groups of rows that are alike, such as the records of one library: wherever rows are held out, all of a
-            group are, or none, so that stacking, thresholds and early stopping suit rows of new groups.
+            group are, or none, so that stacking, thresholds and early stopping suit rows of new groups. "similar" means
+            that new rows will be unlike these, though their groups are not known: rows with the same rarest feature
+            are held out together.
         label_texts : list, dict or matrix (L, F), optional
             What labels are called: a text for each column, None where there is none, or {label: text}, with label lists
             also of labels that no row has; or their features. Rows of these words are learned, but not counted.
@@ -319,7 +321,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         X: Any,
         y: Any,
         eval_set: tuple[Any, Any] | None = None,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Literal["similar"] | None = None,
         *,
         label_texts: Any = None,
         feature_names: Sequence[str] | None = None,

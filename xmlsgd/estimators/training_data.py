@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.csr import CSR, VALIDATION, Dataset
-from ..data.held_out import draw_rows
+from ..data.held_out import draw_rows, groups_of_similar_rows
 from ..data.validation import read_groups
 from ..errors import DataError, shorten, warn
 from .defaults import feature_squares
@@ -87,7 +87,7 @@ def read_training_data(
     weight = _row_weights(parameters.class_weight, given.sample_weight, labels)
     if earlier is None:
         _warn_of_large_feature(X)
-    validation, groups = _read_eval_set(features, given.eval_set, labels), read_groups(given.groups, X.n_rows)
+    validation, groups = _read_eval_set(features, given.eval_set, labels), _read_groups(given.groups, X)
     data = TrainingData(Dataset(X, labels.Y), labels.classes, labels.form, features, weight, validation, groups)
     if parameters.early_stopping and validation is None:
         data = _with_validation(data, parameters.validation_fraction, seed)
@@ -95,6 +95,13 @@ def read_training_data(
             text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
             warn(f"{text}; pass eval_set=(X, y) of other rows")
     return data if given.label_texts is None else _with_label_texts(data, given, X)
+
+
+def _read_groups(groups: Any, X: CSR) -> NDArray[np.int64] | None:
+    """Return the groups of the rows, int64 (n,): those given, or of similar rows, or None."""
+    if isinstance(groups, str) and groups == "similar":
+        return groups_of_similar_rows(X)
+    return read_groups(groups, X.n_rows)
 
 
 def _read_features_and_labels(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from statistics import fmean
 from time import perf_counter as now
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -118,7 +118,7 @@ def tune(
     metric: str = "P@1",
     seconds: float = 600,
     n_trials: int | None = None,
-    groups: ArrayLike | None = None,
+    groups: ArrayLike | Literal["similar"] | None = None,
     label_texts: Any = None,
     feature_names: Sequence[str] | None = None,
     fixed: Collection[str] = (),

@@ -39,7 +39,7 @@ from ..flags import (
     positional,
 )
 from ..machine import peak_memory_bytes, versions
-from ..models import READ_BY, classifiers_of, groups_in_file, parameters_of, template_of
+from ..models import READ_BY, classifiers_of, groups_in_training, parameters_of, template_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_numbers, size_text, table, write_json
@@ -61,7 +61,8 @@ FLAGS = (
     Flag("test", PATH, "rows to measure on, after every epoch and at the end", "data",
          default_text="the test part of TRAIN, if it has one"),
     Flag("groups", PATH, "file whose line i is the group of training row i; wherever rows are held out, all rows of a "
-         "group are, or none", "data", default_text="rows are independent"),
+         "group are, or none. 'similar' where new rows will be unlike these: similar rows are a group", "data",
+         default_text="rows are independent"),
     *FORMAT_FLAGS,
     *VECTORIZER_FLAGS,
     *LABEL_FLAGS,
@@ -138,7 +139,7 @@ def read_training_rows(
 
     rows = read_training(train, test, options, label_texts, feature_names)
     warn_of_training_rows(rows, train, test, options)
-    return replace(rows, groups=groups_in_file(groups, rows.train.n_rows))
+    return replace(rows, groups=groups_in_training(groups, rows.train.n_rows))
 
 
 def show_plan(model: XMLClassifier | XMLEnsemble, rows: InputRows, json: str | None, console: Console) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import optional_module
 from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, LABEL_FLAGS, NAME, PATH, VECTORIZER_FLAGS, Flag, positional
-from ..models import groups_in_file
+from ..models import groups_in_training
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
 from .compile import compile_kernels
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FLAGS = (
     positional("train", PATH, "TRAIN", "rows to learn from and to hold out, in any format that train reads"),
-    Flag("groups", PATH, "file whose line i is the group of row i; whole groups are held out", "data",
+    Flag("groups", PATH, "file whose line i is the group of row i, or 'similar'; whole groups are held out", "data",
          default_text="rows are independent"),
     *FORMAT_FLAGS,
     *VECTORIZER_FLAGS,
@@ -78,7 +78,7 @@ def run(
 
     found = tune(
         rows.X, rows.Y, model, metric=metric, seconds=seconds, n_trials=trials,
-        groups=groups_in_file(groups, rows.n_rows), **read.texts, fixed=parameters, callback=show,
+        groups=groups_in_training(groups, rows.n_rows), **read.texts, fixed=parameters, callback=show,
     )  # fmt: skip
     first, best = found.trials[0], found.best
     flags = flags_of(parameters | best.parameters)
