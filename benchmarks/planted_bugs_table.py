@@ -243,8 +243,8 @@ BUGS = (
         "algorithms",
         "a learner takes a second correction before the average has moved",
         "xmlsgd/algorithms/crossbow.py",
-        "sorted(self.size.keys() - self.corrected)",
-        "sorted(self.size)",
+        "sorted(self.learning - self.corrected)",
+        "sorted(self.learning)",
         ("tests/algorithms/test_crossbow.py",),
     ),
     Bug(

@@ -1,13 +1,14 @@
-"""Crossbow's synchronous model averaging and elastic averaging: pulls, conservation, who leaves and comes back."""
+"""Crossbow's synchronous model averaging and elastic averaging: pulls, conservation, the number of learners."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from shared import toy
-from xmlsgd.algorithms.crossbow import Crossbow
+from shared import light, toy
+from xmlsgd.algorithms.crossbow import INTERVAL, Crossbow, LearnerTuner
 from xmlsgd.algorithms.easgd import EASGD
+from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
@@ -120,14 +121,15 @@ def test_processes_train_the_model_of_simulated_devices_of_other_speeds():
     np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("sync_every", [1, 3])
-def test_a_run_goes_on_whenever_a_learner_dies_or_comes_back(sync_every):
+@pytest.mark.parametrize(("sync_every", "learners"), [(1, 1), (3, 1), (1, 2)])
+def test_a_run_goes_on_whenever_a_learner_dies_or_comes_back(sync_every, learners):
     for begin in np.linspace(0.001, 0.1, 23):
         away = VirtualDevice(0.0, 1e-3, absent=((begin, begin + 0.03),))
         for learner in range(3):
             devices = toy.fleet(1, 0.8, 0.5)
             devices[learner] = away
-            done, _ = toy.run(Crossbow(10, 0.2, sync_every=sync_every), devices, epochs=2)
+            algorithm = Crossbow(10, 0.2, sync_every=sync_every, learners=learners)
+            done, _ = toy.run(algorithm, devices, epochs=2)
             assert [record["rows"] for record in done.records] == [240, 480]
             assert 0 < toy.weight(done) < 3
 
@@ -298,3 +300,95 @@ def test_a_learner_and_the_average_move_by_the_same_correction_whoever_leaves_me
     comm.table.touched[:] = 1
     algorithm.merge(comm, [0, 1])
     assert comm.values()[:3] == [6, 3 - 1, 6 - 2]
+
+
+def test_a_device_has_at_least_one_learner():
+    with pytest.raises(DataError, match="learners must be at least 1, got 0"):
+        Crossbow(learners=0)
+
+
+def tuned(throughput, noise=lambda i: 1.0, most=16):
+    """Let a tuner see `throughput(learners)` until it ends; return the learners."""
+    tuner, now = LearnerTuner(most), 0.0
+    tuner.finished_round(now)
+    for i in range(200):
+        for _ in range(INTERVAL):
+            now += 100 / (throughput(tuner.learners) * noise(i))
+            tuner.rows += 100
+            tuner.finished_round(now)
+    assert tuner.ended
+    return tuner.learners
+
+
+@pytest.mark.parametrize("knee", [1, 2, 4, 7])
+def test_the_tuner_stops_at_the_knee_of_the_throughput(knee):
+    """Within one learner of it."""
+    assert abs(tuned(lambda m: min(m, knee) + 0.01 * m) - knee) <= 1
+
+
+@pytest.mark.parametrize("outlier", range(12))
+def test_one_slow_sample_does_not_end_the_tuning(outlier):
+    assert abs(tuned(lambda m: min(m, 4), lambda i: 0.1 if i == outlier else 1.0) - 4) <= 1
+
+
+def test_a_tuner_that_pays_to_the_last_ends_with_all():
+    assert tuned(lambda m: m, most=4) == 4
+
+
+@pytest.mark.parametrize(("devices", "sync_every"), [(1, 1), (1, 8), (2, 1), (2, 8)])
+def test_learners_that_are_added_begin_at_the_center(devices, sync_every):
+    """Devices of three learners each, whose throughput rises with every learner, within one epoch."""
+
+    class Noting(Crossbow):
+        def overlap(self, comm, busy):
+            before = set(self.learning)
+            super().overlap(comm, busy)
+            if self.learning != before:
+                counts.append(len(self.learning))
+                for w in self.learning:
+                    np.testing.assert_array_equal(executor.table.params[1 + w], executor.table.params[0])
+
+    algorithm, counts, n_rows = Noting(4, 0.2, learners=3, sync_every=sync_every), [], 3000 * devices
+    executor = toy.Logged(light.Quadratic(), [VirtualDevice(1e-3, 1e-6) for _ in range(3 * devices)])
+    done = toy.train(Job(toy.dataset(n_rows), Network(n_rows, 1, (1,)), toy.SGD()), algorithm, executor, Schedule(1))
+    assert counts == [2 * devices, 3 * devices]
+    assert done.records[0]["rows"] == sum(report.rows for report in executor.of("done")) == n_rows
+    assert done.records[0]["algorithm"]["learners"] == 3
+    assert algorithm.alpha == 1 / (3 * devices)
+
+
+def test_a_learner_takes_the_place_of_one_that_died():
+    """Learner 0 of a device dies while learner 1 does not take part yet: the run goes on with learner 1."""
+    fleet = [VirtualDevice(1e-3, 1e-4, absent=((0.05, np.inf),)), VirtualDevice(1e-3, 1e-4)]
+    done, executor = toy.run(Crossbow(4, 0.2, learners=2), fleet, n_rows=400)
+    workers = [step.worker for step in executor.of("issue")]
+    assert workers[0] == 0
+    assert set(workers[workers.index(1) :]) == {1}
+    assert done.records[0]["rows"] == 400
+
+
+@pytest.mark.parametrize("sync_every", [1, 4])
+def test_what_a_learner_did_in_the_next_round_stays_when_another_takes_the_place_of_a_dead_one(sync_every):
+    """Learner 0 is done with the next round when 4, of another device, dies before its correction, and 5 takes over."""
+
+    def learn(w, step):
+        comm.table.params[1 + w] += step
+        algorithm.submitted(w, 10 * sync_every, 0.0)
+        algorithm.finished(Report(w, 10 * sync_every, 10, 0.0, 1.0))
+
+    algorithm, comm = started(6, sync_every=sync_every, learners=2), toy.Replicas(*[0] * 7)
+    comm.table.touched[:] = 1
+    learn(0, 9)
+    learn(2, 0)
+    algorithm.merge(comm, algorithm.merge_due((), 0.0))
+    learn(0, 3)
+    ahead = comm.values()[1]
+    algorithm.left(4)
+    algorithm.overlap(comm, ())
+    assert comm.values()[:2] == [3, ahead]
+    learn(2, 0)
+    algorithm.merge(comm, algorithm.merge_due((), 0.0))
+    algorithm.overlap(comm, ())
+    assert algorithm.learning == {0, 2, 5}
+    values = comm.values()
+    assert values[1] == values[3] == values[6] == values[0] > 3
