@@ -349,6 +349,8 @@ def test_no_file_is_opened_for_flags_that_are_not_given(monkeypatch, tmp_path):
     pipe = str(tmp_path / "pipe")
     os.mkfifo(pipe)
     FormatOptions().check_inputs(pipe, None)
-    with pytest.raises(UsageError, match="--vocabulary: needs a file read by --format raw, csv, jsonl or annif"):
+    with pytest.raises(
+        UsageError, match="--vocabulary: needs a file read by --format raw, csv, jsonl, annif or fasttext"
+    ):
         FormatOptions.of_flags(vocabulary="names.tsv").check_inputs(pipe)
     assert opened == []

@@ -24,11 +24,19 @@ WRITTEN = {
     "rows.csv": "text,labels\n" + "".join(f"{quoted(text)},{quoted(';'.join(names))}\n" for text, names in LINES),
     "rows.jsonl": "".join(json.dumps({"text": text, "labels": names}) + "\n" for text, names in LINES),
     "rows.txt": "".join(f"{';'.join(names)}\t{text}\n" for text, names in LINES),
+    "rows.fasttext": "".join(
+        " ".join(f"__label__{name.replace(' ', '_')}" for name in names) + f" {text}\n" for text, names in LINES
+    ),
     "rows.tsv": "".join(
         text + "\t" + " ".join(f"<http://x/{NAMES.index(name)}>" for name in names) + "\n" for text, names in LINES
     ),
 }
-FLAGS = {"rows.csv": ("--label-separator", ";"), "rows.txt": ("--label-separator", ";"), "rows.jsonl": ()}
+FLAGS = {
+    "rows.csv": ("--label-separator", ";"),
+    "rows.txt": ("--label-separator", ";"),
+    "rows.jsonl": (),
+    "rows.fasttext": (),
+}
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -38,7 +46,9 @@ def test_names_with_commas_are_trained_evaluated_predicted_and_learned_on(tmp_pa
     vocabulary.write_text("".join(f"<http://x/{i}>\t{label}\n" for i, label in enumerate(NAMES)))
     flags = FLAGS.get(name, ("--vocabulary", vocabulary))
     run("train", path, "--out", tmp_path / "m", *QUICK, "--quiet", *flags)
-    assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == sorted(NAMES)
+    assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == sorted(
+        NAMES if "fasttext" not in name else ("Smith,_J.", "open_sea")
+    )
     assert "warning" not in capsys.readouterr().err
     run("evaluate", tmp_path / "m", path, "--json", tmp_path / "r.json", *flags)
     assert json.loads((tmp_path / "r.json").read_text())["P@1"] == 100
@@ -52,6 +62,14 @@ def test_an_annif_corpus_is_told_by_its_lines_and_bears_uris(tmp_path):
     (tmp_path / "rows").write_text("a book without subjects\t\n" + WRITTEN["rows.tsv"])
     run("train", tmp_path / "rows", "--out", tmp_path / "m", *QUICK, "--quiet", "--epochs", "1")
     assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == ["http://x/0", "http://x/1"]
+
+
+def test_texts_that_end_with_a_tab_and_have_no_subjects_are_no_labels(library, capsys):
+    (library / "none.tsv").write_text("".join(f"{text}\t\n" for text, _ in LINES))
+    run("evaluate", library / "m", library / "none.tsv")
+    assert "no row has a label" in capsys.readouterr().err
+    assert main(["train", str(library / "none.tsv"), "--out", str(library / "n")]) == 2
+    assert "must have at least one label, got none in 40 documents" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from xmlsgd.cli.results import as_json, table, text_file
         ("tag\tread a file\n", True, True),
         ("1,2\tread a file\n", True, True),
         ("read a file\t\n", False, True),
-        ("read a file\t \n", True, False),
+        ("read a file\t \n", True, True),
         ("\tread a file\n", True, True),
         ("read a file\n", True, False),
         ("read a file\n", False, True),

@@ -152,6 +152,7 @@ def test_excluded_labels_are_never_written_and_others_move_up(models, tmp_path, 
     assert "deprecated.txt:42: the model has no label 'no such label'; unknown labels exclude nothing" in said.err
 
 
+@pytest.mark.filterwarnings("ignore:.* is decomposed Unicode")
 @pytest.mark.parametrize("learned", ["café", "cafe\u0301"])
 def test_an_excluded_label_is_found_however_its_accents_are_written(tmp_path, capsys, learned):
     XMLClassifier((4,), max_epochs=1, n_jobs=1).fit(["a drink", "a fish"], [[learned], ["fish"]]).save(tmp_path / "m")
@@ -192,3 +193,12 @@ def test_explanations_follow_the_lines_of_text_and_stand_beside_the_labels_of_js
             assert all(isinstance(part["feature"], str) for part in found["features"])
     assert main([*map(str, words), "--explain", "--output-format", "csv"]) == 2
     assert "--explain: needs --output-format text or json, got csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "content"), [("day.csv", "text,labels\n"), ("day.jsonl", ""), ("day.txt", "\n")])
+def test_an_export_without_documents_has_no_predictions(models, tmp_path, capsys, give, name, content):
+    (tmp_path / name).write_text(content)
+    run("predict", models / "text", tmp_path / name, "--out", tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text().count("\n") == 1  # the header
+    assert "has no document, so that nothing is predicted" in capsys.readouterr().err
+    assert give(content.encode(), "predict", models / "text", "-")[:2] == (0, "")

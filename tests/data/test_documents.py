@@ -31,6 +31,14 @@ def read(path, form, labelled=True, **options):
     return read_documents(path, form, labelled, DocumentOptions(**options))
 
 
+def test_words_with_the_prefix_of_fasttext_are_labels_wherever_they_stand(path_of):
+    lines = "__label__a __label__b,c one text\n\nno label\n__label__a\ta tab __label__d\nnot__label__e __label__\n"
+    raw = read(path_of("f", lines), "fasttext")
+    assert raw.texts == ["one text", "", "no label", "a tab", "not__label__e __label__"]
+    assert raw.labels == [("a", "b,c"), (), (), ("a", "d"), ()]
+    assert read(path_of("f", lines), "fasttext", labelled=False).texts == raw.texts
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl", "raw"])
 def test_names_with_commas_and_blanks_stay_whole(path_of, form):
     raw = read(path_of("f", FILES[form]), form, label_separator=";")
@@ -189,5 +197,5 @@ def test_the_field_limit_of_the_process_is_as_before(path_of):
 
 
 def test_an_unknown_format_is_refused(path_of):
-    with pytest.raises(DataError, match="format must be one of raw, csv, jsonl, annif, got 'xml'"):
+    with pytest.raises(DataError, match="format must be one of raw, csv, jsonl, annif, fasttext, got 'xml'"):
         read(path_of("f", "a"), "xml")

@@ -6,6 +6,8 @@ import pickle
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
 
 from xmlsgd.data.vectorizer import TOKEN_PATTERN, VECTORIZER_FILE, TextVectorizer
 from xmlsgd.errors import DataError, ModelFileError
@@ -277,6 +279,13 @@ def test_options_are_parameters_as_of_scikit_learn_which_ask_for_a_new_fit():
     assert vectorizer.fit(TEXTS).get_feature_names_out().tolist() == TextVectorizer().fit(TEXTS).words
     with pytest.raises(DataError, match="lowercase: TextVectorizer has no such option; it has min_df, max_df, "):
         vectorizer.set_params(lowercase=False)
+
+
+def test_a_pipeline_may_ask_for_its_default_output_and_is_told_that_there_are_no_tables():
+    pipe = make_pipeline(TextVectorizer(), MaxAbsScaler())
+    assert pipe.set_output(transform="default").fit_transform(TEXTS).shape[0] == len(TEXTS)
+    with pytest.raises(DataError, match="transform: TextVectorizer makes sparse rows, got 'pandas'; leave the default"):
+        pipe.set_output(transform="pandas")
 
 
 def test_pickle_restores_the_same_rows():

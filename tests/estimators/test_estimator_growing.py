@@ -48,6 +48,17 @@ def test_partial_fit_adds_new_names_behind_the_old():
     assert model.classes_.tolist() == ["fig", "pear", "apple", "kiwi"]
 
 
+@pytest.mark.parametrize("candidates", [0, 2])
+def test_partial_fit_learns_from_rows_without_labels_alone(candidates):
+    """Someone may have refused all that was suggested."""
+    texts = ["read a file", "open a book"] * 60
+    model = small(candidates=candidates).fit(texts, [["file"], ["book"]] * 60)
+    before = model.predict_proba(["read a file"]).max()
+    model.partial_fit(["read a file"] * 60, [[]] * 60)
+    assert model.n_samples_seen_ == 180
+    assert model.predict_proba(["read a file"]).max() < before
+
+
 def test_partial_fit_learns_words_of_new_texts_and_of_the_names_of_new_labels(tmp_path):
     texts = [f"read a {name}" for name in ("file", "book")] * 30
     model = small(candidates=4).fit(texts, [["file"], ["book"]] * 30)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from xmlsgd import CSR, DataError, DivergenceError, MemoryEstimateError, XMLClassifier
+from xmlsgd.estimators.targets import read_labels
 
 N = 20
 X = sp.csr_array(np.random.default_rng(0).random((N, 4)).astype(np.float32))
@@ -383,3 +386,22 @@ def test_a_huge_label_number_is_refused_before_memory_is_taken():
     wide = sp.csr_array((np.ones(1, np.float32), np.array([2_000_000_000]), [0, 1]), shape=(1, 2_000_000_001))
     with pytest.raises(MemoryEstimateError, match=r"parameters .* names 16\.0 GB"):
         quick(hidden_layer_sizes=(4096,)).fit(X[:1], wide)
+
+
+@pytest.mark.parametrize("Y", [[["caf\u00e9"], ["cafe\u0301"]], ["caf\u00e9", "cafe\u0301"]])
+def test_a_label_that_files_would_write_otherwise_is_warned_of_and_kept(Y):
+    with pytest.warns(UserWarning, match=r"the label 'cafe\\u0301' is decomposed Unicode"):
+        names = read_labels(Y).classes
+    assert list(names) == ["cafe\u0301", "caf\u00e9"]
+    assert len(recorded_by(lambda: read_labels(Y, names))) == 0
+
+
+def recorded_by(run):
+    with warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always")
+        run()
+    return recorded
+
+
+def test_many_classes_of_strings_are_no_regression():
+    assert recorded_by(lambda: read_labels([f"class {i}" for i in range(30)])) == []

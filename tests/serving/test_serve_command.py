@@ -6,11 +6,13 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
@@ -53,6 +55,59 @@ def test_a_served_model_answers_learns_saves_and_ends_by_a_signal(folder, read_b
         assert process.wait(60) == 128 + signal.SIGTERM
     assert XMLClassifier.load(folder).classes_.tolist() == ["read", "write", "open"]
     assert json.loads((folder / "train.json").read_text()) == {"read_by": read_by}
+
+
+def test_a_hangup_loads_the_model_anew_and_a_broken_one_is_not_served(folder, tmp_path):
+    model = tmp_path / "words"
+    shutil.copytree(folder, model)
+    command = [sys.executable, "-m", "xmlsgd", "serve", str(model), "--port", "0", "--threads", "1"]
+    pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, **pipes) as process:
+        try:
+            address = process.stdout.readline().split()[-1]
+
+            def labels():
+                with urlopen(Request(f"{address}/v1/projects/words/suggest", b"text=a+file")) as answer:
+                    return {each["label"] for each in json.load(answer)["results"]}
+
+            before = labels()
+            XMLClassifier.load(folder).partial_fit(["a new file"] * 5, [["new"]] * 5).save(model)
+            process.send_signal(signal.SIGHUP)
+            assert "has it now" in process.stdout.readline()
+            assert labels() == {*before, "new"}
+            (model / "model.json").unlink()
+            process.send_signal(signal.SIGHUP)
+            assert "the model that was loaded before goes on" in process.stderr.readline()
+            assert labels() == {*before, "new"}
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+
+
+LOADED = """
+import gc, sys
+from numba.core.dispatcher import Dispatcher
+from xmlsgd import XMLClassifier
+from xmlsgd.cli.commands.serve import compile_for
+from xmlsgd.serving.service import Served
+def kernels():
+    return sum(len(each.overloads) for each in gc.get_objects() if isinstance(each, Dispatcher))
+model = compile_for(Served(XMLClassifier.load(sys.argv[1]))).model
+before = kernels()
+model.predict_topk(["read a file", "write", ""] * 17, 10, proba=True)
+print(before, kernels())
+"""
+
+
+def test_requests_that_come_at_once_find_their_kernels_loaded(tmp_path):
+    """Where nothing was compiled yet, they would wait for a minute."""
+    texts, labels = TEXTS * 10, [[text.split()[0]] for text in TEXTS * 10]
+    model = XMLClassifier((4,), candidates=2, max_epochs=1, random_state=0, n_jobs=1).fit(texts, labels)
+    model.save(tmp_path / "model")
+    command = [sys.executable, "-c", LOADED, str(tmp_path / "model")]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, check=True)
+    loaded, used = map(int, done.stdout.split())
+    assert loaded == used > 0
 
 
 @pytest.mark.parametrize("token", ["", "a secret token"])

@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 from shared.malformed_bodies import malformed
 from xmlsgd.serving import app, requests, service
 from xmlsgd.serving.app import new_app
-from xmlsgd.serving.service import Service
+from xmlsgd.serving.service import Served, Service
 
 TEXTS = ["read a file", "write a file", "read json text", "write json text", "open the socket", "close the socket"] * 4
 LABELS = [text.split()[:2] for text in TEXTS]
@@ -37,7 +37,7 @@ def model():
 
 @pytest.fixture
 def served(model):
-    return Service(model, "words", TOKEN)
+    return Service(Served(model), "words", TOKEN)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_form_may_have_letters_of_utf_8_escaped_or_not(encode):
     model = XMLClassifier((4,), max_epochs=2, random_state=0, n_jobs=1).fit(texts, [[t.split()[0]] for t in texts])
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     body = encode("text=köp+böcker&limit=2").encode()
-    with TestClient(new_app(Service(model, "words"))) as client:
+    with TestClient(new_app(Service(Served(model), "words"))) as client:
         answer = client.post(SUGGEST, content=body, headers=headers)
     (found,) = expected(model, ["köp böcker"], 2)
     assert [(each["label"], each["score"]) for each in answer.json()["results"]] == [
@@ -103,7 +103,7 @@ def test_excluded_labels_give_way_to_the_next_also_after_learning(model):
     excluded = model.predict_topk(["read json"], 2)[0][0]
     ((*_, third, fourth),) = expected(model, ["read json"], 4)
     document = {"text": "open it", "labels": ["new"]}
-    with TestClient(new_app(Service(model, "words", TOKEN, exclude=excluded))) as client:
+    with TestClient(new_app(Service(Served(model, exclude=excluded), "words", TOKEN))) as client:
         assert client.post("/suggest", json={"texts": ["read json"], "limit": 2}).json()["results"] == [[third, fourth]]
         (best,) = client.post("/explain", json={"text": "read json", "limit": 1}).json()["results"]
         assert best["label"] == third["label"]
@@ -121,7 +121,7 @@ def test_an_explanation_has_probability_and_words(client, model):
 
 
 def test_suggestions_have_uris_and_learning_takes_them_where_there_is_a_vocabulary(model):
-    served = Service(model, "words", TOKEN, None, {"http://x/1": "json", "http://x/2": "open <http://x/2>"})
+    served = Service(Served(model, {"http://x/1": "json", "http://x/2": "open <http://x/2>"}), "words", TOKEN)
     with TestClient(new_app(served)) as client:
         found = client.post(SUGGEST, data={"text": "read json", "limit": "50"}).json()["results"]
         uris = {each["label"]: each["uri"] for each in found}
@@ -142,7 +142,7 @@ def test_requests_that_come_together_are_one_call_of_the_model_for_each_number_o
     limits = (2, 3, 2, 3, 3, 2)
 
     async def together():
-        served = Service(model, "words")
+        served = Service(Served(model), "words")
         asked = [served.suggest([text, text], k) for text, k in zip(TEXTS, limits, strict=False)]
         return await asyncio.gather(*asked), served.metrics.counts
 
@@ -159,7 +159,7 @@ def test_a_call_of_the_model_has_a_limited_size_and_nothing_for_requests_that_we
     monkeypatch.setattr(service, "MAX_SUGGESTIONS", 8)
 
     async def together():
-        served = Service(model, "words")
+        served = Service(Served(model), "words")
         asked = [asyncio.ensure_future(served.suggest(["read", "write"], k)) for k in (2, 2, 2, 7, 1, 1)]
         await asyncio.sleep(0)
         asked[4].cancel()
@@ -182,7 +182,7 @@ def test_explanations_leave_threads_to_suggestions(model, monkeypatch):
     monkeypatch.setattr(service, "_explain", slow)
 
     async def together():
-        served = Service(model, "words")
+        served = Service(Served(model), "words")
         await asyncio.gather(*(served.explain("read", 1) for _ in range(20)), served.suggest(["read"], 1))
         return {thread.name for thread in served._explaining._threads}
 
@@ -192,7 +192,7 @@ def test_explanations_leave_threads_to_suggestions(model, monkeypatch):
 
 def test_feedback_is_learned_on_a_copy_and_saved_where_asked(model, tmp_path):
     model.save(tmp_path / "model")
-    served = Service(model, "words", TOKEN, lambda learned: learned.save(tmp_path / "model"))
+    served = Service(Served(model), "words", TOKEN, lambda learned: learned.save(tmp_path / "model"))
     documents = [{"text": "read a parquet file", "labels": ["parquet", "read"]}] * 8
     with TestClient(new_app(served)) as client:
         answer = client.post("/learn", json={"documents": documents}, headers=AUTHORIZED)
@@ -213,7 +213,7 @@ def test_learning_asks_for_the_token(client, served, headers):
 
 
 def test_learning_is_off_without_a_token(model):
-    with TestClient(new_app(Service(model, "words"))) as client:
+    with TestClient(new_app(Service(Served(model), "words"))) as client:
         answer = client.post("/learn", json={"documents": [{"text": "a", "labels": ["b"]}]})
     assert answer.status_code == 403
     assert "learning is off" in answer.json()["detail"]
@@ -319,7 +319,7 @@ def test_labels_to_learn_are_the_same_however_their_accents_are_written():
 
 def test_texts_that_waited_too_long_are_held_no_more(model):
     async def given_up():
-        served = Service(model, "words")
+        served = Service(Served(model), "words")
         asked = [asyncio.create_task(served.suggest([text], 1)) for text in ("read", "write")]
         await asyncio.sleep(0)
         asked[0].cancel()
@@ -367,7 +367,7 @@ def test_refusals_say_what_would_do_in_their_headers(client):
 
 def test_an_answer_that_takes_too_long_is_given_up(model, monkeypatch):
     monkeypatch.setattr(app, "ANSWER_SECONDS", 0.0)
-    with TestClient(new_app(Service(model, "words"))) as client:
+    with TestClient(new_app(Service(Served(model), "words"))) as client:
         answer = client.post("/suggest", json={"texts": ["a"]})
     assert (answer.status_code, answer.json()["title"]) == (503, "Service Unavailable")
 

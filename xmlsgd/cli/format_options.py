@@ -73,7 +73,7 @@ class FormatOptions(DocumentOptions):
 
         A first line with one of both column names may be raw text, unless a flag has named the column.
         """
-        from ..data.documents import are_annif, delimiter_of, has_key
+        from ..data.documents import are_annif, are_fasttext, delimiter_of, has_key
 
         lines = [line for line in lines if line.strip()]
         first = lines[0].removeprefix("\ufeff") if lines else ""
@@ -82,6 +82,11 @@ class FormatOptions(DocumentOptions):
             return "csv"
         if has_key(first, self.text_column):
             return "jsonl"
+        if are_fasttext(lines):
+            return "fasttext"
+        without_subjects = all(line.strip(" \r\n").endswith("\t") for line in lines)
+        if without_subjects and any(_has_words(line, labelled=False) for line in lines):
+            return "annif"  # as raw text these would be labels without texts
         return "annif" if are_annif(lines) else None
 
     def check_inputs(self, *paths: str | None) -> None:

@@ -26,6 +26,7 @@ from .format_options import FormatOptions, first_lines
 from .label_texts import LabelTexts, are_named, find_label_texts, text_of_each, with_label_texts
 from .messages import STDIN
 
+BLANK_BYTES = 1 << 16
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
 
 
@@ -188,12 +189,19 @@ def read_training_labels(path: str, options: FormatOptions, columns: Columns) ->
 def read_unlabelled(path: str, options: FormatOptions, columns: Columns) -> CSR:
     """Return rows to predict labels for; they need no labels."""
     with on_disk(path) as file:
+        if columns.vectorizer is not None and _is_blank(Path(file)):
+            return columns.vectorizer.rows_of([])
         if not options.holds_documents(file, labelled=False):
             return _test_rows(file, options, columns, labels_required=False).X
         if columns.vectorizer is None:
             raise DataError(f"{file}: {NO_VECTORIZER}")
         labelled = options.document_format(file) == "raw" and options.have_labels(first_lines(Path(file)))
         return columns.vectorizer.rows_of(options.read_documents(file, labelled).texts)
+
+
+def _is_blank(file: Path) -> bool:
+    """Return whether a file has no documents, as an export of a day without any."""
+    return file.is_file() and file.stat().st_size < BLANK_BYTES and not file.read_bytes().strip()
 
 
 def _texts(path: str, options: FormatOptions) -> RawText | None:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 # The formats of documents, and the suffixes of files that have each; their readers are in `documents`.
 DOCUMENT_FORMATS: dict[str, tuple[str, ...]] = {
-    "raw": (), "csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "annif": (),
+    "raw": (), "csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "annif": (), "fasttext": (),
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Documents with labels in the formats of other programs: CSV, JSON lines, and the corpora of Annif."""
+"""Documents with labels in the formats of other programs: CSV, JSON lines, corpora of Annif and of fastText."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ DELIMITERS = ",;\t"  # of CSV; spreadsheets write semicolons where the comma is 
 DEFAULTS = DocumentOptions()
 QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 ONE_OBJECT, AS_LINES = "must be one JSON object a line", "`jq -c '.[]' FILE` writes a list in lines"
+LABEL_PREFIX = "__label__"  # of fastText
 MAX_FIELD = 1 << 26  # characters of a field of CSV
 
 Row = tuple[int, str, tuple[str, ...]]  # the number of its line, its text, its labels
@@ -45,6 +46,11 @@ def are_annif(lines: Sequence[str]) -> bool:
     return bool(subjects) and all(tab for tab, _ in ends) and all(map(URIS.fullmatch, subjects))
 
 
+def are_fasttext(lines: Iterable[str]) -> bool:
+    """Return whether lines are of fastText: one at least begins with a label."""
+    return any(line.startswith(LABEL_PREFIX) and len(line.split()[0]) > len(LABEL_PREFIX) for line in lines)
+
+
 def read_documents(
     path: str | Path, format: str, labelled: bool = True, options: DocumentOptions = DEFAULTS
 ) -> RawText:
@@ -54,8 +60,8 @@ def read_documents(
     ----------
     path : str or path
         The file, which may be compressed.
-    format : {"raw", "csv", "jsonl", "annif"}
-        Raw text, CSV with a header, JSON lines, or a corpus of Annif.
+    format : {"raw", "csv", "jsonl", "annif", "fasttext"}
+        Raw text, CSV with a header, JSON lines, or a corpus of Annif or fastText.
     labelled : bool
         Whether the documents have labels that are to be read.
     options : DocumentOptions
@@ -68,12 +74,12 @@ def read_documents(
     Raises
     ------
     DataError
-        For another format, and with file and line for what the format does not allow.
+        For another format, with file and line for what the format does not allow, and for no document with labels.
     """
     path = Path(path)
     check_choice("format", format, READERS)
     rows = list(READERS[format](path, labelled, options))
-    if not rows:
+    if labelled and not rows:
         raise DataError(f"{path}: must hold at least one document, got none")
     texts, labels = [text for _, text, _ in rows], [tuple(dict.fromkeys(names)) for _, _, names in rows]
     if labelled and options.names_of_uris is not None:
@@ -232,6 +238,15 @@ def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterato
             yield number, text if is_annif(line) else line, ()
 
 
+def _fasttext_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
+    """Yield the rows of fastText, `__label__a __label__b text` a line; words with the prefix are labels anywhere."""
+    for number, line in enumerate(lines_of_file(path), 1):
+        words = line.split()
+        labels = [word for word in words if word.startswith(LABEL_PREFIX) and word != LABEL_PREFIX]
+        text = " ".join(word for word in words if not word.startswith(LABEL_PREFIX)) if labels else line
+        yield number, text, tuple(composed(label.removeprefix(LABEL_PREFIX)) for label in labels)
+
+
 READERS: dict[str, Callable[[Path, bool, DocumentOptions], Iterator[Row]]] = {
-    "raw": _raw_rows, "csv": _csv_rows, "jsonl": _json_rows, "annif": _annif_rows,
+    "raw": _raw_rows, "csv": _csv_rows, "jsonl": _json_rows, "annif": _annif_rows, "fasttext": _fasttext_rows,
 }  # fmt: skip

@@ -311,6 +311,13 @@ class TextVectorizer:
             self._words = self._tfidf = None
         return self
 
+    def set_output(self, *, transform: str | None = None) -> TextVectorizer:
+        """Return self for "default" and None; `DataError` for tables, whose columns would be as many as the words."""
+        if transform not in (None, "default"):
+            remedy = "leave the default; get_feature_names_out() names the columns"
+            raise DataError(f"transform: TextVectorizer makes sparse rows, got {shorten(transform)}; {remedy}")
+        return self
+
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the words as an array; `input_features` are not used."""
         return np.array(self.words, dtype=object)

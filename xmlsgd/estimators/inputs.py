@@ -202,12 +202,16 @@ def _check_no_words(X: Any) -> None:
     if not isinstance(first, list | tuple | set | np.ndarray) or not any(isinstance(value, str) for value in first):
         return
     if not isinstance(rows, list):
-        place = next(i for i, value in enumerate(first) if isinstance(value, str))
-        column = place if names is None else names[place]
+        lengths = {i: len(value) for i, value in enumerate(first) if isinstance(value, str)}
+        longest_first = sorted(lengths, key=lambda i: lengths[i], reverse=True)
+        text, *others = longest_first if names is None else [names[i] for i in longest_first]
+        parts = f"('text', TextVectorizer(), {text!r})"
+        if others:
+            parts += f", ('classes', OneHotEncoder(handle_unknown='ignore'), {others!r})"
         raise DataError(
-            f"X: must be one column of texts, or numbers, got a table with texts in column {shorten(column)}; pass "
-            f"that column alone, or make numbers of all: ColumnTransformer([('text', TextVectorizer(), {column!r})], "
-            "remainder=StandardScaler()) before the classifier in a Pipeline"
+            f"X: must be one column of texts, or numbers, got a table with texts in column {shorten(text)}; pass "
+            f"that column alone, or make numbers of all: ColumnTransformer([{parts}], remainder=StandardScaler()) "
+            "before the classifier in a Pipeline"
         )
     raise DataError(f"X: must be texts or rows of numbers, got lists of words, {shorten(first)}; are X and Y swapped?")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
+from unicodedata import is_normalized
 
 import numpy as np
 
@@ -60,6 +61,7 @@ def names_of_columns(names: Any, name: str = "label_names") -> np.ndarray | None
     if isinstance(names, set | frozenset):
         raise DataError(f"{name}: must be in the order of the columns, got a set; pass a list")
     named = as_names(names, name)
+    warn_of_decomposed(named.tolist(), name)
     different, counts = np.unique(named, return_counts=True)
     if len(different) < len(named):
         first = shorten(different[counts > 1].tolist()[0])
@@ -119,6 +121,15 @@ def check_text(labels: Iterable[str], name: str) -> None:
             label.encode()
         except UnicodeEncodeError as error:
             raise DataError(f"{name}: a label must be text that UTF-8 can hold, got {shorten(label)}") from error
+
+
+def warn_of_decomposed(labels: Iterable[Any], name: str) -> None:
+    """Warn of a name that files cannot hold: their names are read in Unicode's composed form."""
+    for label in labels:
+        if isinstance(label, str) and not is_normalized("NFC", label):
+            text = f"{name}: the label {label!a} is decomposed Unicode; labels read from files are composed, so that"
+            warn(f"{text} they would be other labels; pass unicodedata.normalize('NFC', label)")
+            return
 
 
 def _integers(labels: list[int], name: str) -> np.ndarray:

@@ -16,7 +16,17 @@ from ..data.csr import CSR, check_csr, from_dense, indicator, row_of
 from ..data.frames import as_matrix, as_table, column_names, only_column
 from ..errors import DataError, shorten, warn
 from .inputs import check_no_iterator, check_plain, refusals, shape_of
-from .names import Names, as_names, check_text, is_missing, label_array, names_of_columns, values, with_new_names
+from .names import (
+    Names,
+    as_names,
+    check_text,
+    is_missing,
+    label_array,
+    names_of_columns,
+    values,
+    warn_of_decomposed,
+    with_new_names,
+)
 from .parameters import is_amount
 
 Form: TypeAlias = Literal["sparse", "dense", "lists", "multiclass"]
@@ -303,11 +313,13 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
         if y.dtype.kind not in "biufUO":
             raise DataError(f"{name}: classes must be numbers or strings, got {y.dtype}")
         _check_finite(y, name)
-        check_classification_targets(y)
+        if y.dtype.kind == "f":  # of others it would only warn that they are many
+            check_classification_targets(y)
     found, ids = np.unique(y, return_inverse=True)
     if classes is None:
         if found.dtype.kind in "UO":
             check_text(found.tolist(), name)
+            warn_of_decomposed(found.tolist(), name)
             _warn_of_joined(found.tolist(), name)
         classes = found
     else:
@@ -342,6 +354,7 @@ def _warn_of_joined(classes: list[str], name: str) -> None:
 def _with_new(known: Names | None, found: Iterable[Any], name: str) -> Names:
     """Return the names known so far and, behind them, those `found` that are new, sorted."""
     ordered = np.sort(label_array(list(found), name))
+    warn_of_decomposed(set(ordered.tolist()).difference(() if known is None else values(known)), name)
     return ordered if known is None else with_new_names(known, ordered.tolist(), name)
 
 

@@ -123,7 +123,7 @@ def _read_features_and_labels(
     if X.n_rows == 0:
         raise DataError("X: must have at least one row, got 0")
     check_lengths(X.n_rows, labels.Y.n_rows)
-    if labels.Y.nnz == 0:
+    if labels.Y.nnz == 0 and earlier is None:  # to a model, rows without labels are evidence as well
         raise DataError(f"Y: must have at least one label, got none in {labels.Y.n_rows} rows")
     if earlier is not None and anew:
         _check_not_fewer(labels, earlier)

@@ -8,6 +8,8 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,32 +67,44 @@ class _PendingRequest(NamedTuple):
     answer: asyncio.Future[list[Suggestions]]
 
 
-class Service:
-    """Answers the requests of one event loop with the current model.
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A model, and what a server knows of its labels.
 
-    name : of the project. token : that `learn` asks for; None where learning is off. save : called with each new model.
     names_of_uris : of a vocabulary; labels to learn may be its URIs, and suggestions have them. exclude : int (m,),
     columns of labels that are never suggested; learning leaves them in place, as new labels get columns behind them.
     """
 
+    model: XMLClassifier | XMLEnsemble
+    names_of_uris: Mapping[str, str] = field(default_factory=dict)
+    exclude: np.ndarray | None = None
+
+    @cached_property
+    def uris(self) -> dict[str, str]:
+        """The URI of each name."""
+        return {name: uri for uri, name in self.names_of_uris.items()}
+
+
+class Service:
+    """Answers the requests of one event loop with the current model.
+
+    name : of the project. token : that `learn` asks for; None where learning is off. save : called with each new model.
+    """
+
     def __init__(
-        self,
-        model: XMLClassifier | XMLEnsemble,
-        name: str,
-        token: str | None = None,
-        save: Callable[[XMLClassifier], None] | None = None,
-        names_of_uris: Mapping[str, str] | None = None,
-        exclude: np.ndarray | None = None,
+        self, served: Served, name: str, token: str | None = None, save: Callable[[XMLClassifier], None] | None = None
     ) -> None:
-        self.model, self.name, self.token, self.save = model, name, token, save
+        self.served, self.name, self.token, self.save = served, name, token, save
         self.metrics = RequestMetrics()
-        self._names = dict(names_of_uris or {})
-        self._uris = {name: uri for uri, name in self._names.items()}
-        self._exclude = exclude
         self._waiting: list[_PendingRequest] = []
         self._worker: asyncio.Task[None] | None = None
-        self._learning = asyncio.Lock()
+        self._changing = asyncio.Lock()
         self._explaining = ThreadPoolExecutor(1)  # so that suggestions find a thread, however many texts are explained
+
+    @property
+    def model(self) -> XMLClassifier | XMLEnsemble:
+        """Return the current model."""
+        return self.served.model
 
     async def suggest(self, texts: Sequence[str], limit: int) -> list[Suggestions]:
         """Return the `limit` best labels of each text; requests that come together are one call of the model."""
@@ -107,24 +121,31 @@ class Service:
 
     async def explain(self, text: str, limit: int) -> list[dict[str, Any]]:
         """Return the explanations of the `limit` best labels of a text, each with its "probability" or None."""
-        arguments = self.model, text, limit, self._exclude
+        arguments = self.model, text, limit, self.served.exclude
         return await asyncio.get_running_loop().run_in_executor(self._explaining, _explain, *arguments)
 
     async def learn(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> None:
         """Learn from texts and their labels on a copy of the model, and put it in the model's place when it is done."""
-        async with self._learning:
-            named = [[name_of(label, self._names) if self._names else label for label in row] for row in labels]
+        async with self._changing:
+            names = self.served.names_of_uris
+            named = [[name_of(label, names) if names else label for label in row] for row in labels]
             learned = await asyncio.to_thread(_learned, self.model, texts, named)
             if self.save is not None:
                 await asyncio.to_thread(self.save, learned)
-            self.model = learned
+            self.served = replace(self.served, model=learned)
             self.metrics.counts["learned_texts"] += len(texts)
+
+    async def load_anew(self, load: Callable[[], Served]) -> None:
+        """Put what `load` returns in the place of the model, and of what was learned and not saved."""
+        async with self._changing:
+            self.served = await asyncio.to_thread(load)
+            self.metrics.counts["loads"] += 1
 
     def with_uri(self, label: Any) -> dict[str, Any]:
         """Return a label and, where there is a vocabulary, its URI, None of one that has none."""
-        if not self._names:
+        if not self.served.names_of_uris:
             return {"label": label}
-        return {"label": label, "uri": uri_of(label, self._uris)}
+        return {"label": label, "uri": uri_of(label, self.served.uris)}
 
     async def _answer_waiting(self) -> None:
         """Answer what is waiting, and what arrives meanwhile."""
@@ -136,7 +157,7 @@ class Service:
             self.metrics.counts["batches"] += 1
             self.metrics.counts["texts"] += len(texts)
             try:
-                found = await asyncio.to_thread(_suggest, self.model, texts, batch[0].limit, self._exclude)
+                found = await asyncio.to_thread(_suggest, self.model, texts, batch[0].limit, self.served.exclude)
             except Exception as error:  # noqa: BLE001  each request says so
                 for request in batch:
                     if not request.answer.done():

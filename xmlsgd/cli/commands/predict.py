@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...errors import DataError
+from ...errors import DataError, warn
 from ..exit_codes import UsageError
 from ..flags import (
     COUNT,
@@ -110,6 +110,8 @@ def run(
                 listed = [label for label in best if label >= 0]
                 why = estimator.explain(X.span(row, row + 1), listed)[0] if explain and listed else []
                 stream.write(line(row, best, best_values, why) + "\n")
+    if not X.n_rows:
+        warn(f"{data}: has no document, so that nothing is predicted")
 
 
 def format_of_output(out: str) -> str:

@@ -5,28 +5,35 @@ GET / shows a page. POST /v1/projects/NAME/suggest answers as Annif does, where 
 GET /metrics are for monitoring. With a token in the environment variable XMLSGD_TOKEN, POST /learn takes {"documents":
 [{"text": ..., "labels": [...]}]} and adds them to the model; --save also writes it to DIR.
 
+SIGHUP loads the model in DIR anew, such as one that `train --overwrite` has written, and no request is lost.
+
 Needs starlette and uvicorn: pip install "xmlsgd[serve]".
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import ipaddress
 import os
+import signal
 import socket
+import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import optional_module, warn
-from ..exit_codes import UsageError
+from ..exit_codes import UsageError, exit_code_and_text
 from ..flags import DIR, EXCLUDE, INT, NAME, Flag, positional
-from ..messages import Console
+from ..messages import Console, say
 from ..model_folder import save_without_history
 from ..models import read_excluded, read_learner, read_predictor, remembered_options, saved_names
 from ..parameters import parameter_flags
 
 if TYPE_CHECKING:
     from ...estimators import XMLClassifier
+    from ...serving.service import Served
 
 TOKEN = "XMLSGD_TOKEN"
 FLAGS = (
@@ -41,6 +48,7 @@ EXAMPLES = """  xmlsgd serve model
   XMLSGD_TOKEN=change-me-please xmlsgd serve model --port 9000 --save"""
 GRACE_SECONDS = 30  # for requests that a signal finds unanswered
 MIN_TOKEN = 8  # characters
+MANY = ["a text"] * 16  # texts of one call, which take other kernels than a few
 
 
 def run(
@@ -53,23 +61,23 @@ def run(
         raise UsageError(f"--save: needs a token in {TOKEN}, without which nothing is learned")
     from ...serving.app import new_app
     from ...serving.connections import Connection, most_connections
-    from ...serving.service import Service
+    from ...serving.service import Served, Service
 
-    served = read_predictor(model, model, "serve", parameters) if token is None else read_learner(model, parameters)
-    if getattr(served, "vectorizer_", None) is None:
-        raise UsageError(f"{model}: must be trained on text, got a model of rows of numbers")
-    name = Path(model).resolve().name
-    names_of_uris, read_by = saved_names(model), remembered_options(model)
-    excluded = read_excluded(exclude, served, names_of_uris or {})
+    def load() -> Served:
+        served = read_predictor(model, model, "serve", parameters) if token is None else read_learner(model, parameters)
+        if getattr(served, "vectorizer_", None) is None:
+            raise UsageError(f"{model}: must be trained on text, got a model of rows of numbers")
+        names_of_uris = saved_names(model) or {}
+        return Served(served, names_of_uris, read_excluded(exclude, served, names_of_uris))
 
     def write(learned: XMLClassifier) -> None:
-        save_without_history(learned, model, read_by, names_of_uris)
+        save_without_history(learned, model, remembered_options(model), saved_names(model))
 
-    app = new_app(Service(served, name, token, write if save else None, names_of_uris, excluded))
+    name = Path(model).resolve().name
+    service = Service(load(), name, token, write if save else None)
+    app = new_app(service)
     listening = bound(host, port)
-    text = ["a text"]
-    served.load_kernels(text)
-    served.explain(text)
+    compile_for(service.served)
     gc.freeze()  # a full collection goes through the objects of Numba and scikit-learn, 0.1 s without an answer
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
     console.show(f"serving {name} at {address}")
@@ -79,7 +87,32 @@ def run(
         app, log_level="error", access_log=False, lifespan="off", http=Connection, ws="none",
         limit_concurrency=most_connections(), timeout_graceful_shutdown=GRACE_SECONDS,
     )  # fmt: skip
-    uvicorn.Server(config).run(sockets=[listening])
+
+    async def load_anew() -> None:
+        try:
+            await service.load_anew(lambda: compile_for(load()))
+            console.show(f"serving {name} as {model} has it now")
+        except Exception as error:  # noqa: BLE001  whatever is wrong there, the model that is served goes on
+            say(f"{exit_code_and_text(error)[1]}; the model that was loaded before goes on")
+
+    asyncio.run(_serve(uvicorn.Server(config).serve(sockets=[listening]), load_anew))
+
+
+async def _serve(serving: Awaitable[None], load_anew: Callable[[], Awaitable[None]]) -> None:
+    """Serve until a signal; SIGHUP loads the model anew, unless it is the end of the terminal."""
+    if sys.stdin.isatty():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as an exception it would be that of any request
+    elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()  # the loop itself keeps no task alive
+        loop.add_signal_handler(signal.SIGHUP, lambda: tasks.add(asyncio.ensure_future(load_anew())))
+    await serving
+
+
+def compile_for(served: Served) -> Served:
+    """Compile or load the kernels of answers, to one request and to many at once; return the model."""
+    served.model.load_kernels(MANY)
+    served.model.explain(MANY[:1])
+    return served
 
 
 def read_token() -> str | None:

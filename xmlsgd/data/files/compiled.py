@@ -16,16 +16,17 @@ def cached(dispatcher: Any) -> Any:
 
     The first kernel of a module that is not found there, and is compiled, is announced in the log.
     """
-    function = getattr(dispatcher, "py_func", None) or dispatcher._pyfunc
+    function, is_kept = getattr(dispatcher, "py_func", None) or dispatcher._pyfunc, False
     with suppress(RuntimeError):  # no folder can be written
         dispatcher.enable_caching()
+        is_kept = True
     kept = dispatcher._cache
     load, save = kept.load_overload, kept.save_overload
 
     def load_or_tell(*given: Any) -> Any:
         found = load(*given)
         if found is None:
-            tell_of_compiling(function.__module__)
+            tell_of_compiling(function.__module__, is_kept)
         return found
 
     def save_if_there_is_room(*given: Any) -> None:
@@ -37,12 +38,15 @@ def cached(dispatcher: Any) -> Any:
 
 
 @cache
-def tell_of_compiling(module: str) -> None:
+def tell_of_compiling(module: str, is_kept: bool = True) -> None:
     """Say once that the kernels of a module are compiled, by the logger "xmlsgd", in the first words of its docstring.
+
+    is_kept : whether later processes find them.
 
     Whatever `verbose` is: who meets this has chosen nothing yet, and takes a minute of silence for a hang. Not by
     `warnings`, which test suites turn into errors. Where nobody has configured it, `logging` writes to stderr; it is
     turned off as any logger is, by `logging.getLogger("xmlsgd").setLevel("ERROR")`.
     """
     subject = str(sys.modules[module].__doc__).partition(":")[0].rstrip(".")
-    logging.getLogger(LOGGER).warning("compiling %s, once on this machine ...", subject[0].lower() + subject[1:])
+    how_often = "once on this machine" if is_kept else "in each process: NUMBA_CACHE_DIR may name a folder to keep them"
+    logging.getLogger(LOGGER).warning("compiling %s, %s ...", subject[0].lower() + subject[1:], how_often)
