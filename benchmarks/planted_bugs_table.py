@@ -274,6 +274,14 @@ BUGS = (
     # Checkpoints and files
     Bug(
         "checkpoints",
+        "a checkpoint of another run is overwritten",
+        "xmlsgd/training/checkpoints/writer.py",
+        "if read_identity(self.checkpoint.folder) not in (None, self._run):",
+        "if False:",
+        CHECKPOINT,
+    ),
+    Bug(
+        "checkpoints",
         "a run goes on without its optimizer state",
         "xmlsgd/training/checkpoints/reader.py",
         "return Start(np.array(params), np.array(state), self.steps)",

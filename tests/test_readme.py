@@ -88,7 +88,7 @@ def test_the_commands_of_the_tutorial_suggest_explain_learn_and_serve(folder):
     assert json.loads(learned)["learned"] == 1
     (after,) = [line for line in printed if line.startswith(("open:", "json_loads:"))]  # what feedback has taught
     assert {name.split(":")[0] for name in after.split("\t")[:2]} == {"open", "json_loads"}
-    assert (folder / "per_label.csv").stat().st_size
+    assert all((folder / name).stat().st_size for name in ("per_label.csv", "report.html"))
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

@@ -70,8 +70,12 @@ def optional_module(name: str, extra: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        package = name.partition(".")[0]
-        raise MissingPackage(f'{package} is missing: pip install "xmlsgd[{extra}]"', name=package) from error
+        raise missing_package(name.partition(".")[0], extra) from error
+
+
+def missing_package(name: str, extra: str) -> MissingPackage:
+    """Return the error of a package that the `extra` of this name installs."""
+    return MissingPackage(f'{name} is missing: pip install "xmlsgd[{extra}]"', name=name)
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.training.executors.scenarios import SCENARIOS, scenario
 from xmlsgd.training.executors.virtual_device import VirtualDevice
+from xmlsgd.training.plots import plot_over_time
 from xmlsgd.training.simulation import Experiment, Outcome, simulate
 
 from ..report import Table, are_most, publish
-from .curves import plot_over_time
 
 REACHED = 0.95  # of the best median P@1 of a table, at the end: when each method gets there
 FURTHER = 3  # rates at most beyond an edge of the grid

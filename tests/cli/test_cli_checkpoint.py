@@ -10,8 +10,9 @@ import pytest
 from shared.paths import DATA
 from shared.processes import end, n_lines, start, wait_for
 from xmlsgd.cli import main
+from xmlsgd.data.loading import load_file
 from xmlsgd.estimators import XMLClassifier
-from xmlsgd.training.checkpoints import CheckpointWriter
+from xmlsgd.training.checkpoints import Checkpoint, CheckpointWriter
 
 ROWS, TEST_ROWS = (str(DATA / f"{part}.txt") for part in ("train", "test"))
 QUICK = ["--hidden", "16", "--candidates", "0", "--threads", "1", "--seed", "0", "--quiet"]
@@ -109,7 +110,7 @@ def test_a_run_without_checkpoints_warns_of_one_that_exists(tmp_path, capsys, in
     growing.write_text("of the interrupted run")
     kept = {file: file.read_bytes() for file in [growing, *(tmp_path / "m.checkpoint").iterdir()]}
     assert main([*words, "--epochs", "1", "--overwrite", "--checkpoint", "5"]) == 2
-    told = f"xmlsgd: {out}.checkpoint: is the checkpoint of another run: schedule.epochs was 3, is 1; resume with the"
+    told = f"xmlsgd: {out}.checkpoint: is the checkpoint of another run: max_epochs was 3, is 1; resume with the"
     assert told in capsys.readouterr().err
     assert {file: file.read_bytes() for file in [growing, *(tmp_path / "m.checkpoint").iterdir()]} == kept
 
@@ -119,3 +120,46 @@ def test_minutes_between_checkpoints_must_be_finite_and_not_negative(tmp_path, c
     assert main(["train", ROWS, *QUICK, "--out", str(tmp_path / "m"), "--checkpoint", minutes]) == 2
     assert "--checkpoint: must be a finite number of minutes, 0 or more" in capsys.readouterr().err
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("removed", [0, 1])
+def test_a_call_that_was_killed_behind_the_saved_model_is_done_when_it_is_repeated(tmp_path, monkeypatch, removed):
+    words = ["train", ROWS, "--test", TEST_ROWS, *QUICK, "--epochs", "2", "--checkpoint", "0", "--out"]
+
+    def killed_at_the_end(checkpoint, done=Checkpoint.done):
+        if removed or checkpoint.keep:  # kept while it is trained
+            done(checkpoint)
+        if not checkpoint.keep:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "done", killed_at_the_end)
+        with pytest.raises(Killed):
+            main([*words, str(tmp_path / "m")])
+    assert names(tmp_path) == ["m", *["m.checkpoint"] * (not removed), "m.history.jsonl"]
+    made = (tmp_path / "m" / "params.npy").stat()
+    (tmp_path / f".m.{'0' * 8}.partial").mkdir(mode=0o700)
+    again = [*words, str(tmp_path / "m"), "--json", str(tmp_path / "again.json")]
+    assert main(again) == 0
+    assert names(tmp_path) == ["again.json", "m"]
+    assert (tmp_path / "m" / "params.npy").stat() == made
+    assert json.loads((tmp_path / "again.json").read_text())["P@1"] > 0
+
+
+def test_another_call_does_not_take_a_finished_model_for_its_own(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "groups").write_text("".join(f"{row // 2}\n" for row in range(load_file(ROWS).n_rows)))
+    words = ["train", ROWS, *QUICK, "--epochs", "2", "--checkpoint", "60", "--out", str(tmp_path / "m")]
+    assert main(words) == 0
+    for other in (["--epochs", "1"], ["--seed", "1"], ["--compact"], ["--test", ROWS], ["--groups", "groups"]):
+        assert main([*words, *other]) == 2, other
+        assert "m: exists; --overwrite replaces it" in capsys.readouterr().err
+    assert main(words[:-4] + words[-2:]) == 2  # without --checkpoint
+
+
+def test_a_finished_model_leaves_the_checkpoint_of_another_run_alone(tmp_path, interrupted):
+    words = ["train", ROWS, *QUICK, "--checkpoint", "0", "--out", str(tmp_path / "m")]
+    assert main([*words, "--epochs", "1"]) == 0
+    interrupted(*words, "--epochs", "3", "--overwrite")
+    assert main([*words, "--epochs", "1"]) == 0
+    assert (tmp_path / "m.checkpoint").is_dir()

@@ -80,7 +80,7 @@ def test_text_is_refused_by_a_model_of_numbers(tmp_path, capsys):
     assert "the model was trained on rows of numbers and has no words, got text" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["evaluate", "learn"])
+@pytest.mark.parametrize("command", ["evaluate", "report", "learn"])
 def test_names_of_labels_are_refused_by_a_model_of_numbered_labels(tmp_path, capsys, command):
     texts, Y = ["read a file", "write a file"] * 5, [[1, 0], [0, 1]] * 5
     model = XMLClassifier((4,), max_epochs=1, candidates=0, random_state=0).fit(texts, np.array(Y))

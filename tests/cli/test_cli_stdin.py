@@ -1,13 +1,17 @@
-"""Standard input: predicted like a file, in the formats that files have."""
+"""Standard input: predicted like a file, in the formats that files have; documents as they arrive."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import os
+import subprocess
+import sys
 
 import pytest
 
 from shared.command_line import QUICK, run
+from shared.paths import ROOT
 from xmlsgd.cli import main
 
 ROWS = b"# rows\n4 1378 643\n0,1 0:1 2:0.5\n\n 7:1\n\n"
@@ -107,3 +111,27 @@ def test_a_line_without_end_is_refused(models, tmp_path, give, monkeypatch, comm
     assert out == ""
     assert "line must be at most 2097152 bytes, got more" in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_document_is_answered_before_the_next_one_is_sent(models):
+    command = [sys.executable, "-m", "xmlsgd", "predict", str(models / "text"), "-", "-k", "1", "--threads", "1"]
+    with subprocess.Popen(
+        [*command, "--output-format", "json"], env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        for number, line in enumerate(["read a file", "x", "open a socket"]):
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline().startswith(f'{{"row": {number}, "labels": [{{"label": ')
+        process.stdin.close()
+        assert process.stdout.read() == ""
+    assert process.returncode == 0
+
+
+def test_a_document_without_end_is_refused(models, give, monkeypatch):
+    for module in ("xmlsgd.data.text", "xmlsgd.cli.standard_input"):
+        monkeypatch.setattr(f"{module}.MAX_LINE_BYTES", 1 << 17)
+    monkeypatch.setattr("xmlsgd.cli.standard_input.BLOCK_BYTES", 1 << 10)
+    code, out, err = give(b"read a file\n" + b"read " * (1 << 16), "predict", models / "text", "-")
+    assert (code, out.count("\n")) == (2, 1)
+    assert "stdin:2: a line must be at most 131072 bytes, got more; shorten the text" in err

@@ -51,7 +51,7 @@ def test_a_line_of_stop_words_that_is_more_than_one_is_named(place, capsys):
     assert capsys.readouterr().err.endswith("several.txt:3: must be one word, got 'and a\\tb'\n")
 
 
-@pytest.mark.parametrize("command", ["learn", "evaluate", "predict", "simulate"])
+@pytest.mark.parametrize("command", ["learn", "evaluate", "report", "predict", "simulate"])
 def test_commands_that_make_no_features_have_no_flags_of_texts(command, capsys):
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out

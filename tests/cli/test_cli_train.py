@@ -14,6 +14,7 @@ import pytest
 
 from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, complaint, run
 from shared.failing import Failing
+from shared.spoiling import Spoiling
 from xmlsgd import load_model
 from xmlsgd.cli import main
 from xmlsgd.cli.input_warnings import warn_of_workers
@@ -21,6 +22,8 @@ from xmlsgd.estimators import XMLClassifier, fitting
 from xmlsgd.estimators.candidate_training import CandidateTraining
 from xmlsgd.estimators.defaults import auto_batch_size
 from xmlsgd.training import progress_bar as progress
+from xmlsgd.training import trackers
+from xmlsgd.training.history import History
 
 
 @pytest.mark.parametrize("form", ["rows", "text"])
@@ -67,6 +70,14 @@ def test_training_time_includes_candidates_and_the_curve_says_it_does_not_show_t
         "learning curve (of the network alone; the table is of the model with its candidates): "
         in capsys.readouterr().out
     )
+
+
+def test_the_training_time_of_a_diverged_run_is_that_of_its_finished_epochs(tmp_path, monkeypatch):
+    # In the place of the bar: diverge in the second epoch.
+    monkeypatch.setattr(progress, "ProgressBar", lambda: nullcontext(Spoiling(1)))
+    run("train", ROWS, *QUICK, "--out", tmp_path / "m", "--json", tmp_path / "r.json")
+    result, (record,) = json.loads((tmp_path / "r.json").read_text()), XMLClassifier.load(tmp_path / "m").history_
+    assert result["train_seconds"] == record["seconds"]
 
 
 def test_one_based_rows_are_warned_of_without_the_flag(tmp_path, capsys):
@@ -140,6 +151,16 @@ def test_label_names_with_quotes_separators_or_commas_are_warned_of(tmp_path, ca
     run("train", tmp_path / "texts.txt", "--out", tmp_path / "m", *QUICK, "--epochs", "1")
     err = capsys.readouterr().err
     assert told in err if told else "warning" not in err
+
+
+def test_labels_that_differ_in_case_alone_are_warned_of_if_they_are_many(tmp_path, capsys):
+    for name, others in (("few", 200), ("many", 0)):
+        lines = [f"{label}\tread a file\n" for label in ("Novel", "novel", "poem", *map(str, range(others)))]
+        (tmp_path / name).write_text("".join(lines) * 2)
+        run("train", tmp_path / name, "--out", tmp_path / "m", *QUICK, "--epochs", "1", "--overwrite")
+    err = capsys.readouterr().err
+    assert "many: 2 of 3 labels differ from another in case alone, such as 'Novel' and 'novel'; write them" in err
+    assert "few: " not in err
 
 
 def test_labels_of_a_table_with_another_separator_are_warned_of(tmp_path, capsys):
@@ -302,3 +323,25 @@ def test_similar_rows_are_groups_without_a_file(capsys):
     run("train", ROWS, "--dry-run", "--groups", "similar")
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("groups ")]
     assert int(line.split()[1].replace(",", "")) > 100
+
+
+def test_each_tracker_gets_the_record_of_each_epoch(tmp_path, monkeypatch):
+    class Kept(History):
+        def __init__(self, place):
+            super().__init__(place)
+
+    monkeypatch.setitem(trackers.TRACKERS, "mlflow", Kept)
+    places = [tmp_path / "kept", tmp_path / "second"]
+    tracked = [word for place in places for word in ("--track", f"mlflow:{place}")]
+    run("train", ROWS, *QUICK, "--epochs", "2", *tracked, "--out", tmp_path / "m")
+    for place in places:
+        assert place.read_text() == (tmp_path / "m" / "history.jsonl").read_text()
+
+
+def test_a_tracker_that_is_unknown_or_not_installed_is_refused(tmp_path, capsys, monkeypatch):
+    words = ["train", ROWS, "--out", str(tmp_path / "m"), "--track"]
+    assert main([*words, "tensorbord"]) == 2
+    assert "--track: must be one of tensorboard, mlflow, wandb, got 'tensorbord'; did you" in capsys.readouterr().err
+    monkeypatch.setattr(trackers, "find_spec", lambda _: None)
+    assert main([*words, "mlflow"]) == 2
+    assert '--track: mlflow is missing: pip install "xmlsgd[trackers]"' in capsys.readouterr().err

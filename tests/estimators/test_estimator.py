@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 
 from shared.failing import Failing
@@ -296,11 +297,13 @@ def test_divergence_by_the_weights_of_rows_is_told_as_such(rows):
         model.fit(*rows, sample_weight=np.full(600, 1e9))
 
 
-def test_divergence_in_a_later_epoch_leaves_the_estimator_as_it_was(rows):
-    model = small(max_epochs=9)
-    with pytest.raises(DivergenceError, match="not finite in epoch 4 "):
+def test_divergence_in_a_later_epoch_keeps_the_last_good_model(rows):
+    model = small(max_epochs=9, learning_rate="constant", warm_up=0)
+    with pytest.warns(ConvergenceWarning, match="not finite in epoch 4 .* the last good model is kept"):
         model.fit(*rows, callbacks=[Spoiling(3)])
-    assert not hasattr(model, "fitted_")
+    assert model.n_epochs_ == 3
+    good = small(max_epochs=3, learning_rate="constant", warm_up=0).fit(*rows)
+    assert np.array_equal(model.params_, good.params_)
 
 
 def test_a_diverged_partial_fit_leaves_the_model_as_it_was(rows):

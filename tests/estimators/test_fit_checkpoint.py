@@ -96,7 +96,7 @@ def test_other_rows_to_measure_on_make_it_another_run_where_they_decide(rows, he
         return small(max_epochs=3, early_stopping=True)
 
     killed(stopping(), rows, 4, tmp_path / "kept", eval_set=held_out)
-    with pytest.raises(DataError, match=r"kept: is the checkpoint of another run: .*Evaluation\.rows was"):
+    with pytest.raises(DataError, match="kept: is the checkpoint of another run: other rows to evaluate on; resume"):
         stopping().fit(*rows, eval_set=(held_out[0][:9], held_out[1][:9]), checkpoint=tmp_path / "kept")
 
 
@@ -124,14 +124,21 @@ def test_an_ensemble_goes_on_with_the_classifier_that_was_under_way(rows, held_o
         np.testing.assert_array_equal(model.predict_topk(held_out[0], 5)[1], expected[1])
 
 
-def test_an_ensemble_and_one_classifier_refuse_the_checkpoints_of_each_other(rows, tmp_path):
-    ensemble = XMLEnsemble(small(max_epochs=2), 2, random_state=0)
-    killed(ensemble, rows, 4, tmp_path / "several")
-    killed(small(max_epochs=2), rows, 4, tmp_path / "one")
-    with pytest.raises(ModelFileError, match="one: is the checkpoint of one classifier; choose another folder"):
-        ensemble.fit(*rows, checkpoint=tmp_path / "one")
-    with pytest.raises(ModelFileError, match="several: exists and is not a checkpoint"):
-        small(max_epochs=2).fit(*rows, checkpoint=tmp_path / "several")
+def test_what_an_ensemble_finds_where_its_checkpoints_go_stays(rows, tmp_path):
+    def ensemble():
+        return XMLEnsemble(small(max_epochs=2), 2, random_state=0)
+
+    killed(ensemble(), rows, 4, tmp_path / "ours")
+    (tmp_path / "ours" / "letter.txt").write_text("dear")
+    with pytest.raises(ModelFileError, match=r"ours: holds letter.txt, which is no part of it; the checkpoint of an"):
+        ensemble().fit(*rows, checkpoint=tmp_path / "ours")
+    killed(small(max_epochs=2), rows, 4, tmp_path / "other")
+    with pytest.raises(ModelFileError, match=r"other: holds .*, which is no part of it; the checkpoint of an ensemble"):
+        ensemble().fit(*rows, checkpoint=tmp_path / "other")
+    with pytest.raises(ModelFileError, match="ours: is the checkpoint of an ensemble; resume the ensemble, or remove"):
+        small(max_epochs=2).fit(*rows, checkpoint=tmp_path / "ours")
+    assert (tmp_path / "ours" / "letter.txt").read_text() == "dear"
+    small(max_epochs=2).fit(*rows, checkpoint=tmp_path / "other")
 
 
 def test_a_checkpoint_that_cannot_be_removed_costs_no_model(rows, tmp_path, monkeypatch, caplog):

@@ -166,6 +166,45 @@ def test_misspelled_settings_are_reported(annif_backend, tmp_path, monkeypatch):
     ]
 
 
+def recommended(backend, corpus, n_trials, metric="Precision@1"):
+    """Return the score of the best trial, and its lines as settings of a project."""
+    found = backend.get_hp_optimizer(corpus, metric).optimize(n_trials, 1, None)
+    return found.score, dict(line.split("=") for line in found.lines)
+
+
+def test_a_search_begins_with_the_parameters_of_the_project(annif_backend, tmp_path):
+    settings = {"max_epochs": "auto", "learning_rate_init": "auto", "candidates": "0"}
+    backend = opened(annif_backend, tmp_path, **settings)
+    backend.train(Corpus(TEXTS, SUBJECTS), jobs=1)
+    before = suggestions(backend, *TEXTS)
+    of_first, lines = recommended(backend, Corpus(TEXTS, SUBJECTS), 1)
+    assert set(lines) == {"hidden_dropout", "max_epochs", "learning_rate_init"}  # others are set in the project
+    model = annif_backend.XMLClassifier(**annif_backend._classifier_parameters(CONFIG | settings))
+    plan = model.plan(*backend._read_rows(), label_texts=backend._label_rows(backend.params))
+    assert int(lines["max_epochs"]) == plan.schedule.epochs
+    assert float(lines["learning_rate_init"]) == pytest.approx(plan.learning_rate, rel=0.05)
+    assert of_first == np.mean([row.argmax() in right for row, right in zip(before, SUBJECTS, strict=True)])
+
+
+def test_a_search_recommends_settings_that_score_as_it_says(annif_backend, tmp_path):
+    settings = {"max_epochs": "1", "learning_rate_init": "auto"}
+    backend = opened(annif_backend, tmp_path, **settings)
+    corpus = Corpus(TEXTS, SUBJECTS)
+    backend.train(corpus, jobs=1)
+    score, lines = recommended(backend, corpus, 6)
+    better = opened(annif_backend, tmp_path, **(settings | lines))
+    better.train("cached", jobs=1)
+    found = suggestions(better, *TEXTS)
+    assert score == np.mean([row.argmax() in right for row, right in zip(found, SUBJECTS, strict=True)])
+
+
+def test_a_search_needs_a_trained_project_and_a_trial_that_ends(annif_backend, trained, tmp_path):
+    corpus = Corpus(TEXTS, SUBJECTS)
+    assert refusal(lambda: opened(annif_backend, tmp_path).get_hp_optimizer(corpus, "Precision@1").optimize(1, 1, None))
+    diverging = opened(annif_backend, trained, learning_rate_init="1e30")
+    assert "no trial has ended" in refusal(lambda: recommended(diverging, corpus, 2))
+
+
 def test_one_of_several_processes_uses_one_thread(annif_backend, trained):
     backend = opened(annif_backend, trained)
     backend.initialize()
@@ -181,7 +220,7 @@ def test_texts_of_a_configuration_are_read_as_the_values_that_they_mean(annif_ba
 
 
 @pytest.mark.skipif(not HAS_ANNIF, reason="Annif is not installed")
-def test_the_command_line_of_annif_trains_suggests_and_learns(tmp_path):
+def test_the_command_line_of_annif_trains_suggests_searches_and_learns(tmp_path):
     uris = [f"http://example.org/{label}" for label in LABELS]
     rows = [f"{uri},{label}" for uri, label in zip(uris, LABELS, strict=True)]
     (tmp_path / "labels.csv").write_text("\n".join(["uri,label_en", *rows, ""]))
@@ -200,5 +239,7 @@ def test_the_command_line_of_annif_trains_suggests_and_learns(tmp_path):
     answer("load-vocab", "labels", "labels.csv")
     answer("train", "words", "texts.tsv", "--jobs", "1")
     assert answer("suggest", "words", "--limit", "1", text="close the socket").startswith(f"<{uris[3]}>\tsockets\t")
+    searched = answer("hyperopt", "words", "texts.tsv", "--trials", "3", "--jobs", "2", "--metric", "Precision@1")
+    assert "Got best Precision@1 score 1.0000 with:\n---\nhidden_dropout=" in searched
     answer("learn", "words", "texts.tsv")
     assert "Precision@1:                  \t1.0000" in answer("eval", "words", "texts.tsv", "--jobs", "2")

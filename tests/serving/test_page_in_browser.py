@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.command_line import TEXT, run
+from shared.command_line import TEST_TEXT, TEXT, run
 from shared.processes import wait_for
 
 webdriver = pytest.importorskip("selenium.webdriver")
@@ -79,4 +79,14 @@ def test_a_text_gets_labels_words_terms_and_rows_and_the_threshold_hides_labels(
     browser.execute_script("threshold.value = 0.99; threshold.oninput()")
     assert text_of(browser, "shown") == "0.99"
     assert len(browser.find_elements("class name", "label")) < len(labels)
+    assert browser.get_log("browser") == []
+
+
+def test_the_report_opens_without_errors_and_fits_a_narrow_window(browser, model, tmp_path):
+    run("report", model, TEST_TEXT, "--out", tmp_path / "r.html")
+    browser.set_window_size(500, 900)
+    browser.get((tmp_path / "r.html").as_uri())
+    headings = [each.text for each in browser.find_elements("tag name", "h2")]
+    assert {"Metrics, in percent", "Calibration", "Errors"} <= set(headings)
+    assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
     assert browser.get_log("browser") == []

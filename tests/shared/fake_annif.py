@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections import namedtuple
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import joblib
+import numpy as np
+import optuna
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 HAS_ANNIF = importlib.util.find_spec("annif") is not None
@@ -60,6 +63,49 @@ class AnnifLearningBackend:
         return self._suggest_batch(documents, self._params(params))
 
 
+class HPObjective:
+    args: Any
+    objective: Any
+
+    @classmethod
+    def init(cls, args):
+        cls.args = args
+
+    @classmethod
+    def run_trial(cls, trial_id, storage_url, study_name):
+        study = optuna.load_study(storage=storage_url, study_name=study_name)
+        study.optimize(lambda trial: cls.objective(trial, cls.args), n_trials=1)
+        return {"params": study.trials[-1].params, "value": study.trials[-1].value}
+
+
+class HyperparameterOptimizer:
+    _prepare: Any
+    _postprocess: Any
+
+    def __init__(self, backend, corpus, metric, objective):
+        self._backend, self._corpus, self._metric, self._objective = backend, corpus, metric, objective
+
+    def optimize(self, n_trials, n_jobs, results_file):
+        self._objective.init(self._prepare(n_jobs))
+        storage = f"sqlite:///{self._backend.datadir}/trials.db"
+        study = optuna.create_study(direction="maximize", storage=storage)
+        for i in range(n_trials):
+            self._objective.run_trial(i, storage, study.study_name)
+        return self._postprocess(study)
+
+
+class EvaluationBatch:
+    def __init__(self, subjects):
+        pass
+
+    def evaluate_many(self, suggested, subjects):
+        best = np.asarray(suggested.array.argmax(axis=1)).ravel()
+        self._right = np.mean([column in of_document for column, of_document in zip(best, subjects, strict=True)])
+
+    def results(self, metrics):
+        return {"Precision@1": self._right}
+
+
 class TfidfVectorizerMixin:
     vectorizer = datadir = None
 
@@ -87,7 +133,14 @@ def modules():
         "annif": {"create_app": None},
         "annif.backend": {"_backend_fns": {}},
         "annif.backend.backend": {"AnnifLearningBackend": AnnifLearningBackend},
+        "annif.backend.hyperopt": {
+            "AnnifHyperoptBackend": type("AnnifHyperoptBackend", (), {}),
+            "HPObjective": HPObjective,
+            "HPRecommendation": namedtuple("HPRecommendation", "lines score"),
+            "HyperparameterOptimizer": HyperparameterOptimizer,
+        },
         "annif.backend.mixins": {"TfidfVectorizerMixin": TfidfVectorizerMixin},
+        "annif.eval": {"EvaluationBatch": EvaluationBatch},
         "annif.exception": dict.fromkeys(
             ("NotInitializedException", "NotSupportedException", "OperationFailedException"), Refused
         ),

@@ -1,4 +1,4 @@
-"""Those who watch a run: records, measures, early stopping."""
+"""Those who watch a run: records, measures, early stopping, the snapshot behind them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ import pytest
 from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation, ResumedRun
 from xmlsgd.training.history import History
 from xmlsgd.training.messages import Report
+from xmlsgd.training.rollback import LastGoodModel
+
+
+@pytest.fixture
+def snapshot():
+    made = LastGoodModel()
+    yield made
+    made.close()
 
 
 def vector(value):
@@ -104,7 +112,26 @@ def test_the_base_callback_changes_nothing_and_never_stops_a_run():
         ([1, 3, 2], 5, 0.0, 3, 1),  # the run ends first: the best is put back all the same
     ],
 )
-def test_early_stopping_waits_and_puts_the_best_model_back(values, patience, tol, epochs, best):
-    stopping = EarlyStopping("P@1", patience, tol)
+def test_early_stopping_waits_and_puts_the_best_model_back(snapshot, values, patience, tol, epochs, best):
+    stopping = EarlyStopping("P@1", patience, tol, snapshot)
     assert watch(stopping, values) == (epochs, best)
     assert (stopping.best_epoch, stopping.best) == (best, values[best])
+
+
+def test_a_snapshot_brings_back_the_last_model_that_was_kept_bit_for_bit(snapshot):
+    model = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    snapshot.keep(np.zeros(1000, np.float32))
+    snapshot.keep(model)
+    for _ in range(2):
+        other = np.full(1000, np.nan, np.float32)
+        snapshot.restore(other)
+        np.testing.assert_array_equal(other, model)
+
+
+def test_a_snapshot_restores_into_a_row_of_a_table(snapshot):
+    table = np.arange(20, dtype=np.float32).reshape(4, 5)
+    snapshot.keep(table[2])
+    table[:] = 0
+    snapshot.restore(table[2])
+    np.testing.assert_array_equal(table[2], np.arange(10, 15))
+    assert not table[[0, 1, 3]].any()

@@ -25,6 +25,7 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job, Start, _batch_seed
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing
+from xmlsgd.training.rollback import LastGoodModel
 from xmlsgd.training.router import Router
 
 N_ROWS, BATCH = 53, 10
@@ -229,9 +230,11 @@ def test_monitors_see_the_start_every_step_every_epoch_and_the_end(dataset):
 
 def test_early_stopping_ends_the_run_and_leaves_the_best_model(dataset):
     precision = iter([10.0, 30.0, 20.0, 25.0, 99.0])
-    spy, stopping = Spy(), EarlyStopping("P@1", patience=2, tol=0.0)
+    spy, snapshot = Spy(), LastGoodModel()
+    stopping = EarlyStopping("P@1", patience=2, tol=0.0, snapshot=snapshot)
     callbacks = [Evaluation(lambda center: {"P@1": next(precision)}), stopping, spy]
     run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(5), callbacks)
+    snapshot.close()
     assert [record["P@1"] for record in run.records] == [10, 30, 20, 25]
     np.testing.assert_array_equal(run.params, spy.centers[1])
     assert np.any(run.params != spy.centers[-1])
@@ -249,13 +252,37 @@ def test_a_callback_may_replace_the_model_at_the_end(dataset):
 @pytest.mark.parametrize(
     "fault", [{}, {"loss": np.inf}, {"weight": np.nan}, {"weight": -np.inf}], ids=["nan", "inf", "w-nan", "w-inf"]
 )
-def test_a_run_that_diverges_ends_at_once_without_a_record_of_its_epoch(dataset, fault):
+def test_a_run_that_diverges_keeps_the_model_of_the_last_good_epoch(dataset, fault):
     """Steps 7 to 12 are those of epoch 1; the last of them spoils a weight that no loss of its epoch shows."""
+    spy = Spy()
     device = Faulty(at=12 if "weight" in fault else 9, **fault)
-    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([device]), Schedule(4))
+    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([device]), Schedule(4), callbacks=[spy])
     assert run.diverged
     assert [record["epoch"] for record in run.records] == [0]
+    np.testing.assert_array_equal(run.params, spy.centers[0])
+    assert np.all(np.isfinite(run.params))
+    assert not run.state.any()
+    assert run.steps == 0
     assert device.n_steps == device.at, "no further step may run"
+
+
+def test_a_run_that_diverges_at_once_keeps_the_model_it_began_with(dataset):
+    spy = Spy()
+    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Faulty(at=1)]), Schedule(2), callbacks=[spy])
+    assert run.diverged
+    assert run.records == []
+    np.testing.assert_array_equal(run.params, spy.began[2])
+
+
+def test_a_run_of_one_epoch_from_a_model_that_nobody_changes_copies_it_nowhere(dataset, monkeypatch):
+    first = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(1))
+    start = Start(first.params.copy(), first.state.copy(), first.steps, epochs=1, origin=first.params)
+    kept = []
+    monkeypatch.setattr(LastGoodModel, "keep", lambda self, flat: kept.append(flat))
+    run = train(Job(dataset, NETWORK, start=start), Sequential(BATCH, 0.01), Serial([Faulty(at=2)]), Schedule(1))
+    assert run.diverged
+    np.testing.assert_array_equal(run.params, first.params)
+    assert kept == []
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "bce", "softmax"])
@@ -265,6 +292,7 @@ def test_a_far_too_large_rate_is_noticed_as_divergence(dataset, loss):
     with device.start(), np.errstate(over="ignore", invalid="ignore"):
         run = train(Job(dataset, network, SGD()), Sequential(BATCH, 1e30), Serial([device]), Schedule(3))
     assert run.diverged
+    assert np.all(np.isfinite(run.params))
 
 
 def test_an_executor_is_closed_when_a_step_fails(dataset):

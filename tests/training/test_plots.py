@@ -10,7 +10,7 @@ import pytest
 
 from xmlsgd.training.history import History, seconds_of_all_runs
 from xmlsgd.training.messages import Report
-from xmlsgd.training.plots import draw, plot_learning_curve
+from xmlsgd.training.plots import draw, draw_over_time, plot_learning_curve, plot_over_time
 from xmlsgd.training.progress_bar import ProgressBar, in_batches
 
 RECORDS = [
@@ -84,14 +84,7 @@ def watch(stream):
         bar.start(100, 2, center)
         for epoch in range(2):
             bar.step(Report(0, 100, 500, 250.0, 0.1))
-            record = {
-                "epoch": epoch,
-                "rows": 100 * (epoch + 1),
-                "seconds": 5.0 * (epoch + 1),
-                "loss": 2.5,
-                "P@1": 61.234,
-            }
-            assert bar.epoch(record, center) is False
+            assert bar.epoch({"epoch": epoch, "loss": 2.5, "P@1": 61.234}, center) is False
         bar.finish(center)
     return stream.getvalue()
 
@@ -114,21 +107,26 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "lines"),
+    ("seconds", "first", "others"),
     [
-        (2, []),
+        (2.4, [], 0),
+        (5, ["epoch 1/2: 50%, 10 rows/s, loss=2.5, P@1=61.23, 10 s left"], 1),
         (
             60,
             [
-                "epoch 1/2: 20 rows/s, loss=2.5, P@1=61.23, 5 s left",
-                "epoch 2/2: 20 rows/s, loss=2.5, P@1=61.23, 0 s left",
+                f"epoch 1/2: 50%, {rest} s left"
+                for rest in ("2 rows/s, loss=2.5, 60", "1 rows/s, loss=2.5, P@1=61.23, 120")
             ],
+            2,
         ),
     ],
+    ids=["a run of seconds", "short epochs", "long epochs"],
 )
-def test_where_there_is_no_terminal_an_epoch_is_a_line_and_none_follows_at_once(seconds, lines, monkeypatch):
+def test_where_there_is_no_terminal_an_epoch_is_a_line_and_none_follows_at_once(seconds, first, others, monkeypatch):
     monkeypatch.setattr("xmlsgd.training.progress_bar.time", Clock(seconds))
-    assert watch(io.StringIO()).splitlines() == lines
+    shown = watch(io.StringIO()).splitlines()
+    assert shown[: len(first)] == first
+    assert len(shown) == len(first) + others
 
 
 def test_a_run_goes_on_where_nobody_reads_its_lines(monkeypatch):
@@ -165,3 +163,25 @@ def test_history_and_plot_agree_on_a_file(tmp_path):
     for record in RECORDS:
         history.epoch(record, np.zeros(1, np.float32))
     assert plot_learning_curve(history.records, tmp_path / "curve.svg").stat().st_size > 0
+
+
+def test_runs_of_a_method_share_colour_and_name_over_time():
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    other = [{"epoch": 0, "seconds": 2.0, "P@1": 40.0}]
+    draw_over_time(figure, {"adaptive": [RECORDS, other], "elastic": [other]}, "P@1")
+    first, second, third = figure.axes[0].lines
+    assert first.get_xydata().tolist() == [[1.5, 50.0], [3.0, 60.0]]
+    assert second.get_xydata().tolist() == [[2.0, 40.0]]
+    assert first.get_color() == second.get_color() != third.get_color()
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["adaptive", "elastic"]
+
+
+def test_a_plot_of_several_runs_is_a_file(tmp_path):
+    assert plot_over_time({"adaptive": [RECORDS]}, tmp_path / "time.svg").stat().st_size > 0
+    assert [file.name for file in tmp_path.iterdir()] == ["time.svg"]
+
+
+def test_a_plot_of_no_runs_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="at least one record, got none"):
+        plot_over_time({"adaptive": [[]]}, tmp_path / "time.png")
+    assert not list(tmp_path.iterdir())

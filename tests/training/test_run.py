@@ -18,6 +18,7 @@ from xmlsgd.training.executors.base import Executor
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
+from xmlsgd.training.rollback import LastGoodModel
 from xmlsgd.training.run import attach_run, run_of
 
 N_ROWS, BATCH = 12, 4
@@ -60,7 +61,22 @@ def test_an_error_of_a_monitor_stays_what_it_is_and_carries_what_was_learned(err
     assert toy.marks(run.params, data).sum() == steps * BATCH
 
 
-def test_a_device_that_is_lost_with_the_model_leaves_what_came_from_it_last(monkeypatch):
+def test_a_disk_that_fills_up_while_a_snapshot_is_written_costs_no_model(monkeypatch):
+    kept = []
+
+    def keep(self, flat):
+        kept.append(flat)
+        if len(kept) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", "/tmp")
+
+    monkeypatch.setattr(LastGoodModel, "keep", keep)
+    data = toy.dataset(N_ROWS)
+    with pytest.raises(OSError, match="No space left") as full:
+        run_with(data=data)
+    assert toy.marks(run_of(full.value).params, data).tolist() == [2] * N_ROWS
+
+
+def test_a_device_that_is_lost_with_the_model_leaves_that_of_the_last_whole_epoch(monkeypatch):
     data = toy.dataset(N_ROWS)
 
     def fetch(*given):
@@ -75,7 +91,7 @@ def test_a_device_that_is_lost_with_the_model_leaves_what_came_from_it_last(monk
     with pytest.raises(KeyError) as lost:
         run_with(Losing(KeyError("device"), "step"), data=data)
     run = run_of(lost.value)
-    assert toy.marks(run.params, data).sum() == N_ROWS + BATCH
+    assert toy.marks(run.params, data).tolist() == [1] * N_ROWS
     assert len(run.records) == 1
     assert run.steps == 0
     assert not run.state.any()

@@ -240,6 +240,12 @@ def test_a_comparison_says_which_runs_diverged(tmp_path, capsys):
     assert [re.split("  +", line)[3] for line in table[-3:]] == ["-"] * 3
 
 
+def test_a_simulation_is_drawn_where_a_file_is_asked_for(tmp_path):
+    pytest.importorskip("matplotlib")
+    run(tmp_path, "--plot", str(tmp_path / "curves.png"))
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -259,6 +265,8 @@ def test_a_comparison_says_which_runs_diverged(tmp_path, capsys):
         (["--points", "0"], "argument --points: must be a whole number of at least 1, got '0'"),
         (["--bandwidth", "-1"], "--bandwidth: must be finite and above 0, in GB per second, got -1"),
         (["--bandwidth", "inf"], "--bandwidth: must be finite and above 0, in GB per second, got inf"),
+        (["--plot", "curves.foo"], "curves.foo: must end in one of"),
+        (["--plot", "/nowhere/curves.png"], "does not exist"),
     ],
 )
 def test_what_cannot_be_simulated_is_one_line(words, complaint, capsys):

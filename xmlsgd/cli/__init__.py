@@ -17,8 +17,8 @@ from .messages import STDOUT, Console, log_lines
 from .output_files import check_files
 
 COMMANDS = (
-    "demo", "train", "tune", "learn", "evaluate", "predict", "serve", "convert", "export", "simulate", "compile",
-    "info",
+    "demo", "train", "tune", "learn", "evaluate", "report", "predict", "serve", "convert", "export", "simulate",
+    "compile", "info",
 )  # fmt: skip
 ALIASES = {"evaluate": ["test"]}
 

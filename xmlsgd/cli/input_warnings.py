@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from .sources import InputRows
 
 QUOTES, SEPARATORS = "\"'", ";|"
 SPACED_COMMA = re.compile(r", +(?=\S)")
+MOST_CASES = 0.02  # of the labels; vocabularies have a few that differ in case alone, such as China and china
 MOST_UNKNOWN = 0.3  # of the labels of test rows
 ONCE, FEW_ROWS = 1.2, 20  # with fewer rows per label, or fewer rows, nothing can be said
 
@@ -36,6 +38,8 @@ def warn_of_training_rows(
             warn_of_commas(train)
     if read_as in ("raw", "csv"):
         warn_of_separators(names, train)
+    if read_as is not None:
+        warn_of_cases(names, train)
     if rows.test is not None:
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)
 
@@ -68,6 +72,16 @@ def warn_of_separators(names: Sequence[str], path: str) -> None:
         if 2 * sum(mark in name for name in names) > len(names):
             text = f"{path}: most of {len(names):,} labels contain {mark!r}"
             warn(f"{text}; if it separates labels: --label-separator '{mark}'")
+
+
+def warn_of_cases(names: Sequence[str], path: str) -> None:
+    """Warn if many label names differ from another in case alone: they are different labels."""
+    seen = Counter(map(str.casefold, names))
+    alike = [name for name in names if seen[name.casefold()] > 1]
+    if len(alike) > MOST_CASES * len(names):
+        twin = next(name for name in alike[1:] if name.casefold() == alike[0].casefold())
+        text = f"{path}: {len(alike):,} of {len(names):,} labels differ from another in case alone, such as "
+        warn(f"{text}{shorten(alike[0])} and {shorten(twin)}; write them alike if they mean the same")
 
 
 def warn_of_commas(path: str) -> None:

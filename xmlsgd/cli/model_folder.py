@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import shutil
 import tempfile
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.files.atomic import atomic_folder, parents_created
 from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT
+from ..data.files.temporary import temporary_folder_beside
 from ..errors import warn
 from .exit_codes import TrainingStopped, UsageError, exit_code_and_text
 from .models import READ_BY, report_in, save_names
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from ..estimators import XMLClassifier, XMLEnsemble
     from ..training.checkpoints import Checkpoint
     from ..training.history import EpochRecord, History
+    from .sources import InputRows
+
+CALL = "call"  # in the report: the checksum of the call of `train --checkpoint` that has made a model, and its runs
 
 
 @contextmanager
@@ -54,7 +60,10 @@ def checkpoint_of(out: str, minutes: float | None, n_estimators: int) -> Checkpo
             warn(f"{text}; pass --checkpoint to resume")
         return None
     checkpoint = Checkpoint(path, minutes, keep=True)
-    read_checkpoint(checkpoint.part(0) if n_estimators > 1 else checkpoint, verify=False)
+    if n_estimators > 1:
+        checkpoint.check_parts()
+    else:
+        read_checkpoint(checkpoint, verify=False)
     return checkpoint
 
 
@@ -151,3 +160,35 @@ def speed(ends: list[EpochRecord], seconds_after: float = 0.0) -> dict[str, Any]
     """Return the seconds of runs with these last records, plus what came after them, and the rows per second."""
     rows, seconds = (sum(end.get(name, 0) for end in ends) for name in ("rows", "seconds"))
     return {"train_seconds": seconds + seconds_after, "rows_per_second": rows / max(seconds + seconds_after, 1e-9)}
+
+
+def call_of(settings: Any, rows: InputRows) -> str:
+    """Return a checksum of all that decides what a call trains: its settings, rows, labels and their names.
+
+    A supervisor repeats a call where the process was killed when the model was in place, but the checkpoint and the
+    history beside it were not removed yet. By the checksum the call recognizes its model, and succeeds.
+    """
+    from ..training.checkpoints import checksum_of_rows
+
+    parts = [part for part in (rows.train, rows.test) if part is not None]
+    data = [(part.X.shape, part.Y.shape, checksum_of_rows(part), list(part.label_names or ())) for part in parts]
+    return hashlib.sha256(json.dumps(as_json([settings, data]), sort_keys=True).encode()).hexdigest()
+
+
+def finished_call(out: str) -> dict[str, Any] | None:
+    """Return what the report in a model's folder says of the call, None where no call with a checkpoint made it."""
+    with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
+        call = report_in(out)[CALL]
+        if isinstance(call["sha256"], str) and isinstance(call["runs"], list):
+            return dict(call)
+    return None
+
+
+def clean_up(out: str, finished: dict[str, Any], checkpoint: Checkpoint) -> None:
+    """Remove what the process that made the model has left beside it; a checkpoint of another run stays."""
+    checkpoint.request.runs.extend(finished["runs"])
+    replace(checkpoint, keep=False).done()
+    if not checkpoint.exists:
+        Path(f"{Path(out)}.{HISTORY}").unlink(missing_ok=True)
+    with temporary_folder_beside(Path(out).absolute()):
+        pass  # which removes those of processes that died

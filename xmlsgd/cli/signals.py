@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DEFAULT_HANDLERS = (signal.SIG_DFL, signal.default_int_handler)  # Python's, where the user has set no other
 RETRY_SECONDS = 0.02  # until a signal that came at a bad moment is handled
+CHECKPOINT_SECONDS = 10.0  # for a run to write its checkpoint before it is interrupted; clusters kill after 30
 CLEANUP_SECONDS = 30.0  # for what the first signal has started; a later signal then cuts it short
 
 
@@ -125,6 +126,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
         _retry(number)
     elif deferral.checkpoint is not None and deferral.checkpoint.end_by(interrupt):
         deferral.note(interrupt)
+        _insist(deferral, interrupt, CHECKPOINT_SECONDS)
     else:
         deferral.note(interrupt)
         raise interrupt
@@ -144,6 +146,21 @@ def _retry(number: int) -> None:
     """Handle a signal again in a moment."""
     signal.signal(signal.SIGALRM, lambda _, frame: _handle(number, frame))
     signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)
+
+
+def _insist(deferral: _Deferral, interrupt: SignalInterrupt, seconds: float) -> None:
+    """Raise an interrupt that a run was to end by, if the run has not ended within some seconds."""
+
+    def insist(_: int, frame: FrameType | None) -> None:
+        if deferral.checkpoint is None or deferral.checkpoint.request.error is not interrupt:
+            return
+        if _must_wait(frame):
+            _insist(deferral, interrupt, RETRY_SECONDS)
+        else:
+            raise interrupt
+
+    signal.signal(signal.SIGALRM, insist)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _must_wait(frame: FrameType | None) -> bool:

@@ -69,14 +69,18 @@ class InputRows:
 
 
 @contextmanager
-def on_disk(path: str) -> Iterator[str]:
-    """Give `path`, or for `-` a file with a copy of standard input: readers look at a file more than once."""
+def on_disk(path: str, head: bytes = b"") -> Iterator[str]:
+    """Give `path`, or for `-` a file with a copy of standard input: readers look at a file more than once.
+
+    head : what was read of standard input already.
+    """
     if path != STDIN:
         yield path
         return
     with temporary_folder() as folder:
         file = folder / "stdin"
         with file.open("wb") as stream:
+            stream.write(head)
             shutil.copyfileobj(sys.stdin.buffer, stream)
         try:
             yield str(file)
@@ -152,8 +156,14 @@ def read_source(path: str, options: FormatOptions, vectorizer_of: str | None = N
 
 def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
     """Return labelled rows with the given columns; labels that are new get columns behind them."""
+    return read_test_and_texts(path, options, columns)[0]
+
+
+def read_test_and_texts(path: str, options: FormatOptions, columns: Columns) -> tuple[Dataset, list[str] | None]:
+    """Return rows as `read_test` does, and their texts, None of rows of numbers."""
     with on_disk(path) as file:
-        return _test_rows(file, options, columns)
+        raw = _texts(file, options)
+        return _test_rows(file, options, columns, raw=raw), None if raw is None else raw.texts
 
 
 def read_test_for_learning(
@@ -186,9 +196,9 @@ def read_training_labels(path: str, options: FormatOptions, columns: Columns) ->
     return Y, replace(columns, n_labels=Y.n_cols, names=names if columns.names is not None else None)
 
 
-def read_unlabelled(path: str, options: FormatOptions, columns: Columns) -> CSR:
-    """Return rows to predict labels for; they need no labels."""
-    with on_disk(path) as file:
+def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: bytes = b"") -> CSR:
+    """Return rows to predict labels for; they need no labels. head : see `on_disk`."""
+    with on_disk(path, head) as file:
         if columns.vectorizer is not None and _is_blank(Path(file)):
             return columns.vectorizer.rows_of([])
         if not options.holds_documents(file, labelled=False):

@@ -245,7 +245,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         MemoryEstimateError
             Before a run that would not fit into memory.
         DivergenceError
-            Where the loss is not finite; the estimator stays as it was.
+            Where the loss is not finite in the first epoch; later it warns and keeps the last good model.
         """
         given = checked_parameters(self)
         check_callbacks(callbacks)
@@ -353,10 +353,10 @@ class XMLClassifier(Predictor, BaseEstimator):
         Returns
         -------
         dict
-            Bytes by part, and their sum as "total": parameters, optimizer_state, best_model (that early stopping goes
-            back to), earlier_model (a fitted one), folds (a second model, which leaves held-out rows out), data
-            (without memory maps), replicas and workers (processes, and what they merge), names (of the labels),
-            buffers, candidates. What a GPU takes stands by its name, "cuda:0", and is not in the sum.
+            Bytes by part, and their sum as "total": parameters, optimizer_state, earlier_model (a fitted one), folds
+            (a second model, which leaves held-out rows out), data (without memory maps), replicas and workers
+            (processes, and what they merge), names (of the labels), buffers, candidates. What a GPU takes stands by its
+            name, "cuda:0", and is not in the sum.
         """
         given = checked_parameters(self)
         data = read_training_data(given, GivenRows(X, y, eval_set=eval_set))

@@ -103,9 +103,12 @@ class XMLEnsemble(Predictor, BaseEstimator):
         sample_weight: ArrayLike | None = None,
         eval_set: tuple[Any, Any] | None = None,
         *,
+        label_names: Sequence[Any] | None = None,
+        groups: ArrayLike | None = None,
+        label_texts: Any = None,
+        feature_names: Sequence[str] | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | str | PathLike[str] | None = None,
-        **options: Any,
     ) -> XMLEnsemble:
         """Learn from rows and their labels.
 
@@ -114,14 +117,12 @@ class XMLEnsemble(Predictor, BaseEstimator):
 
         Parameters
         ----------
-        X, y, sample_weight, eval_set
+        X, y, sample_weight, eval_set, label_names, groups, label_texts, feature_names
             As in `XMLClassifier.fit`.
         callbacks : list of Callback
             Called in the runs of all classifiers, one after the other.
         checkpoint : path or Checkpoint, optional
             Each classifier has a checkpoint of its own in it; one that was done only learns its candidates anew.
-        **options
-            Other arguments of `XMLClassifier.fit`: label_names, groups, label_texts and feature_names.
 
         Returns
         -------
@@ -136,13 +137,14 @@ class XMLEnsemble(Predictor, BaseEstimator):
         self._check_number()
         check_callbacks(callbacks)
         checkpoints = as_checkpoint(checkpoint)
-        if isinstance(options.get("label_names"), Iterator):  # which each classifier reads
-            options["label_names"] = list(options["label_names"])
-        template, words = self._template(), options.get("feature_names")
-        labels = None if y is None else partial(read_labels, y, names_of_columns(options.get("label_names")))
-        label_texts = options.get("label_texts")
+        if checkpoints:
+            checkpoints.check_parts()
+        if isinstance(label_names, Iterator):  # which each classifier reads
+            label_names = list(label_names)
+        template = self._template()
+        labels = None if y is None else partial(read_labels, y, names_of_columns(label_names))
         rows, features = learn_features(X, template.vectorizer, type(self).__name__, label_texts, labels)
-        features = features.with_words(words)
+        features = features.with_words(feature_names)
         if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
             eval_set = read_features(eval_set[0], features), eval_set[1]
         seeding = template if self.random_state is None else self
@@ -150,7 +152,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
         if self.n_estimators > 1:  # its own `fit` looks at one, and reads all labels for that
             self._check_memory(rows, y, eval_set)
         bare = clone(template).set_params(vectorizer=None)  # words are the ensemble's, and not copied for each
-        options["feature_names"] = _words_of(features) if words is None or features.vectorizer is not None else words
+        words = _words_of(features) if feature_names is None or features.vectorizer is not None else feature_names
+        options = {"label_names": label_names, "groups": groups, "label_texts": label_texts, "feature_names": words}
         members: list[XMLClassifier] = []
         try:
             for number, seed in enumerate(random.randint(np.iinfo(np.int32).max, size=self.n_estimators).tolist()):

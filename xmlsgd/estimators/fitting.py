@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 
 from ..devices.base import Device
-from ..errors import DataError, DivergenceError, counted, shorten
+from ..errors import DataError, DivergenceError, counted, shorten, warn
 from ..training.callbacks import Callback, EarlyStopping, Evaluation
 from ..training.checkpoints import Checkpoint, checksum_of_rows, read_checkpoint
 from ..training.history import EpochRecord
 from ..training.learner import Job, Start
 from ..training.loop import train
 from ..training.progress_bar import ProgressBar
+from ..training.rollback import LastGoodModel
 from ..training.run import Run, add_hint, attach_run, run_of
 from .fitted import FittedModel, OptimizerState
 from .held_out import folds_to_hold_out, weight_without, with_calibration_of, with_thresholds
@@ -78,7 +80,7 @@ class Fitting:
     def train(self, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None) -> FittedModel:
         """Train for all epochs of the plan, learn candidates, and return the model.
 
-        Raises `DivergenceError` where the loss is not finite.
+        Raises `DivergenceError` where the first epoch diverges.
         """
         plan, earlier = self.plan, self.earlier
         with self._candidate_training() as candidates:
@@ -91,13 +93,16 @@ class Fitting:
                 plan, replace(self.data, weight=self.weight), device=self.device, start=start, seed=self.seed,
                 keep=lambda run: self.keep(self._fitted_by(run)), callbacks=callbacks, checkpoint=checkpoint,
             )  # fmt: skip
-            if run.diverged:
-                if checkpoint:
-                    checkpoint.done()  # the same call would diverge again
-                raise DivergenceError(divergence_advice(plan, self.weight, start.epochs + len(run.records) + 1))
+            if run.diverged and checkpoint:
+                checkpoint.done()  # the same call would diverge again
+            if run.diverged and not run.records:
+                raise DivergenceError(divergence_advice(plan, self.weight, start.epochs + 1))
             fitted = self._complete(run, candidates, first)
         if checkpoint:
             checkpoint.done()
+        if run.diverged:
+            text = f"{divergence_advice(plan, self.weight, fitted.n_epochs + 1)}; the last good model is kept"
+            warn(text, ConvergenceWarning)
         return fitted
 
     def _candidate_training(self) -> AbstractContextManager[CandidateTraining | None]:
@@ -164,7 +169,9 @@ class Fitting:
             start = Start(params, empty_state(network, plan.optimizer))
             learned = replace(self.data, weight=weight, validation=None)
             stop = _StopAfter(n_before + len(run.records) - run.n_undone)
-            of_fold = _train(plan, learned, device=device, start=start, seed=self.seed, callbacks=[stop])
+            of_fold = _train(
+                plan, learned, device=device, start=start, seed=self.seed, callbacks=[stop], rolls_back=False
+            )
             if not of_fold.diverged:
                 folds.append(candidates.fold(number, device, of_fold.params))
         return folds
@@ -274,6 +281,7 @@ def _train(
     keep: Callable[[Run], None] | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | None = None,
+    rolls_back: bool = True,
 ) -> Run:
     """Train from `start`, whose arrays change in place, and return the run; `keep` gets what an error leaves of it."""
     job = Job(data.dataset, plan.network, plan.optimizer, seed, data.weight, start, plan.sampler)
@@ -282,12 +290,12 @@ def _train(
         device = make_device(workers[0].name, workers[0].n_threads, plan.precision)
     algorithm = algorithm_of(plan.algorithm, plan.batch_size, plan.learning_rate, workers)
     executor = executor_of(workers, device, plan.precision)
-    with ProgressBar() if plan.verbose else nullcontext() as bar:
-        watching = _own_callbacks(plan, data, device, checkpoint)
+    with closing(LastGoodModel()) as snapshot, ProgressBar() if plan.verbose else nullcontext() as bar:
+        watching = _own_callbacks(plan, data, device, snapshot, checkpoint)
         watching += [*([bar] if bar else []), *callbacks]
         try:
             with device.start():
-                trained = train(job, algorithm, executor, plan.schedule, watching, checkpoint)
+                trained = train(job, algorithm, executor, plan.schedule, watching, checkpoint, rolls_back=rolls_back)
         except BaseException as error:
             if excluded := names_of_excluded(list(plan.workers), workers):
                 add_hint(error, f"{excluded} was excluded; go on with it alone in devices")
@@ -306,7 +314,7 @@ def _hint_at_kept(error: BaseException, run: Run) -> None:
 
 
 def _own_callbacks(
-    plan: TrainingPlan, data: TrainingData, device: Any, checkpoint: Checkpoint | None
+    plan: TrainingPlan, data: TrainingData, device: Any, snapshot: LastGoodModel, checkpoint: Checkpoint | None
 ) -> list[Callback]:
     """Return measuring and stopping, in the order in which they change records and model."""
     if data.validation is None:
@@ -315,5 +323,5 @@ def _own_callbacks(
     rows = checksum_of_rows(data.validation) if checkpoint and plan.early_stopping else ""
     found: list[Callback] = [Evaluation(Measure(data.validation, plan.network, device), rows)]
     if plan.early_stopping:
-        found.append(EarlyStopping("P@1", plan.n_epochs_no_change, 100 * plan.tol))
+        found.append(EarlyStopping("P@1", plan.n_epochs_no_change, 100 * plan.tol, snapshot))
     return found

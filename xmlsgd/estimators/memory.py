@@ -40,9 +40,8 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
 
     Data in memory maps count as zero: the system takes their pages back when it needs them. `replicas` is the models
     and states of workers and what merging them keeps, `buffers` what steps and measuring take, `candidates` what
-    learning them takes, `best_model` the one that early stopping goes back to, `earlier_model` one that stays beside
-    the new one until that is done, `folds` a second network, which leaves held-out rows out, and the first parameters
-    of all.
+    learning them takes, `earlier_model` the bytes of a model that stays beside the new one until that is done, `folds`
+    those of a second network, which leaves held-out rows out, and of the first parameters of all.
     """
     network = plan.network
     labelled = [data.dataset] if data.validation is None else [data.dataset, data.validation]
@@ -53,7 +52,6 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
     parts = {
         "parameters": parameters,
         "optimizer_state": state,
-        "best_model": parameters if plan.early_stopping else 0,
         "earlier_model": model_bytes(earlier) if earlier else 0,
         "folds": 2 * parameters + state if plan.n_folds else 0,
         "data": sum(_resident(part) for rows in labelled for part in (rows.X, rows.Y)),

@@ -44,8 +44,10 @@ def grown(
     where there is one, of the same optimizer.
     """
     old, flat, state = earlier.network, zeros(network.layout.size), empty_state(network, optimizer)
-    start = Start(flat, state)
-    if old.layout != network.layout:  # output weights of new labels are zero
+    if old.layout == network.layout:
+        start = Start(flat, state, origin=earlier.float_params)
+    else:  # output weights of new labels are zero
+        start = Start(flat, state)
         mixed = np.random.SeedSequence((earlier.seed, old.n_features, network.n_features)).generate_state(1)
         network.initialize_features(flat, old.n_features, int(mixed[0]))
         network.layout.views(flat)[network.output_bias][:] = network.initial_biases(Y, weight)

@@ -23,6 +23,7 @@ from ..training.history import EpochRecord
 from .classifier import XMLClassifier
 from .label_texts import features_of_labels
 from .parameters import Parameters, checked_parameters, random_state_of
+from .plan import TrainingPlan
 from .training_data import GivenRows, TrainingData, hold_out, read_training_data
 
 Measure = Callable[[XMLClassifier, Dataset], float]
@@ -85,29 +86,53 @@ class Deadline(Callback):
         return False
 
 
-def suggested(
-    trial: Any, model: XMLClassifier, free: Collection[str], rows: Dataset, label_texts: CSR | None
-) -> dict[str, Any]:
-    """Return the `free` parameters that a trial of Optuna draws, the same ones in each trial.
+class SearchSpace:
+    """Which parameters of a model a search may change, and to what.
 
-    Epochs and learning rate are drawn as factors of what the plan decides.
+    plan : that of all rows. rows, label_texts : what trials learn. fixed : parameters that stay as they are, as do
+    those whose value is not the default.
     """
-    found: dict[str, Any] = {}
-    if "candidates" in free and model.candidates:
-        sizes = sorted({min(size, rows.n_labels) for size in (0, 32, 64, 128)})
-        found["candidates"] = trial.suggest_categorical("candidates", sizes)
-    if "hidden_layer_sizes" in free:
-        found["hidden_layer_sizes"] = (trial.suggest_categorical("hidden_layer_sizes", [64, 128, 256, 512]),)
-    if "hidden_dropout" in free:
-        found["hidden_dropout"] = trial.suggest_int("hidden_dropout", 0, 6) / 10
-    plan = clone(model).set_params(**found).plan(rows.X, rows.Y, label_texts=label_texts)
-    if "max_epochs" in free:
-        factor = trial.suggest_float("max_epochs", 0.5, 4, log=True)
-        found["max_epochs"] = max(round(plan.schedule.epochs * factor), 1)
-    if "learning_rate_init" in free:
-        rate = plan.learning_rate * trial.suggest_float("learning_rate_init", 0.25, 4, log=True)
-        found["learning_rate_init"] = float(f"{rate:.2g}")
-    return found
+
+    def __init__(
+        self, model: XMLClassifier, plan: TrainingPlan, rows: Dataset, label_texts: Any, fixed: Collection[str] = ()
+    ) -> None:
+        given, defaults = model.get_params(), XMLClassifier().get_params().items()
+        self._free = {name: value for name, value in defaults if name not in fixed and given[name] == value}
+        self._rows, self._label_texts = rows, label_texts
+        # Candidates as of all rows, where fewer would be too few.
+        self.base = clone(model).set_params(candidates=plan.n_candidates)
+        self.defaults = {
+            "candidates": plan.n_candidates, "hidden_layer_sizes": plan.network.hidden[0],
+            "hidden_dropout": 0, "max_epochs": 1, "learning_rate_init": 1,
+        }  # fmt: skip
+
+    def parameters(self, trial: Any) -> dict[str, Any]:
+        """Return the parameters of a trial of Optuna, the same ones in each trial.
+
+        Epochs and learning rate are drawn as factors of what the plan decides. With the values of `defaults`, the
+        parameters are those of the model.
+        """
+        free, rows = self._free, self._rows
+        found: dict[str, Any] = {}
+        if "candidates" in free and self.base.candidates:
+            sizes = sorted({min(size, rows.n_labels) for size in (0, 32, 64, 128)})
+            found["candidates"] = trial.suggest_categorical("candidates", sizes)
+        if "hidden_layer_sizes" in free:
+            found["hidden_layer_sizes"] = (trial.suggest_categorical("hidden_layer_sizes", [64, 128, 256, 512]),)
+        if "hidden_dropout" in free:
+            found["hidden_dropout"] = trial.suggest_int("hidden_dropout", 0, 6) / 10
+        plan = clone(self.base).set_params(**found).plan(rows.X, rows.Y, label_texts=self._label_texts)
+        if "max_epochs" in free:
+            factor = trial.suggest_float("max_epochs", 0.5, 4, log=True)
+            found["max_epochs"] = max(round(plan.schedule.epochs * factor), 1)
+        if "learning_rate_init" in free:
+            rate = plan.learning_rate * trial.suggest_float("learning_rate_init", 0.25, 4, log=True)
+            found["learning_rate_init"] = float(f"{rate:.2g}")
+        return found
+
+    def changed(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return those of the parameters that differ from the defaults."""
+        return {name: value for name, value in parameters.items() if value != self._free[name]}
 
 
 def tune(
@@ -172,25 +197,18 @@ def tune(
     data, split, of_labels = _read_rows(model, given, seed)
     base = clone(model).set_params(vectorizer=None, random_state=seed)
     plan = base.plan(data.dataset.X, data.dataset.Y, groups=data.groups, label_texts=of_labels)
-    given, defaults = base.get_params(), XMLClassifier().get_params()
-    free = {name: value for name, value in defaults.items() if name not in fixed and given[name] == value}
-    base.set_params(candidates=plan.n_candidates)  # as of all rows, where fewer would be too few
+    space = SearchSpace(base, plan, split.dataset, of_labels, fixed)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    study.enqueue_trial(
-        {
-            "candidates": plan.n_candidates, "hidden_layer_sizes": plan.network.hidden[0], "hidden_dropout": 0,
-            "max_epochs": 1, "learning_rate_init": 1,
-        }
-    )  # fmt: skip
+    study.enqueue_trial(space.defaults)
     states = optuna.trial.TrialState
     trials: list[Trial] = []
     end = now() + seconds
     while not trials or (len(trials) != n_trials and now() + fmean(trial.seconds for trial in trials) <= end):
         asked, begun = study.ask(), now()
-        drawn = suggested(asked, base, free, split.dataset, of_labels)  # for the first as well: the study is told of it
-        changed = {name: value for name, value in drawn.items() if value != free[name]} if trials else {}
+        suggested = space.parameters(asked)  # for the first trial as well: the study is told of it
+        changed = space.changed(suggested) if trials else {}
         try:
-            tried = clone(base).set_params(**changed)
+            tried = clone(space.base).set_params(**changed)
             value = _measured(tried, split, of_labels, measure, end if trials else math.inf)
         except TimeUp:
             break

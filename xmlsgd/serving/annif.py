@@ -1,4 +1,4 @@
-"""A backend of Annif (https://annif.org): a project with `backend=xmlsgd` trains, suggests and learns.
+"""A backend of Annif (https://annif.org): a project with `backend=xmlsgd` trains, suggests, learns and is tuned.
 
 Annif has no entry points for backends, only a dictionary of its own. To import this module adds the backend to it;
 the console script `xmlsgd-annif` does so and then runs Annif's command line.
@@ -15,23 +15,97 @@ from typing import Any
 
 import annif.backend
 import numpy as np
+import optuna
 import scipy.sparse as sp
 from annif import create_app as create_app  # for servers: what imports this module has the backend
 from annif.backend.backend import AnnifLearningBackend
+from annif.backend.hyperopt import AnnifHyperoptBackend, HPObjective, HPRecommendation, HyperparameterOptimizer
 from annif.backend.mixins import TfidfVectorizerMixin
+from annif.eval import EvaluationBatch
 from annif.exception import NotInitializedException, NotSupportedException, OperationFailedException
 from annif.suggestion import SuggestionBatch
 from annif.util import atomic_save, boolean
+from sklearn.base import clone
 
+from ..data.csr import CSR, Dataset
 from ..errors import DivergenceError, MemoryEstimateError, suggest
 from ..estimators import XMLClassifier
 from ..estimators.inference.compact import CompactParams
+from ..estimators.tuning import SearchSpace
 
 # Settings that Annif reads, or this backend beside its own.
 OF_PROJECTS = ("name", "language", "backend", "vocab", "analyzer", "transform", "access", "allow_learn", "limit")
 
 
-class XMLBackend(TfidfVectorizerMixin, AnnifLearningBackend):
+class XMLObjective(HPObjective):
+    """Train on the rows of the last training, and measure what is suggested for validation documents.
+
+    args : the `XMLOptimizer`, in each process.
+    """
+
+    @classmethod
+    def run_trial(cls, trial_id: int, storage_url: str, study_name: str) -> dict[str, Any]:
+        """Run a trial; one of them has the parameters of the project, so that the best one is not below these."""
+        if trial_id == 0:
+            optuna.load_study(storage=storage_url, study_name=study_name).enqueue_trial(cls.args.space.defaults)
+        return super().run_trial(trial_id, storage_url, study_name)
+
+    @classmethod
+    def objective(cls, trial: Any, args: XMLOptimizer) -> float:
+        """Return the metric of a trial."""
+        model = clone(args.space.base).set_params(**args.space.parameters(trial))
+        try:
+            model.fit(*args.rows, label_texts=args.labels)
+        except (DivergenceError, MemoryEstimateError) as error:
+            raise optuna.TrialPruned(str(error)) from error
+        return args.measure(model)
+
+
+class XMLOptimizer(HyperparameterOptimizer):
+    """Search for parameters as `xmlsgd tune` does, by a metric of validation documents."""
+
+    _backend: XMLBackend
+    rows: tuple[sp.csr_array, sp.csr_array]
+    labels: sp.csr_array | None
+    space: SearchSpace
+
+    def _prepare(self, n_jobs: int = 1) -> XMLOptimizer:
+        """Read the rows of the last training and the validation documents."""
+        backend = self._backend
+        with backend._refusals():
+            backend.initialize_vectorizer()
+            self.rows, self.labels = backend._read_rows(), backend._label_rows(backend.params)
+            pairs = [(document.text, document.subject_set) for document in self._corpus.documents]
+            self._X = backend.vectorizer.transform([text for text, _ in pairs])
+            self._subjects = [subjects for _, subjects in pairs]
+            model = XMLClassifier(**_classifier_parameters(backend.params), n_jobs=None if n_jobs == 1 else 1)
+            X, Y = map(CSR.from_scipy, self.rows)
+            plan = model.plan(*self.rows, label_texts=self.labels)
+            self.space = SearchSpace(model, plan, Dataset(X, Y), self.labels)
+        return self
+
+    def measure(self, model: XMLClassifier) -> float:
+        """Return the metric of a model."""
+        backend = self._backend
+        found = backend._best(model, backend._unavailable(model), self._X, int(backend.params["limit"]))
+        batch = EvaluationBatch(backend.project.subjects)
+        batch.evaluate_many(found, self._subjects)
+        return float(batch.results(metrics=[self._metric])[self._metric])
+
+    def _postprocess(self, study: Any) -> HPRecommendation:
+        """Return the lines of the best parameters for the project's configuration."""
+        if not study.get_trials(states=[optuna.trial.TrialState.COMPLETE]):
+            message = "no trial has ended, for the reasons above; set other parameters in the project"
+            raise OperationFailedException(message, backend_id=self._backend.backend_id)
+        found = self._normalize(study.best_params)
+        return HPRecommendation(lines=[f"{name}={value}" for name, value in found.items()], score=study.best_value)
+
+    def _normalize(self, hps: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters of `XMLClassifier` that a trial stands for."""
+        return self.space.parameters(optuna.trial.FixedTrial(hps))
+
+
+class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBackend):
     """TF-IDF rows of the words that the project's analyzer finds, and a classifier with a column per subject."""
 
     name = "xmlsgd"
@@ -50,6 +124,10 @@ class XMLBackend(TfidfVectorizerMixin, AnnifLearningBackend):
             self._loaded = self._load()
         if parallel:
             self._loaded[0].n_jobs = 1
+
+    def get_hp_optimizer(self, corpus: Any, metric: str) -> XMLOptimizer:
+        """Return what searches for better parameters by validation documents; the project must be trained."""
+        return XMLOptimizer(self, corpus, metric, XMLObjective)
 
     def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
         """Train on a corpus, or once more on the rows of the last one where it is "cached"."""
@@ -88,8 +166,11 @@ class XMLBackend(TfidfVectorizerMixin, AnnifLearningBackend):
         """Return the `limit` likeliest subjects of each document, with their probabilities."""
         X = self.vectorizer.transform([document.text for document in documents])
         with self._refusals():
-            model, unavailable = self._loaded or self._load()
-            found = model.predict_topk(X, int(params["limit"]), exclude=unavailable, proba=True, as_csr=True)
+            return self._best(*(self._loaded or self._load()), X, int(params["limit"]))
+
+    def _best(self, model: XMLClassifier, unavailable: np.ndarray, X: Any, limit: int) -> SuggestionBatch:
+        """Return the likeliest subjects of rows, but for columns that must not be suggested."""
+        found = model.predict_topk(X, limit, exclude=unavailable, proba=True, as_csr=True)
         found.data[np.repeat(np.diff(X.indptr) == 0, np.diff(found.indptr))] = 0  # texts without a known word
         shape = (X.shape[0], len(self.project.subjects))
         found = sp.csr_array((found.data.astype(np.float32), found.indices, found.indptr), shape)
@@ -155,12 +236,16 @@ class XMLBackend(TfidfVectorizerMixin, AnnifLearningBackend):
         return self.vectorizer.transform(self._label_texts(first)) if boolean(params["label_texts"]) else None
 
     def _load(self) -> tuple[XMLClassifier, np.ndarray]:
-        """Return the saved model, and the columns of subjects that are deprecated or excluded from the project."""
+        """Return the saved model, and the columns that it must not suggest."""
         with self._refusals():
             model = XMLClassifier.load(self._path(self.MODEL_FOLDER))
         model.n_jobs = None  # not that of the process which trained it
+        return model, self._unavailable(model)
+
+    def _unavailable(self, model: XMLClassifier) -> np.ndarray:
+        """Return the columns of subjects that are deprecated or excluded from the project."""
         active = [column for column, _ in self.project.subjects.active]
-        return model, np.setdiff1d(np.arange(len(model.classes_)), active)
+        return np.setdiff1d(np.arange(len(model.classes_)), active)
 
     def _save(self, model: XMLClassifier, compact: bool = False) -> None:
         """Save a model and suggest with it from now on."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from .history import EpochRecord
@@ -133,14 +132,17 @@ class EarlyStopping(Callback):
         Stop after this many epochs in a row without improvement.
     tol : float
         An improvement is a rise by more than `tol`.
+    snapshot : LastGoodModel
+        Keeps the best model.
     """
 
-    def __init__(self, metric: str, patience: int, tol: float) -> None:
-        self.metric, self.patience, self.tol = metric, patience, tol
+    def __init__(self, metric: str, patience: int, tol: float, snapshot: Any) -> None:
+        self.metric, self.patience, self.tol, self.snapshot = metric, patience, tol, snapshot
 
     def start(self, n_rows: int, epochs: int, center: NDArray[np.float32]) -> None:
         """Forget the best model of an earlier run."""
-        self.best, self.best_epoch, self.waited, self.model = float("-inf"), -1, 0, center
+        self.shape = center.shape
+        self.best, self.best_epoch, self.waited = float("-inf"), -1, 0
 
     def settings(self) -> dict[str, Any]:
         """Return what decides when a run stops."""
@@ -151,19 +153,19 @@ class EarlyStopping(Callback):
         if self.best_epoch < 0:
             return {}
         best = {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
-        return best | {"model": self.model}
+        return best | {"model": self.snapshot.copy()}
 
     def resume(self, run: ResumedRun) -> None:
         """Restore the best model."""
         if state := run.state:
             self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
-            self.model = np.array(state["model"]).reshape(self.model.shape)
+            self.snapshot.keep(state["model"].reshape(self.shape))
 
     def epoch(self, record: EpochRecord, center: NDArray[np.float32]) -> bool:
         """Keep the model if it is the best so far; return True when patience is exhausted."""
         if record[self.metric] > self.best + self.tol:
             self.best, self.best_epoch, self.waited = record[self.metric], record["epoch"], 0
-            self.model = center.copy()
+            self.snapshot.keep(center)
         else:
             self.waited += 1
         return self.waited >= self.patience
@@ -171,4 +173,4 @@ class EarlyStopping(Callback):
     def finish(self, center: NDArray[np.float32]) -> None:
         """Restore the best model."""
         if self.waited:
-            center[:] = self.model
+            self.snapshot.restore(center)

@@ -66,7 +66,7 @@ class Epoch:
                 return self.loss
             else:
                 self._wait_for_worker()
-        # The arrays of the run are those of its workers.
+        # A worker that is still busy would write over a model that is put back.
         while executor.busy:
             executor.wait()
         return self.loss

@@ -34,12 +34,15 @@ class Start:
         Updates so far, for Adam's bias correction.
     epochs : int, default=0
         Epochs so far, for the order of the rows.
+    origin : ndarray of shape (n_params,), float32, optional
+        An array with the values of `params` that nobody changes: what the run goes back to needs no other copy.
     """
 
     params: np.ndarray
     state: np.ndarray
     steps: int = 0
     epochs: int = 0
+    origin: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

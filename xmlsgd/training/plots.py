@@ -1,15 +1,21 @@
-"""Plot the learning curve of a run; `ImportError` without matplotlib (`pip install "xmlsgd[plot]"`)."""
+"""Plot the learning curve of a run, and the curves of several runs over time.
+
+Files are written atomically. All functions raise `ImportError` without matplotlib (`pip install "xmlsgd[plot]"`), and
+`ValueError` if there is nothing to draw.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..data.files.atomic import atomic_file
+from ..errors import DataError
 from .history import EpochRecord, models_of, seconds_of_all_runs
 
 MEASURES = ("P@1", "P@3", "P@5")
+STYLES = ("-", "--", ":", "-.")  # for more than ten methods, the number of colours
 
 
 def plot_learning_curve(records: Sequence[EpochRecord], path: str | Path, title: str = "") -> Path:
@@ -17,6 +23,28 @@ def plot_learning_curve(records: Sequence[EpochRecord], path: str | Path, title:
     if not records:
         raise ValueError("records: must hold at least one epoch, got none")
     return save_figure(lambda figure: draw(figure, records), path, title)
+
+
+def plot_over_time(
+    runs: Mapping[str, Sequence[Sequence[EpochRecord]]], path: str | Path, measure: str = "P@1", title: str = ""
+) -> Path:
+    """Plot a metric over time for several methods into one image file; return its path.
+
+    `runs` has the runs of each method, such as those of several seeds: records with "seconds" and the metric. Runs of
+    a method share a colour.
+    """
+    if not any(len(run) for of_method in runs.values() for run in of_method):
+        raise ValueError("runs: must hold at least one record, got none")
+    return save_figure(lambda figure: draw_over_time(figure, runs, measure), path, title)
+
+
+def check_suffix(path: str | Path) -> None:
+    """Raise `DataError` if matplotlib cannot write files of this type."""
+    from matplotlib.figure import Figure
+
+    known = sorted(Figure().canvas.get_supported_filetypes())
+    if (suffix := Path(path).suffix[1:].lower()) and suffix not in known:
+        raise DataError(f"{path}: must end in one of .{', .'.join(known)}, got .{suffix}")
 
 
 def save_figure(draw_into: Callable[[Any], None], path: str | Path, title: str) -> Path:
@@ -51,3 +79,17 @@ def draw(figure: Any, records: Sequence[EpochRecord]) -> None:
         precision.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(measures), frameon=False)
     for panel in (losses, *others):
         panel.grid(alpha=0.3)
+
+
+def draw_over_time(figure: Any, runs: Mapping[str, Sequence[Sequence[EpochRecord]]], measure: str) -> None:
+    """Draw a metric by seconds, a line per run, into a matplotlib figure."""
+    panel = figure.subplots()
+    for i, (method, of_method) in enumerate(runs.items()):
+        for j, run in enumerate(of_method):
+            measured = [record for record in run if measure in record]
+            seconds, values = [r["seconds"] for r in measured], [r[measure] for r in measured]
+            style = {"marker": ".", "lw": 1, "color": f"C{i % 10}", "ls": STYLES[i // 10 % 4]}
+            panel.plot(seconds, values, label=None if j else method, **style)
+    panel.set(xlabel="seconds", ylabel=measure)
+    panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    panel.grid(alpha=0.3)

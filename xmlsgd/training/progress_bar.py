@@ -16,11 +16,11 @@ from .history import EpochRecord
 from .messages import PendingReports, Report
 
 NEWEST_LOSS = 0.05  # weight of the newest loss in the displayed mean; tqdm smooths the rows per second
-BETWEEN_LINES = 10.0  # seconds, so that runs of a few seconds print none
+AFTER_EPOCH, WITHIN_EPOCH = 10.0, 60.0  # minimum seconds since the previous line
 
 
 class ProgressBar(Callback):
-    """Show the progress of a run on `stream` (default: stderr): a bar on a terminal, else lines for finished epochs.
+    """Show the progress of a run on `stream` (default: stderr): a bar on a terminal, else lines (`ProgressLines`).
 
     A context manager that ends the bar's line.
     """
@@ -41,7 +41,7 @@ class ProgressBar(Callback):
         self.shown: dict[str, str] = {}
         self.loss: float | None = None
         self.pending = PendingReports()
-        self.total, self.printed = n_rows * epochs, time.monotonic()
+        self.total = n_rows * epochs
         self._draw(0)
 
     def resume(self, run: ResumedRun) -> None:
@@ -75,27 +75,15 @@ class ProgressBar(Callback):
             self.shown["P@1"] = f"{record['P@1']:.2f}"
         self.bar.set_postfix(self.shown, refresh=False)
         self.done += 1
-        if self.bar.disable:
-            self._print(record)
         self.bar.set_description(f"epoch {min(self.done + 1, self.epochs)}/{self.epochs}")
         return False
 
     def _draw(self, rows: int) -> None:
         """Start a bar at which `rows` are done."""
         what = f"epoch {min(self.done + 1, self.epochs)}/{self.epochs}"
-        self.bar = new_bar(self.total, what, self.stream, done=rows)
-
-    def _print(self, record: EpochRecord) -> None:
-        """Print a line for a finished epoch, unless there was one a moment ago."""
-        now = time.monotonic()
-        if self.stream is None or now - self.printed < BETWEEN_LINES:
-            return
-        self.printed, rate = now, record["rows"] / max(record["seconds"], 1e-9)
-        values = [f"{name}={value}" for name, value in self.shown.items()]
-        left = f"{(self.total - record['rows']) / rate:.0f} s left"
-        with suppress(OSError):  # the reader of the stream may be gone; training continues
-            line = ", ".join([f"{rate:,.0f} rows/s", *values, left])
-            print(f"epoch {self.done}/{self.epochs}: {line}", file=self.stream, flush=True)
+        on_terminal = self.stream is None or self.stream.isatty()
+        make = new_bar if on_terminal else ProgressLines
+        self.bar = make(self.total, what, self.stream, done=rows)
 
     def finish(self, center: np.ndarray) -> None:
         """End the bar's line."""
@@ -105,6 +93,50 @@ class ProgressBar(Callback):
         """End the bar's line; may be called again."""
         if self.bar is not None:
             self.bar.close()
+
+
+class ProgressLines:
+    """The interface of a bar for logs and notebooks: print a line for each finished epoch.
+
+    There are at least `AFTER_EPOCH` seconds between lines, so that runs of a few seconds print none. Long epochs print
+    a line every `WITHIN_EPOCH` seconds.
+    """
+
+    def __init__(self, total: int, what: str, stream: TextIO, done: int = 0) -> None:
+        self.total, self.what, self.stream = total, what, stream
+        self.rows, self.done, self.shown = done, done, dict[str, str]()
+        self.started = self.printed = time.monotonic()
+
+    def update(self, rows: int) -> None:
+        """Advance by `rows`, which may be negative."""
+        self.rows += rows
+        self._print(WITHIN_EPOCH)
+
+    def set_postfix(self, shown: dict[str, str], refresh: bool) -> None:
+        """Set the values to show with the next line."""
+        self.shown = shown
+
+    def set_description(self, what: str) -> None:
+        """Report the finished part; the next one is `what`."""
+        self._print(AFTER_EPOCH)
+        self.what = what
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _print(self, least: float) -> None:
+        """Print a line unless there was one less than `least` seconds ago."""
+        now = time.monotonic()
+        if now - self.printed < least:
+            return
+        self.printed, seconds = now, now - self.started
+        trained = self.rows - self.done
+        left = seconds * (self.total - self.rows) / max(trained, 1)
+        values = [f"{name}={value}" for name, value in self.shown.items()]
+        rate = f"{trained / seconds:,.0f} rows/s"
+        line = f"{self.what}: {', '.join([f'{self.rows / self.total:.0%}', rate, *values, f'{left:.0f} s left'])}"
+        with suppress(OSError):  # the reader of the stream may be gone; training continues
+            print(line, file=self.stream, flush=True)
 
 
 def new_bar(total: int, what: str, stream: TextIO | None = None, quiet: bool = False, done: int = 0) -> Any:

@@ -27,7 +27,7 @@ class Run:
     steps : int
         Updates that the optimizer state has seen.
     diverged : bool, default=False
-        Whether a loss or a parameter was not finite; `params` are then of no use.
+        Whether the loss diverged; `params` is then the last good model.
     n_undone : int, default=0
         Records behind the best epoch, to which early stopping has gone back.
     """

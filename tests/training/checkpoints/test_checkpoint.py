@@ -14,6 +14,7 @@ import pytest
 
 from shared import light
 from shared.cut_runs import BATCH, EPOCHS, N_ROWS, SCHEDULE, STEPS, Killed, assert_same, diverging, go, job_of
+from shared.ended import ended_run
 from shared.failing import Failing
 from shared.running_mean import RunningMean
 from xmlsgd.algorithms.sequential import Sequential
@@ -27,7 +28,15 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.history import History
 from xmlsgd.training.learner import Start
 from xmlsgd.training.loop import train
-from xmlsgd.training.progress_bar import ProgressBar
+from xmlsgd.training.progress_bar import ProgressBar, ProgressLines
+from xmlsgd.training.rollback import LastGoodModel
+
+
+@pytest.fixture
+def snapshot():
+    made = LastGoodModel()
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("steps", [2, STEPS, STEPS + 1, STEPS + 4, EPOCHS * STEPS])
@@ -79,6 +88,19 @@ def test_a_run_on_an_earlier_model_goes_on_in_its_arrays(dataset, at):
     assert [record["first_epoch"] for record in run.records] == [EPOCHS] * 3
 
 
+def test_a_resumed_run_that_diverges_keeps_the_saved_model_not_the_one_before(dataset, at):
+    first = go(job_of(dataset))
+
+    def job():
+        params = first.params.copy()
+        return job_of(dataset, start=Start(params, first.state.copy(), first.steps, EPOCHS, origin=first.params))
+
+    assert go(job(), at, STEPS + 2) is None
+    run = go(job(), at, device=diverging(1))
+    assert run.diverged
+    assert not np.array_equal(run.params, first.params)
+
+
 def test_the_clock_goes_on_and_stands_still_while_checkpoints_are_written(dataset, at, monkeypatch):
     seconds = itertools.count()
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(seconds)))
@@ -117,7 +139,7 @@ def test_checkpoints_are_written_no_more_often_than_asked(dataset, at, monkeypat
     assert [position.ended for position in written] == [True]
 
 
-def test_averages_best_models_and_records_go_on(dataset, at, tmp_path):
+def test_averages_best_models_and_records_go_on(dataset, at, snapshot, tmp_path):
     precision = {0: 10.0, 1: 30.0, 2: 20.0}
 
     class Model(Callback):
@@ -128,7 +150,7 @@ def test_averages_best_models_and_records_go_on(dataset, at, tmp_path):
             return False
 
     def callbacks(name):
-        return [Model(), RunningMean(), EarlyStopping("P@1", 2, 0.0), History(tmp_path / name)]
+        return [Model(), RunningMean(), EarlyStopping("P@1", 2, 0.0, snapshot), History(tmp_path / name)]
 
     whole = go(job_of(dataset), callbacks=callbacks("whole"))
     for steps in (STEPS + 4, 5, 2):  # the best model, of epoch 1, is one of the first process, or of the second
@@ -169,7 +191,8 @@ def test_progress_begins_where_the_run_does(dataset, at, capsys):
     go(job_of(dataset), at, STEPS + 2)
     bar = ProgressBar()
     go(job_of(dataset), at, callbacks=[bar])
-    assert (bar.bar.n, bar.bar.total) == (N_ROWS + BATCH, EPOCHS * N_ROWS)
+    assert isinstance(bar.bar, ProgressLines)
+    assert (bar.bar.done, bar.bar.rows) == (N_ROWS + BATCH, EPOCHS * N_ROWS)
     assert capsys.readouterr().err == ""
 
 
@@ -201,8 +224,9 @@ def test_an_error_that_comes_behind_the_last_checkpoint_is_raised_all_the_same(d
     def ask():
         assert seldom.end_by(KeyboardInterrupt())
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as ended:
         go(job_of(dataset), seldom, device=diverging(STEPS + 2, ask))
+    assert [record["epoch"] for record in ended_run(ended.value).records] == [0]
     assert not seldom.exists
 
 

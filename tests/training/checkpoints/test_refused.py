@@ -44,22 +44,22 @@ POSITION = {"epoch": 0, "at": 20, "returned": [], "loss": 1.0, "rows": 20, "seco
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"network": replace(NETWORK, hidden=(9,))}, r"network.hidden was \(8,\), is \(9,\)"),
+        ({"network": replace(NETWORK, hidden=(9,))}, r"hidden_layer_sizes was \(8,\), is \(9,\)"),
         ({"optimizer": SGD()}, "optimizer was Adam, is SGD"),
-        ({"optimizer": Adam(weight_decay=0.5)}, "optimizer.weight_decay was 0.01, is 0.5"),
+        ({"optimizer": Adam(weight_decay=0.5)}, "weight_decay was 0.01, is 0.5"),
         ({"sampler": UniformNegatives(3)}, "sampler was AllLabels, is UniformNegatives"),
         ({"seed": 5}, "seed was 4, is 5"),
-        ({"sample_weight": None}, "checksum of rows, labels and weights was"),
-        ({"dataset": toy.random_data(N_ROWS, 12, 9, seed=1)}, "checksum of rows, labels and weights was"),
-        ({"start": OTHER}, "checksum of the initial model was none, is"),
+        ({"sample_weight": None}, "other rows, labels or weights"),
+        ({"dataset": toy.random_data(N_ROWS, 12, 9, seed=1)}, "other rows, labels or weights"),
+        ({"start": OTHER}, "another initial model"),
     ],
     ids=["hidden", "optimizer", "decay", "sampler", "seed", "weights", "data", "start"],
 )
 def test_another_run_does_not_resume_from_it(dataset, at, change, said):
     go(job_of(dataset), at, STEPS)
     before = {file.name: file.read_bytes() for file in at.folder.iterdir()}
-    advice = "; resume with the same settings, or remove .*kept$"
-    with pytest.raises(DataError, match=f"kept: is the checkpoint of another run: {said}.*{advice}"):
+    advice = "resume with the same settings, or remove .*kept$"
+    with pytest.raises(DataError, match=f"kept: is the checkpoint of another run: {said}; {advice}"):
         go(replace(job_of(dataset), **change), at)
     assert {file.name: file.read_bytes() for file in at.folder.iterdir()} == before
 
@@ -67,10 +67,10 @@ def test_another_run_does_not_resume_from_it(dataset, at, change, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"schedule": Schedule(4, "cosine", 0.1)}, "schedule.epochs was 3, is 4"),
-        ({"algorithm": Sequential(BATCH, 0.01)}, "learning_rate was 0.05, is 0.01"),
+        ({"schedule": Schedule(4, "cosine", 0.1)}, "max_epochs was 3, is 4"),
+        ({"algorithm": Sequential(BATCH, 0.01)}, "learning_rate_init was 0.05, is 0.01"),
         ({"callbacks": [RunningMean()]}, "RunningMean.of was none, is 'all steps'"),
-        ({"algorithm": Sequential(11, 0.05)}, "batch was 10, is 11"),
+        ({"algorithm": Sequential(11, 0.05)}, "batch_size was 10, is 11"),
     ],
 )
 def test_a_run_of_another_length_learning_rate_or_batch_does_not_resume(dataset, at, given, said):
@@ -79,11 +79,28 @@ def test_a_run_of_another_length_learning_rate_or_batch_does_not_resume(dataset,
         go(job_of(dataset), at, **given)
 
 
-def test_a_run_of_another_version_does_not_resume(dataset, at, monkeypatch):
+def test_a_run_of_other_code_does_not_resume(dataset, at, monkeypatch):
     go(job_of(dataset), at, STEPS)
-    monkeypatch.setattr(identity, "__version__", "9.9.9")
-    with pytest.raises(DataError, match=r"seed was 4, is 5; xmlsgd was \d+\.\d+\.\d+, is 9\.9\.9; resume"):
+    monkeypatch.setattr(identity, "code_version", lambda: "9.9.9 (0123456789ab)")
+    said = r"sources\) was \d+\.\d+\.\d+ \(\w{12}\), is 9\.9\.9 \(0123456789ab\)"
+    with pytest.raises(DataError, match=f"{said}; resume with that version of xmlsgd, or"):
+        go(job_of(dataset), at)
+    with pytest.raises(DataError, match=f"seed was 4, is 5; xmlsgd .*{said}; resume with the same settings, or"):
         go(replace(job_of(dataset), seed=5), at)
+
+
+@pytest.mark.parametrize("name", ["nn/optimizers/adam.py", "devices/cuda/kernels/common.cu"])
+def test_the_version_of_the_code_follows_what_decides_a_step(tmp_path, name):
+    file = tmp_path / name
+    file.parent.mkdir(parents=True)
+    file.write_text("a rule")
+    first = identity.code_version(tmp_path)
+    (tmp_path / "cli").mkdir()
+    (tmp_path / "cli" / "table.py").write_text("of columns")
+    (file.parent / "a.pyc").write_text("compiled")
+    assert identity.code_version(tmp_path) == first
+    file.write_text("another")
+    assert identity.code_version(tmp_path) != first
 
 
 @pytest.mark.parametrize("name", ["params.npy", "run.json", "MANIFEST.json"])
@@ -219,6 +236,24 @@ def test_a_checkpoint_is_of_one_run_at_a_time(dataset, at):
     assert not list(at.folder.parent.glob(".*"))
 
 
+def test_another_run_that_writes_there_meanwhile_is_not_overwritten(dataset, at, caplog, tmp_path):
+    other = Checkpoint(tmp_path / "other", minutes=0)
+
+    class Meddling(Callback):
+        """Lets another run write its own."""
+
+        def step(self, report):
+            if report.rows == 3:
+                at.remove()
+                go(replace(job_of(dataset), seed=99), other, steps=3)
+                other.folder.rename(at.folder)
+
+    with caplog.at_level(logging.WARNING, "xmlsgd"):
+        go(job_of(dataset), at, callbacks=[Meddling()], schedule=Schedule(1))
+    assert "kept: another run has written a checkpoint there in the meantime" in caplog.text
+    assert read_checkpoint(at).seed == 99
+
+
 @pytest.mark.parametrize("name", ["params.npy", "run.json"])
 def test_a_checkpoint_that_is_damaged_during_the_run_is_replaced(dataset, at, name):
     class Damaging(Callback):
@@ -284,6 +319,18 @@ def test_a_checkpoint_without_its_description_is_not_overwritten(dataset, at, ho
     with pytest.raises(ModelFileError, match=told):
         go(job_of(dataset), at)
     assert (at.folder / "params.npy").exists()
+
+
+def test_a_checkpoint_of_another_run_is_kept_when_a_run_is_done(dataset, at, caplog):
+    ours = Checkpoint(at.path, minutes=0)
+    go(job_of(dataset), ours)
+    at.remove()
+    go(replace(job_of(dataset), seed=99), at, steps=3)
+    ours.done()
+    assert "kept: another run has written a checkpoint there in the meantime" in caplog.text
+    assert read_checkpoint(at).seed == 99
+    at.done()
+    assert not at.exists
 
 
 def test_other_files_are_never_removed(dataset, at, tmp_path, caplog):

@@ -15,10 +15,12 @@ import pytest
 
 from shared.light import Light
 from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors import shared_files
 from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.shared_files import ArrayFile, MappedJob, RunFolder
 from xmlsgd.training.loop import train
 
@@ -92,15 +94,27 @@ def test_a_run_folder_that_does_not_fit_in_memory_is_on_the_disk_or_an_error(mon
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_temporary_folder_is_named_and_nothing_is_left(job, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "made", [lambda: Processes([Light] * 2), lambda: Serial([Reference()])], ids=["processes", "serial"]
+)
+def test_a_missing_temporary_folder_is_named_in_one_line_and_nothing_is_left(job, monkeypatch, tmp_path, made):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    monkeypatch.setattr(shared_files, "MEMORY", tmp_path / "none")
-    executor = Processes([Light] * 2)
-    with pytest.raises(OSError, match="the workers share") as error:
+    executor = made()
+    with pytest.raises(FileNotFoundError, match=r"cannot be made .* TMPDIR names another folder: .*gone'$") as error:
         train(job, Synchronous(2, 0.1), executor, Schedule(5))
-    assert error.value.filename == str(tmp_path / "gone")
+    assert "\n" not in str(error.value)
+    if isinstance(executor, Processes):
+        assert not executor.pool.processes
+        assert executor.pool.folder is None
+
+
+def test_a_full_temporary_folder_ends_a_run_in_one_line_and_nothing_is_left(job, monkeypatch):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: open("/dev/full", "w+b"))  # noqa: SIM115
+    executor = Processes([Light])
+    with pytest.raises(OSError, match=r"^\[Errno 28\] No space left on device: '.*'$"):
+        train(job, Synchronous(2, 0.1), executor, Schedule(5))
     assert not executor.pool.processes
-    assert executor.pool.folder is None
+    assert not executor.pool.folder.path.exists()
 
 
 def test_a_full_disk_is_reported_with_the_name_of_the_data_file():

@@ -212,7 +212,7 @@ def test_a_run_that_has_learned_nothing_has_nothing_to_keep():
     assert run_of(death.value) is None
 
 
-def test_a_model_that_is_not_finite_when_nobody_is_left_is_not_kept():
+def test_a_model_that_is_not_finite_when_nobody_is_left_is_that_of_the_last_whole_epoch():
     class Faulty(light.Marking):
         def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
             if executor.now() > 0.25:
@@ -223,7 +223,8 @@ def test_a_model_that_is_not_finite_when_nobody_is_left_is_not_kept():
     data = toy.dataset(N_ROWS)
     with pytest.raises(WorkerDied) as lost:
         train(Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1), executor, Schedule(3))
-    assert run_of(lost.value) is None
+    np.testing.assert_array_equal(toy.marks(ended_run(lost.value).params, data), 1)
+    assert ended_run(lost.value).diverged
 
 
 def test_an_algorithm_that_gives_no_worker_any_rows_is_named():
@@ -294,7 +295,7 @@ def test_workers_that_send_differences_correct_adams_bias_by_their_own_updates()
     assert sum(made) == N_ROWS / BATCH
 
 
-def test_a_run_that_diverges_ends_when_those_still_at_work_are_done():
+def test_a_diverged_model_is_not_written_over_by_those_still_at_work():
     class Faulty(light.Quadratic):
         n_steps = 0
 
@@ -308,6 +309,7 @@ def test_a_run_that_diverges_ends_when_those_still_at_work_are_done():
     network = Network(N_ROWS, 1, (1,))
     run = train(Job(toy.dataset(N_ROWS), network, SGD()), Hogwild(10, 0.1), executor, Schedule(1))
     assert run.diverged
+    assert network.layout.views(run.params)["W1"][0, 0] == 0
     assert devices[1].__dict__ == {}
     assert not executor.busy
 

@@ -86,7 +86,7 @@ def run(
     for name in more:  # before rows are read
         find_metric(name)
     format_options = options_of_model(format_options, model, estimator)
-    rows, Y_train = read_test_rows(estimator, test, format_options, ks, propensity)
+    rows, Y_train, _ = read_test_rows(estimator, test, format_options, ks, propensity)
     group_of = groups_in_file(groups, rows.n_rows)
     weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
     q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
@@ -109,11 +109,12 @@ def run(
 
 
 def read_test_rows(
-    model: XMLClassifier | XMLEnsemble, test: str, options: FormatOptions, ks: Sequence[int], propensity: str | None
-) -> tuple[Dataset, CSR | None]:
-    """Read the test rows, and the labels that give the propensities where a file has them."""
+    model: XMLClassifier | XMLEnsemble, test: str, options: FormatOptions, ks: Sequence[int] = KS,
+    propensity: str | None = None,
+) -> tuple[Dataset, CSR | None, list[str] | None]:  # fmt: skip
+    """Read the test rows, the labels that give the propensities, where a file has them, and texts of the rows."""
     from ..input_warnings import warn_of_unknown
-    from ..sources import Columns, read_test, read_training_labels, without_gaps
+    from ..sources import Columns, read_test_and_texts, read_training_labels, without_gaps
 
     columns = Columns.of_model(model)
     if ks[-1] > max(KS[-1], columns.n_labels):
@@ -121,10 +122,10 @@ def read_test_rows(
     Y_train = None
     if propensity:
         Y_train, columns = read_training_labels(propensity, options, columns)
-    rows = read_test(test, options, columns)
+    rows, texts = read_test_and_texts(test, options, columns)
     known = model.classes_.tolist()
     warn_of_unknown(rows, len(known), test)
-    return without_gaps(rows, [*known, *range(len(known), columns.n_labels)]), Y_train
+    return without_gaps(rows, [*known, *range(len(known), columns.n_labels)]), Y_train, texts
 
 
 def show(result: dict[str, Any], ks: list[int], more: list[str], console: Console) -> None:

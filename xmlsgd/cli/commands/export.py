@@ -1,12 +1,19 @@
-"""Write a compact model of one that goes on learning: for prediction only, and a third as large.
+"""Write a model in another form: compact, or its network as ONNX.
 
-docs/model_folder.md says how the plain arrays of a saved model make its scores, in any program.
+A compact model is for prediction only, and a third as large. ONNX holds the network alone; the scores of a model with
+candidates are made of more. docs/model_folder.md says how the plain arrays of a saved model make all of them, in any
+program.
+
+--onnx needs more: pip install "xmlsgd[onnx]".
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from ..exit_codes import UsageError
-from ..flags import DIR, OVERWRITE, Flag, positional
+from ..flags import DIR, FILE, OVERWRITE, Flag, positional
 from ..messages import Console
 from ..model_folder import save_without_history
 from ..models import read_predictor, remembered_options, saved_names
@@ -14,18 +21,30 @@ from ..output_files import check_folder, check_new
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
-    Flag("compact", DIR, "folder of the compact model; required", "output"),
+    Flag("compact", DIR, "write a compact model, also of one that has learned on", "output"),
+    Flag("onnx", FILE, "write the network of a classifier as ONNX", "output"),
     OVERWRITE,
 )
-EXAMPLES = "  xmlsgd export model --compact small"
+EXAMPLES = """  xmlsgd export model --compact small
+  xmlsgd export model --onnx model.onnx"""
 
 
-def run(model: str, compact: str | None, overwrite: bool, console: Console) -> None:
+def run(model: str, compact: str | None, onnx: str | None, overwrite: bool, console: Console) -> None:
     """Load and write."""
-    if compact is None:
-        raise UsageError("the following arguments are required: --compact; see xmlsgd export --help")
-    check_new(compact, "--compact", overwrite)
-    check_folder(compact, model, flag="--compact")
-    estimator = read_predictor(model, model, "export", {})
-    save_without_history(estimator, compact, remembered_options(model), saved_names(model), compact=True)
-    console.show(f"compact model: {compact}")
+    files = {"--compact": compact, "--onnx": onnx}
+    if not any(files.values()):
+        raise UsageError("must have --compact DIR or --onnx FILE, got neither")
+    for flag, path in files.items():
+        if path is not None:
+            check_new(path, flag, overwrite)
+    if compact is not None:
+        check_folder(compact, model, flag="--compact")
+    estimator: Any = read_predictor(model, model, "export", {})
+    if compact is not None:
+        save_without_history(estimator, compact, remembered_options(model), saved_names(model), compact=True)
+        console.show(f"compact model: {compact}")
+    if onnx is not None:
+        from ...estimators.export import export_onnx
+
+        export_onnx(estimator, onnx)
+        console.show(f"{onnx}: {Path(onnx).stat().st_size / 1e6:,.1f} MB")

@@ -6,7 +6,8 @@ the number of the row, from 0, and its labels; CSV has a header and a line per r
 (softmax, squared hinge) writes scores. With --explain, lines of text are followed by what each score is made of, and
 JSON has it as the "explanation" of a label.
 
-DATA may be text without labels if the model was trained on text. `-` is standard input or output.
+DATA may be text without labels if the model was trained on text. `-` is standard input or output; a document on
+standard input is answered before the next one is sent.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ..flags import (
     positional,
 )
 from ..format_options import FormatOptions
-from ..messages import STDOUT, Console
+from ..messages import STDIN, STDOUT, Console
 from ..models import label_weight_of, options_of_model, read_excluded, read_predictor, saved_names
 from ..parameters import parameter_flags
 from ..results import FORMATS, csv_header, line_format, text_file
@@ -86,12 +87,13 @@ def run(
     weight = label_weight_of(estimator, propensity_power)
     from ...data.vocabulary import uri_of
     from ...training.progress_bar import in_batches
-    from ..sources import Columns, read_unlabelled
+    from ..sources import Columns
+    from ..standard_input import feature_blocks
 
     columns, format_options = Columns.of_model(estimator), options_of_model(format_options, model, estimator)
     names_of_uris = saved_names(model) or {}
     excluded = read_excluded(exclude, estimator, names_of_uris)
-    X = read_unlabelled(data, format_options, columns)
+    blocks, n_answered = feature_blocks(data, format_options, columns), 0
     k = min(k, columns.n_labels)
     proba = estimator.fitted_.has_probabilities
     value = "probability" if proba else "score"
@@ -102,15 +104,18 @@ def run(
     with text_file(out) as stream:
         if output_format == "csv":
             stream.write(csv_header(k, value, bool(uris)) + "\n")
-        for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet):
-            labels, values = estimator.predict_topk(
-                X.take(rows), k, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
-            )
-            for row, best, best_values in zip(rows.tolist(), labels.tolist(), values.tolist(), strict=True):
-                listed = [label for label in best if label >= 0]
-                why = estimator.explain(X.span(row, row + 1), listed)[0] if explain and listed else []
-                stream.write(line(row, best, best_values, why) + "\n")
-    if not X.n_rows:
+        for X in blocks:
+            for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet or data == STDIN):
+                labels, values = estimator.predict_topk(
+                    X.take(rows), k, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
+                )
+                for row, best, best_values in zip(rows.tolist(), labels.tolist(), values.tolist(), strict=True):
+                    listed = [label for label in best if label >= 0]
+                    why = estimator.explain(X.span(row, row + 1), listed)[0] if explain and listed else []
+                    stream.write(line(n_answered + row, best, best_values, why) + "\n")
+            n_answered += X.n_rows
+            stream.flush()
+    if not n_answered:
         warn(f"{data}: has no document, so that nothing is predicted")
 
 

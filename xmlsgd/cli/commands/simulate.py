@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError, suggest
 from ..exit_codes import UsageError
-from ..flags import COUNT, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, positional
+from ..flags import COUNT, FILE, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, positional
 from ..machine import versions
 from ..parameters import parameter_flags
 from ..results import SIGNIFICANT, significant, table, write_json
@@ -77,10 +77,11 @@ FLAGS = (
     Flag("compare", NAME, "algorithms to compare, separated by commas, or all", "workers", metavar="NAMES"),
     Flag("bandwidth", FLOAT, "GB per second of merges and transfers", "workers", 20.0),
     Flag("points", COUNT, "measurements per epoch", "output", 4),
+    Flag("plot", FILE, "draw P@1 over time (needs matplotlib)", "output"),
     JSON_FILE,
 )  # fmt: skip
 EXAMPLES = """  xmlsgd simulate train.txt --fleet "gpu:1*2,cpu:.1"
-  xmlsgd simulate train.txt --fleet S3 --compare adaptive,synchronous --json curves.json"""
+  xmlsgd simulate train.txt --fleet S3 --compare adaptive,synchronous --plot curves.png"""
 TEST_ROWS = 2000  # measured several times per epoch: more would take longer than training
 ALONE = "fastest alone"
 PARTS = ("diverged", "curve", "workers", "records")  # of an outcome, for JSON
@@ -96,6 +97,7 @@ def run(
     compare: str | None,
     bandwidth: float,
     points: int,
+    plot: str | None,
     json: str | None,
     console: Console,
 ) -> None:
@@ -103,6 +105,10 @@ def run(
     format_options.check_inputs(train, test)
     if not 0 < bandwidth < math.inf:
         raise UsageError(f"--bandwidth: must be finite and above 0, in GB per second, got {bandwidth:g}")
+    if plot is not None:
+        from ...training.plots import check_suffix
+
+        check_suffix(plot)
     devices_of(fleet)  # refuses a wrong one before anything is read
     algorithms = algorithms_of(parameters["algorithm"], compare)
     plan, data = make_plan_of(train, test, rows, format_options, parameters)
@@ -117,6 +123,11 @@ def run(
     for line in lines:
         console.answer(line)
     write_json(json, results(parameters, race))
+    if plot is not None:
+        from ...training.plots import plot_over_time
+
+        curves = {name: [outcome.curve] for name, outcome in race.outcomes.items() if outcome.curve}
+        plot_over_time(curves, plot, title=f"{fleet}, simulated")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
-from ...errors import counted
+from ...errors import MissingPackage, counted, suggest
 from .. import model_folder
 from ..exit_codes import TrainingStopped, UsageError, exit_code_and_text
 from ..flags import (
@@ -32,6 +32,7 @@ from ..flags import (
     JSON_FILE,
     LABEL_FLAGS,
     MINUTES,
+    NAME,
     OVERWRITE,
     PATH,
     VECTORIZER_FLAGS,
@@ -39,7 +40,7 @@ from ..flags import (
     positional,
 )
 from ..machine import peak_memory_bytes, versions
-from ..models import READ_BY, classifiers_of, groups_in_training, parameters_of, template_of
+from ..models import READ_BY, classifiers_of, groups_in_training, parameters_of, report_in, template_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_numbers, size_text, table, write_json
@@ -47,6 +48,8 @@ from ..signals import SignalInterrupt, in_words, signal_number, signals_deferred
 from .compile import compile_kernels
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...data.csr import Dataset
     from ...estimators import XMLClassifier, XMLEnsemble
     from ...training.callbacks import Callback
@@ -75,6 +78,8 @@ FLAGS = (
          "output"),
     OVERWRITE,
     Flag("compact", None, "save a model a third as large that can only predict", "output"),
+    Flag("track", NAME, "send epoch records to tensorboard, mlflow or wandb; tensorboard:FOLDER, mlflow:URI and "
+         "wandb:PROJECT say where; may be repeated", "output", metavar="TRACKER", repeated=True),
     JSON_FILE,
 )  # fmt: skip
 EXAMPLES = """  xmlsgd train train.txt --test test.txt --out model
@@ -100,33 +105,54 @@ def run(
     dry_run: bool,
     overwrite: bool,
     compact: bool,
+    track: list[str] | None,
     json: str | None,
     console: Console,
 ) -> None:
     """Read, then train, measure and save, or only plan."""
     inputs = (train, test, groups, label_texts, feature_names, format_options.vocabulary, format_options.stop_words)
+    finished = None
     if not dry_run:
         if out is None:
             raise UsageError("the following arguments are required: --out; see xmlsgd train --help")
         check_folder(out, *inputs)
-        check_new(out, "--out", overwrite, ", xmlsgd learn adds rows to it" if n_estimators == 1 else "")
+        finished = None if overwrite or checkpoint is None else model_folder.finished_call(out)
+        if not finished:
+            check_no_model(out, overwrite, n_estimators)
     format_options.check_inputs(train, test)
     saved_state = None if out is None or dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     started = time.perf_counter()
-    model = new_model(parameters, n_estimators)
+    model, trackers = new_model(parameters, n_estimators), [new_tracker(text) for text in track or ()]
     rows = read_training_rows(train, test, groups, format_options, label_texts, feature_names)
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     if out is None or dry_run:
         show_plan(model, rows, json, console)
         return
-    result = train_and_save(model, rows, out, Path(train).name, console, compact, saved_state)
+    call = ""
+    if saved_state:
+        call = model_folder.call_of([parameters, n_estimators, compact, rows.texts, rows.groups], rows)
+    if finished and saved_state:
+        if finished["sha256"] == call:
+            model_folder.clean_up(out, finished, saved_state)
+            console.show(f"model: {out}; this call has made it before, nothing was trained")
+            write_json(json, report_in(out))
+            return
+        check_no_model(out, overwrite, n_estimators)
+    result = train_and_save(
+        model, rows, out, Path(train).name, console, n_estimators, compact, saved_state, call, trackers
+    )
     result["load_seconds"] = seconds
     for line in outcome(model, rows, result):
         console.show(line)
     console.show(f"model: {out}")
     console.show(f"learning curve{of_whom(model, rows)}: {result['learning_curve'] or result['not_drawn']}")
     write_json(json, result)
+
+
+def check_no_model(out: str, overwrite: bool, n_estimators: int) -> None:
+    """Raise `UsageError` where the folder has content that may not be overwritten."""
+    check_new(out, "--out", overwrite, ", xmlsgd learn adds rows to it" if n_estimators == 1 else "")
 
 
 def read_training_rows(
@@ -188,16 +214,34 @@ def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> XMLClassifie
     return model if n_estimators == 1 else XMLEnsemble(model, n_estimators, random_state=model.random_state)
 
 
+def new_tracker(text: str) -> Callback:
+    """Return the tracker of a flag, `NAME` or `NAME:PLACE`."""
+    from ...training.trackers import TRACKERS
+
+    name, _, place = text.partition(":")
+    if name not in TRACKERS:
+        raise UsageError(f"--track: must be one of {', '.join(TRACKERS)}, got {name!r}{suggest(name, TRACKERS)}")
+    try:
+        return TRACKERS[name](place)
+    except MissingPackage as error:
+        raise UsageError(f"--track: {error}") from error
+
+
 def train_and_save(
     model: XMLClassifier | XMLEnsemble,
     rows: InputRows,
     out: str,
     title: str,
     console: Console,
+    n_estimators: int = 1,
     compact: bool = False,
     checkpoint: Checkpoint | None = None,
+    call: str = "",
+    trackers: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Train, measure on the test rows, save all into the folder `out`; return the results.
+
+    call : with a checkpoint, the checksum of the call, by which it recognizes the model when it is repeated.
 
     After Ctrl-C, or an error that leaves a model, save the model as it is and raise an exception that says where.
     """
@@ -209,7 +253,7 @@ def train_and_save(
     stop: KeyboardInterrupt | Exception | None = None
     with model_folder.growing_history(out) as history, signals_deferred(True, ending, checkpoint):
         try:
-            fit(model, rows, history, checkpoint, console)
+            fit(model, rows, [history, *trackers], checkpoint, console)
             result |= measures(model, rows.test, console)
         except (KeyboardInterrupt, Exception) as end:
             if getattr(model, "history_", None) is before:
@@ -221,6 +265,8 @@ def train_and_save(
             result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
             folder = out if stop is None else model_folder.name_of_interrupted(out, checkpoint is not None)
             saved = not (checkpoint and is_resumed_by_machine(stop, checkpoint))
+            if checkpoint and stop is None:
+                result[model_folder.CALL] = {"sha256": call, "runs": checkpoint.request.runs}
             if saved:
                 model_folder.save(model, folder, result, title, compact, rows.names_of_uris)
             if checkpoint and stop is None:
@@ -231,8 +277,7 @@ def train_and_save(
             f"{first} while the model was saved; it is complete, in {folder}", first.signal
         ) from first
     if stop is not None:
-        n = getattr(model, "n_estimators", 1)
-        several = f"with {len(classifiers_of(model))} of {n} classifiers, " if n > 1 else ""
+        several = f"with {len(classifiers_of(model))} of {n_estimators} classifiers, " if n_estimators > 1 else ""
         when = f"{several}after {counted(len(model.history_), 'whole epoch')}"
         raise ended(stop, when + what_is_left(folder if saved else None, checkpoint)) from stop
     return result
@@ -274,7 +319,7 @@ def measures(
 
 
 def fit(
-    model: XMLClassifier | XMLEnsemble, rows: InputRows, history: Callback, checkpoint: Checkpoint | None,
+    model: XMLClassifier | XMLEnsemble, rows: InputRows, callbacks: Sequence[Callback], checkpoint: Checkpoint | None,
     console: Console,
 ) -> None:  # fmt: skip
     """Train with a progress bar, measuring P@k on the test rows after every epoch."""
@@ -294,7 +339,7 @@ def fit(
             label_names=train.label_names,
             **rows.texts,
             groups=rows.groups,
-            callbacks=[*([bar] if bar else []), history],
+            callbacks=[*([bar] if bar else []), *callbacks],
             checkpoint=checkpoint,
         )
 

@@ -8,11 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ...data.files.atomic import read_consistently
 from ...data.files.compiled import LOGGER
 from ...data.files.manifest import CHECKPOINT
 from ...data.files.temporary import temporary_folder_beside
 from ...data.validation import is_number
 from ...errors import DataError, ModelFileError, shorten
+from .reader import read_identity
 
 
 @dataclass
@@ -20,10 +22,12 @@ class EndRequest:
     """The request to end a run with its next checkpoint.
 
     error : what the run is to end by, if requested. accepted : whether a run is in progress that accepts requests.
+    runs : identities of the runs of this process that have used the checkpoint.
     """
 
     error: BaseException | None = None
     accepted: bool = False
+    runs: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class Checkpoint:
     @property
     def exists(self) -> bool:
         """Whether a checkpoint has been written; it may be damaged."""
-        return CHECKPOINT.exists_at(self.folder) or bool(self.parts)
+        return read_consistently(self.folder, CHECKPOINT.exists_at) or bool(self.parts)
 
     def end_by(self, error: BaseException) -> bool:
         """End the run by `error` after one more checkpoint; return False if no run accepts that."""
@@ -86,14 +90,22 @@ class Checkpoint:
 
     def part(self, number: int) -> Checkpoint:
         """Return the checkpoint of classifier `number` of an ensemble, in a subfolder."""
-        if CHECKPOINT.exists_at(self.folder):
-            raise ModelFileError(f"{self.path}: is the checkpoint of one classifier; choose another folder")
         return replace(self, path=self.folder / str(number), keep=True)
 
+    def check_parts(self) -> None:
+        """Raise `ModelFileError` if the folder holds anything but the checkpoints of an ensemble."""
+        parts = self.parts
+        others = [entry.name for entry in self.folder.glob("[!.]*") if entry not in parts]
+        if self.folder.is_file() or others:
+            got = f"holds {others[0]}, which is no part of it" if others else "is a file"
+            raise ModelFileError(f"{self.path}: {got}; the checkpoint of an ensemble needs a folder of its own")
+
     def done(self) -> None:
-        """Remove the checkpoint unless it is to be kept; log an error instead of raising it."""
+        """Remove the checkpoint unless it is to be kept or belongs to another run; log an error instead of raising."""
         if not self.keep:
             try:
+                if any(read_identity(part) not in (None, *self.request.runs) for part in (self.folder, *self.parts)):
+                    raise ModelFileError(f"{self.path}: another run has written a checkpoint there in the meantime")
                 self.remove()
             except (OSError, ModelFileError) as error:
                 logging.getLogger(LOGGER).warning("the checkpoint cannot be removed: %s", error)

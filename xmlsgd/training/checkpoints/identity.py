@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,34 @@ from ..callbacks import Callback
 from ..learner import Job
 from .reader import callback_names
 
-# Checksums are shown by these names where they differ.
-DATA, MODEL = "checksum of rows, labels and weights", "checksum of the initial model"
+PACKAGE = Path(__file__).parents[2]
+CODE_FOLDERS = ("algorithms", "devices", "nn", "training")  # of the package: they decide what a step learns
+CODE, DATA, MODEL = "xmlsgd", "data", "initial model"
 NONE = "none"
+# Descriptions of a different checksum.
+SUMS = {
+    DATA: "other rows, labels or weights",
+    MODEL: "another initial model",
+    "Evaluation.rows": "other rows to evaluate on",
+}
+# What users call the settings: most are parameters of the estimator.
+PARAMETERS = {
+    CODE: "xmlsgd (version, checksum of sources)",
+    "network.hidden": "hidden_layer_sizes",
+    "network.loss": "loss",
+    "network.input_dropout": "input_dropout",
+    "network.hidden_dropout": "hidden_dropout",
+    "optimizer.weight_decay": "weight_decay",
+    "optimizer.clip_norm": "clip_norm",
+    "schedule.epochs": "max_epochs",
+    "schedule.kind": "learning_rate",
+    "schedule.warm_up": "warm_up",
+    "batch": "batch_size",
+    "learning_rate": "learning_rate_init",
+    "EarlyStopping.metric": "early_stopping",
+    "EarlyStopping.patience": "n_epochs_no_change",
+    "EarlyStopping.tol": "tol",
+}
 
 
 def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequence[Callback]) -> dict[str, str]:
@@ -31,26 +57,37 @@ def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequ
     for name, callback in zip(callback_names(callbacks), callbacks, strict=True):
         found |= _as_text(name, callback.settings())
     found |= _as_text("", {"batch": algorithm.batch, "learning_rate": algorithm.learning_rate, "seed": job.seed})
-    found["xmlsgd"] = __version__
+    found[CODE] = code_version()
     found[DATA] = checksum_of_rows(job.dataset, job.sample_weight)
     if job.start and job.start.epochs:
         found[MODEL] = _checksum(job.start.params, job.start.state)
     return found
 
 
+def code_version(package: Path = PACKAGE) -> str:
+    """Return the version of the package and a checksum of the sources that decide what a step learns.
+
+    A run resumed under different code would match neither version.
+    """
+    files = sorted(
+        file for folder in CODE_FOLDERS for file in (package / folder).rglob("*.*") if file.suffix in (".py", ".cu")
+    )
+    return f"{__version__} ({hashlib.sha256(b''.join(file.read_bytes() for file in files)).hexdigest()[:12]})"
+
+
 def checksum_of_rows(dataset: Dataset, weight: np.ndarray | None = None) -> str:
-    """Return a checksum of rows, labels and weights."""
+    """Return the SHA-256 of rows, labels and weights."""
     X, Y = dataset.X, dataset.Y
     return _checksum(X.indptr, X.indices, X.data, Y.indptr, Y.indices, Y.data, weight)
 
 
 def _checksum(*arrays: np.ndarray | None) -> str:
-    """Return the first digits of the SHA-256 of arrays."""
+    """Return the SHA-256 of arrays."""
     digest = hashlib.sha256()
     for array in arrays:
         if array is not None:
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
@@ -60,7 +97,8 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
         part = name.partition(".")[0]
         of_others = part != name and before.get(part) != now.get(part)  # fields of a part that is of another class
         if before.get(name) != now.get(name) and not of_others:
-            changes.append(f"{name} was {before.get(name, NONE)}, is {now.get(name, NONE)}")
+            change = f"{PARAMETERS.get(name, name)} was {before.get(name, NONE)}, is {now.get(name, NONE)}"
+            changes.append(SUMS.get(name, change))
     return "; ".join(changes)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...data.files.atomic import read_consistently
 from ...data.files.folders import FolderArrays, check_replaceable, read_folder
-from ...data.files.manifest import CHECKPOINT
+from ...data.files.manifest import CHECKPOINT, MAX_JSON_BYTES, read_object
 from ...data.validation import is_number
 from ...errors import ModelFileError, shorten
 from ...nn.network import state_layout
@@ -69,7 +69,7 @@ class SavedRun:
         if job.start is None:
             return Start(np.array(params), np.array(state), self.steps)
         job.start.params[:], job.start.state[:] = params, state
-        return replace(job.start, steps=self.steps)
+        return replace(job.start, steps=self.steps, origin=None)
 
     def resume(self, callbacks: Sequence[Callback]) -> None:
         """Resume callbacks that have been started."""
@@ -98,6 +98,8 @@ class SavedRun:
 def read_checkpoint(checkpoint: Checkpoint, verify: bool = True) -> SavedRun | None:
     """Return the contents of a checkpoint, or None if there is none; `ModelFileError` if it is damaged."""
     path = checkpoint.folder
+    if checkpoint.parts and not CHECKPOINT.exists_at(path):
+        raise ModelFileError(f"{path}: is the checkpoint of an ensemble; resume the ensemble, or remove {path}")
 
     def read(folder: Path) -> SavedRun | None:
         check_replaceable(folder, CHECKPOINT)
@@ -110,6 +112,18 @@ def read_checkpoint(checkpoint: Checkpoint, verify: bool = True) -> SavedRun | N
             raise ModelFileError(f"{error}{ADVICE}") from error
 
     return read_consistently(path, read)
+
+
+def read_identity(folder: Path) -> Any:
+    """Return the identity of the run whose checkpoint is in `folder`, None if it is missing or unreadable."""
+
+    def read(folder: Path) -> Any:
+        return read_object(folder / CHECKPOINT.description, MAX_JSON_BYTES).get("run")
+
+    try:
+        return read_consistently(folder, read)
+    except (OSError, ModelFileError):
+        return None
 
 
 def callback_names(callbacks: Sequence[Callback]) -> list[str]:

@@ -27,8 +27,8 @@ from ..history import History
 from ..learner import Job
 from ..progress import TrainingPosition, TrainingProgress
 from .checkpoint import Checkpoint
-from .identity import differences, identity
-from .reader import REAL, SavedRun, callback_names, read_checkpoint
+from .identity import CODE, differences, identity
+from .reader import REAL, SavedRun, callback_names, read_checkpoint, read_identity
 
 
 @contextmanager
@@ -56,13 +56,16 @@ class CheckpointWriter:
     ) -> None:
         self.checkpoint, self._request, self._seed = checkpoint, checkpoint.request, job.seed
         self._run, self._last_error = identity(job, algorithm, schedule, callbacks), ""
+        self._request.runs.append(self._run)
         saved = read_checkpoint(checkpoint)
         used_up = bool(saved and saved.position.ended and _continues(job, saved))
         self.saved = None if used_up else saved
         if self.saved:
             if changes := differences(self.saved.run, self._run):
                 text = f"{checkpoint.path}: is the checkpoint of another run: {changes}"
-                raise DataError(f"{text}; resume with the same settings, or remove {checkpoint.path}")
+                of_code_alone = self.saved.run | {CODE: self._run[CODE]} == self._run
+                same = "that version of xmlsgd" if of_code_alone else "the same settings"
+                raise DataError(f"{text}; resume with {same}, or remove {checkpoint.path}")
             self.saved.check(job, schedule)
         self._check_writable()
         if used_up:
@@ -148,6 +151,8 @@ class CheckpointWriter:
             "run": self._run, "seed": self._seed, "position": asdict(position), "steps": steps,
             "records": self._history.records, "callbacks": callbacks,
         }  # fmt: skip
+        if read_identity(self.checkpoint.folder) not in (None, self._run):
+            raise ModelFileError(f"{self.checkpoint.path}: another run has written a checkpoint there in the meantime")
         write_folder(self.checkpoint.folder, description, arrays, kind=CHECKPOINT)
 
 

@@ -158,7 +158,7 @@ class MappedJob:
         """Write the data of the job that is not yet in files into `folder`."""
         files = {name: ArrayFile.of(array, folder / name) for name, array in data_arrays(job).items()}
         empty = np.empty(0, np.float32)
-        start = None if job.start is None else replace(job.start, params=empty, state=empty)
+        start = None if job.start is None else replace(job.start, params=empty, state=empty, origin=None)
         bare = replace(job, dataset=None, sample_weight=None, start=start)  # type: ignore[arg-type]
         return cls(bare, files, job.dataset.X.n_cols, job.dataset.Y.n_cols)
 

@@ -1,0 +1,80 @@
+"""Write an evaluation as one HTML page: metrics, precision by label frequency and threshold, calibration, errors.
+
+The page needs no network and no other file. Its numbers are those of evaluate; labels and words are escaped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..flags import DIR, FILE, FORMAT_FLAGS, PATH, Flag, positional
+from ..format_options import FormatOptions
+from ..messages import Console
+from ..models import names_in, options_of_model, read_predictor
+from ..parameters import parameter_flags
+from ..results import size_text, text_file
+from .evaluate import KS, read_test_rows
+
+FLAGS = (
+    positional("model", DIR, "DIR", "folder of the model"),
+    positional("test", PATH, "TEST", "labelled rows, in any format that train reads"),
+    *FORMAT_FLAGS,
+    *parameter_flags("precision", "n_jobs"),
+    Flag("out", FILE, "the page; - is standard output", "output", "report.html"),
+)
+INSTEAD = {"--test": "the test rows are the second argument, xmlsgd report DIR TEST"}
+EXAMPLES = "  xmlsgd report model test.txt --out report.html"
+METRICS = (
+    "P@k is the share of the k best labels that are true, nDCG@k the same with more weight on the first, R@k the "
+    "share of the true labels among the k best, and PSP@k is P@k with more weight on rare labels."
+)
+
+
+def run(
+    model: str, test: str, format_options: FormatOptions, parameters: dict[str, Any], out: str, console: Console
+) -> None:
+    """Load, rank, measure, write."""
+    format_options.check_inputs(test)
+    estimator = read_predictor(model, test, "report", parameters)
+    import numpy as np
+
+    from .. import evaluation, html_report
+
+    rows, _, texts = read_test_rows(estimator, test, options_of_model(format_options, model, estimator))
+    names = names_in(rows, estimator)
+    ranking = evaluation.rank_rows(estimator, rows.X, KS[-1], console.quiet)
+    q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols)
+    result = evaluation.evaluate(estimator, rows, ranking, KS, None, q)
+    result |= evaluation.evaluate_thresholds(estimator, rows, ranking)[0]
+    labels, hits = ranking.labels, rows.Y.has(ranking.labels)
+    metrics = [
+        [name, *(result[f"{name}@{k}"] for k in KS)] for name in ("P", "nDCG", "R", "PSP") if f"{name}@1" in result
+    ]
+    notes = "".join(f"\n<p>{line}</p>" for line in (METRICS, *evaluation.report(result)))
+    parts = [
+        ("Test rows", f"<p>{size_text(rows)}</p>"),
+        ("Metrics, in percent", html_report.html_table(["", *(f"@{k}" for k in KS)], metrics) + notes),
+    ]
+    counts = estimator.label_counts_
+    if counts is not None:
+        counts = np.concatenate([counts, np.zeros(rows.Y.n_cols - len(counts), np.int64)])
+        heads = ["training rows", "labels", "true", "in the top 5", "precision", "recall"]
+        found = html_report.by_frequency(rows.Y, labels, hits, counts)
+        parts.append(("The five best labels by label frequency", html_report.html_table(heads, found)))
+    if ranking.probabilities is not None:
+        listed = np.where(labels >= 0, ranking.probabilities, -np.inf)
+        curve = html_report.precision_and_recall(hits, listed, rows.Y.nnz, result["threshold"])
+        parts.append(("Thresholds: precision and recall of the five best labels", curve))
+    if "reliability" in result:
+        parts.append(("Calibration", html_report.reliability_diagram(result["reliability"])))
+    missed = html_report.most_missed(rows.Y, labels, hits, counts, names)
+    heads = ["label", "training rows", "test rows", "not in the top 5"]
+    parts.append(("Labels with the most missed rows", html_report.html_table(heads, missed)))
+    probabilities = ranking.probabilities
+    if probabilities is None:
+        probabilities = estimator.predict_topk(rows.X, 1)[1]
+    errors = html_report.explained_errors(estimator, rows.X, rows.Y, labels, probabilities, names, texts)
+    parts.append(("Errors", errors))
+    with text_file(out) as stream:
+        stream.write(html_report.page(f"{model} on {test}", parts))
+    console.show(f"report: {out}")

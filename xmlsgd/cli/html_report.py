@@ -1,0 +1,174 @@
+"""The evaluation of a model as one page of HTML that needs no other file: tables, diagrams, explained errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..data.csr import CSR
+
+STYLE = """body { font: 16px/1.5 sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem }
+td, th { text-align: right; padding: .1rem .8rem; border-bottom: 1px solid #ddd }
+td:first-child, th:first-child { text-align: left }
+table { display: block; overflow-x: auto }
+svg { max-width: 100% }
+pre { overflow-x: auto; background: #f5f5f5; padding: .5rem }"""
+SIDE, MARGIN = 300, 40  # of a diagram, in pixels
+THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+MOST_CHARACTERS = 500  # of a text
+FIRST_BINS = (0, 1, 2, 5, 10, 20, 50, 100)  # least training rows of a bin; then powers of ten, past the most
+
+
+def page(title: str, parts: Iterable[tuple[str, str]]) -> str:
+    """Return a page of parts, each a heading and its HTML."""
+    name = escape(title)
+    body = "\n".join(f"<h2>{escape(heading)}</h2>\n{html}" for heading, html in parts)
+    head = f'<meta charset="utf-8">\n<title>{name}</title>\n<style>\n{STYLE}\n</style>'
+    content = f"<head>\n{head}\n</head>\n<body>\n<h1>{name}</h1>\n{body}\n</body>"
+    return f'<!doctype html>\n<html lang="en">\n{content}\n</html>\n'
+
+
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return an HTML table; floats have two digits."""
+
+    def line(cells: Iterable[Any], tag: str) -> str:
+        shown = (f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in cells)
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in shown) + "</tr>"
+
+    return "\n".join(["<table>", line(columns, "th"), *(line(row, "td") for row in rows), "</table>"])
+
+
+def reliability_diagram(bins: dict[str, list[float]]) -> str:
+    """Return an SVG of the share of true pairs by mean probability; the area of a circle is the number of pairs."""
+    most = max([*bins["count"], 1])
+    circles = [
+        f'<circle {_at("cx", "cy", p, true)} r="{3 + 12 * (n / most) ** 0.5:.1f}" '
+        f'fill="#36c" fill-opacity="0.6"><title>{n:,.0f} pairs, probability {p:.3f}, true {true:.3f}</title></circle>'
+        for n, p, true in zip(bins["count"], bins["probability"], bins["true"], strict=True)
+        if n
+    ]
+    diagonal = f'<line {_at("x1", "y1", 0, 0)} {_at("x2", "y2", 1, 1)} stroke="#999" stroke-dasharray="4"/>'
+    return _diagram("reliability diagram", "probability", "share of true pairs", [diagonal, *circles])
+
+
+def precision_and_recall(hits: np.ndarray, probabilities: np.ndarray, n_true: int, chosen: float) -> str:
+    """Return an SVG of precision by recall for all thresholds, and a table of some; `chosen` is that of the model.
+
+    hits, probabilities (n, k) : of the best labels of each row. n_true : true pairs of all rows.
+    """
+    order = np.argsort(-probabilities, axis=None, kind="stable")
+    sorted_probabilities, n_hits = probabilities.ravel()[order], np.cumsum(hits.ravel()[order])
+    rows, points = [], []
+    for threshold in (*THRESHOLDS, chosen):
+        n = int(np.searchsorted(-sorted_probabilities, -threshold, side="right"))
+        found = int(n_hits[n - 1]) if n else 0
+        precision, recall = found / n if n else 0.0, found / max(n_true, 1)
+        name = f"{threshold:.2f} (learned)" if threshold == chosen else f"{threshold:.2f}"
+        rows.append((name, n / len(hits), 100 * precision, 100 * recall, 200 * found / max(n + n_true, 1)))
+        points.append((recall, precision, name))
+    # A point of the curve for each of 200 numbers of pairs, evenly: more would be no finer than a pixel.
+    ends = np.unique(np.linspace(1, np.count_nonzero(np.isfinite(sorted_probabilities)), 200).astype(int))
+    curve = " ".join(f"{_x(n_hits[n - 1] / max(n_true, 1))},{_y(n_hits[n - 1] / n)}" for n in ends)
+    circles = [
+        f'<circle {_at("cx", "cy", recall, precision)} r="4" fill="{"#c33" if rank == len(THRESHOLDS) else "#36c"}">'
+        f"<title>threshold {name}: precision {precision:.3f}, recall {recall:.3f}</title></circle>"
+        for rank, (recall, precision, name) in enumerate(points)
+    ]
+    line = f'<polyline points="{curve}" fill="none" stroke="#36c" stroke-width="2"/>'
+    heads = ["threshold", "labels a row", "precision", "recall", "F1"]
+    diagram = _diagram("precision by recall", "recall", "precision", [line, *circles])
+    return f"{diagram}\n{html_table(heads, rows)}"
+
+
+def _diagram(name: str, x: str, y: str, shapes: Sequence[str]) -> str:
+    """Return an SVG with axes from 0 to 1."""
+    low, high = MARGIN, MARGIN + SIDE
+    ticks = [
+        f'<text x="{_x(t)}" y="{high + 18}" text-anchor="middle">{t:g}</text>'
+        f'<text x="{low - 6}" y="{high - SIDE * t + 4:.0f}" text-anchor="end">{t:g}</text>'
+        for t in (0, 0.5, 1)
+    ]
+    size = SIDE + 2 * MARGIN
+    return "\n".join(
+        [
+            f'<svg width="{size}" height="{size}" font-size="12" role="img" aria-label="{name}">',
+            f'<rect x="{low}" y="{low}" width="{SIDE}" height="{SIDE}" fill="none" stroke="#999"/>',
+            *ticks,
+            f'<text x="{_x(0.5)}" y="{high + 34}" text-anchor="middle">{x}</text>',
+            f'<text x="{low}" y="{low - 8}">{y}</text>',
+            *shapes,
+            "</svg>",
+        ]
+    )
+
+
+def _x(share: float) -> str:
+    return f"{MARGIN + SIDE * share:.1f}"
+
+
+def _y(share: float) -> str:
+    return f"{MARGIN + SIDE * (1 - share):.1f}"
+
+
+def _at(x: str, y: str, across: float, up: float) -> str:
+    """Return the attributes `x` and `y` of a place in a diagram."""
+    return f'{x}="{_x(across)}" {y}="{_y(up)}"'
+
+
+def by_frequency(Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarray) -> list[tuple[Any, ...]]:
+    """Return a row for each bin of training rows: labels, true and predicted pairs, precision and recall in percent.
+
+    labels, hits (n, k) : the best labels, and whether they are true. counts (L,) : training rows of each label.
+    """
+    edges = np.array([*FIRST_BINS, *(10**e for e in range(3, len(str(counts.max(initial=1))) + 1))])
+    bin_of = np.searchsorted(edges, counts, side="right") - 1
+    listed = (slice(None), Y.indices, labels[labels >= 0], labels[hits])
+    n = [np.bincount(bin_of[each], minlength=len(edges)) for each in listed]
+    rows = []
+    for (low, high), (n_labels, n_true, n_predicted, n_hits) in zip(
+        pairwise(edges.tolist()), np.transpose(n).tolist(), strict=False
+    ):
+        name = f"{low:,}" if high == low + 1 else f"{low:,} to {high - 1:,}"
+        shares = (100 * n_hits / n_predicted if n_predicted else "-", 100 * n_hits / n_true if n_true else "-")
+        rows.append((name, n_labels, n_true, n_predicted, *shares))
+    return [row for row in rows if row[1]]
+
+
+def most_missed(
+    Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarray | None, names: Sequence[Any]
+) -> list[tuple[Any, ...]]:
+    """Return name, training rows, test rows and missed rows of the ten labels that are missed in the most rows."""
+    n_true = np.bincount(Y.indices, minlength=Y.n_cols)
+    missed = n_true - np.bincount(labels[hits], minlength=Y.n_cols)
+    worst = [label for label in np.argsort(-missed, kind="stable")[:10].tolist() if missed[label]]
+    trained = ["-" if counts is None else int(counts[label]) for label in worst]
+    return [(names[label], n, int(n_true[label]), int(missed[label])) for label, n in zip(worst, trained, strict=True)]
+
+
+def explained_errors(
+    model: Any, X: CSR, Y: CSR, ranking: np.ndarray, probabilities: np.ndarray, names: Sequence[Any],
+    documents: Sequence[str] | None = None,
+) -> str:  # fmt: skip
+    """Return the five rows whose best label is wrong with the highest probability: that label and the true ones.
+
+    ranking, probabilities (n, k) : the best labels of each row, and their probabilities or scores.
+    documents : the texts of the rows, where there are any.
+    """
+    wrong = np.flatnonzero(~Y.has(ranking)[:, 0])
+    shown = []
+    for row in wrong[np.argsort(-probabilities[wrong, 0], kind="stable")[:5]].tolist():
+        true = Y.row(row)[0]
+        listed = np.concatenate([ranking[row, :1], true[true < len(model.classes_)]])
+        (explanations,) = model.explain(X.span(row, row + 1), labels=listed)
+        best, texts = model.classes_[ranking[row, 0]], "\n\n".join(map(str, explanations[:3]))
+        labels = ", ".join(str(names[label]) for label in true.tolist()) or "none"
+        head = f"Row {row} (the first is 0): predicted {best} ({probabilities[row, 0]:.2f}); true: {labels}"
+        text = "" if documents is None else documents[row]
+        text = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
+        quote = f"<blockquote>{escape(text)}</blockquote>\n" if text else ""
+        shown.append(f"<p>{escape(head)}</p>\n{quote}<pre>{escape(texts)}</pre>")
+    return "\n".join(shown) or "<p>The best label of every row is true.</p>"

@@ -1,0 +1,73 @@
+"""Documents on standard input, one a line, as they arrive: a line that waits for its answer gets it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO, cast
+
+from ..data.csr import CSR
+from ..data.files.reading import BLOCK_BYTES, MAGIC, MAX_LINE_BYTES
+from ..data.text import decode_line, split_labels
+from .format_options import FormatOptions
+from .messages import STDIN
+from .sources import Columns, read_unlabelled
+
+HEAD_BYTES = 1 << 16  # by which documents are told from rows of numbers, if no line ends before
+NAME = "stdin"  # in errors
+
+
+def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Iterator[CSR]:
+    """Yield the rows of a file or of standard input to predict labels for.
+
+    All are in one block, but for documents on standard input, one a line: their blocks are of the lines that have
+    arrived. A blank line is answered with the next one that is not: at the end it is no document.
+    """
+    head = b""
+    if path == STDIN and columns.vectorizer is not None and options.format in ("auto", "raw"):
+        stream = cast("BinaryIO", sys.stdin.buffer)
+        while b"\n" not in head and len(head) < HEAD_BYTES and (more := _read(stream)):
+            head += more
+        lines = head.decode(errors="replace").split("\n")
+        lines = lines[:-1] or lines
+        is_packed = head.startswith(tuple(magic for magic, _ in MAGIC))
+        is_structured = options.format == "auto" and options.format_by_lines(lines) is not None
+        if not is_packed and not is_structured and options.are_documents(lines, labelled=False):
+            labelled = options.have_labels(lines)
+            yield from map(columns.vectorizer.rows_of, _documents(head, stream, labelled))
+            return
+    yield read_unlabelled(path, options, columns, head)
+
+
+def _documents(head: bytes, stream: BinaryIO, labelled: bool) -> Iterator[list[str]]:
+    """Yield the documents of the lines that arrive together; `head` is what was read of the stream already."""
+    number = n_blank = 0
+    for lines in _arriving_lines(head, stream):
+        texts: list[str] = []
+        for line in lines:
+            number += 1
+            text = decode_line(line, where := f"{NAME}:{number}")
+            if not text or text.isspace():
+                n_blank += 1
+                continue
+            texts += [*[""] * n_blank, split_labels(text, where)[1] if labelled else text]
+            n_blank = 0
+        if texts:
+            yield texts
+
+
+def _arriving_lines(head: bytes, stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield the lines that arrive together, one or more; the last of all may have no end."""
+    chunk, rest = head, b""
+    while chunk and len(rest) <= MAX_LINE_BYTES:
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield lines
+        chunk = _read(stream)
+    if rest:
+        yield [rest]
+
+
+def _read(stream: BinaryIO) -> bytes:
+    """Return what has arrived, at least a byte unless the stream ends."""
+    return stream.read1(BLOCK_BYTES)  # type: ignore[attr-defined]

@@ -1,0 +1,87 @@
+"""Export the network of a model as ONNX."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from .. import __version__
+from ..data.files.atomic import atomic_file
+from ..errors import DataError, optional_module, warn
+from .classifier import XMLClassifier
+
+MAX_ONNX_BYTES = 2**31 - 1  # of a protocol buffer
+OPSET, IR = 13, 8  # of 2020 and 2021: what runs ONNX runs these
+
+
+def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
+    """Write the network of a model as ONNX: from sparse rows to the k best labels and their logits.
+
+    The inputs are "features", int64 (n, m), and "values", float32 (n, m), the features of each row and their values,
+    filled up to the longest row by any feature with value 0; and "k", int64 (1,). The outputs are "labels", int64
+    (n, k), columns of the labels, best first, and "scores", float32 (n, k), their logits. Rows of W0 are gathered and
+    multiplied by the values, so that a row costs its features, however many there are in all. Weights are float32.
+
+    Parameters
+    ----------
+    model : XMLClassifier
+        A fitted model. Where it has candidates, its scores are made of more than the network: a warning says so.
+    path : path
+        The file.
+
+    Raises
+    ------
+    DataError
+        For an ensemble, and for a network that is larger than a file of ONNX can be, 2 GB.
+    MissingPackage
+        Without the package onnx.
+    """
+    onnx = optional_module("onnx", "onnx")
+    check_is_fitted(model)
+    if hasattr(model, "estimators_"):
+        raise DataError("model: must be one classifier for ONNX, got an ensemble; export its estimators_ one by one")
+    fitted = model.fitted_
+    network, helper, kinds = fitted.network, onnx.helper, onnx.TensorProto
+    size = 4 * network.layout.size
+    if size > MAX_ONNX_BYTES - (1 << 20):
+        raise DataError(f"model: must have at most 2 GB of weights for ONNX, got {size / 1e9:.1f} GB; use its arrays")
+    arrays = network.layout.views(fitted.float_params)
+    nodes = [
+        helper.make_node("Gather", ["W0", "features"], ["rows"]),
+        helper.make_node("Unsqueeze", ["values", "axis"], ["row"]),
+        helper.make_node("MatMul", ["row", "rows"], ["product"]),
+        helper.make_node("Squeeze", ["product", "axis"], ["xW0"]),
+        helper.make_node("Add", ["xW0", "b0"], ["z0"]),
+    ]
+    for i in range(1, len(network.hidden) + 1):
+        nodes.append(helper.make_node("Relu", [f"z{i - 1}"], [f"a{i}"]))
+        nodes.append(helper.make_node("Gemm", [f"a{i}", f"W{i}", f"b{i}"], [f"z{i}"], transB=1))
+    nodes.append(helper.make_node("TopK", [f"z{len(network.hidden)}", "k"], ["scores", "labels"]))
+    named = {**arrays, "axis": np.array([1])}
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [
+            helper.make_tensor_value_info("features", kinds.INT64, ["n", "m"]),
+            helper.make_tensor_value_info("values", kinds.FLOAT, ["n", "m"]),
+            helper.make_tensor_value_info("k", kinds.INT64, [1]),
+        ],
+        [
+            helper.make_tensor_value_info("labels", kinds.INT64, ["n", "best"]),
+            helper.make_tensor_value_info("scores", kinds.FLOAT, ["n", "best"]),
+        ],
+        [onnx.numpy_helper.from_array(array, name) for name, array in named.items()],
+    )
+    whole = helper.make_model(
+        graph, producer_name="xmlsgd", producer_version=__version__, ir_version=IR,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+    )  # fmt: skip
+    with atomic_file(path) as stream:
+        stream.write(whole.SerializeToString())
+    if fitted.candidates is not None:
+        warn(
+            f"{path}: holds the network alone; scores of this model also need neighbors, co-occurrence, linear "
+            "classifiers and stacking, which ONNX does not hold"
+        )

@@ -1,0 +1,80 @@
+"""The last good model, for a run to roll back to."""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from ..data.files.temporary import disk_errors_named
+
+
+class NoModel:
+    """Nothing kept: a run that diverges returns the parameters that it came to."""
+
+    def refer(self, flat: np.ndarray) -> None:
+        """Do nothing."""
+
+    def keep(self, flat: np.ndarray) -> None:
+        """Do nothing."""
+
+    def restore(self, flat: np.ndarray) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class LastGoodModel:
+    """One model kept in a temporary file, not in memory: the last good one, or the best.
+
+    A model that is in memory anyway, and does not change, is not written (`refer`).
+
+    `OSError` that names the folder where no such file can be made or filled.
+    """
+
+    def __init__(self) -> None:
+        folder = tempfile.gettempdir()
+        try:
+            self._file = tempfile.TemporaryFile(prefix="xmlsgd-")  # noqa: SIM115 (lives as long as the snapshot)
+        except OSError as error:
+            reason = f"a temporary file cannot be made ({error.strerror}); TMPDIR names another folder"
+            raise OSError(error.errno, reason, folder) from error
+        self._unwritten: np.ndarray | None = None
+
+    def refer(self, flat: np.ndarray) -> None:
+        """Keep `flat` itself, which nobody changes."""
+        self._unwritten = flat
+
+    def keep(self, flat: np.ndarray) -> None:
+        """Save a copy of `flat`."""
+        self._file.seek(0)
+        with disk_errors_named(Path(tempfile.gettempdir())):
+            self._file.write(np.ascontiguousarray(flat).data)  # says which error it met, unlike `tofile`
+            self._file.flush()
+        self._unwritten = None
+
+    def restore(self, flat: np.ndarray) -> None:
+        """Read what was kept back into `flat`, float32 and contiguous."""
+        if self._unwritten is not None:
+            np.copyto(flat, self._unwritten)
+            return
+        self._file.seek(0)
+        if (n_bytes := self._file.readinto(flat.data.cast("B"))) != flat.nbytes:
+            lost = f"a temporary file was cut short, to {n_bytes} of {flat.nbytes} bytes"
+            raise OSError(errno.EIO, lost, tempfile.gettempdir())
+
+    def copy(self) -> np.ndarray:
+        """Return a copy of what was kept, float32."""
+        if self._unwritten is not None:
+            return self._unwritten.copy()
+        self._file.seek(0)
+        return np.frombuffer(self._file.read(), np.float32)
+
+    def close(self) -> None:
+        """Remove the file."""
+        with suppress(OSError):  # of a full disk, again: what it had no room for is not missed
+            self._file.close()
