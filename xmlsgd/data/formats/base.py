@@ -147,15 +147,11 @@ def write_parts(
             write_label_names(train.label_names, train.n_labels, folder / LABEL_NAMES)
 
 
-def changed_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of `read_libsvm` that change what is read."""
-    defaults = {field.name: field.default for field in fields(Options)}
-    return {name: value for name, value in options.items() if name not in NEUTRAL and value != defaults.get(name)}
-
-
 def refuse_options(options: dict[str, Any], path: Path) -> None:
-    """Raise `DataError` for options that change how text is read, where there is no text."""
-    if given := changed_options(options):
+    """Raise `DataError` for options of `read_libsvm` that change what is read, where there is no text."""
+    defaults = {field.name: field.default for field in fields(Options)}
+    given = [name for name, value in options.items() if name not in NEUTRAL and value != defaults.get(name)]
+    if given:
         raise DataError(f"{path}: {', '.join(given)} is for text files only")
 
 
