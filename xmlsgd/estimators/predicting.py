@@ -143,9 +143,9 @@ class Predictor(FittedAttributes, ClassifierMixin):
     ) -> Any:
         """Return the k best labels of each row.
 
-        With candidates, those with the most votes are scored, by default 64, or 32 where the row is near to a training
-        row, and a row with fewer than k is filled up by the network, whose best labels compete with the last candidates
-        where k is larger than the number of candidates; where `labels` are given, all of these are scored.
+        With candidates, these are scored: by default 64 with the most votes and 64 by co-occurrence. A row with fewer
+        than k is filled up by the network, whose best labels compete with the candidates where k is more than half of
+        their number; where `labels` are given, all of these are scored.
         Without candidates all labels are; where `precision_` is bfloat16, the best k + 8 by such products are scored
         anew in float32 and ranked by that, so a label just below them may be missed.
 
