@@ -57,10 +57,17 @@ def test_a_served_model_answers_learns_saves_and_ends_by_a_signal(folder, read_b
     assert json.loads((folder / "train.json").read_text()) == {"read_by": read_by}
 
 
+HEARS_HANGUPS = """
+import runpy, signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, which may run these tests, would have it ignored
+runpy.run_module("xmlsgd", run_name="__main__")
+"""
+
+
 def test_a_hangup_loads_the_model_anew_and_a_broken_one_is_not_served(folder, tmp_path):
     model = tmp_path / "words"
     shutil.copytree(folder, model)
-    command = [sys.executable, "-m", "xmlsgd", "serve", str(model), "--port", "0", "--threads", "1"]
+    command = [sys.executable, "-c", HEARS_HANGUPS, "serve", str(model), "--port", "0", "--threads", "1"]
     pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, **pipes) as process:
         try:

@@ -24,6 +24,9 @@ class RunningMean(Callback):
             self.samples = run.state["samples"]
             self.mean = np.array(run.state["mean"], np.float32).reshape(self.center.shape)
 
+    def reads(self, report):
+        return True
+
     def step(self, report):
         self.samples += 1
         self.mean += (self.center - self.mean) / np.float32(self.samples)

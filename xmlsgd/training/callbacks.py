@@ -70,8 +70,12 @@ class Callback:
     def resume(self, run: ResumedRun) -> None:
         """Restore the state; called after `start` when the run resumes from a checkpoint."""
 
+    def reads(self, report: Report) -> bool:
+        """Return whether `step` will read the model; it is then copied from the GPU first."""
+        return False
+
     def step(self, report: Report) -> None:
-        """Observe a finished step. The model may be newer on a GPU than in memory then."""
+        """Observe a finished step."""
 
     def lost(self, reports: Sequence[Report]) -> None:
         """Observe that finished steps were lost with their worker; their rows will be trained again."""

@@ -160,6 +160,8 @@ class Epoch:
         if self.algorithm.sharing is not Sharing.REPLICAS:
             self._commit([w])
         if not trial:
+            if any(callback.reads(report) for callback in self.watching):
+                self.executor.fetch_center()
             for callback in self.watching:
                 callback.step(report)
 
