@@ -8,13 +8,28 @@ holds the label names, where they are known.
 
 from __future__ import annotations
 
+import math
+import os
+import zipfile
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
+
+import numpy as np
 
 from ...errors import DataError, shorten
 from ..csr import CSR
 from ..files.reading import raise_of_system
 from .base import PairFormat
+
+# Types of the arrays that SciPy writes, by NumPy's letters: real numbers, integers, text.
+ARRAY_TYPES = {
+    "data": "biuf",
+    **dict.fromkeys(("indices", "indptr", "row", "col", "offsets", "shape"), "iu"),
+    "format": "SU",
+}
+TYPE_NAMES = {"biuf": "real numbers", "iu": "integers", "SU": "text"}
+FREE_BYTES = 64 << 20  # may be claimed by a file of any size
+MAX_EXPANSION = 200  # bytes of a matrix for each byte of a larger file: values that are all alike, and their indices
 
 
 class Npz(PairFormat):
@@ -57,12 +72,35 @@ def _load_matrix(path: Path) -> CSR:
 
     try:
         with path.open("rb") as stream:  # NumPy does not close a damaged file
-            matrix = sp.load_npz(stream)
+            _check_headers(stream, path)
+            return CSR.from_scipy(sp.load_npz(stream), str(path))
+    except DataError:
+        raise
     except MemoryError as error:  # a few bytes may claim any shape
         raise DataError(f"{path}: must fit memory, got {shorten(str(error), 100)}") from error
     except Exception as error:  # SciPy checks little of what a file claims: anything may be raised
         raise_of_system(error, path)
         raise DataError(f"{path}: must be a sparse matrix saved by scipy, got {shorten(str(error), 100)}") from error
-    if matrix.dtype.kind not in "biuf":
-        raise DataError(f"{path}: data must be real numbers, got {matrix.dtype}")
-    return CSR.from_scipy(matrix, str(path))
+
+
+def _check_headers(stream: BinaryIO, path: Path) -> None:
+    """Raise `DataError` for arrays of other types or sizes than a sparse matrix has, by their headers alone."""
+    total, lengths = 0, {}
+    with zipfile.ZipFile(stream) as archive:
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            with archive.open(info) as member:
+                version = np.lib.format.read_magic(member)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(member)
+            if name in ARRAY_TYPES and dtype.kind not in ARRAY_TYPES[name]:
+                raise DataError(f"{path}: {name} must be {TYPE_NAMES[ARRAY_TYPES[name]]}, got {dtype}")
+            total, lengths[name] = total + max(info.file_size, math.prod(shape) * dtype.itemsize), shape[:1]
+    size = stream.seek(0, os.SEEK_END)
+    if total > max(FREE_BYTES, MAX_EXPANSION * size):
+        raise DataError(f"{path}: its arrays claim {total / 1e6:,.0f} MB, too much for a file of {size / 1e6:,.3f} MB")
+    for name in ("indices", "row", "col"):
+        if name in lengths and lengths[name] != lengths.get("data"):
+            got = f"got {lengths.get('data')} and {lengths[name]}"
+            raise DataError(f"{path}: data and {name} must be of one length, {got}")
+    stream.seek(0)
