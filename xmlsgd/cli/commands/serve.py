@@ -5,7 +5,8 @@ GET / shows a page. POST /v1/projects/NAME/suggest answers as Annif does, where 
 GET /metrics are for monitoring. With a token in the environment variable XMLSGD_TOKEN, POST /learn takes {"documents":
 [{"text": ..., "labels": [...]}]} and adds them to the model; --save also writes it to DIR.
 
-SIGHUP loads the model in DIR anew, such as one that `train --overwrite` has written; the earlier one answers until then.
+SIGHUP loads the model in DIR anew, such as one that `train --overwrite` has written; the earlier one answers until
+then.
 
 Needs starlette and uvicorn: pip install "xmlsgd[serve]".
 """
