@@ -11,7 +11,7 @@ from ..devices.cpu import CPU
 from ..devices.cpu.kernels.trees import DEPTH, INNER, tree_scores
 
 N_META_FEATURES = 5  # inputs of a tree: network logit, share of votes, margin, co-occurrence, label frequency
-N_TREES, LEARNING_RATE, L2_REGULARIZATION, MIN_LEAF = 30, 0.15, 30.0, 50
+N_TREES, LEARNING_RATE, L2_REGULARIZATION, MIN_LEAF = 15, 0.3, 30.0, 50
 
 
 @dataclass(frozen=True, eq=False)

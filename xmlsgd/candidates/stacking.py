@@ -68,9 +68,14 @@ class LogisticStacking(NamedTuple):
         """
         if truth.all() or not truth.any():
             return cls()
-        network, neighbors, linear, cooccurrence, intercept = _nonnegative_weights(features, truth)
-        network = max(network, MIN_NETWORK)
-        return cls(network, max(neighbors, 0.0), max(linear, 0.0), max(cooccurrence, 0.0), intercept)
+        *weights, intercept = _nonnegative_weights(features, truth)
+        return cls._bounded(weights, intercept)
+
+    @classmethod
+    def _bounded(cls, weights: list[float], intercept: float) -> LogisticStacking:
+        """Return the weights, none of them negative and the network's above 0."""
+        network, neighbors, linear, cooccurrence = (max(each, 0.0) for each in weights)
+        return cls(max(network, MIN_NETWORK), neighbors, linear, cooccurrence, intercept)
 
     @classmethod
     def fit_calibrated(
@@ -84,13 +89,11 @@ class LogisticStacking(NamedTuple):
         if truth.all() or not truth.any():
             return cls(), Calibration()
         mean = float(np.log1p(frequency).mean())
-        _, _, linear, _, shift, slope, _ = _nonnegative_weights(_with_frequency(features, frequency, mean), truth)
+        *weights, shift, slope, intercept = _nonnegative_weights(_with_frequency(features, frequency, mean), truth)
+        linear = weights[2]
         if linear <= 0:
             return cls.fit(features, truth), Calibration()
-        calibration = Calibration(slope / linear, shift / linear, mean)
-        calibrated, (factor, shifted) = features.copy(), calibration.factors(frequency)
-        calibrated[:, 2] = factor * features[:, 2] + shifted
-        return cls.fit(calibrated, truth), calibration
+        return cls._bounded(weights, intercept), Calibration(slope / linear, shift / linear, mean)
 
     def scores(
         self, logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray
