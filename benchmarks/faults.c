@@ -51,6 +51,9 @@ static const char *of_link(const char *link, const char *name) {
 
 static const char *of_descriptor(int fd, const char *name) {
     char link[64];
+    int opened, end = 0;
+    if (sscanf(name, "/proc/self/fd/%d%n/%n", &opened, &end, &end) == 1)
+        return of_descriptor(opened, name + end);
     if (*name == '/')
         return name;
     if (fd == AT_FDCWD)

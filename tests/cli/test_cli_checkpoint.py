@@ -138,7 +138,7 @@ def test_a_call_that_was_killed_behind_the_saved_model_is_done_when_it_is_repeat
             main([*words, str(tmp_path / "m")])
     assert names(tmp_path) == ["m", *["m.checkpoint"] * (not removed), "m.history.jsonl"]
     made = (tmp_path / "m" / "params.npy").stat()
-    (tmp_path / f".m.{'0' * 8}.partial").mkdir(mode=0o700)
+    (tmp_path / f".m.{'0' * 8}.partial").mkdir(mode=0o1700)
     again = [*words, str(tmp_path / "m"), "--json", str(tmp_path / "again.json")]
     assert main(again) == 0
     assert names(tmp_path) == ["again.json", "m"]

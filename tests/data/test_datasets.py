@@ -111,7 +111,7 @@ def test_a_failure_of_the_writer_leaves_nothing(tmp_path, monkeypatch, form):
 def test_what_a_killed_conversion_left_goes_away_with_the_next(tmp_path):
     write_store(TRAIN, tmp_path / "store")
     left = tmp_path / ".set.0123abcd.partial"
-    left.mkdir(0o700)
+    left.mkdir(0o1700)
     (left / "half").touch()
     convert(tmp_path / "store", tmp_path / "set", "npz")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["set", "store"]

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from shared.paths import ROOT
+from xmlsgd import ModelFileError
 from xmlsgd.data.files import atomic
 from xmlsgd.data.files.atomic import atomic_file, atomic_folder, read_consistently
+from xmlsgd.data.files.folders import read_folder, write_folder
 from xmlsgd.data.files.temporary import temporary_folder
 
 # Writes folders of three files that hold the same number, one after the other, until it is killed.
@@ -83,6 +85,37 @@ def test_an_earlier_folder_is_replaced_by_two_renames_where_names_cannot_be_exch
         write(tmp_path / "model", text)
     assert content(tmp_path / "model") == "second"
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_where_names_cannot_be_exchanged_and_the_second_rename_does_not_come_the_earlier_model_is_there(
+    tmp_path, monkeypatch, killed
+):
+    class Killed(BaseException):
+        """Ends the process."""
+
+    def refuse(one, other):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    def fail(path, target):
+        if Path(target) == model and path.parent != tmp_path and not model.exists():
+            raise Killed if killed else OSError(errno.EIO, "Input/output error")
+        return rename(path, target)
+
+    model, rename = tmp_path / "model", Path.rename
+    write_folder(model, {"version": 1}, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic, "_exchange", refuse)
+        patch.setattr(Path, "rename", fail)
+        with pytest.raises(Killed if killed else OSError):
+            write_folder(model, {"version": 2}, {})
+    if killed:
+        (earlier,) = tmp_path.iterdir()
+        with pytest.raises(ModelFileError, match=rf"no such folder; the earlier one is {earlier}, move it back$"):
+            read_folder(model)
+        earlier.rename(model)
+    assert read_folder(model).description == {"version": 1}
+    assert list(tmp_path.iterdir()) == [model]
 
 
 def test_names_are_exchanged_in_one_step_on_linux(tmp_path):
@@ -227,7 +260,7 @@ def test_a_disk_without_locks_is_written_and_never_swept(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    (tmp_path / ".model.0123abcd.partial").mkdir(0o700)
+    (tmp_path / ".model.0123abcd.partial").mkdir(0o1700)
     write(tmp_path / "model", "first")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".model.0123abcd.partial", "model"]
 
@@ -250,7 +283,7 @@ def test_what_is_replaced_while_it_is_read_is_read_again(tmp_path):
 def test_a_folder_for_temporary_files_is_the_users_own_and_takes_those_of_dead_processes_along(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left = tmp_path / ".xmlsgd.0123abcd.partial"
-    left.mkdir(0o700)
+    left.mkdir(0o1700)
     with temporary_folder() as folder:
         assert not left.exists()
         assert list(tmp_path.iterdir()) == [folder]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
 
-from xmlsgd.data.files.atomic import atomic_folder
-from xmlsgd.data.files.temporary import lock_folder, temporary_folder, temporary_folder_beside
+from xmlsgd.data.files.atomic import atomic_file, atomic_folder
+from xmlsgd.data.files.temporary import MODE, lock_folder, temporary_folder, temporary_folder_beside
 
 pytest.importorskip("fcntl")
 
@@ -20,7 +21,7 @@ def names(folder):
     return sorted(str(entry.relative_to(folder)) for entry in folder.rglob("*"))
 
 
-def make_tree(folder, mode=0o700):
+def make_tree(folder, mode=MODE):
     """Make a folder as a killed writer leaves it: with half of what it wrote."""
     folder.mkdir(mode, parents=True)
     (folder / "model").mkdir()
@@ -55,7 +56,7 @@ def test_a_link_of_the_name_of_a_leftover_is_not_followed(tmp_path, touch):
 
 
 @TOUCH
-@pytest.mark.parametrize("whose", ["another user's", "open to others", "a file", "a pipe"])
+@pytest.mark.parametrize("whose", ["another user's", "open to others", "private", "a file", "a pipe"])
 def test_what_this_user_cannot_have_made_is_left_alone(tmp_path, monkeypatch, touch, whose):
     left = tmp_path / LEFT
     if whose == "a file":
@@ -63,7 +64,7 @@ def test_what_this_user_cannot_have_made_is_left_alone(tmp_path, monkeypatch, to
     elif whose == "a pipe":
         os.mkfifo(left)
     else:
-        make_tree(left, 0o755 if whose == "open to others" else 0o700)
+        make_tree(left, {"open to others": 0o755, "private": 0o700}.get(whose, MODE))
     before = names(tmp_path)
     if whose == "another user's":
         user = os.geteuid()
@@ -90,7 +91,41 @@ def test_a_folder_that_takes_the_name_of_a_temporary_one_is_not_removed_with_it(
         make_tree(folder)
         before = names(folder)
     assert names(folder) == before
-    assert names(tmp_path / "moved") == ["half"]
+    assert names(tmp_path / "moved") == []
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_what_takes_the_name_of_a_leftover_while_it_is_removed_is_left_alone(tmp_path, monkeypatch, n):
+    left, own, looks, lstat = make_tree(tmp_path / LEFT), make_tree(tmp_path / "own"), [], os.lstat
+
+    def swap_after_the_look(path, **options):
+        state = lstat(path, **options)
+        if Path(path) == left:
+            looks.append(path)
+            if len(looks) == n:
+                left.rename(tmp_path / "moved")
+                own.rename(left)
+        return state
+
+    monkeypatch.setattr(os, "lstat", swap_after_the_look)
+    scratch(tmp_path / "model")
+    assert names(left) == ["model", "model/file"]
+    assert names(tmp_path / "moved") == []
+
+
+def test_a_folder_is_written_where_it_was_made_though_its_name_leads_elsewhere_by_now(tmp_path):
+    private = make_tree(tmp_path / "private")
+    with atomic_folder(tmp_path / "model") as folder:
+        (named,) = tmp_path.glob(".model.*")
+        named.rename(tmp_path / "moved")
+        named.symlink_to(private)
+        with atomic_folder(folder / "part") as part, atomic_file(part / "file") as stream:
+            stream.write(b"new")
+        (folder / "file").write_text("new")
+    assert names(private) == ["model", "model/file"]
+    assert (private / "model" / "file").read_text() == "text"
+    assert names(tmp_path / "model") == ["file", "part", "part/file"]
+    assert names(tmp_path / "moved") == []
 
 
 def test_leftovers_of_others_in_a_shared_folder_for_temporary_files_are_left_alone(tmp_path, monkeypatch):

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
 import stat
 import tempfile
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from xmlsgd.data.files import atomic
 from xmlsgd.data.files.atomic import atomic_folder
 from xmlsgd.data.files.folders import read_folder, write_folder
 from xmlsgd.data.files.manifest import MODEL
-from xmlsgd.data.files.temporary import create_locked, sole_use, temporary_folder_beside
+from xmlsgd.data.files.temporary import MODE, create_locked, sole_use, temporary_folder_beside
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.data.synthetic import make_xmc
 from xmlsgd.training.executors import shared_files
@@ -41,8 +44,8 @@ def shared():
     shutil.rmtree(folder)
 
 
-def act_as(user, action, killed=False):
-    """Run an action in a process of a user; killed : whether the process is killed after it."""
+def fork_as(user, action, killed=False):
+    """Return the number of a process of a user that runs an action; killed : whether the process is killed after it."""
     child = os.fork()
     if not child:
         code = 1
@@ -59,6 +62,12 @@ def act_as(user, action, killed=False):
             traceback.print_exc()
         finally:
             os._exit(code)
+    return child
+
+
+def act_as(user, action, killed=False):
+    """Run an action in a process of a user, as `fork_as` does, and wait for its end."""
+    child = fork_as(user, action, killed)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (-signal.SIGKILL if killed else 0)
 
 
@@ -103,6 +112,44 @@ def test_what_a_killed_process_of_one_user_left_is_not_touched_by_another(shared
     assert len(before) > 3
     act_as(OTHER, lambda: use(path))
     assert owned_by(shared, ONE) == before
+
+
+def test_another_user_who_renames_all_the_time_has_nothing_removed_or_overwritten(shared):
+    path, own = shared / "model", {"open": 0o755, "private": 0o700}
+
+    def make_own():
+        for name, mode in own.items():
+            (shared / name / "model").mkdir(parents=True)
+            (shared / name / "model" / "params.npy").write_text("precious")
+            (shared / name).chmod(mode)
+
+    def rename():
+        for turn in itertools.count():
+            for name in own:
+                with suppress(OSError):
+                    atomic._exchange(shared / LEFT, shared / name)
+            for name in os.listdir(shared):
+                if name.startswith(".model.") and name != LEFT:
+                    with suppress(OSError):
+                        (shared / name).rename(shared / f"moved{turn}")
+                        (shared / name).symlink_to(shared / "open")
+
+    def work():
+        for _ in range(100):
+            with suppress(OSError):  # something of that name is there
+                (shared / LEFT).mkdir(MODE)
+            with suppress(OSError), atomic_folder(path) as folder:  # what is to be renamed has another name by now
+                (folder / "params.npy").write_text("new")
+
+    act_as(ONE, make_own)
+    files = [os.open(shared / name / "model" / "params.npy", os.O_RDONLY) for name in own]
+    hostile = fork_as(OTHER, rename)
+    try:
+        act_as(ONE, work)
+    finally:
+        os.kill(hostile, signal.SIGKILL)
+        os.waitpid(hostile, 0)
+    assert [(os.pread(file, 9, 0), os.fstat(file).st_nlink) for file in files] == [(b"precious", 1)] * 2
 
 
 def test_its_own_user_cleans_up_beside_what_another_wrote(shared):

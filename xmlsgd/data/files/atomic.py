@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from .reading import checked_path
-from .temporary import disk_errors_named, temporary_folder_beside
+from .temporary import OPEN_FOLDERS, disk_errors_named, temporary_folder_beside
 
 Read = TypeVar("Read")
 
@@ -31,12 +31,12 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     What is not a regular file, such as `/dev/null`, is written directly: a rename would put a file there instead.
     """
     named = checked_path(path)
-    path = Path(os.path.realpath(named))
+    path = _resolved(named)
     if named.exists() and not path.is_file():  # a pipe without a name has no path that exists
         with disk_errors_named(named), named.open("wb") as stream:
             yield stream
         return
-    with temporary_folder_beside(path) as temporary:
+    with temporary_folder_beside(path, by_descriptor=True) as temporary:
         whole = temporary / path.name
         with whole.open("xb") as stream:
             yield stream
@@ -53,9 +53,9 @@ def atomic_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterato
     exchange names, a kill between two renames leaves the earlier one beside it, as `NAME.old-1a2b3c4d`. Callers check
     whether an earlier folder may be replaced; without `replace`, one that is not empty is an `OSError`.
     """
-    path = Path(os.path.realpath(checked_path(path)))
+    path = _resolved(checked_path(path))
     check_not_within(path)
-    with parents_created(path), temporary_folder_beside(path) as temporary:
+    with parents_created(path), temporary_folder_beside(path, by_descriptor=True) as temporary:
         whole = temporary / path.name
         whole.mkdir()
         yield whole
@@ -117,6 +117,11 @@ def check_not_within(path: Path) -> None:
             raise FileExistsError(f"{path}: is the current folder and cannot be replaced; name a folder in it")
 
 
+def _resolved(path: Path) -> Path:
+    """Follow the links of a path, but for one in a folder that is known by its descriptor."""
+    return path if OPEN_FOLDERS in path.parents else Path(os.path.realpath(path))
+
+
 def _put_in_place(whole: Path, path: Path) -> None:
     """Rename a folder to its final name; an earlier folder of that name ends beside `whole`, to be removed."""
     try:
@@ -132,7 +137,11 @@ def _put_in_place(whole: Path, path: Path) -> None:
             raise
         old = path.with_name(f"{path.name}.old-{uuid.uuid4().hex[:8]}")
         path.rename(old)
-        whole.rename(path)
+        try:
+            whole.rename(path)
+        except OSError:
+            old.rename(path)
+            raise
         shutil.rmtree(old, ignore_errors=True)
 
 

@@ -7,6 +7,7 @@ protection against somebody who can write to the folder.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Mapping
@@ -113,7 +114,9 @@ def write_manifest(folder: Path, kind: FolderKind) -> None:
 def listed_files(path: Path, kind: FolderKind) -> ListedFiles:
     """Return the files that a folder's manifest lists; `ModelFileError` where one is missing or has another size."""
     if not path.exists():
-        raise ModelFileError(f"{path}: no such folder")
+        earlier = sorted(path.parent.glob(f"{glob.escape(path.name)}.old-*"))  # by a killed `atomic_folder`
+        hint = f"; the earlier one is {earlier[-1]}, move it back" if earlier else ""
+        raise ModelFileError(f"{path}: no such folder{hint}")
     manifest = read_part(path / MANIFEST, kind)
     if manifest.get("format") != kind.format or manifest.get("version") != VERSION:
         if manifest.get("format") == CHECKPOINT.format and kind is MODEL:

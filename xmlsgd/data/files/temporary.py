@@ -2,6 +2,9 @@
 
 A process holds a lock on its temporary folder, `.NAME.1a2b3c4d.partial` beside the path it is for, as long as it lives:
 a folder whose lock is free was left behind by a process that died.
+
+In a folder where others may write, too, they can rename all that is in it. So a temporary folder is known by its
+permissions, which other users cannot give to a folder of this one, and is written and emptied by its descriptor.
 """
 
 from __future__ import annotations
@@ -9,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import glob
 import os
-import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,20 +21,25 @@ from pathlib import Path
 from .reading import DISK_FULL, is_of_system
 
 END = ".partial"
-OTHERS = 0o077  # permissions of everybody but the owner
+# Permissions: its owner's alone, and a sticky bit, which means nothing there and other folders do not have.
+MODE = 0o1700
+OPEN_FOLDERS = Path("/proc/self/fd")
 
 
 @contextmanager
-def temporary_folder_beside(path: Path) -> Iterator[Path]:
+def temporary_folder_beside(path: Path, by_descriptor: bool = False) -> Iterator[Path]:
     """Create an empty folder beside `path`; remove it at the end, and those that dead processes left there.
 
     An error about a full disk without a file name names `path`, and so do system errors about files in the folder.
+
+    by_descriptor : yield a path that leads to the folder in this process alone, whoever renames it.
     """
     remove_leftovers(path)
     temporary, lock = create_locked(lambda: path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{END}"), path)
+    opened = OPEN_FOLDERS / str(lock)
     try:
         with disk_errors_named(path, temporary):
-            yield temporary
+            yield opened if by_descriptor and opened.exists() else temporary
     finally:
         remove_locked(temporary, lock)
 
@@ -61,8 +68,10 @@ def sole_use(path: Path) -> Iterator[bool]:
     except FileExistsError:
         yield False
         return
-    if lock is None:
-        remove_locked(folder, lock)
+    try:
+        _lock(lock, folder)
+    except OSError:  # if this process were killed, the folder would stay
+        folder.rmdir()
     try:
         yield True
     finally:
@@ -99,32 +108,43 @@ def remove_leftovers(path: Path) -> None:
             remove_locked(temporary, lock_folder(temporary))
 
 
-def create_locked(new_name: Callable[[], Path], path: Path) -> tuple[Path, int | None]:
-    """Make a folder of a new name, which only its owner may enter, and lock it; no lock where the disk has none.
+def create_locked(new_name: Callable[[], Path], path: Path) -> tuple[Path, int]:
+    """Make a folder of a new name, which only its owner may enter, and lock it if the disk has locks.
 
-    Raises `FileExistsError`, and other system errors with the name `path`. A folder without its lock would be taken for
-    that of a dead process.
+    Return a descriptor of the folder, which holds the lock. Raise `FileExistsError`, and other system errors with the
+    name `path`. A folder without its lock would be taken for that of a dead process.
     """
     while True:
         folder = new_name()
         try:
-            folder.mkdir(0o700)
+            folder.mkdir(MODE)
         except FileExistsError:
             raise
         except OSError as error:  # no such folder, or not ours to write
             error.filename = str(path)
             raise
         try:
-            return folder, lock_folder(folder)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # another process removed it before the lock was taken
+            descriptor = _open(folder)
+        except FileNotFoundError:
+            continue
         except OSError as error:
-            if is_of_system(error):
-                with suppress(OSError):
-                    folder.rmdir()
-                error.filename = str(path)
-                raise
-            return folder, None
+            with suppress(OSError):
+                folder.rmdir()
+            error.filename = str(path)
+            raise
+        try:
+            if not os.listdir(descriptor):  # or it is not the folder that was made
+                _lock(descriptor, folder)
+                return folder, descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass  # another process removed it before the lock was taken
+        except OSError as error:
+            if not is_of_system(error):
+                return folder, descriptor
+            remove_locked(folder, descriptor)
+            error.filename = str(path)
+            raise
+        os.close(descriptor)
 
 
 def lock_folder(folder: Path) -> int:
@@ -132,26 +152,46 @@ def lock_folder(folder: Path) -> int:
 
     Raise `OSError` where another process holds the lock, the folder is gone, or `folder` is not a folder that this user
     made by `create_locked`. Anybody may put a symbolic link or a folder of theirs under such a name in a shared folder,
-    so a link is never followed, and the folder must belong to this user and be closed to everybody else.
+    so a link is never followed, and the folder must belong to this user and have the permissions of temporary ones.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    descriptor = _open(folder)
     try:
-        state = os.fstat(descriptor)
-        if state.st_uid != os.geteuid() or state.st_mode & OTHERS:
-            raise PermissionError(f"{folder}: is not a temporary folder of this user")
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(state, os.lstat(folder)):
-            raise FileNotFoundError(f"{folder}: was removed before it was locked")
+        _lock(descriptor, folder)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def remove_locked(folder: Path, lock: int | None) -> None:
-    """Remove a folder with all that is in it, as far as possible, and release its lock. No link is followed."""
+def _open(folder: Path) -> int:
+    """Return a descriptor of a folder; raise `OSError` for a link."""
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """Take the lock of an open folder, or raise `OSError` as `lock_folder` does."""
+    state = os.fstat(descriptor)
+    if state.st_uid != os.geteuid() or state.st_mode & 0o1777 != MODE:
+        raise PermissionError(f"{folder}: is not a temporary folder of this user")
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if not os.path.samestat(state, os.lstat(folder)):
+        raise FileNotFoundError(f"{folder}: was removed before it was locked")
+
+
+def remove_locked(folder: Path, descriptor: int) -> None:
+    """Remove all that is in an open folder, as far as possible, and the folder if it still has its name; close it.
+
+    No link is followed. What has taken the folder's name meanwhile is left alone.
+    """
     with suppress(OSError):
-        if lock is None or os.path.samestat(os.fstat(lock), os.lstat(folder)):  # its name may lead elsewhere by now
-            shutil.rmtree(folder, ignore_errors=True)
-    if lock is not None:
-        os.close(lock)
+        for _, folders, files, here in os.fwalk(dir_fd=descriptor, topdown=False):
+            for name in files + folders:
+                with suppress(OSError):
+                    try:
+                        os.unlink(name, dir_fd=here)
+                    except IsADirectoryError:
+                        os.rmdir(name, dir_fd=here)
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
+            os.rmdir(folder)
+    os.close(descriptor)

@@ -48,6 +48,7 @@ class RunFolder:
                 f"{n_bytes / 1e6:,.1f} MB, and {SPARE >> 20} for other programs, do not fit into {MEMORY}; the shared "
                 f"model is in {root}, on a disk"
             )
+        self._lock: int | None
         self.path, self._lock = create_locked(lambda: root / f"{prefix}{uuid.uuid4().hex[:8]}", root)
 
     def naming(self) -> AbstractContextManager[None]:
@@ -56,8 +57,9 @@ class RunFolder:
 
     def close(self) -> None:
         """Remove the folder; mapped files stay readable."""
-        remove_locked(self.path, self._lock)
-        self._lock = None
+        if self._lock is not None:
+            remove_locked(self.path, self._lock)
+            self._lock = None
 
 
 def _free_bytes(folder: Path) -> int:
