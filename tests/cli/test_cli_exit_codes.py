@@ -34,6 +34,11 @@ FAILURE = "Traceback (most recent call last):\n  File ...\nMemoryError: no room\
         (OSError(errno.EMFILE, "Too many", "a"), 1, "a: Too many; let a process open more files, by ulimit -n"),
         (OSError(errno.EIO, "Input/output error"), 1, "Input/output error"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), 1, "Cannot allocate memory; see ulimit -v"),
+        (
+            RuntimeError("can't start new thread"),
+            1,
+            "can't start new thread; pass a smaller --threads, or see ulimit -u",
+        ),
         (ImportError("no such name"), 1, "internal error: ImportError: no such name; --traceback shows where"),
         (OSError("no source could be reached"), 1, "no source could be reached"),
         (DivergenceError("loss"), 1, "loss"),
@@ -46,6 +51,19 @@ FAILURE = "Traceback (most recent call last):\n  File ...\nMemoryError: no room\
 )
 def test_bad_input_is_2_and_a_failed_run_is_1(error, code, text):
     assert exit_code_and_text(error) == (code, text)
+
+
+def test_a_limit_of_addresses_in_which_libraries_would_crash_is_one_line():
+    resource = pytest.importorskip("resource")
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (550 << 20, 550 << 20))
+
+    told = subprocess.run(
+        [sys.executable, "-m", "xmlsgd", "info"], cwd=ROOT, preexec_fn=limit, capture_output=True, text=True
+    )
+    text = "xmlsgd: a process needs 1,024 MB of virtual memory at least, got 550 MB; see ulimit -v\n"
+    assert (told.returncode, told.stderr) == (1, text)
 
 
 def failing(error):

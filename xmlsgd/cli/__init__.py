@@ -12,7 +12,7 @@ from . import commands
 from .exit_codes import UsageError, open_closed_streams, run_guarded
 from .flags import EVERYWHERE, Parser, add_flags, collect
 from .format_options import FormatOptions
-from .machine import limit_threads
+from .machine import check_address_space, limit_threads
 from .messages import STDOUT, Console, log_lines
 from .output_files import check_files
 
@@ -45,6 +45,7 @@ def run_command(words: Sequence[str]) -> None:
         instead = getattr(command, "INSTEAD", {}).get(word if word.startswith("-") else "")
         hint = "; pass test rows by --test" if surplus else f"; {instead}" if instead else parser.nearest_flag(word)
         raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{hint or f'; see {parser.prog} --help'}")
+    check_address_space()
     check_files(command.FLAGS, values)
     arguments = collect(command.FLAGS, values)
     if "format_options" in arguments:

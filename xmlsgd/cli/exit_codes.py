@@ -18,6 +18,7 @@ from .signals import signal_number, signals_as_exceptions
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 SIGNALLED = 128  # plus the signal's number, as shells report it
 READER_LEFT = SIGNALLED + 13  # SIGPIPE
+NO_THREAD = "can't start new thread"  # of Python
 STANDARD_ERROR = 2  # the last number of the standard streams
 
 REMEDIES = {
@@ -98,6 +99,8 @@ def exit_code_and_text(error: Exception) -> tuple[int, str]:
         code = FAILED if is_of_system(error) else BAD_INPUT
         what = "" if error.filename is None else f"{error.filename}: "
         return code, f"{what}{error.strerror}{REMEDIES.get(error.errno, '')}"
+    if isinstance(error, RuntimeError) and str(error) == NO_THREAD:
+        return FAILED, f"{error}; pass a smaller --threads, or see ulimit -u"
     if isinstance(error, OSError):  # DownloadError and others of our own carry a whole sentence
         return FAILED, str(error)
     return FAILED, f"internal error: {type(error).__name__}: {error}; --traceback shows where"

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import DataError
+from ..errors import DataError, MemoryEstimateError
 
+# Bytes of addresses that libraries, kernels and two threads need: for training 800 MB were too few, 900 enough.
+LEAST_ADDRESS_SPACE = 1 << 30
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "llvmlite")
 
 
@@ -66,6 +68,14 @@ def processor_name() -> str:
         return platform.processor() or platform.machine()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
+
+
+def check_address_space() -> None:
+    """Raise `MemoryEstimateError` where so few addresses are allowed that libraries crash or hang."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
+        needed, got = (f"{size >> 20:,} MB" for size in (LEAST_ADDRESS_SPACE, limit))
+        raise MemoryEstimateError(f"a process needs {needed} of virtual memory at least, got {got}; see ulimit -v")
 
 
 def limit_threads(parameters: dict[str, Any]) -> None:
