@@ -13,6 +13,7 @@ from ..devices.cpu import CPU
 from ..devices.cpu.kernels.cooccurrence import cooccurrence, count_labels
 from .knn import INT16_ONE, check_sound
 from .splicing import with_replaced
+from .weighting import without_wide_rows
 
 N_LABELS = 32  # of a feature: those that occur with it most often (docs/decisions/candidates.md)
 N_COOCCURRING = 64  # candidates of a row beside those of its neighbors (docs/decisions/candidates.md)
@@ -35,7 +36,7 @@ class Cooccurrence:
     @classmethod
     def count(cls, X: CSR, Y: CSR, weight: np.ndarray, device: CPU) -> Cooccurrence:
         """Count rows X with labels Y, each as its sample weight, float32 (n,); the device is started."""
-        columns = X.to_scipy().tocsc()
+        weight, columns = without_wide_rows(X, Y, weight), X.to_scipy().tocsc()
         columns.eliminate_zeros()
         starts = columns.indptr.astype(np.int64)
         pairs = pointers(np.diff(Y.indptr)[columns.indices])[starts]

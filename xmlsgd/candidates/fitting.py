@@ -16,7 +16,7 @@ from .knn import KNNIndex, row_votes
 from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pairs, with_random_negatives
 from .model import CandidateModel, Logits, n_voted, with_more
 from .stacking import Calibration, Inputs, LogisticStacking, Stacking
-from .weighting import idf_weights, unit_rows
+from .weighting import idf_weights, unit_rows, without_wide_rows
 
 BLOCK = 1 << 16  # rows whose votes are held in memory together
 
@@ -219,6 +219,7 @@ def _learned_pairs(
     rows: CandidateRows, X: CSR, weight: np.ndarray, candidates: np.ndarray, held_out: HeldOutLabels, device: CPU
 ) -> Pairs:
     """Return the rows of each label that its classifier learns, and random negatives, none of them a label row."""
+    weight = without_wide_rows(X, rows.dataset.Y, weight)
     pairs = find_pairs(X, rows.dataset.Y, weight, candidates, device, held_out)
     return with_random_negatives(X, weight[: X.n_rows - rows.n_label_rows], pairs, device)
 

@@ -19,6 +19,7 @@ from ..devices.cpu.kernels.linear_training import solve
 from ..devices.cpu.kernels.logits import ONE_SCALE
 from .knn import check_sound
 from .splicing import with_replaced
+from .weighting import without_wide_rows
 
 COST = 1.0  # of the squared hinge loss, C of LIBLINEAR, unless rows choose another (`cost.choose_cost`)
 TOLERANCE = 0.1  # stop when the largest step of a pass is smaller
@@ -111,7 +112,8 @@ class LinearClassifiers(LinearPredictor):
         seen again, would resist (elastic weight consolidation). calibrations : the `Factors` of all labels of Y, before
         and after. The device is started.
         """
-        pairs, n_known = find_pairs(X, Y, weight, candidates, device), len(self.bias)
+        pairs = find_pairs(X, Y, without_wide_rows(X, Y, weight), candidates, device)
+        n_known = len(self.bias)
         touched = np.flatnonzero(np.diff(pairs.starts))
         known = touched[touched < n_known]
         (factor, shift), after = calibrations

@@ -8,6 +8,7 @@ from ..data.csr import CSR
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels import candidates
 
+MOST_PAIRS = 1 << 24  # of a feature and a label of a row, such as 1,000 labels of 16,000 features
 ENTRIES = 1 << 22  # counted at once, so that scratch arrays stay small beside the data
 
 
@@ -43,3 +44,13 @@ def unit_rows(X: CSR, scale: np.ndarray | None, device: CPU) -> CSR:
     data = np.empty(X.nnz, np.float32)
     device.run(candidates.unit_rows, X.indptr, X.indices, X.data, scale, data)
     return CSR(X.indptr, X.indices, data, X.n_cols)
+
+
+def without_wide_rows(X: CSR, Y: CSR, weight: np.ndarray) -> np.ndarray:
+    """Return sample weights float32 (n,), 0 for rows of more than `MOST_PAIRS` pairs of a feature and a label.
+
+    Counting co-occurrence and learning linear classifiers take time for each pair of a row, and so many of them say
+    little of any.
+    """
+    n_pairs = np.diff(X.indptr).astype(np.int64) * np.diff(Y.indptr)
+    return np.where(n_pairs > MOST_PAIRS, np.float32(0), weight)
