@@ -131,6 +131,36 @@ def test_the_connection_that_waits_longest_gives_way_to_another():
     in_a_loop(scenario, silent)
 
 
+def test_at_the_end_requests_are_answered_that_clients_have_sent_already_and_told_that_none_may_follow():
+    async def scenario(opened):
+        asked, asks = opened(), opened()
+        asked.data_received(HEAD)
+        for connection in (asked, asks):
+            connection.shutdown()
+        asks.data_received(HEAD)
+        await turns()
+        for connection in (asked, asks):
+            assert connection.transport.written.startswith(b"HTTP/1.1 413 ")
+            assert connection.transport.written.count(b"connection: close") == 1
+            assert connection.transport.closed
+
+    in_a_loop(scenario, answering)
+
+
+def test_at_the_end_a_connection_without_a_request_is_closed_in_time(monkeypatch):
+    monkeypatch.setattr(connections, "LINGER_SECONDS", 0.0)
+
+    async def scenario(opened):
+        idle, gone = opened(), opened()
+        for connection in (idle, gone):
+            connection.shutdown()
+        gone.transport.abort()
+        await turns()
+        assert (idle.transport.closed, gone.transport.closed) == (True, False)
+
+    in_a_loop(scenario)
+
+
 def test_where_all_connections_are_busy_a_request_is_answered_that_the_server_is():
     async def scenario(opened):
         busy = [opened() for _ in range(LIMIT - 1)]

@@ -11,7 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
+from http.client import HTTPConnection
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -20,7 +22,7 @@ import pytest
 from shared.paths import ROOT
 from xmlsgd import XMLClassifier
 from xmlsgd.cli import main, run_command
-from xmlsgd.cli.commands.serve import bound
+from xmlsgd.cli.commands.serve import _serve, bound
 
 pytest.importorskip("uvicorn", reason='needs the extra "serve"')
 
@@ -64,10 +66,12 @@ runpy.run_module("xmlsgd", run_name="__main__")
 """
 
 
-def test_a_hangup_loads_the_model_anew_and_a_broken_one_is_not_served(folder, tmp_path):
+def test_a_hangup_loads_model_and_excluded_labels_anew_and_a_broken_model_is_not_served(folder, tmp_path):
     model = tmp_path / "words"
     shutil.copytree(folder, model)
+    (excluded := tmp_path / "deprecated.txt").write_text("write\n")
     command = [sys.executable, "-c", HEARS_HANGUPS, "serve", str(model), "--port", "0", "--threads", "1"]
+    command += ["--exclude", str(excluded)]
     pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, **pipes) as process:
         try:
@@ -77,18 +81,93 @@ def test_a_hangup_loads_the_model_anew_and_a_broken_one_is_not_served(folder, tm
                 with urlopen(Request(f"{address}/v1/projects/words/suggest", b"text=a+file")) as answer:
                     return {each["label"] for each in json.load(answer)["results"]}
 
-            before = labels()
+            assert "write" not in labels()
+            excluded.write_text("read\n")
             XMLClassifier.load(folder).partial_fit(["a new file"] * 5, [["new"]] * 5).save(model)
             process.send_signal(signal.SIGHUP)
             assert "has it now" in process.stdout.readline()
-            assert labels() == {*before, "new"}
+            assert labels() >= {"write", "new"} and "read" not in labels()
             (model / "model.json").unlink()
             process.send_signal(signal.SIGHUP)
             assert "the model that was loaded before goes on" in process.stderr.readline()
-            assert labels() == {*before, "new"}
+            assert labels() >= {"write", "new"} and "read" not in labels()
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
+
+
+def begin(address):
+    """Open a connection and send the head and one byte of a request; return it and the rest of the body."""
+    body = json.dumps({"texts": ["a file"]}).encode()
+    host, _, port = address.removeprefix("http://").partition(":")
+    connection = HTTPConnection(host, int(port))
+    connection.putrequest("POST", "/suggest")
+    connection.putheader("Content-Length", str(len(body)))
+    connection.endheaders(body[:1])
+    return connection, body[1:]
+
+
+def test_requests_under_way_are_answered_after_a_hangup_by_the_new_model_and_after_sigterm(folder, tmp_path):
+    model = tmp_path / "words"
+    shutil.copytree(folder, model)
+    command = [sys.executable, "-c", HEARS_HANGUPS, "serve", str(model), "--port", "0", "--threads", "1"]
+    pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with ExitStack() as sockets, subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+        try:
+            address = process.stdout.readline().split()[-1]
+            connection, rest = begin(address)
+            sockets.callback(connection.close)
+            XMLClassifier.load(folder).partial_fit(["a new file"] * 5, [["new"]] * 5).save(model)
+            process.send_signal(signal.SIGHUP)
+            assert "has it now" in process.stdout.readline()
+            connection.send(rest)
+            with connection.getresponse() as answer:
+                assert "new" in {each["label"] for each in json.load(answer)["results"][0]}
+            connection, rest = begin(address)
+            idle = HTTPConnection(connection.host, connection.port)
+            sockets.callback(connection.close)
+            sockets.callback(idle.close)
+            idle.request("GET", "/health")
+            assert idle.getresponse().read()
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert idle.sock.recv(1) == b""  # no request comes here, so that the server ends it
+        connection.send(rest)
+        with connection.getresponse() as answer:
+            assert (answer.status, answer.headers["Connection"]) == (200, "close")
+        assert process.wait(60) == 128 + signal.SIGTERM
+
+
+def test_hangups_while_a_model_is_loaded_are_one_more_load():
+    loads, handled, release = [], asyncio.Queue(), asyncio.Event()
+
+    async def load_anew():
+        loads.append("begun")
+        await release.wait()
+        loads.append("done")
+        handled.put_nowait(None)
+
+    async def serving():
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, handled.put_nowait, None)  # handled after what was sent before it
+        for numbers in ([signal.SIGHUP], [signal.SIGHUP] * 3):
+            for number in (*numbers, signal.SIGUSR1):
+                signal.raise_signal(number)
+            await handled.get()
+        assert loads == ["begun"]
+        release.set()
+        await handled.get()
+        await handled.get()
+        signal.raise_signal(signal.SIGUSR1)
+        await handled.get()
+        assert loads == ["begun", "done"] * 2
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        asyncio.run(_serve(serving(), load_anew))
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 LOADED = """

@@ -11,6 +11,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MOST = 1024  # connections at once
 OTHER_FILES = 256  # that the process may have open beside its connections
 WAIT_SECONDS = 10.0  # for the head of a request, and for a client to read its answer
+LINGER_SECONDS = 0.5  # for requests that have been sent, but not read, when the server is told to end
+LAST_ANSWER = (b"connection", b"close")
 
 
 class Connection(H11Protocol):
@@ -47,6 +49,18 @@ class Connection(H11Protocol):
         super().on_response_complete()
         if self.cycle.response_complete:
             self._wait()
+
+    def shutdown(self) -> None:
+        """End after the next answer, which says that it is the last one, or without one if nothing is asked."""
+        if LAST_ANSWER not in self.server_state.default_headers:
+            self.server_state.default_headers = [*self.server_state.default_headers, LAST_ANSWER]
+        if self.cycle is not None:
+            self.cycle.default_headers = self.server_state.default_headers
+        self.loop.call_later(LINGER_SECONDS, self._end)
+
+    def _end(self) -> None:
+        if not self.transport.is_closing():
+            super().shutdown()
 
     def _wait(self) -> None:
         self._timer = self.loop.call_later(WAIT_SECONDS, self._cut)

@@ -100,13 +100,24 @@ def run(
 
 
 async def _serve(serving: Awaitable[None], load_anew: Callable[[], Awaitable[None]]) -> None:
-    """Serve until a signal; SIGHUP loads the model anew, unless it is the end of the terminal."""
+    """Serve until a signal; SIGHUP loads the model anew, unless it is the end of the terminal.
+
+    Those that come while a model is loaded are one more load, as its files may have changed after they were read.
+    """
+    hangup = asyncio.Event()
+
+    async def load_after_hangups() -> None:
+        while await hangup.wait():
+            hangup.clear()
+            await load_anew()
+
+    loading = asyncio.create_task(load_after_hangups())
     if sys.stdin.isatty():
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as an exception it would be that of any request
     elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()  # the loop itself keeps no task alive
-        loop.add_signal_handler(signal.SIGHUP, lambda: tasks.add(asyncio.ensure_future(load_anew())))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
     await serving
+    loading.cancel()
 
 
 def compile_for(served: Served) -> Served:
