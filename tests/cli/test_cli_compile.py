@@ -29,7 +29,7 @@ for n_jobs in (1, 2):
         for each in (model, compact):
             for X in (data.X, data.X.span(0, 1), np.zeros((1, data.X.n_cols), np.float32)):
                 each.predict_topk(X)
-            each.predict_proba(data.X.span(0, 1))
+                each.predict_proba(X)
             each.explain(data.X.span(0, 1))
             each.explain(data.X.span(0, 1), labels=[0, 1])
 forms = [form for kernel in kernels() for form in (kernel.alone, kernel.threaded)]

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numpy.ma import masked_array as masked
 
 from shared.planted import N_LABELS, small
 from xmlsgd import CSR, DataError
@@ -130,6 +131,9 @@ def test_a_parameter_outside_its_range_is_refused(rows, parameters, message):
         ({"sample_weight": "heavy"}, "sample_weight: must be numbers, got 'heavy'"),
         ({"label_names": ["a"]}, "Y: must have a column for each of the 1 named labels, got 40; name all of them"),
         ({"label_names": [math.nan] * N_LABELS}, "label_names: a label must be finite, got nan"),
+        ({"label_names": masked(np.arange(N_LABELS))}, "label_names: masked arrays are not supported, got one; pass a"),
+        ({"groups": masked(np.zeros(600, int))}, "groups: masked arrays are not supported"),
+        ({"label_texts": masked(np.ones((N_LABELS, 120)))}, "label_texts: masked arrays are not supported"),
         ({"eval_set": 3}, r"eval_set: must be a pair \(X, Y\), got 3"),
         ({"eval_set": (X2, Y2)}, "X has 2 features, but XMLClassifier is expecting 120 features as input"),
         ({"eval_set": (sp.csr_array((2, 120)), [1, 2])}, "eval_set: Y must be of the form of the training labels"),
@@ -150,6 +154,9 @@ def test_bad_arguments_of_fit_are_refused(rows, arguments, message):
         ({"threshold": 10**400}, r"threshold: must be a probability in \[0, 1\], 'micro' or 'macro', got 1000"),
         ({"labels": [40]}, r"labels: must be columns in \[0, 40\), got 40"),
         ({"labels": []}, "labels: must be a list of column numbers"),
+        ({"labels": masked(np.arange(2))}, "labels: masked arrays are not supported"),
+        ({"exclude": masked(np.arange(2))}, "exclude: masked arrays are not supported"),
+        ({"label_weight": masked(np.ones(N_LABELS))}, "label_weight: masked arrays are not supported"),
         ({"labels": ["a"]}, r"labels: must be a list of column numbers, got \['a'\]; the column of a name is list\(cl"),
     ],
 )

@@ -193,3 +193,25 @@ def test_unknown_choice_of_labels_and_of_ks_is_refused():
         metrics.macro_f1_at_k(Y23, np.zeros((2, 1), dtype=int), labels="some")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="ks: must be integers of at least 1"):
         metrics.evaluate_ranking(Y23, np.zeros((2, 1), dtype=int), ks=())
+
+
+MASKED = np.ma.masked_array
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("Y_true", lambda Y, ranking: metrics.ndcg_at_k(MASKED(Y), ranking)),
+        ("predicted", lambda Y, ranking: metrics.ndcg_at_k(Y, MASKED(ranking))),
+        ("predicted", lambda Y, ranking: metrics.ndcg_at_k(Y, MASKED(Y / 2))),
+        ("Y_predicted", lambda Y, ranking: metrics.label_scores(Y, MASKED(Y))),
+        ("Y_train", lambda Y, ranking: metrics.inverse_propensity(MASKED(Y))),
+        ("inv_propensity", lambda Y, ranking: metrics.psndcg_at_k(Y, ranking, MASKED(np.ones(Y.shape[1])))),
+        ("groups", lambda Y, ranking: metrics.precision_by_group(Y, ranking, MASKED(np.arange(len(Y))))),
+        ("labels", lambda Y, ranking: metrics.reliability(Y, MASKED(ranking), np.ones(ranking.shape))),
+        ("probabilities", lambda Y, ranking: metrics.reliability(Y, ranking, MASKED(np.ones(ranking.shape)))),
+    ],
+)
+def test_masked_arrays_are_refused_as_masked_values_would_count(case, name, call):
+    with pytest.raises(DataError, match=f"^{name}: masked arrays are not supported"):
+        call(case.dense, case.ranking)

@@ -38,8 +38,15 @@ def is_number(value: object) -> bool:
         return False
 
 
+def check_unmasked(data: object, name: str) -> None:
+    """Raise `DataError` for a masked array, of which NumPy would read what is masked."""
+    if isinstance(data, np.ma.MaskedArray):
+        raise DataError(f"{name}: masked arrays are not supported, got one; pass a plain array, as from filled(0)")
+
+
 def as_vector(values: object, size: int, name: str) -> np.ndarray:
     """Return a real number for each of `size` labels as float64 (L,); `DataError` for dates, texts and other shapes."""
+    check_unmasked(values, name)
     try:
         given = np.asarray(values)
     except ValueError:  # of lists of several lengths
@@ -150,6 +157,7 @@ def read_groups(groups: Any, n_rows: int) -> NDArray[np.int64] | None:
 
 def named_groups(groups: Any, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
     """Return the names of the groups, ascending, and the position in them of each row's group, int64 (n,)."""
+    check_unmasked(groups, "groups")
     given = np.asarray(as_list(groups))
     if given.shape != (n_rows,) or given.dtype.kind not in "iuUOSb":
         raise DataError(

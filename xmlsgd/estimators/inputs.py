@@ -15,6 +15,7 @@ from sklearn.utils.validation import validate_data
 
 from ..data.csr import CSR, check_csr
 from ..data.frames import as_list, as_table, column_names, only_column
+from ..data.validation import check_unmasked
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
 from .names import MappedNames, is_missing, label_array
@@ -171,8 +172,7 @@ def check_plain(data: Any, name: str) -> None:
     """Raise `DataError` for arrays that NumPy would read as something else than they say, and for lazy frames."""
     if callable(getattr(data, "collect", None)) and not hasattr(data, "__array__"):  # of Polars, without its rows
         raise DataError(f"{name}: must be read, got a {type(data).__name__}; call its collect() first")
-    if isinstance(data, np.ma.MaskedArray):
-        raise DataError(f"{name}: masked arrays are not supported, got one; pass a plain array, as from filled(0)")
+    check_unmasked(data, name)
     if isinstance(data, np.matrix):
         raise DataError(f"{name}: np.matrix is not supported, got one; pass np.asarray of it")
     dtypes = getattr(data, "dtypes", None)  # a data frame has one a column

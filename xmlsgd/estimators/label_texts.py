@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from ..data.csr import CSR, Dataset, stacked
 from ..data.frames import as_list
+from ..data.validation import check_unmasked
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
 from .inputs import FeatureSpace, refusals
@@ -100,6 +101,7 @@ def features_of_labels(label_rows: Dataset) -> CSR:
 
 def _read_matrix(texts: Any, shape: tuple[int, int], features: FeatureSpace) -> CSR:
     """Return a matrix of features of labels as rows."""
+    check_unmasked(texts, "label_texts")
     with refusals("label_texts"):
         matrix = texts if isinstance(texts, CSR) else CSR.from_scipy(sp.csr_array(texts), "label_texts")
     if matrix.shape != shape:

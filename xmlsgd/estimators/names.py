@@ -14,6 +14,7 @@ from unicodedata import is_normalized
 import numpy as np
 
 from ..data.frames import as_list
+from ..data.validation import check_unmasked
 from ..errors import DataError, ModelFileError, shorten, warn
 
 # A range stands for columns named by their numbers: it takes no memory, whatever width a matrix claims.
@@ -40,6 +41,7 @@ def as_names(names: Any, name: str) -> np.ndarray:
     Integers are int64, or uint64 where they need it. Raises `DataError` for names of several types, of another type,
     beyond 64 bits, and for text that UTF-8 cannot hold. A name may come twice: titles of real data sets do.
     """
+    check_unmasked(names, name)
     names = as_list(names)
     if isinstance(names, str | bytes | dict) or not isinstance(names, Iterable):
         raise DataError(f"{name}: must be a list of label names, got {shorten(names)}")

@@ -19,7 +19,7 @@ from ..metrics.propensity import inverse_propensity_of
 from ..nn.losses import find_loss
 from .fitted import FittedAttributes
 from .inference.rankings import ExcludingRanker, MeanScorer, WeightedRanker, labels_above
-from .inference.scorer import check_dense, check_finite, checked_columns, checked_weight
+from .inference.scorer import check_dense, check_finite, checked_columns, checked_weight, columns_of
 from .inputs import read_features, read_weight
 from .targets import read_labels
 from .training_data import check_form, check_lengths
@@ -213,8 +213,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
         ----------
         X : matrix, CSR or texts
             Rows (n, F) as in `fit`.
-        labels : array of int (m,), optional
-            The columns to explain; by default the k best of each row.
+        labels : array of int or str (m,), optional
+            The columns to explain, or names that are strings; by default the k best labels of each row.
         k : int
             Labels per row, where `labels` are not given.
 
@@ -229,8 +229,9 @@ class Predictor(FittedAttributes, ClassifierMixin):
         if labels is None:
             columns, scores = self.predict_topk(X, k)
         else:
-            scores = self.decision_function(X, labels=labels)
-            columns = np.broadcast_to(checked_columns(labels, self.network_.n_labels), scores.shape)
+            chosen = columns_of(labels, self.classes_)
+            scores = self.decision_function(X, labels=chosen)
+            columns = np.broadcast_to(chosen, scores.shape)
         explained = []
         for i in range(X.n_rows):
             row, listed = X.span(i, i + 1), columns[i] >= 0

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data.validation import is_positive_integer
+from ..data.validation import check_unmasked, is_positive_integer
 from ..errors import DataError, shorten
 from .comparison import Matrix, compare, quotient
 
@@ -55,6 +55,8 @@ def reliability(Y_true: Matrix, labels: ArrayLike, probabilities: ArrayLike, n_b
     DataError
         If the inputs do not fit each other, or a probability is outside [0, 1].
     """
+    check_unmasked(labels, "labels")
+    check_unmasked(probabilities, "probabilities")
     ranking, chances = np.asarray(labels), np.asarray(probabilities, dtype=np.float64)
     if not is_positive_integer(n_bins):
         raise DataError(f"n_bins: must be an integer of at least 1, got {shorten(n_bins)}")

@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.csr import CSR, canonical, check_csr, from_dense, pointers
+from ..data.validation import check_unmasked
 from ..errors import DataError, shorten
 
 Matrix: TypeAlias = Any  # CSR, scipy sparse matrix or array, numpy array
 
 MAX_RANK = 100  # of k, if there are fewer labels
-NAMES_REMEDY = "; lists of names become one by MultiLabelBinarizer(classes=model.classes_).fit_transform(lists)"
+NAMES_REMEDY = (
+    "; lists of names become one by MultiLabelBinarizer(classes=[*model.classes_, *unknown_names]).fit_transform(lists)"
+)
 DENSE_CHUNK = 1 << 22  # dense scores ranked together; limits temporaries to about 100 MB
 
 
@@ -39,6 +42,7 @@ def compare(Y_true: Matrix, predicted: Matrix, k: int) -> Compared:
 
 def labels_of(matrix: Matrix, name: str) -> CSR:
     """Return the true labels as a canonical CSR without zeros."""
+    check_unmasked(matrix, name)
     if isinstance(matrix, CSR):
         check_csr(matrix, name)
         Y = matrix
@@ -60,6 +64,7 @@ def labels_of(matrix: Matrix, name: str) -> CSR:
 
 def _top_labels(predicted: Matrix, shape: tuple[int, int], k: int) -> np.ndarray:
     """Return the top k labels of each row, int64 (n, k), padded with -1."""
+    check_unmasked(predicted, "predicted")
     if isinstance(predicted, CSR) or hasattr(predicted, "tocsr"):
         _check_shape(predicted.shape, shape)
         csr = canonical(predicted.to_scipy() if isinstance(predicted, CSR) else predicted, "predicted")

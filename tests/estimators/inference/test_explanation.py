@@ -16,6 +16,7 @@ from xmlsgd.candidates.model import n_voted
 from xmlsgd.candidates.weighting import unit_rows
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
+from xmlsgd.errors import DataError
 from xmlsgd.estimators.inference.explanation import (
     COOCCURRENCE,
     LINEAR,
@@ -241,6 +242,16 @@ def test_words_and_labels_have_names_where_the_model_has_them():
     assert [term.name for term in best.terms] == [NETWORK]
     assert str(best).startswith("read  score ")
     assert "read +" in str(best).splitlines()[1]
+
+
+def test_labels_may_be_asked_for_by_their_names_which_must_be_known():
+    texts = ["read a file", "write a file"] * 5
+    model = XMLClassifier((4,), max_epochs=1, random_state=0, n_jobs=1).fit(texts, [[t.split()[0]] for t in texts])
+    by_name, by_column = (model.explain(texts[:2], labels) for labels in (["write", "read"], [1, 0]))
+    assert [[each.label for each in row] for row in by_name] == [["write", "read"]] * 2
+    assert by_name == by_column
+    with pytest.raises(DataError, match="labels: must be of classes_, got 'open'"):
+        model.explain(texts[:1], ["read", "open"])
 
 
 def test_features_that_begin_or_end_with_a_space_are_shown_in_quotes():

@@ -69,8 +69,8 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, com
                 loaded = XMLClassifier.load(Path(folder, "model"))
                 for X in (few.X, few.X.span(0, 1)):  # a single row has kernels for one thread
                     loaded.predict_topk(X)
+                    loaded.decision_function(X)
                 loaded.load_kernels(few.X)  # rows with few candidates, too
-                loaded.decision_function(few.X.span(0, 1))
                 loaded.explain(few.X.span(0, 1), k=1)
     except OSError as error:
         if error.errno not in DISK_FULL:

@@ -98,7 +98,8 @@ class PairFormat(Format):
         pair = path.with_name(X_name), path.with_name(Y_name)
         for file in pair:
             if not file.is_file():
-                raise DataError(f"{file}: X and Y must lie beside each other, got only one of them")
+                remedy = "for rows without labels, save a Y without entries"
+                raise DataError(f"{file}: X and Y must lie beside each other, got only one of them; {remedy}")
         return pair
 
     def read(self, path: Path, options: dict[str, Any]) -> FileRows:

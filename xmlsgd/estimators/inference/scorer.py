@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from ...data.csr import CSR, Dataset
-from ...data.validation import FLOAT32_MAX, as_vector
+from ...data.validation import FLOAT32_MAX, as_vector, check_unmasked
 from ...devices.base import Layer
 from ...devices.compact import CompactLayer, widened
 from ...errors import DataError, MemoryEstimateError, ModelFileError, shorten
@@ -255,8 +255,20 @@ def check_finite(scores: np.ndarray, X: CSR, rows: np.ndarray | None = None, cou
     raise ModelFileError("the model's folder is damaged: its scores are not finite; copy it again")
 
 
+def columns_of(labels: Any, classes: np.ndarray) -> np.ndarray:
+    """Return the checked columns of labels, int32 (m,), which are given as such, or as names that are strings."""
+    if isinstance(labels, list | tuple | np.ndarray) and all(isinstance(label, str) for label in labels):
+        columns = {name: column for column, name in enumerate(classes.tolist())}
+        unknown = [label for label in labels if label not in columns]
+        if unknown:
+            raise DataError(f"labels: must be of classes_, got {shorten(unknown[0])}")
+        labels = [columns[label] for label in labels]
+    return checked_columns(labels, len(classes))
+
+
 def checked_columns(labels: Any, n_labels: int, name: str = "labels") -> np.ndarray:
     """Return checked columns of labels, int32 (m,), the type that kernels are compiled for."""
+    check_unmasked(labels, name)
     columns = np.asarray(labels)
     if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
         remedy = "the column of a name is list(classes_).index(name)"
