@@ -9,6 +9,7 @@ arguments alone, not on threads or memory.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -73,39 +74,11 @@ def make_xmc(
     _check_range("label_exponent", label_exponent, 0, 10)
     _check_range("noise", noise, 0, 1)
     seed = _checked_seed(random_state)
-
-    rng = np.random.default_rng((seed, STRUCTURE))
-    feature_ids = rng.permutation(n_features)
-    # Flatter than the noise: a prototype of the most frequent features alone could not tell labels apart.
-    prototype_ranks = _draw(_power_law(n_features, FEATURE_EXPONENT / 2), (n_labels, PROTOTYPE_SIZE), rng)
-    label_cdf, label_ids = _power_law(n_labels, label_exponent), rng.permutation(n_labels)
-    feature_cdf = _power_law(n_features, FEATURE_EXPONENT)
-    prototypes = feature_ids[prototype_ranks].astype(np.int32)
-
-    def draw_labels(of_row: np.ndarray) -> np.ndarray:
-        return label_ids[_draw(label_cdf, len(of_row), rng)]
-
-    def draw_features(of_row: np.ndarray) -> np.ndarray:
-        """Draw from the prototypes of the rows' labels and, as noise, from all features."""
-        drawn = feature_ids[_draw(feature_cdf, len(of_row), rng)]
-        planted = np.flatnonzero(rng.random(len(of_row)) >= noise)
-        row = of_row[planted]
-        label = labels[label_indptr[row] + (rng.random(len(row)) * n_labels_of[row]).astype(np.int64)]
-        drawn[planted] = prototypes[label, rng.integers(PROTOTYPE_SIZE, size=len(row))]
-        return drawn
-
+    structure = _Structure.draw(n_features, n_labels, label_exponent, noise, seed)
     chunks = []
     for chunk, start in enumerate(range(0, n_rows, CHUNK_ROWS)):
         rng = np.random.default_rng((seed, ROWS, chunk))
-        rows = min(CHUNK_ROWS, n_rows - start)
-        wanted = np.minimum(1 + rng.poisson(labels_per_row - 1, rows), n_labels)
-        label_indptr, labels = _distinct(wanted, n_labels, draw_labels)
-        n_labels_of = np.diff(label_indptr)
-        lengths = nnz_per_row * rng.lognormal(-(LENGTH_SIGMA**2) / 2, LENGTH_SIGMA, rows)  # mean nnz_per_row
-        wanted = np.clip(np.rint(lengths).astype(np.int64), 1, n_features)
-        indptr, features = _distinct(wanted, n_features, draw_features)
-        counts = rng.lognormal(sigma=COUNT_SIGMA, size=len(features)).astype(np.float32)
-        chunks.append((label_indptr, labels, indptr, features, counts))
+        chunks.append(structure.draw_rows(min(CHUNK_ROWS, n_rows - start), nnz_per_row, labels_per_row, rng))
     label_indptrs, labels_of, indptrs, features_of, counts_of = zip(*chunks, strict=True)
     del chunks
     indices, data = np.concatenate(features_of), np.concatenate(counts_of)
@@ -122,6 +95,61 @@ def split_rows(dataset: Dataset, test_size: float = 0.2, random_state: int = 0) 
     order = np.random.default_rng((_checked_seed(random_state), SPLIT)).permutation(dataset.n_rows)
     n_test = round(test_size * dataset.n_rows)
     return dataset.take(np.sort(order[n_test:])), dataset.take(np.sort(order[:n_test]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Structure:
+    """What all rows have in common.
+
+    feature_ids, label_ids : of ranks, the most frequent first. feature_cdf, label_cdf : cumulated frequencies of ranks.
+    prototypes : int32 (L, PROTOTYPE_SIZE), the features of each label. noise : share of features drawn from all.
+    """
+
+    feature_ids: np.ndarray
+    feature_cdf: np.ndarray
+    label_ids: np.ndarray
+    label_cdf: np.ndarray
+    prototypes: np.ndarray
+    noise: float
+
+    @classmethod
+    def draw(cls, n_features: int, n_labels: int, label_exponent: float, noise: float, seed: int) -> _Structure:
+        """Draw which features and labels are frequent, and the prototypes."""
+        rng = np.random.default_rng((seed, STRUCTURE))
+        feature_ids = rng.permutation(n_features)
+        # Flatter than the noise: a prototype of the most frequent features alone could not tell labels apart.
+        ranks = _draw(_power_law(n_features, FEATURE_EXPONENT / 2), (n_labels, PROTOTYPE_SIZE), rng)
+        label_cdf, label_ids = _power_law(n_labels, label_exponent), rng.permutation(n_labels)
+        feature_cdf, prototypes = _power_law(n_features, FEATURE_EXPONENT), feature_ids[ranks].astype(np.int32)
+        return cls(feature_ids, feature_cdf, label_ids, label_cdf, prototypes, noise)
+
+    def draw_rows(
+        self, n_rows: int, nnz_per_row: float, labels_per_row: float, rng: np.random.Generator
+    ) -> tuple[np.ndarray, ...]:
+        """Return the pointers and the labels of rows, and the pointers, features and counts of these."""
+        n_features, n_labels = len(self.feature_ids), len(self.label_ids)
+        wanted = np.minimum(1 + rng.poisson(labels_per_row - 1, n_rows), n_labels)
+        label_indptr, labels = _distinct(
+            wanted, n_labels, lambda of_row: self.label_ids[_draw(self.label_cdf, len(of_row), rng)]
+        )
+        lengths = nnz_per_row * rng.lognormal(-(LENGTH_SIGMA**2) / 2, LENGTH_SIGMA, n_rows)  # mean nnz_per_row
+        wanted = np.clip(np.rint(lengths).astype(np.int64), 1, n_features)
+        indptr, features = _distinct(
+            wanted, n_features, lambda of_row: self._draw_features(of_row, label_indptr, labels, rng)
+        )
+        counts = rng.lognormal(sigma=COUNT_SIGMA, size=len(features)).astype(np.float32)
+        return label_indptr, labels, indptr, features, counts
+
+    def _draw_features(
+        self, of_row: np.ndarray, label_indptr: np.ndarray, labels: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Draw from the prototypes of the rows' labels and, as noise, from all features."""
+        drawn = self.feature_ids[_draw(self.feature_cdf, len(of_row), rng)]
+        planted = np.flatnonzero(rng.random(len(of_row)) >= self.noise)
+        row = of_row[planted]
+        label = labels[label_indptr[row] + (rng.random(len(row)) * np.diff(label_indptr)[row]).astype(np.int64)]
+        drawn[planted] = self.prototypes[label, rng.integers(PROTOTYPE_SIZE, size=len(row))]
+        return drawn
 
 
 def _distinct(
