@@ -25,7 +25,7 @@ for n_jobs in (1, 2):
     assert model.candidates_ is not None
     with TemporaryDirectory() as folder:
         model.save(folder + "/compact", compact=True)
-        compact = XMLClassifier.load(folder + "/compact")
+        compact = XMLClassifier.load(folder + "/compact").set_params(n_jobs=n_jobs)
         for each in (model, compact):
             for X in (data.X, data.X.span(0, 1), np.zeros((1, data.X.n_cols), np.float32)):
                 each.predict_topk(X)
@@ -51,12 +51,13 @@ def test_kernels_are_compiled_without_room_for_temporary_files(monkeypatch):
 
 @pytest.mark.parametrize("compact", [False, True])
 def test_kernels_of_compact_models_are_compiled_only_where_one_will_be_saved(monkeypatch, compact):
-    saved = []
+    saved, loaded = [], Mock()
     monkeypatch.setattr(XMLClassifier, "fit", lambda model, *_, **__: model)
     monkeypatch.setattr(XMLClassifier, "save", lambda model, path, compact: saved.append(compact))
-    monkeypatch.setattr(XMLClassifier, "load", lambda path: Mock())
-    compile_kernels({"n_jobs": 1}, compact=compact)
+    monkeypatch.setattr(XMLClassifier, "load", lambda path: loaded)
+    compile_kernels({"n_jobs": 2}, compact=compact)
     assert saved == [False, True][: 1 + compact]
+    loaded.set_params.assert_called_with(n_jobs=2)  # which is not saved: few rows would have one thread
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, com
         with temporary_folder() as folder:
             for as_compact in (False, True) if compact else (False,):
                 model.save(Path(folder, "model"), compact=as_compact)
-                loaded = XMLClassifier.load(Path(folder, "model"))
+                loaded = XMLClassifier.load(Path(folder, "model")).set_params(n_jobs=model.n_jobs)
                 for X in (few.X, few.X.span(0, 1)):  # a single row has kernels for one thread
                     loaded.predict_topk(X)
                     loaded.decision_function(X)
