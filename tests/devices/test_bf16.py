@@ -15,6 +15,8 @@ from shared.paths import ROOT
 from xmlsgd.devices.cpu.intrinsics import bf16
 from xmlsgd.devices.cpu.intrinsics.bf16 import BLOCK, TILE_BYTES
 
+pytestmark = pytest.mark.processor
+
 HAS = bf16.HAS_AVX512_BF16
 NEEDS_AVX512 = pytest.mark.skipif(not HAS, reason="the processor lacks AVX512-BF16")
 BLOCKS = [

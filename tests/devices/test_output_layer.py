@@ -17,6 +17,8 @@ from xmlsgd.nn.losses import bce, find_loss, loss_names
 from xmlsgd.nn.optimizers import SGD, find_optimizer, optimizer_names
 
 # (B, H, L): one row, one label, no multiple of 32, whole blocks, fewer labels than a chunk, several chunks.
+pytestmark = pytest.mark.processor
+
 SHAPES = [(1, 24, 1), (7, 32, 5), (33, 40, 100), (64, 64, 256), (37, 24, 700), (260, 40, 515)]
 
 

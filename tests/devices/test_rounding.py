@@ -42,6 +42,7 @@ def exact_batch(shape, optimizer=None):
     ("optimizer", "loss"), list(zip(optimizer_names(), [*loss_names(), *loss_names()], strict=False))
 )
 @pytest.mark.parametrize("shape", [(1, 1, 1), (33, 40, 100), (37, 24, 700)], ids=str)
+@pytest.mark.processor
 def test_a_rounded_step_is_that_of_the_reference(device, loss, optimizer, shape):
     rule = find_optimizer(optimizer)(clip_norm=0.05, weight_decay=0.1)
     A, targets, layer = exact_batch(shape, optimizer=rule)
@@ -135,6 +136,7 @@ def test_draws_follow_the_seed_and_nothing_else():
 
 
 @pytest.mark.skipif(not HAS_AVX512, reason="this processor has no AVX512")
+@pytest.mark.processor
 def test_vector_code_draws_as_the_loops_do():
     rng = np.random.default_rng(0)
     for threshold in np.float32([0.01, 0.1, 0.9]):

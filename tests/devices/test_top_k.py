@@ -11,6 +11,8 @@ from xmlsgd.devices.cpu import CPU, search
 from xmlsgd.devices.cpu.search import PREDICT_BATCH
 from xmlsgd.devices.reference import Reference
 
+pytestmark = pytest.mark.processor
+
 
 @pytest.mark.parametrize(
     ("n", "H", "L", "k"),

@@ -42,6 +42,7 @@ def listed(rows):
     return ensemble(candidates=16).fit(*rows)
 
 
+@pytest.mark.processor
 def test_scores_are_the_means_of_those_of_the_classifiers(network, held_out):
     X, _ = held_out
     each = [member.decision_function(X) for member in network.estimators_]
@@ -53,6 +54,7 @@ def test_scores_are_the_means_of_those_of_the_classifiers(network, held_out):
     np.testing.assert_allclose(network.predict_proba(X), 1 / (1 + np.exp(-np.mean(each, axis=0))), atol=1e-5)
 
 
+@pytest.mark.processor
 def test_the_best_labels_are_those_with_the_best_means(network, held_out):
     X, _ = held_out
     labels, scores = network.predict_topk(X, 5)
@@ -67,7 +69,7 @@ def test_the_best_labels_are_those_with_the_best_means(network, held_out):
     np.testing.assert_allclose(of_every, -np.sort(-Z, axis=1), atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["network", "listed"])
+@pytest.mark.parametrize("kind", [pytest.param("network", marks=pytest.mark.processor), "listed"])
 def test_the_best_label_is_the_same_for_every_k(kind, held_out, request):
     model, (X, Y) = request.getfixturevalue(kind), held_out
     best = model.predict_topk(X, 1)[0][:, 0]
