@@ -34,3 +34,11 @@ def unsynced() -> Iterator[None]:
     os.fsync = lambda fd: None
     yield
     os.fsync = fsync
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_folds() -> Iterator[None]:
+    """Hold small data out in one fold: as good as ten for most tests, in a sixth of the time of a `fit`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("xmlsgd.estimators.held_out.FOLDED_ROWS", 1)
+        yield

@@ -49,7 +49,8 @@ FAILED = {"devices": "cuda:0", "threads": 4, "failure": "exit code 1: no GPU"}
 def data(tmp_path):
     folder = tmp_path / "toy"
     folder.mkdir()
-    for name, part in zip(("train", "test"), split_rows(make_xmc(600, 90, 30), 0.25), strict=True):
+    # With more than 1,000 features a network trains for few epochs.
+    for name, part in zip(("train", "test"), split_rows(make_xmc(300, 1100, 30), 0.25), strict=True):
         write_libsvm(part, folder / f"{name}.txt")
     return folder
 
@@ -89,14 +90,21 @@ def test_a_run_is_measured_in_a_process_of_its_own_and_written(data, tmp_path, m
     assert "## Stages of fit" in (tmp_path / "scaling-toy.md").read_text()
 
 
-def test_what_fails_and_what_takes_too_long_is_told(data, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("script", "timeout", "failure"),
+    [
+        ("echo ready; exec sleep 300", 0.01, "stopped after 0 s"),
+        ("echo no such folder >&2; exit 1", 300, "exit code 1: no such"),
+    ],
+)
+def test_what_fails_and_what_takes_too_long_is_told(script, timeout, failure, tmp_path, monkeypatch):
+    (tmp_path / "python").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setattr(scaling, "WORKERS", ())
-    plan = Plan(Launcher(timeout=0.01), tmp_path, tmp_path)
-    scaling.scaling(data, plan, [1])
-    scaling.scaling(tmp_path / "missing", Plan(Launcher(), tmp_path, tmp_path), [1])
-    for name, failure in (("toy", "stopped after"), ("missing", "exit code 1")):
-        (run,) = json.loads((tmp_path / f"scaling-{name}.json").read_text())["result"]
-        assert run["failure"].startswith(failure)
+    scaling.scaling(tmp_path / "toy", Plan(Launcher(timeout=timeout), tmp_path, tmp_path), [1])
+    (run,) = json.loads((tmp_path / "scaling-toy.json").read_text())["result"]
+    assert run["failure"].startswith(failure)
 
 
 def test_only_scaling_takes_several_numbers_of_threads(data, monkeypatch, capsys):

@@ -14,7 +14,8 @@ from xmlsgd.data.synthetic import make_xmc, split_rows
 from xmlsgd.errors import DataError
 
 
-def test_the_learned_threshold_is_compared_with_the_best_of_the_test_rows(tmp_path):
+def test_the_learned_threshold_is_compared_with_the_best_of_the_test_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(thresholds, "THREADS", 1)  # of so few rows two threads would only wait for each other
     train, test = split_rows(make_xmc(800, 120, 30, nnz_per_row=8, labels_per_row=2), 0.25)
     for name, part in (("train", train), ("test", test)):
         write_libsvm(part, tmp_path / f"{name}.txt")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -11,14 +9,6 @@ from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.data.csr import CSR, Dataset
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_folds() -> Iterator[None]:
-    """Hold small data out in one fold: as good as six for most tests, in three quarters of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xmlsgd.estimators.held_out.FOLDED_ROWS", 1)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -130,13 +130,18 @@ def texts():
 
 
 @pytest.fixture(scope="module")
-def sets(texts):
-    return vectorized(*texts)[:2]
+def rows(texts):
+    """Train and test rows, and the vectorizer that made them."""
+    return vectorized(*texts)
 
 
-def test_datasets_agree_with_the_texts(texts, sets):
-    (train, test), (train_texts, test_texts) = sets, texts
-    _, _, vectorizer = vectorized(*texts)
+@pytest.fixture(scope="module")
+def sets(rows):
+    return rows[:2]
+
+
+def test_datasets_agree_with_the_texts(texts, rows):
+    (train, test, vectorizer), (train_texts, test_texts) = rows, texts
     assert (train.n_rows, test.n_rows) == (len(train_texts.texts), len(test_texts.texts))
     assert train.n_features == test.n_features == vectorizer.n_features
     assert train.n_labels == test.n_labels == len(train.label_names)

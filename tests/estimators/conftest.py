@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from shared.planted import planted, small
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_folds() -> Iterator[None]:
-    """Hold small data out in one fold: as good as six for most tests, in three quarters of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xmlsgd.estimators.held_out.FOLDED_ROWS", 1)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ def concurrent(monkeypatch: pytest.MonkeyPatch):
 
 
 def new_model(**given) -> XMLClassifier:
-    return XMLClassifier(**SETTINGS, candidates=16, **given)
+    return XMLClassifier(**SETTINGS, candidates=16, max_epochs=2, **given)
 
 
 def is_learning() -> bool:

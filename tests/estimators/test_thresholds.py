@@ -26,7 +26,11 @@ def fitted_to(labels, chances, truth, frequency):
 
 
 def best_by_hand(chances, truth):
-    return max(CHOICES, key=lambda choice: f1_score(truth, chances >= choice))
+    def f1(choice):  # scikit-learn takes a millisecond to check its arguments
+        picked = chances >= choice
+        return 2 * (truth & picked).sum() / (truth.sum() + picked.sum())
+
+    return max(CHOICES, key=f1)
 
 
 def test_the_threshold_of_micro_f1_is_half_of_the_largest_and_close_to_the_best_choice():
