@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from os import PathLike
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
 from ..data.files.atomic import atomic_file
 from ..errors import DataError, optional_module, warn
+from ..nn.network import Network
 from .classifier import XMLClassifier
 
 MAX_ONNX_BYTES = 2**31 - 1  # of a protocol buffer
@@ -43,11 +46,25 @@ def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
     if hasattr(model, "estimators_"):
         raise DataError("model: must be one classifier for ONNX, got an ensemble; export its estimators_ one by one")
     fitted = model.fitted_
-    network, helper, kinds = fitted.network, onnx.helper, onnx.TensorProto
-    size = 4 * network.layout.size
+    size = 4 * fitted.network.layout.size
     if size > MAX_ONNX_BYTES - (1 << 20):
         raise DataError(f"model: must have at most 2 GB of weights for ONNX, got {size / 1e9:.1f} GB; use its arrays")
-    arrays = network.layout.views(fitted.float_params)
+    whole = onnx.helper.make_model(
+        _graph(onnx, fitted.network, fitted.float_params), producer_name="xmlsgd", producer_version=__version__,
+        ir_version=IR, opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+    )  # fmt: skip
+    with atomic_file(path) as stream:
+        stream.write(whole.SerializeToString())
+    if fitted.candidates is not None:
+        warn(
+            f"{path}: holds the network alone; scores of this model also need neighbors, co-occurrence, linear "
+            "classifiers and stacking, which ONNX does not hold"
+        )
+
+
+def _graph(onnx: Any, network: Network, params: NDArray[np.float32]) -> Any:
+    """Return the graph of a network, with its parameters as constants."""
+    helper, kinds = onnx.helper, onnx.TensorProto
     nodes = [
         helper.make_node("Gather", ["W0", "features"], ["rows"]),
         helper.make_node("Unsqueeze", ["values", "axis"], ["row"]),
@@ -59,29 +76,15 @@ def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
         nodes.append(helper.make_node("Relu", [f"z{i - 1}"], [f"a{i}"]))
         nodes.append(helper.make_node("Gemm", [f"a{i}", f"W{i}", f"b{i}"], [f"z{i}"], transB=1))
     nodes.append(helper.make_node("TopK", [f"z{len(network.hidden)}", "k"], ["scores", "labels"]))
-    named = {**arrays, "axis": np.array([1])}
-    graph = helper.make_graph(
-        nodes,
-        "network",
-        [
-            helper.make_tensor_value_info("features", kinds.INT64, ["n", "m"]),
-            helper.make_tensor_value_info("values", kinds.FLOAT, ["n", "m"]),
-            helper.make_tensor_value_info("k", kinds.INT64, [1]),
-        ],
-        [
-            helper.make_tensor_value_info("labels", kinds.INT64, ["n", "best"]),
-            helper.make_tensor_value_info("scores", kinds.FLOAT, ["n", "best"]),
-        ],
-        [onnx.numpy_helper.from_array(array, name) for name, array in named.items()],
-    )
-    whole = helper.make_model(
-        graph, producer_name="xmlsgd", producer_version=__version__, ir_version=IR,
-        opset_imports=[helper.make_opsetid("", OPSET)],
-    )  # fmt: skip
-    with atomic_file(path) as stream:
-        stream.write(whole.SerializeToString())
-    if fitted.candidates is not None:
-        warn(
-            f"{path}: holds the network alone; scores of this model also need neighbors, co-occurrence, linear "
-            "classifiers and stacking, which ONNX does not hold"
-        )
+    inputs = [
+        helper.make_tensor_value_info("features", kinds.INT64, ["n", "m"]),
+        helper.make_tensor_value_info("values", kinds.FLOAT, ["n", "m"]),
+        helper.make_tensor_value_info("k", kinds.INT64, [1]),
+    ]
+    outputs = [
+        helper.make_tensor_value_info("labels", kinds.INT64, ["n", "best"]),
+        helper.make_tensor_value_info("scores", kinds.FLOAT, ["n", "best"]),
+    ]
+    arrays = {**network.layout.views(params), "axis": np.array([1])}
+    constants = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    return helper.make_graph(nodes, "network", inputs, outputs, constants)
