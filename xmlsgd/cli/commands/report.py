@@ -5,7 +5,7 @@ The page needs no network and no other file. Its numbers are those of evaluate; 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..flags import DIR, FILE, FORMAT_FLAGS, PATH, Flag, positional
 from ..format_options import FormatOptions
@@ -14,6 +14,11 @@ from ..models import names_in, options_of_model, read_predictor
 from ..parameters import parameter_flags
 from ..results import size_text, text_file
 from .evaluate import KS, read_test_rows
+
+if TYPE_CHECKING:
+    from ...data.csr import Dataset
+    from ...estimators import XMLClassifier, XMLEnsemble
+    from ..evaluation import Ranking
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -36,26 +41,48 @@ def run(
     """Load, rank, measure, write."""
     format_options.check_inputs(test)
     estimator = read_predictor(model, test, "report", parameters)
-    import numpy as np
-
     from .. import evaluation, html_report
 
     rows, _, texts = read_test_rows(estimator, test, options_of_model(format_options, model, estimator))
-    names = names_in(rows, estimator)
     ranking = evaluation.rank_rows(estimator, rows.X, KS[-1], console.quiet)
     q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols)
     result = evaluation.evaluate(estimator, rows, ranking, KS, None, q)
     result |= evaluation.evaluate_thresholds(estimator, rows, ranking)[0]
-    labels, hits = ranking.labels, rows.Y.has(ranking.labels)
+    parts = [*parts_of_metrics(rows, result), *parts_of_labels(estimator, rows, ranking, result)]
+    probabilities = ranking.probabilities
+    if probabilities is None:
+        probabilities = estimator.predict_topk(rows.X, 1)[1]
+    names = names_in(rows, estimator)
+    errors = html_report.explained_errors(estimator, rows.X, rows.Y, ranking.labels, probabilities, names, texts)
+    with text_file(out) as stream:
+        stream.write(html_report.page(f"{model} on {test}", [*parts, ("Errors", errors)]))
+    console.show(f"report: {out}")
+
+
+def parts_of_metrics(rows: Dataset, result: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return title and HTML of what the rows are, and of their metrics."""
+    from .. import evaluation, html_report
+
     metrics = [
         [name, *(result[f"{name}@{k}"] for k in KS)] for name in ("P", "nDCG", "R", "PSP") if f"{name}@1" in result
     ]
     notes = "".join(f"\n<p>{line}</p>" for line in (METRICS, *evaluation.report(result)))
-    parts = [
+    return [
         ("Test rows", f"<p>{size_text(rows)}</p>"),
         ("Metrics, in percent", html_report.html_table(["", *(f"@{k}" for k in KS)], metrics) + notes),
     ]
-    counts = estimator.label_counts_
+
+
+def parts_of_labels(
+    model: XMLClassifier | XMLEnsemble, rows: Dataset, ranking: Ranking, result: dict[str, Any]
+) -> list[tuple[str, str]]:
+    """Return title and HTML of each part on the labels that are ranked and missed, by frequency and probability."""
+    import numpy as np
+
+    from .. import html_report
+
+    labels, hits = ranking.labels, rows.Y.has(ranking.labels)
+    parts, counts = [], model.label_counts_
     if counts is not None:
         counts = np.concatenate([counts, np.zeros(rows.Y.n_cols - len(counts), np.int64)])
         heads = ["training rows", "labels", "true", "in the top 5", "precision", "recall"]
@@ -67,14 +94,6 @@ def run(
         parts.append(("Thresholds: precision and recall of the five best labels", curve))
     if "reliability" in result:
         parts.append(("Calibration", html_report.reliability_diagram(result["reliability"])))
-    missed = html_report.most_missed(rows.Y, labels, hits, counts, names)
+    missed = html_report.most_missed(rows.Y, labels, hits, counts, names_in(rows, model))
     heads = ["label", "training rows", "test rows", "not in the top 5"]
-    parts.append(("Labels with the most missed rows", html_report.html_table(heads, missed)))
-    probabilities = ranking.probabilities
-    if probabilities is None:
-        probabilities = estimator.predict_topk(rows.X, 1)[1]
-    errors = html_report.explained_errors(estimator, rows.X, rows.Y, labels, probabilities, names, texts)
-    parts.append(("Errors", errors))
-    with text_file(out) as stream:
-        stream.write(html_report.page(f"{model} on {test}", parts))
-    console.show(f"report: {out}")
+    return [*parts, ("Labels with the most missed rows", html_report.html_table(heads, missed))]
