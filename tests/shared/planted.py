@@ -24,4 +24,5 @@ def planted(n_rows, seed=0, n_labels=N_LABELS):
 
 def small(**parameters):
     """Return a quick classifier with a fixed seed."""
-    return XMLClassifier(**{"hidden_layer_sizes": (32,), "random_state": 0, "n_jobs": 1, **parameters})
+    settings = {"hidden_layer_sizes": (32,), "max_epochs": 12, "random_state": 0, "n_jobs": 1}
+    return XMLClassifier(**{**settings, **parameters})
