@@ -357,8 +357,8 @@ BUGS = (
         "candidates",
         "rows vote for themselves in training",
         "xmlsgd/candidates/knn.py",
-        "N_NEIGHBORS, MAX_POSTINGS, own, *self.scratch(device),",
-        "N_NEIGHBORS, MAX_POSTINGS, -1, *self.scratch(device),",
+        "N_NEIGHBORS, MAX_POSTINGS, budget, own,",
+        "N_NEIGHBORS, MAX_POSTINGS, budget, -1,",
         ("tests/candidates",),
     ),
     Bug(

@@ -178,6 +178,17 @@ def test_a_feature_that_is_or_becomes_too_frequent_stays_out_of_the_index(monkey
     np.testing.assert_array_equal(grown.postings.to_scipy().toarray(), whole.postings.to_scipy().toarray())
 
 
+def test_the_query_of_a_training_row_reads_fewer_postings():
+    X = CSR.from_scipy(sp.csr_array(np.float32([[1, 1], [1, 0], [0, 1], [0, 1]])))
+    Y = CSR.from_scipy(sp.eye_array(4, dtype=np.float32).tocsr())
+    with DEVICE.start():
+        for own, budget, expected in ((-1, 2, [0, 1]), (0, 2, [1]), (-1, 5, [0, 1, 2, 3]), (0, 5, [1, 2, 3])):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(knn, "MAX_POSTINGS" if own < 0 else "TRAINING_POSTINGS", budget)
+                labels, _ = KNNIndex.build(X.span(0, 4), Y, ones(4)).votes(X.span(0, 1), 4, DEVICE, own)
+            assert sorted(labels[labels >= 0]) == expected
+
+
 def test_rare_features_weigh_more_and_rows_have_norm_one(data, rows):
     scale, counts = idf_weights(data.X), np.bincount(data.X.indices, minlength=300)
     assert scale[counts.argmax()] < scale[counts.argmin()]

@@ -19,6 +19,8 @@ N_NEIGHBORS = 64  # k
 # Postings that a query reads: 7 microseconds, with the same recall as twice as many (docs/decisions/candidates.md).
 # Frequent features come last and say little.
 MAX_POSTINGS = 1 << 12
+# The same of a training row, whose candidates are only negatives (docs/decisions/candidates.md).
+TRAINING_POSTINGS = MAX_POSTINGS // 2
 # Votes of a label row, for each that another row has (docs/decisions/candidates.md).
 LABEL_ROW_VOTES = 3
 INT16_ONE = 32767  # the int16 value that stands for 1
@@ -97,13 +99,14 @@ class KNNIndex:
         """Return the `size` labels with the most votes among the neighbors of each row, and their shares of the votes.
 
         int32 and float32 (n, size), unordered, padded with -1 and 0. own : if not -1, X are the training rows from this
-        one on, and no row votes for itself.
+        one on, and no row votes for itself; their query reads `TRAINING_POSTINGS`.
         """
+        budget = MAX_POSTINGS if own < 0 else TRAINING_POSTINGS
         labels, shares = np.empty((X.n_rows, size), np.int32), np.empty((X.n_rows, size), np.float32)
         sound = np.empty(X.n_rows, np.bool_)
         device.run(
-            vote, X.indptr, X.indices, X.data, *self.arrays, N_NEIGHBORS, MAX_POSTINGS, own, *self.scratch(device),
-            device.n_threads, labels, shares, sound,
+            vote, X.indptr, X.indices, X.data, *self.arrays, N_NEIGHBORS, MAX_POSTINGS, budget, own,
+            *self.scratch(device), device.n_threads, labels, shares, sound,
         )  # fmt: skip
         check_sound(sound)
         return labels, shares

@@ -118,7 +118,7 @@ def best_candidates(
                 a = A[i]
             sound = vote_of_row(
                 features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-                n_neighbors, budget, -1, clean[t], items[t], values[t], proposed[:n_voted], found[2, :n_voted],
+                n_neighbors, budget, budget, -1, clean[t], items[t], values[t], proposed[:n_voted], found[2, :n_voted],
             )  # fmt: skip
             sound &= cooccurrence_of_row(
                 features, entries, share_ptr, share_label, share_value, share_scale, clean[t, label_ptr.size - 1 :],

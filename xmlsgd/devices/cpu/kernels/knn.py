@@ -93,20 +93,20 @@ def keep_best(values, items, n, best, best_items, counts):
 
 
 @njit(nogil=True)
-def read_order(features, starts, n_entries, budget, lengths, order):
+def read_order(features, starts, n_entries, longest, lengths, order):
     """Write into `order` the places of a row's features, that with the shortest posting list first, equals in turn.
 
-    lengths : gets the lengths, in this order. Returns whether all lists are at most `budget` long and lie among the
+    lengths : gets the lengths, in this order. Returns whether all lists are at most `longest` long and lie among the
     `n_entries` that there are.
     """
     for i in range(features.size):
         first, last = starts[features[i]], starts[features[i] + 1]
         length = last - first
-        if not 0 <= first <= last <= n_entries or length > budget:
+        if not 0 <= first <= last <= n_entries or length > longest:
             return False
         lengths[i], order[i] = length, i
     if features.size > SHORT_ROW:
-        _count_sort(lengths, order, budget)
+        _count_sort(lengths, order, longest)
         return True
     for i in range(1, features.size):
         length, j = lengths[i], i
@@ -134,7 +134,7 @@ def _count_sort(lengths, order, most):
 @njit(nogil=True, fastmath=FAST)
 def vote_of_row(
     features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight, n_neighbors,
-    budget, own, clean, items, values, labels, votes,
+    longest, budget, own, clean, items, values, labels, votes,
 ):  # fmt: skip
     """Write the labels that the nearest training rows of one row vote for, and their shares; see `vote`.
 
@@ -149,7 +149,7 @@ def vote_of_row(
     order, lengths = np.empty(features.size, np.int64), np.empty(features.size, np.int64)
     nearest, neighbors = np.empty(n_neighbors, np.float32), np.empty(n_neighbors, np.int32)
     counts = np.empty(BINS, np.int32)
-    if not read_order(features, postings_ptr, postings_row.size, budget, lengths, order):
+    if not read_order(features, postings_ptr, postings_row.size, longest, lengths, order):
         labels[:], votes[:] = -1, _ZERO
         return False
     n_lists, n_read = 0, 0
@@ -212,31 +212,31 @@ def vote_of_row(
     return sound
 
 
-def scratch_shapes(n_train: int, n_labels: int, budget: int, n_threads: int) -> tuple[tuple[int, int], ...]:
+def scratch_shapes(n_train: int, n_labels: int, longest: int, n_threads: int) -> tuple[tuple[int, int], ...]:
     """Return the shapes of `clean` float32, zeros before and after, `items` int32 and `values` float32 of `vote`."""
-    room = max(n_train, budget, n_labels) + 1  # one more: what is not kept is written as well
+    room = max(n_train, longest, n_labels) + 1  # one more: what is not kept is written as well
     return (n_threads, n_train + n_labels), (n_threads, room + n_labels + 1), (n_threads, room)
 
 
 @kernel(fastmath=FAST)
 def vote(
     indptr, indices, data, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-    n_neighbors, budget, own, clean, items, values, n_threads, labels, votes, sound,
+    n_neighbors, longest, budget, own, clean, items, values, n_threads, labels, votes, sound,
 ):  # fmt: skip
     """Write the labels that the `n_neighbors` nearest training rows of each row vote for, and their shares.
 
     Rows (indptr, indices, data) and training rows (`postings_*`, by feature, `unit` times the values) are of norm 1;
-    `sound` bool (rows,) says what `vote_of_row` returns. `label_ptr` and `label_index` are the
-    labels of the training rows, `weight` (n,) float32 theirs. A neighbor votes with its weight times the square of the
-    cosine. The posting lists of a row are read from the shortest on, until `budget` entries are. own : row i is
-    training row own + i, which has no vote; -1 where they are no training rows. labels int32, votes float32 (rows, M),
-    in no order, filled up with -1 and 0; shares of the sum of all votes.
+    `sound` bool (rows,) says what `vote_of_row` returns. `label_ptr` and `label_index` are the labels of the training
+    rows, `weight` (n,) float32 theirs. A neighbor votes with its weight times the square of the cosine. The posting
+    lists of a row, none longer than `longest`, are read from the shortest on, until `budget` entries are. own : row i
+    is training row own + i, which has no vote; -1 where they are no training rows. labels int32, votes float32
+    (rows, M), in no order, filled up with -1 and 0; shares of the sum of all votes.
     """
     n_rows = indptr.size - 1
     for t in prange(n_threads):
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             sound[i] = vote_of_row(
                 indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
-                postings_value, unit, label_ptr, label_index, weight, n_neighbors, budget,
+                postings_value, unit, label_ptr, label_index, weight, n_neighbors, longest, budget,
                 own + i if own >= 0 else -1, clean[t], items[t], values[t], labels[i], votes[i],
             )  # fmt: skip
