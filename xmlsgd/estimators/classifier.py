@@ -102,7 +102,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         Of the matrix products; "auto" for the faster one of this processor.
     n_jobs : int or None
         Threads of all workers; None for as many as the work can feed, -1 for all cores. With one, a seed gives the
-        same bits. Unless it leaves cores free, candidates are learned on as many more while one worker trains.
+        same bits, unless `algorithm` is one for several workers. Unless it leaves cores free, candidates are learned on
+        as many more while one worker trains.
     warm_start : bool
         Begin `fit` with the parameters of the last one: more epochs over the same rows, and others if there are any;
         fewer rows are refused (`partial_fit` learns from new ones). Pass earlier rows first and in their order, so that

@@ -1,8 +1,9 @@
 """Checkpoints: the state of a run in a folder, from which the same run resumes after a kill or a power cut.
 
 A checkpoint is written between two steps and takes its name when it is complete on the disk. With one worker of one
-thread, a resumed run gives the same bits as an uninterrupted one. Several workers start again from the shared model;
-what an algorithm has found out about them (speeds, batch sizes, trials) and the state of a sampler start over.
+thread that writes the model itself (`Sequential`, `Hogwild`), a resumed run gives the same bits as an uninterrupted
+one. Workers with replicas start again from the shared model; what an algorithm has found out about them (speeds, batch
+sizes, trials) and the state of a sampler start over.
 """
 
 from .checkpoint import Checkpoint as Checkpoint
