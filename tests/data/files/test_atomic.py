@@ -87,6 +87,25 @@ def test_an_earlier_folder_is_replaced_by_two_renames_where_names_cannot_be_exch
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
+def test_a_folder_that_cannot_be_renamed_as_in_a_container_is_replaced(tmp_path, monkeypatch):
+    def refuse(one, other):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    def rename(path, target):
+        if path == model:
+            refuse(path, target)
+        return os.rename(path, target)
+
+    model, os_rename = tmp_path / "model", os.rename
+    write(model, "first")
+    monkeypatch.setattr(atomic, "_exchange", refuse)
+    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(os, "rename", lambda a, b: refuse(a, b) if Path(a) == model else os_rename(a, b))
+    write(model, "second")
+    assert content(model) == "second"
+    assert list(tmp_path.iterdir()) == [model]
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_where_names_cannot_be_exchanged_and_the_second_rename_does_not_come_the_earlier_model_is_there(
     tmp_path, monkeypatch, killed

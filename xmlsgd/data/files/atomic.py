@@ -20,7 +20,7 @@ from .temporary import OPEN_FOLDERS, disk_errors_named, temporary_folder_beside
 Read = TypeVar("Read")
 
 TRIES = 100  # to read a folder that others replace
-NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP)
+NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV)
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
 
 
@@ -50,8 +50,9 @@ def atomic_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterato
     """Create an empty folder that replaces `path` once it is complete and on the disk.
 
     An earlier folder is replaced in one step, so that there is a complete one at any time. Where the system cannot
-    exchange names, a kill between two renames leaves the earlier one beside it, as `NAME.old-1a2b3c4d`. Callers check
-    whether an earlier folder may be replaced; without `replace`, one that is not empty is an `OSError`.
+    exchange names, as in a container that has the folder from its image, a kill between two renames leaves the earlier
+    one beside it, as `NAME.old-1a2b3c4d`. Callers check whether an earlier folder may be replaced; without `replace`,
+    one that is not empty is an `OSError`.
     """
     path = _resolved(checked_path(path))
     check_not_within(path)
@@ -136,7 +137,12 @@ def _put_in_place(whole: Path, path: Path) -> None:
         if error.errno not in NO_EXCHANGE:
             raise
         old = path.with_name(f"{path.name}.old-{uuid.uuid4().hex[:8]}")
-        path.rename(old)
+        try:
+            path.rename(old)
+        except OSError as wrong:
+            if wrong.errno != errno.EXDEV:
+                raise
+            shutil.move(path, old)  # a folder of a lower layer of an overlay, which can be copied and removed only
         try:
             whole.rename(path)
         except OSError:
