@@ -23,6 +23,7 @@ from shared.paths import ROOT
 from xmlsgd import XMLClassifier
 from xmlsgd.cli import main, run_command
 from xmlsgd.cli.commands.serve import _serve, bound
+from xmlsgd.serving import annif_command
 
 pytest.importorskip("uvicorn", reason='needs the extra "serve"')
 
@@ -257,3 +258,9 @@ def test_wrong_calls_are_refused(folder, tmp_path, capsys, monkeypatch):
 def test_without_the_extra_its_name_is_told(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert 'uvicorn is missing: pip install "xmlsgd[serve]"' in complaint(capsys, folder)
+
+
+def test_the_command_line_of_annif_names_the_extra_where_annif_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "annif", None)
+    with pytest.raises(SystemExit, match=r'^xmlsgd-annif: annif is missing: pip install "xmlsgd\[annif\]"$'):
+        annif_command()
