@@ -1,4 +1,4 @@
-"""Sparse neural networks for extreme multi-label classification, trained by stochastic gradient descent.
+"""Extreme multi-label classification by nearest neighbors, linear classifiers and sparse neural networks.
 
 Public names are those of the stub `__init__.pyi`. They are imported from their modules when first used, so that
 `import xmlsgd` neither loads Numba nor compiles a kernel (PEP 562).

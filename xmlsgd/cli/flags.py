@@ -237,7 +237,7 @@ EVERYWHERE = (
 # How data files are read.
 FORMAT_FLAGS = (
     FormatFlag("format", name_among("auto", "rows", *DOCUMENT_FORMATS), "rows of numbers, or texts as raw "
-               "text, CSV, JSON lines or an Annif corpus; auto looks at name and first lines", default="auto"),
+               "text, CSV, JSON lines, Annif corpus or fastText; auto looks at name and first lines", default="auto"),
     FormatFlag("text_column", NAME, "texts in CSV and JSON lines", default="text"),
     FormatFlag("label_column", NAME, "labels in CSV and JSON lines", default="labels"),
     FormatFlag("label_separator", NAME, "what stands between labels in raw text and CSV", default=","),
