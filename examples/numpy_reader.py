@@ -65,6 +65,8 @@ class Model:
         scores = stacked(*inputs)
         if about["trees"]:
             scores += self.trees(*inputs, self.c["frequency"][labels])
+        if about["exclusion"]:
+            scores += np.float32(about["exclusion"]) * self.exclusions(labels, scores)
         if k > min(len(labels), (self.n_voted + MORE_LABELS) // 2):  # the network ranks the rest
             rest = np.setdiff1d(np.arange(len(logits)), labels)
             none = np.zeros(len(rest), np.float32)
@@ -131,6 +133,17 @@ class Model:
                 node = 2 * node + 1 + (known[feature[node], np.arange(len(node))] > threshold[node])
             total += value[node - 15]
         return total
+
+    def exclusions(self, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """Return the log of what is left of the probability of each label beside a more probable one."""
+        in_table = np.flatnonzero(np.isin(labels, self.c["exclusion_labels"]))
+        place, out = np.searchsorted(self.c["exclusion_labels"], labels[in_table]), np.zeros(len(labels), np.float32)
+        table = self.c["exclusion_table"][place][:, place] * np.float32(1 / 256)
+        excludes = (in_table < max(SCORED, self.n_voted // 2)) & (scores[in_table] > np.log(1 / 19))
+        probability = np.where(excludes, 1 / (1 + np.exp(-scores[in_table])), 0)
+        table *= scores[in_table][:, None] > scores[in_table]
+        out[in_table] = np.log(1 - (probability[:, None] * table).max(axis=0, initial=0))
+        return out
 
 
 def rows_of(folder: str | Path, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -15,6 +15,7 @@ import pytest
 from shared.paths import DATA, ROOT
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.boosted_trees import BoostedTrees
+from xmlsgd.candidates.exclusion import Exclusion
 from xmlsgd.data.text import read_raw_text
 from xmlsgd.data.vectorizer import TextVectorizer
 
@@ -55,7 +56,18 @@ def assert_same_answers(found, labels, scores):
         assert all(min(gaps[j], gaps[j + 1]) < 2e-5 for j in differ if j < len(row_labels) - 1)
 
 
-@pytest.mark.parametrize("change", [lambda model: model, with_trees], ids=["regression", "trees"])
+def with_exclusion(model):
+    """Return a model whose stacking excludes labels at random."""
+    table = np.random.default_rng(0).integers(0, 256, (20, 20), dtype=np.uint8)
+    candidates = model.fitted_.candidates
+    stacking = candidates.stacking._replace(exclusion=Exclusion(np.arange(1, 40, 2, dtype=np.int32), table, 0.5))
+    model.fitted_ = replace(model.fitted_, candidates=replace(candidates, stacking=stacking))
+    return model
+
+
+@pytest.mark.parametrize(
+    "change", [lambda model: model, with_trees, with_exclusion], ids=["regression", "trees", "exclusion"]
+)
 def test_it_gives_the_labels_and_scores_of_the_package_on_test_rows(change, reader, of_texts, tmp_path):
     change(of_texts).save(tmp_path / "m", compact=True)
     package, own = XMLClassifier.load(tmp_path / "m"), reader.Model(tmp_path / "m")

@@ -140,7 +140,7 @@ def test_altered_arrays_of_a_candidate_model_are_refused(model, name, change, co
 )
 def test_altered_stacking_weights_are_refused(model, weights):
     described, arrays = to_arrays(model.candidates_)
-    with pytest.raises(ModelFileError, match="size, cost, stacking, calibration, rows and trees"):
+    with pytest.raises(ModelFileError, match="size, cost, stacking, calibration, rows, trees and exclusion"):
         from_arrays({**described, "stacking": weights}, FolderArrays(arrays, Path("model")), (1500, 1100))
 
 

@@ -11,7 +11,15 @@ from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
 from .cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, Cooccurrence
 from .cost import FEW_ROWS, all_features_help, choose_cost, draw_validation_rows
-from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, frequency_of_learned, label_rows_help
+from .exclusion import Exclusion, most_frequent
+from .held_out_pairs import (
+    HeldOutPairs,
+    HeldOutScores,
+    fit_exclusion,
+    fit_stacking,
+    frequency_of_learned,
+    label_rows_help,
+)
 from .knn import KNNIndex, row_votes
 from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pairs, with_random_negatives
 from .model import CandidateModel, Logits, n_voted, with_more
@@ -138,7 +146,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
             votes_without, shares_without = _scores_of_first_fold(replace(rows, weight=left), scale, of_fold, device)
             without = votes_without, margins, shares_without
         linear, margins = _fit_and_score(unit, weight, pairs, cost, held_out, device)
-    nothing = Stacking(LogisticStacking(), Calibration(), None)
+    nothing = Stacking(LogisticStacking(), Calibration())
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
     model = CandidateModel(scale, knn, cooccurrence, linear, nothing, rows.size, label_rows)
     rows = replace(rows, cost=cost, all_features=pairs.all_features)
@@ -256,9 +264,18 @@ def fit_stacked(
     full_frequency = model.knn.frequency(model.knn.Y.n_cols)
     with device.start():
         stacking, scores = fit_stacking(folds, full_frequency, device)
+        stacking, scores = fit_exclusion(folds, stacking, scores, *_exclusions(found.rows, full_frequency), device)
     assert isinstance(model.linear, LinearClassifiers)  # not compact: it has just been fitted
     linear = model.linear.calibrate(*stacking.calibration.factors(full_frequency))
     return replace(model, linear=linear, stacking=stacking), scores
+
+
+def _exclusions(rows: CandidateRows, frequency: np.ndarray) -> tuple[list[Exclusion], Exclusion]:
+    """Return the exclusions counted without the rows of each fold, and of all rows; label rows do not count."""
+    labels, first = most_frequent(frequency), rows.dataset.X.n_rows - rows.n_label_rows
+    weights = *(rows.learned(fold) for fold in range(len(rows.folds))), rows.weight
+    *of_folds, full = (Exclusion.count(rows.dataset.Y.take(np.flatnonzero(w[:first])), labels) for w in weights)
+    return of_folds, full
 
 
 def training_candidates(knn: KNNIndex, rows: CSR, size: int, device: CPU) -> np.ndarray:

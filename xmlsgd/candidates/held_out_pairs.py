@@ -11,8 +11,12 @@ import numpy as np
 from ..data.csr import CSR
 from ..devices.cpu import CPU
 from .boosted_trees import BoostedTrees
+from .exclusion import Exclusion
 from .stacking import Calibration, Inputs, LogisticStacking, Stacking, log_loss, log_losses, meta_features
 
+# Of exclusions: the least gains in standard errors, of all candidates and of the `RANKED` best of a row, whose order
+# matters (docs/decisions/candidates.md); and the largest weight.
+MIN_Z, MIN_Z_RANKED, RANKED, MAX_WEIGHT = 4.0, 2.0, 10, 10.0
 BEST = 32  # candidates of a row from which trees learn: all of them give the same accuracy in twice the time
 
 
@@ -94,8 +98,7 @@ def fit_trees(
     """Fit trees that add to `log_odds`, float32 (n, m) of each fold; return them with scores by trees of other rows.
 
     Return None and `log_odds` unless the gain in log loss, of each half of the rows by trees of the other half, is
-    z > 1 times its standard error. What the trees add is shrunk by 1 - 1/z^2, as an uncertain mean is (James and
-    Stein 1961).
+    more than its standard error.
     """
     scores = [odds.copy() for odds in log_odds]
     halves = _halves(folds)
@@ -117,13 +120,64 @@ def fit_trees(
             for fold, odds, out in zip(folds, log_odds, scores, strict=True)
         ]
     )
-    mean, error = gain.mean(), gain.std() / np.sqrt(len(gain))
-    trees = _grow(folds, log_odds, full_frequency) if mean > error else None
+    share = _share_to_keep(gain, 1.0)
+    trees = _grow(folds, log_odds, full_frequency) if share else None
     if trees is None:
         return None, log_odds
-    share = np.float32(1 - (error / mean) ** 2)
     scores = [odds + share * (out - odds) for odds, out in zip(log_odds, scores, strict=True)]
     return replace(trees, value=share * trees.value), scores
+
+
+def fit_exclusion(
+    folds: Sequence[HeldOutPairs],
+    stacking: Stacking,
+    found: HeldOutScores,
+    of_folds: Sequence[Exclusion],
+    full: Exclusion,
+    device: CPU,
+) -> tuple[Stacking, HeldOutScores]:
+    """Weigh the exclusions by the held-out rows; return the stacking with them, and the scores that they correct.
+
+    of_folds, full : with a weight of 1, counted without the rows of each fold, and of all rows. The intercept is
+    learned again, as exclusions only lower log odds. Return both as they are unless log losses fall by more than
+    `MIN_Z` and `MIN_Z_RANKED` standard errors. The device is started.
+    """
+    from scipy.optimize import minimize
+
+    odds, truth = found.scores, np.concatenate([fold.truth for fold in folds])
+    parts = np.split(odds, np.cumsum([len(fold.labels) for fold in folds])[:-1])
+    corrected = [
+        each.corrected(part, fold.labels, part, part.shape[1], device)
+        for each, part, fold in zip(of_folds, parts, folds, strict=True)
+    ]
+    lowered, at = np.concatenate(corrected) - odds, found.labels >= 0
+    known, low, true = odds[at], lowered[at], truth[at]
+
+    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        scores = known + weights[0] * low + weights[1]
+        wrong = 1 / (1 + np.exp(-scores)) - true
+        return log_losses(scores, true).sum(), np.array([wrong @ low, wrong.sum()])
+
+    weight, shift = minimize(loss, np.zeros(2), jac=True, bounds=[(0, MAX_WEIGHT), (None, None)]).x
+    added = (weight * lowered + shift).astype(np.float32)
+    gain = np.where(at, log_losses(odds, truth) - log_losses(odds + added, truth), 0)
+    best = np.argsort(np.where(at, -odds, np.inf), axis=1, kind="stable")[:, :RANKED]
+    of_best = np.take_along_axis(gain, best, axis=1).sum(axis=1)
+    share = _share_to_keep(gain.sum(axis=1), MIN_Z)
+    if not (share * weight and _share_to_keep(of_best, MIN_Z_RANKED)):
+        return stacking, found
+    regression = stacking.regression._replace(intercept=stacking.regression.intercept + float(share * shift))
+    stacking = stacking._replace(regression=regression, exclusion=replace(full, weight=float(share * weight)))
+    return stacking, found._replace(scores=odds + share * added)
+
+
+def _share_to_keep(gain: np.ndarray, least: float) -> np.float32:
+    """Return by which factor to shrink what gains so much on each row; 0 unless z is above `least`.
+
+    z is the mean gain over its standard error; the factor is 1 - 1/z^2, as of an uncertain mean (James and Stein 1961).
+    """
+    mean, error = gain.mean(), gain.std() / np.sqrt(len(gain))
+    return np.float32(1 - (error / mean) ** 2 if mean > least * error else 0)
 
 
 def _halves(folds: Sequence[HeldOutPairs]) -> list[np.ndarray]:

@@ -13,6 +13,7 @@ from ..devices.cpu import CPU
 from .boosted_trees import NO_TREES
 from .compact import CompactLinearClassifiers
 from .cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, Cooccurrence
+from .exclusion import NO_EXCLUSION
 from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex, row_votes
 from .linear import LinearClassifiers
 from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Inputs, Stacking
@@ -53,7 +54,7 @@ class CandidateModel:
         A row gets those with the most votes and `N_COOCCURRING` by co-occurrence.
         """
         labels, found = self.inputs(X, logits, device)
-        return labels, self.stacking.scores(labels, found, device)
+        return labels, self.stacking.scores(labels, found, n_kept(self.size, 1), device)
 
     def inputs(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, Inputs]:
         """Return the candidate labels of each row, int32, and the inputs of the stacking, float32; all (n, m)."""
@@ -93,11 +94,12 @@ class CandidateModel:
 
     def kernel_arguments(self) -> tuple[Any, ...]:
         """Return what was learned, and constants, in the order of the arguments of `best_candidates`."""
-        trees = self.stacking.trees or NO_TREES
+        trees, exclusion = self.stacking.trees or NO_TREES, self.stacking.exclusion or NO_EXCLUSION
         arrays = self.scale, *self.knn.arrays, *self.cooccurrence.arrays, *self.linear.tables, self.linear.bias
         limits = MIN_VOTE, MIN_COOCCURRENCE
         sizes = n_voted(self.size), N_COOCCURRING, N_NEIGHBORS, MAX_POSTINGS
-        return *arrays, np.float32(self.stacking.regression), *trees.arrays, *limits, *sizes
+        corrections = *trees.arrays, n_kept(self.size, 1), *exclusion.arrays
+        return *arrays, np.float32(self.stacking.regression), *corrections, *limits, *sizes
 
     def non_candidate_scores(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores of labels that are not candidates of their row: the network's alone."""

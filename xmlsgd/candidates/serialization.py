@@ -15,6 +15,7 @@ from ..errors import DataError, ModelFileError, shorten
 from .boosted_trees import N_META_FEATURES, BoostedTrees
 from .compact import PREFIX, CompactLinearClassifiers, index_type
 from .cooccurrence import Cooccurrence
+from .exclusion import Exclusion
 from .knn import KNNIndex
 from .linear import LinearClassifiers, Tables
 from .model import CandidateModel
@@ -24,7 +25,8 @@ from .stacking import Calibration, LogisticStacking, Stacking
 def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the description of a candidate model for JSON, and its arrays by name."""
     assert isinstance(model.linear, LinearClassifiers)  # a compact model is saved from the arrays that it was read from
-    knn, cooccurrence, trees = model.knn, model.cooccurrence, model.stacking.trees
+    knn, cooccurrence = model.knn, model.cooccurrence
+    trees, exclusion = model.stacking.trees, model.stacking.exclusion
     arrays = {
         "scale": model.scale, "weight": knn.weight, "bias": model.linear.bias, "label_rows": model.label_rows,
         "postings_data": knn.postings.data, "linear_data": model.linear.weights.data,
@@ -38,6 +40,8 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
     if trees is not None:
         nodes = {"feature": trees.feature, "threshold": trees.threshold, "value": trees.value}
         arrays |= {f"trees_{name}": array.ravel() for name, array in nodes.items()} | {"frequency": trees.frequency}
+    if exclusion is not None:
+        arrays |= {"exclusion_labels": exclusion.labels, "exclusion_table": exclusion.table}
     described = {
         "size": model.size,
         "cost": model.linear.cost,
@@ -45,6 +49,7 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
         "calibration": list(model.stacking.calibration),
         "rows": knn.Y.n_rows,
         "trees": 0 if trees is None else len(trees.value),
+        "exclusion": 0.0 if exclusion is None else exclusion.weight,
     }
     return described, {PREFIX + name: array for name, array in arrays.items()}
 
@@ -56,7 +61,7 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     whether values are checked here. Raises `ModelFileError` for anything that was not written by these functions.
     """
     n_features, n_labels = shape
-    size, cost, regression, calibration, n_rows, n_trees = _numbers(described, n_labels, saved.path)
+    size, cost, regression, calibration, n_rows, n_trees, excluding = _numbers(described, n_labels, saved.path)
     found = saved.part(PREFIX)
     kind = index_type(n_features, n_rows, n_labels) if compact else np.int32
     form = "int16" if compact else "data"
@@ -82,7 +87,8 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
         if found.check and (least < 0).any():
             raise ModelFileError(f"{saved.path}: {found.prefix}{name} must be at least 0, got {least.min()}")
     knn, cooccurrence = KNNIndex(postings, labels, weight), Cooccurrence(shares, totals)
-    stacking = Stacking(regression, calibration, _trees(found, n_trees, n_labels))
+    trees, exclusion = _trees(found, n_trees, n_labels), _exclusion(found, excluding, n_labels)
+    stacking = Stacking(regression, calibration, trees, exclusion)
     scale, label_rows = found.finite("scale", n_features), found.array("label_rows", np.int64, None)
     if (np.diff(label_rows, prepend=-1, append=n_rows) < 1).any():
         raise ModelFileError(f"{saved.path}: {found.prefix}label_rows must ascend, below {n_rows}")
@@ -113,6 +119,16 @@ def _trees(saved: FolderArrays, n_trees: int, n_labels: int) -> BoostedTrees | N
     return BoostedTrees(feature.reshape(shape), threshold.reshape(shape), value.reshape(shape), frequency)
 
 
+def _exclusion(saved: FolderArrays, weight: float, n_labels: int) -> Exclusion | None:
+    """Return the exclusions; their labels are few and always checked."""
+    if not weight:
+        return None
+    labels = saved.array("exclusion_labels", np.int32, None)
+    if (np.diff(labels, prepend=-1, append=n_labels) < 1).any():
+        raise ModelFileError(f"{saved.path}: {saved.prefix}exclusion_labels must ascend, below {n_labels}")
+    return Exclusion(labels, saved.array("exclusion_table", np.uint8, len(labels), len(labels)), weight)
+
+
 def _check_matrix(matrix: CSR, name: str) -> None:
     """Raise `ModelFileError` unless pointers, indices and values of a matrix are valid."""
     try:
@@ -122,21 +138,24 @@ def _check_matrix(matrix: CSR, name: str) -> None:
         raise ModelFileError(str(error)) from error
 
 
-def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, float, LogisticStacking, Calibration, int, int]:
-    """Return size, cost of the hinge loss, stacking weights, calibration, numbers of training rows and of trees."""
+def _numbers(
+    described: Any, n_labels: int, path: Path
+) -> tuple[int, float, LogisticStacking, Calibration, int, int, float]:
+    """Return size, cost of the hinge loss, stacking weights, calibration, training rows, trees, weight of exclusion."""
     try:
-        names = "size", "cost", "stacking", "calibration", "rows", "trees"
-        size, cost, stacking, calibration, n_rows, n_trees = (described[name] for name in names)
+        names = "size", "cost", "stacking", "calibration", "rows", "trees", "exclusion"
+        size, cost, stacking, calibration, n_rows, n_trees, exclusion = (described[name] for name in names)
         counts = size, n_rows, n_trees + 1
         whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in counts)
         weights, calibrated = LogisticStacking(*stacking), Calibration(*calibration)
         whole &= len(stacking) == len(weights) and len(calibration) == len(calibrated) and size <= n_labels
-        finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in (cost, *weights, *calibrated))
-        if whole and finite and weights.network >= 0 and cost > 0:
-            return size, cost, weights, calibrated, n_rows, n_trees
+        floats = cost, exclusion, *weights, *calibrated
+        finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in floats)
+        if whole and finite and weights.network >= 0 and cost > 0 and exclusion >= 0:
+            return size, cost, weights, calibrated, n_rows, n_trees, exclusion
     except (KeyError, TypeError):
         pass
     raise ModelFileError(
-        f"{path}: candidates must have size, cost, stacking, calibration, rows and trees, the size at most {n_labels}, "
-        f"got {shorten(described)}"
+        f"{path}: candidates must have size, cost, stacking, calibration, rows, trees and exclusion, the size at most "
+        f"{n_labels}, got {shorten(described)}"
     )

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..devices.cpu import CPU
 from .boosted_trees import BoostedTrees
+from .exclusion import Exclusion
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -106,19 +107,29 @@ class LogisticStacking(NamedTuple):
 
 
 class Stacking(NamedTuple):
-    """The meta-learner: a regression, the calibration of its margins, and trees that correct its log odds, or None."""
+    """The meta-learner: a regression, the calibration of its margins, and what corrects its log odds, each or None.
+
+    trees : correct those of each label, exclusion : then those of labels beside others.
+    """
 
     regression: LogisticStacking
     calibration: Calibration
-    trees: BoostedTrees | None
+    trees: BoostedTrees | None = None
+    exclusion: Exclusion | None = None
 
-    def scores(self, labels: np.ndarray, inputs: Inputs, device: CPU) -> np.ndarray:
-        """Return log odds, float32, of the labels int32, all (n, M), given their inputs; margins are calibrated."""
+    def scores(self, labels: np.ndarray, inputs: Inputs, n_excluding: int, device: CPU) -> np.ndarray:
+        """Return log odds, float32, of the labels int32, all (n, M), given their inputs; margins are calibrated.
+
+        The labels are all candidates of a row; the `n_excluding` that rank highest without margins exclude others.
+        """
         log_odds = self.regression.scores(*inputs)
-        if self.trees is None:
-            return log_odds
         with device.start():
-            return self.trees.corrected(log_odds, labels, *inputs, device)
+            if self.trees is not None:
+                log_odds = self.trees.corrected(log_odds, labels, *inputs, device)
+            if self.exclusion is not None:
+                first = self.regression.scores(*inputs._replace(margins=np.zeros_like(inputs.margins)))
+                log_odds = self.exclusion.corrected(log_odds, labels, first, n_excluding, device)
+        return log_odds
 
 
 def log_loss(features: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...candidates import CandidateModel
 from ...candidates.knn import MAX_POSTINGS, N_NEIGHBORS
-from ...candidates.model import NON_CANDIDATE_MARGIN
+from ...candidates.model import NON_CANDIDATE_MARGIN, n_kept
 from ...candidates.stacking import meta_features
 from ...candidates.weighting import unit_rows
 from ...data.csr import CSR
@@ -29,6 +29,7 @@ SHOWN = 5  # features and neighbors of a line of text
 NETWORK, NEIGHBORS, LINEAR, COOCCURRENCE, INTERCEPT = TERMS = (
     "network", "neighbors", "linear classifiers", "co-occurrence", "intercept",
 )  # fmt: skip
+EXCLUSION = "exclusion"  # a further term where labels exclude each other
 N_INPUTS = 4  # of the stacking, in the order of TERMS
 
 
@@ -72,7 +73,8 @@ class Explanation:
         As `predict_topk` returns it; of an ensemble, the mean of the classifiers' scores.
     terms : tuple of Term
         Their contributions sum to the score. With candidates they are the inputs of the stacking: network, neighbors,
-        linear classifiers, co-occurrence and intercept. A network alone has one.
+        linear classifiers, co-occurrence and intercept, and exclusion by other labels if the model knows any. A network
+        alone has one.
     features : tuple of FeaturePart
         With candidates, weight x value of each feature of the row in the linear classifier: with `bias` they sum to the
         margin, the value of its term. Of a network alone, with `bias` they sum to the logit. Largest first.
@@ -227,6 +229,12 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
             else row
             for row, parts, listed in zip(terms, of_trees, is_candidate, strict=True)
         ]
+    if model.stacking.exclusion is not None:
+        weight, before = model.stacking.exclusion.weight, model.stacking._replace(exclusion=None)
+        n = n_kept(model.size, 1)
+        added = model.stacking.scores(listed, found, n, device) - before.scores(listed, found, n, device)
+        parts = [float(added[0, place].sum()) for place in places]
+        terms = [[*row, Term(EXCLUSION, part / weight, weight, part)] for row, part in zip(terms, parts, strict=True)]
     with device.start():
         scaled, unit = unit_rows(X, model.scale, device), unit_rows(X, None, device)
         margins = _margin_parts(model, unit, labels, device)

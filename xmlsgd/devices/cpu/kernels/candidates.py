@@ -12,6 +12,7 @@ from numba import njit, prange
 from ..compiling import kernel
 from ..intrinsics.elementary import FAST
 from .cooccurrence import cooccurrence_of_row
+from .exclusion import exclude_in_row
 from .input_layer import activate_row
 from .knn import replace_worst, vote_of_row
 from .linear_margins import margins_of_row
@@ -80,8 +81,8 @@ def keep_highest(labels, found, scores, places, kept_labels, kept):
 def best_candidates(
     indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row, postings_value, unit,
     label_ptr, label_index, weight, share_ptr, share_label, share_value, share_scale, starts, keys, weights, factors,
-    filters, bias, stacking, frequency, feature, threshold, value, least_vote, least_cooccurrence, n_voted, n_more,
-    n_neighbors, budget, clean, items, values, n_threads, n_kept, labels, scores,
+    filters, bias, stacking, frequency, feature, threshold, value, n_excluding, place, table, exclusion, least_vote,
+    least_cooccurrence, n_voted, n_more, n_neighbors, budget, clean, items, values, n_threads, n_kept, labels, scores,
 ):  # fmt: skip
     """Write the best labels of each row among its candidates into `labels` and `scores` (rows, k).
 
@@ -94,7 +95,9 @@ def best_candidates(
     `factors`, `filters` and `bias` are. stacking float32 (5,): weights of the network's log probability, of the log of
     the share of votes, at least `least_vote`, of the margin and of the log of the co-occurrence, at least
     `least_cooccurrence`, and the intercept. Trees, if there are any, add to it: `trees_of_row` says what `frequency`,
-    `feature`, `threshold` and `value` are. A row that met a pointer or an index to nothing gets labels `DAMAGED`.
+    `feature`, `threshold` and `value` are. The `n_excluding` (at most n_kept) that score highest without margin and
+    trees exclude others, as `exclude_in_row` says, by `place`, `table` and the weight `exclusion`. A row that met a
+    pointer or an index to nothing gets labels `DAMAGED`.
     """
     n_rows, m = indptr.size - 1, n_voted + n_more
     most = 0
@@ -106,6 +109,7 @@ def best_candidates(
         listed, highest, places = np.empty(n_kept, np.int32), np.empty(n_kept, np.float32), np.empty(n_kept, np.int32)
         margins, node, total = np.empty(n_kept, np.float32), np.empty(n_kept, np.uint32), np.empty(n_kept)
         known = np.empty((5, n_kept), np.float32)
+        order, placed, chance = np.empty(n_kept, np.int32), np.empty(n_kept, np.int32), np.empty(n_kept, np.float32)
         found[2, n_voted:] = 0
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             features = indices[indptr[i] : indptr[i + 1]]
@@ -126,6 +130,11 @@ def best_candidates(
             )  # fmt: skip
             logits_of_row(a, W, scales, b, proposed, found[1])
             score_cheaply(proposed, found[1], found[2], found[3], stacking, least_vote, least_cooccurrence, found[0])
+            least = np.float32(-np.inf)
+            if place.size > 0 and n_kept > n_excluding:
+                few = slice(0, n_excluding)
+                keep_highest(proposed, found, highest[few], places[few], listed[few], kept[:, few])
+                least = highest[0]
             keep_highest(proposed, found, highest, places, listed, kept)
             unit_row(features, given, scale[:0], entries)
             sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, filters, bias, margins)
@@ -135,6 +144,11 @@ def best_candidates(
                 trees_of_row(
                     listed, kept[1], kept[2], margins, kept[3], frequency, feature, threshold, value, known, node,
                     total, kept[0],
+                )  # fmt: skip
+            if place.size > 0:
+                exclude_in_row(
+                    listed, highest, least, labels.shape[1], place, table, exclusion, order, placed, margins, kept[1],
+                    chance, kept[0],
                 )  # fmt: skip
             best_of(listed, kept[0], labels[i], scores[i])
             if not sound:

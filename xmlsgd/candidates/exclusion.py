@@ -1,0 +1,68 @@
+"""Labels that exclude each other: frequent ones that hardly a row has together, so that one makes another unlikely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..data.csr import CSR
+from ..devices.cpu import CPU
+from ..devices.cpu.kernels.exclusion import UNIT, exclude
+
+# Of the most frequent labels; and rows added to both numbers of a lift (docs/decisions/candidates.md).
+N_EXCLUDING, PRIOR = 1024, 0.3
+
+
+@dataclass(frozen=True, eq=False)
+class Exclusion:
+    """Lowers the log odds of candidates that are rare beside a more probable one; the best of a row stays.
+
+    labels : int32 (N,), ascending, those of the table. table : uint8 (N, N), 1 - lift in units of `UNIT`; the lift of
+    two labels is how many rows have both, over how many would by chance, each plus `PRIOR`, and at most 1. weight : of
+    the log odds that labels lose (`exclude_in_row`).
+    """
+
+    labels: np.ndarray
+    table: np.ndarray
+    weight: float = 1.0
+
+    @classmethod
+    def count(cls, Y: CSR, labels: np.ndarray) -> Exclusion:
+        """Count how many of the rows have two of these labels."""
+        rows = Y.to_scipy()[:, labels]
+        rows.data[:] = 1
+        both = (rows.T @ rows).toarray()
+        own = both.diagonal()
+        lift = (both + PRIOR) / (np.outer(own / max(Y.n_rows, 1), own) + PRIOR)
+        np.fill_diagonal(lift, 1)
+        return cls(labels, np.clip(np.rint((1 - lift) / UNIT), 0, np.iinfo(np.uint8).max).astype(np.uint8))
+
+    def corrected(
+        self, log_odds: np.ndarray, labels: np.ndarray, first: np.ndarray, n_excluding: int, device: CPU
+    ) -> np.ndarray:
+        """Return the log odds float32 of all candidates int32 of each row, both (n, M), with exclusions subtracted.
+
+        Only the `n_excluding` candidates of a row that `first` float32 (n, M) ranks highest exclude others: prediction
+        scores no more. The device is started.
+        """
+        out, first = log_odds.copy(), np.where(labels >= 0, first, -np.inf).astype(np.float32)
+        nth = max(first.shape[1] - n_excluding, 0)
+        least = np.partition(first, nth, axis=1)[:, nth]
+        device.run(exclude, labels, first, least, *self.arrays, device.n_threads, out)
+        return out
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.float32]:
+        """Return the place of each label in the table, -1 for none, the table and the weight, in the kernels' order."""
+        place = np.full(self.labels.max(initial=-1) + 1, -1, np.int32)
+        place[self.labels] = np.arange(len(self.labels))
+        return place, self.table, np.float32(self.weight)
+
+
+NO_EXCLUSION = Exclusion(np.empty(0, np.int32), np.empty((0, 0), np.uint8))
+
+
+def most_frequent(frequency: np.ndarray) -> np.ndarray:
+    """Return the `N_EXCLUDING` labels with the most rows, int32, ascending."""
+    return np.sort(np.argsort(-frequency, kind="stable")[:N_EXCLUDING]).astype(np.int32)

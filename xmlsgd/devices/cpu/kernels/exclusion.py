@@ -1,0 +1,61 @@
+"""The kernel of labels that exclude each other: lower the scores of labels that are rare beside a more probable one."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from ..compiling import kernel
+
+UNIT = np.float32(1 / 256)  # of the table
+_IMPROBABLE = np.float32(np.log(1 / 19))  # log odds of labels that exclude nothing, so that few pairs are looked up
+_ONE, _ZERO = np.float32(1), np.float32(0)
+
+
+@njit(nogil=True)
+def exclude_in_row(labels, first, least, k, place, table, weight, order, known, left, score, chance, out):
+    """Lower the log odds `out` float32 (M,) of labels int32 (M,) by the labels of higher log odds, until k are certain.
+
+    Where one of those is true, the probability of a label falls by the share in `table` uint8 (N, N), in units of
+    `UNIT`; where it has probability p, by p times as much. The largest such fall counts, as `weight` times the log of
+    what is left. Only labels whose `first` float32 (M,) is at least `least` make others fall. place int32 (at most L,)
+    is the row and column of each label, -1 for none. Labels that cannot be among the best k stay as they are. order and
+    known int32 (M,), left, score and chance float32 (M,) are scratch: labels by falling log odds; and of those that
+    make others fall row, log odds and probability.
+    """
+    for j in range(labels.size):
+        left[j] = out[j] if labels[j] >= 0 else -np.inf
+    n = 0
+    for done in range(labels.size):
+        j = left.argmax()
+        odds = left[j]
+        certain = 0
+        for i in range(done):
+            certain += out[order[i]] > odds
+        if certain >= k or odds == -np.inf:
+            return
+        order[done], left[j] = j, -np.inf
+        column = place[labels[j]] if labels[j] < place.size else -1
+        if column < 0:
+            continue
+        fall = _ZERO
+        for i in range(n):
+            if score[i] > odds:
+                fall = max(fall, chance[i] * np.float32(table[known[i], column]))
+        out[j] += weight * np.log(_ONE - fall)
+        if odds > _IMPROBABLE and first[j] >= least:
+            known[n], score[n], chance[n] = column, odds, UNIT / (_ONE + np.exp(-odds))
+            n += 1
+
+
+@kernel()
+def exclude(labels, first, least, place, table, weight, n_threads, out):
+    """Lower all of `out` float32 of the labels int32 (rows, M) as `exclude_in_row` does; least float32 (rows,)."""
+    n_rows, M = labels.shape
+    for t in prange(n_threads):
+        order, known, left = np.empty(M, np.int32), np.empty(M, np.int32), np.empty(M, np.float32)
+        score, chance = np.empty(M, np.float32), np.empty(M, np.float32)
+        for i in range(t, n_rows, n_threads):
+            exclude_in_row(
+                labels[i], first[i], least[i], M, place, table, weight, order, known, left, score, chance, out[i]
+            )
