@@ -12,16 +12,31 @@ from hypothesis import strategies as st
 from benchmarks import fuzz
 
 
+def drawn(seeds, draw):
+    """Return up to 60 bytes, or pieces of seeds and bytes, or whole seeds in which a few places are others."""
+    kind = draw.randrange(3)
+    if kind == 0:
+        return draw.randbytes(draw.randrange(61))
+
+    def part():
+        return draw.choice(draw.choice(seeds)) if draw.random() < 0.5 else draw.randbytes(draw.randrange(4))
+
+    if kind == 1:
+        return b"".join(part() for _ in range(draw.randrange(41)))
+    parts = draw.choice(seeds) * draw.randrange(1, 4)
+    for _ in range(draw.randrange(5)):
+        at = draw.randrange(len(parts) + 1)
+        parts[at : at + draw.randrange(3)] = [part() for _ in range(draw.randrange(3))]
+    return b"".join(parts)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # NumPy does not close a damaged file
 @pytest.mark.filterwarnings("ignore:.* has no label for <")
 def test_ten_thousand_drawn_inputs_are_parsed_or_refused_by_each_parser(tmp_path):
     """Hypothesis draws a seed for one input of each: it takes longer to draw the bytes than parsers take."""
     parsers = {name: fuzz.timed(parse) for name, parse in fuzz.parsers(tmp_path).items()}
-    pieces = {
-        name: [piece for seed in seeds for piece in re.findall(rb"\w+|.", seed, re.DOTALL)]
-        for name, seeds in fuzz.SEEDS.items()
-    }
+    pieces = {name: [re.findall(rb"\w+|.", seed, re.DOTALL) for seed in seeds] for name, seeds in fuzz.SEEDS.items()}
     tried = []
 
     @settings(max_examples=10_000, deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -29,9 +44,7 @@ def test_ten_thousand_drawn_inputs_are_parsed_or_refused_by_each_parser(tmp_path
     def check(seed):
         draw = Random(seed)
         for name, parse in parsers.items():
-            n = draw.randrange(61)
-            parts = [draw.choice(pieces[name]) if draw.random() < 0.5 else draw.randbytes(3) for _ in range(n * 2 // 3)]
-            data = draw.randbytes(n) if draw.random() < 0.5 else b"".join(parts)
+            data = drawn(pieces[name], draw)
             note(f"{name}: {data!r}")
             parse(data)
         tried.append(seed)
