@@ -157,7 +157,7 @@ def test_held_out_rows_and_label_rows_are_not_counted():
     X = CSR.from_scipy(sp.csr_array(np.eye(6, dtype=np.float32)))
     weight = np.float32([1, 1, 0, 1, 1, 1])
     rows = CandidateRows(Dataset(X, Y), weight, [np.array([1])], 2, n_label_rows=1)
-    (of_fold,), full = _exclusions(rows, np.float32([4, 3]))
+    (of_fold,), full = _exclusions(rows, [0], np.float32([4, 3]))
     for counted, kept in ((of_fold, [0, 3, 4]), (full, [0, 1, 3, 4])):
         expected = Exclusion.count(Y.take(np.array(kept)), np.arange(2, dtype=np.int32))
         np.testing.assert_array_equal(counted.table, expected.table)

@@ -111,7 +111,7 @@ class Unstacked:
         scores = Inputs(found, self.votes[at], self.margins[at], self.cooccurrence[at])
         truth = dataset.Y.take(held_out).has(labels)
         groups = None if rows.groups is None else rows.groups[held_out]
-        return HeldOutPairs(labels, scores, truth, frequency, groups)
+        return HeldOutPairs(labels, scores, truth, frequency, groups, fold)
 
 
 def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
@@ -264,16 +264,17 @@ def fit_stacked(
     full_frequency = model.knn.frequency(model.knn.Y.n_cols)
     with device.start():
         stacking, scores = fit_stacking(folds, full_frequency, device)
-        stacking, scores = fit_exclusion(folds, stacking, scores, *_exclusions(found.rows, full_frequency), device)
+        exclusions = _exclusions(found.rows, [fold.number for fold in folds], full_frequency)
+        stacking, scores = fit_exclusion(folds, stacking, scores, *exclusions, device)
     assert isinstance(model.linear, LinearClassifiers)  # not compact: it has just been fitted
     linear = model.linear.calibrate(*stacking.calibration.factors(full_frequency))
     return replace(model, linear=linear, stacking=stacking), scores
 
 
-def _exclusions(rows: CandidateRows, frequency: np.ndarray) -> tuple[list[Exclusion], Exclusion]:
-    """Return the exclusions counted without the rows of each fold, and of all rows; label rows do not count."""
+def _exclusions(rows: CandidateRows, folds: Sequence[int], frequency: np.ndarray) -> tuple[list[Exclusion], Exclusion]:
+    """Return the exclusions counted without the rows of each of these folds, and of all rows but label rows."""
     labels, first = most_frequent(frequency), rows.dataset.X.n_rows - rows.n_label_rows
-    weights = *(rows.learned(fold) for fold in range(len(rows.folds))), rows.weight
+    weights = *map(rows.learned, folds), rows.weight
     *of_folds, full = (Exclusion.count(rows.dataset.Y.take(np.flatnonzero(w[:first])), labels) for w in weights)
     return of_folds, full
 

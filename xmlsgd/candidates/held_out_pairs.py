@@ -26,7 +26,7 @@ class HeldOutPairs:
 
     labels : int32 (n, m), -1 for none. scores : the inputs of the stacking, (n, m). truth : bool (n, m), whether a
     candidate is true. frequency : float32 (L,), of each label without the held-out rows (`frequency_of_learned`).
-    groups : int64 (n,), of the rows; None where they are independent.
+    groups : int64 (n,), of the rows; None where they are independent. number : of the fold.
     """
 
     labels: np.ndarray
@@ -34,6 +34,7 @@ class HeldOutPairs:
     truth: np.ndarray
     frequency: np.ndarray
     groups: np.ndarray | None = None
+    number: int = 0
 
     def take(self, rows: np.ndarray) -> HeldOutPairs:
         """Return the pairs of some of the rows."""
