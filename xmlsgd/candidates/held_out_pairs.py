@@ -50,7 +50,7 @@ class HeldOutPairs:
 
     def best_examples(self, log_odds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the inputs of trees, truth and log odds of the candidates of each row with the highest `log_odds`."""
-        best = np.argsort(np.where(self.labels >= 0, -log_odds, np.inf), axis=1, kind="stable")[:, :BEST]
+        best = _best_places(self.labels, log_odds, BEST)
         labels, truth, log_odds, *scores = (
             np.take_along_axis(each, best, axis=1) for each in (self.labels, self.truth, log_odds, *self.scores)
         )
@@ -146,10 +146,9 @@ def fit_exclusion(
     from scipy.optimize import minimize
 
     odds, truth = found.scores, np.concatenate([fold.truth for fold in folds])
-    parts = np.split(odds, np.cumsum([len(fold.labels) for fold in folds])[:-1])
     corrected = [
         each.corrected(part, fold.labels, part, part.shape[1], device)
-        for each, part, fold in zip(of_folds, parts, folds, strict=True)
+        for each, part, fold in zip(of_folds, _by_fold(odds, folds), folds, strict=True)
     ]
     lowered, at = np.concatenate(corrected) - odds, found.labels >= 0
     known, low, true = odds[at], lowered[at], truth[at]
@@ -162,8 +161,7 @@ def fit_exclusion(
     weight, shift = minimize(loss, np.zeros(2), jac=True, bounds=[(0, MAX_WEIGHT), (None, None)]).x
     added = (weight * lowered + shift).astype(np.float32)
     gain = np.where(at, log_losses(odds, truth) - log_losses(odds + added, truth), 0)
-    best = np.argsort(np.where(at, -odds, np.inf), axis=1, kind="stable")[:, :RANKED]
-    of_best = np.take_along_axis(gain, best, axis=1).sum(axis=1)
+    of_best = np.take_along_axis(gain, _best_places(found.labels, odds, RANKED), axis=1).sum(axis=1)
     share = _share_to_keep(gain.sum(axis=1), MIN_Z)
     if not (share * weight and _share_to_keep(of_best, MIN_Z_RANKED)):
         return stacking, found
@@ -186,7 +184,17 @@ def _halves(folds: Sequence[HeldOutPairs]) -> list[np.ndarray]:
     if folds[0].groups is None:
         return [np.arange(len(fold.labels)) % 2 for fold in folds]
     _, numbers = np.unique(np.concatenate([fold.groups for fold in folds]), return_inverse=True)
-    return np.split(numbers % 2, np.cumsum([len(fold.labels) for fold in folds])[:-1])
+    return _by_fold(numbers % 2, folds)
+
+
+def _by_fold(rows: np.ndarray, folds: Sequence[HeldOutPairs]) -> list[np.ndarray]:
+    """Return what belongs to each fold of an array over the rows of all folds, one fold after another."""
+    return np.split(rows, np.cumsum([len(fold.labels) for fold in folds])[:-1])
+
+
+def _best_places(labels: np.ndarray, log_odds: np.ndarray, n: int) -> np.ndarray:
+    """Return the columns of the n candidates of each row with the highest log odds, both (rows, m), best first."""
+    return np.argsort(np.where(labels >= 0, -log_odds, np.inf), axis=1, kind="stable")[:, :n]
 
 
 def _grow(folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], frequency: np.ndarray) -> BoostedTrees | None:

@@ -54,7 +54,7 @@ class CandidateModel:
         A row gets those with the most votes and `N_COOCCURRING` by co-occurrence.
         """
         labels, found = self.inputs(X, logits, device)
-        return labels, self.stacking.scores(labels, found, n_kept(self.size, 1), device)
+        return labels, self.stacking.scores(labels, found, self.n_excluding, device)
 
     def inputs(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, Inputs]:
         """Return the candidate labels of each row, int32, and the inputs of the stacking, float32; all (n, m)."""
@@ -92,13 +92,18 @@ class CandidateModel:
         label_rows = np.append(self.label_rows, np.arange(knn.Y.n_rows - n_label_rows, knn.Y.n_rows, dtype=np.int64))
         return CandidateModel(scale, knn, cooccurrence, linear, stacking, self.size, label_rows)
 
+    @property
+    def n_excluding(self) -> int:
+        """Return how many candidates of a row can exclude others: those that prediction scores for any k."""
+        return n_kept(self.size, 1)
+
     def kernel_arguments(self) -> tuple[Any, ...]:
         """Return what was learned, and constants, in the order of the arguments of `best_candidates`."""
         trees, exclusion = self.stacking.trees or NO_TREES, self.stacking.exclusion or NO_EXCLUSION
         arrays = self.scale, *self.knn.arrays, *self.cooccurrence.arrays, *self.linear.tables, self.linear.bias
         limits = MIN_VOTE, MIN_COOCCURRENCE
         sizes = n_voted(self.size), N_COOCCURRING, N_NEIGHBORS, MAX_POSTINGS
-        corrections = *trees.arrays, n_kept(self.size, 1), *exclusion.arrays
+        corrections = *trees.arrays, self.n_excluding, *exclusion.arrays
         return *arrays, np.float32(self.stacking.regression), *corrections, *limits, *sizes
 
     def non_candidate_scores(self, logits: np.ndarray) -> np.ndarray:

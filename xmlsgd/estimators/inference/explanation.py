@@ -16,7 +16,7 @@ import numpy as np
 
 from ...candidates import CandidateModel
 from ...candidates.knn import MAX_POSTINGS, N_NEIGHBORS
-from ...candidates.model import NON_CANDIDATE_MARGIN, n_kept
+from ...candidates.model import NON_CANDIDATE_MARGIN
 from ...candidates.stacking import meta_features
 from ...candidates.weighting import unit_rows
 from ...data.csr import CSR
@@ -231,7 +231,7 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
         ]
     if model.stacking.exclusion is not None:
         weight, before = model.stacking.exclusion.weight, model.stacking._replace(exclusion=None)
-        n = n_kept(model.size, 1)
+        n = model.n_excluding
         added = model.stacking.scores(listed, found, n, device) - before.scores(listed, found, n, device)
         parts = [float(added[0, place].sum()) for place in places]
         terms = [[*row, Term(EXCLUSION, part / weight, weight, part)] for row, part in zip(terms, parts, strict=True)]
