@@ -369,6 +369,22 @@ BUGS = (
         "",
         ("tests/candidates",),
     ),
+    Bug(
+        "candidates",
+        "all exclusions of a label add up",
+        "xmlsgd/devices/cpu/kernels/exclusion.py",
+        "fall = max(fall, chance[i] * np.float32(table[known[i], column]))",
+        "fall = min(fall + chance[i] * np.float32(table[known[i], column]), np.float32(0.99))",
+        ("tests/candidates/test_exclusion.py",),
+    ),
+    Bug(
+        "candidates",
+        "exclusions that do not help the best labels are kept",
+        "xmlsgd/candidates/held_out_pairs.py",
+        "if not (share * weight and _share_to_keep(of_best, MIN_Z_RANKED)):",
+        "if not share * weight:",
+        ("tests/candidates/test_exclusion.py",),
+    ),
     # Metrics
     Bug(
         "metrics",
