@@ -18,7 +18,7 @@ LONGEST = 1_000  # characters of a text that are looked at
 FEW_TEXTS = 250  # which may share no n-gram
 HELD_OUT, LEAST_HELD_OUT = 0.2, 50  # share of the texts, and number, on which k-NN is compared
 # n-grams take two to four times the time of words, so they must find a tenth more true labels among the top ones
-# (docs/decisions/candidates.md), and more by two standard errors.
+# (docs/decisions/texts.md), and more by two standard errors.
 TOP_K, LEAST_GAIN = 5, 0.1
 
 
