@@ -118,7 +118,7 @@ def test_what_others_wrote_during_a_long_task_is_not_lost():
 
     class Overwriting(toy.Logged):
         def push(self, worker):
-            self._deltas._read[worker] = self._deltas._pushes  # as if nobody had written meanwhile
+            self._deltas._pushes_at_pull[worker] = self._deltas._pushes  # as if nobody had written meanwhile
             self._deltas._features[worker] = np.arange(31, dtype=np.int32)
             super().push(worker)
 

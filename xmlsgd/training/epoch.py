@@ -20,10 +20,24 @@ from .router import Router
 class Epoch:
     """One pass over the rows.
 
-    number : of the epoch, over all runs of a model. position : where it begins. loss : the sum over the rows whose work
-    is in the shared model, NaN or infinite when one was. open : by worker, the reports of work that is not. pending :
-    reports of work that is, whose losses are not in `loss` yet. rows_before : of the epochs before. now : the second of
-    the last event.
+    Attributes
+    ----------
+    number : int
+        Number of the epoch, counted over all runs of a model.
+    position : TrainingPosition
+        Where the pass begins; later than the first row if a run resumes in the middle of an epoch.
+    watching : sequence of Callback
+        The callbacks of the run.
+    loss : float
+        Sum of the losses of the rows whose work is in the shared model; not finite once the run diverges.
+    open : dict of int to list of Report
+        By worker, reports of work that is not in the shared model yet.
+    pending : PendingReports
+        Reports of work that is in the shared model, but whose losses are not in `loss` yet.
+    rows_before : int
+        Rows of all earlier epochs of the run.
+    now : float
+        Second of the last event.
     """
 
     number: int
@@ -41,9 +55,9 @@ class Epoch:
     now: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Go on where it begins."""
+        """Continue from `position`."""
         self.loss, self.now = self.position.loss, self.executor.now()
-        self.router.go_on(self.position.at, self.position.returned)
+        self.router.resume(self.position.at, self.position.returned)
         self.rows_before = self.progress.rows - (self.router.n_rows - self.router.left)
 
     def run(self) -> float:
@@ -72,7 +86,7 @@ class Epoch:
         return self.loss
 
     def _wait_for_event(self) -> None:
-        """Let the algorithm merge while workers are busy; then wait for what happens next, until its deadline."""
+        """Let the algorithm merge while workers are busy; then wait for the next event, at most until its deadline."""
         self.algorithm.overlap(self.executor, self.executor.busy)
         event = self.executor.wait(self.algorithm.deadline(self.now))
         self.now = self.executor.now()
@@ -80,19 +94,21 @@ class Epoch:
             self._note(event)
 
     def _wait_for_worker(self) -> None:
-        """Wait for a worker that takes the rows nobody has; raise `WorkerDied` where none will come."""
+        """Wait for a worker to take the rows that are left; raise `WorkerDied` if none will come."""
         executor = self.executor
         event = executor.wait() if executor.expecting or not executor.workers else None
         if event is None:
             name = type(self.algorithm).__name__
-            raise WorkerDied(f"{name} assigned no rows to any live worker, {executor.workers}")
+            idle = f"{name} assigned no rows to any live worker, {executor.workers}"
+            raise WorkerDied(f"{idle}; its batch_size must be above 0 for one of them")
         self._note(event)
 
     def _waits_for_checkpoint(self) -> bool:
-        """Write a checkpoint if one is due and all work is in the model; return whether nobody shall get rows before.
+        """Write a checkpoint if one is due and all work is in the model; return whether to hand out no rows first.
 
-        Replicas are kept when the algorithm has merged all, unless the run is to end by it or workers overlap. During
-        trials the model that was set aside is kept, which is that of the beginning of the epoch.
+        Workers of a shared model are held back until nobody is busy. Workers with replicas are not: their next merge
+        puts all work in the model. They are held back only if no merge includes all of them (`overlaps`), or if the run
+        is to end with this checkpoint. During trials, the checkpoint holds the model that was set aside before them.
         """
         if self.writer is None or not self.writer.due():
             return False
@@ -109,7 +125,7 @@ class Epoch:
         return False
 
     def _position(self) -> TrainingPosition:
-        """Return where the run is, when nobody is busy."""
+        """Return the training position; no worker may be busy."""
         seconds, returned = self.progress.seconds(self.executor), tuple(self.router.returned)
         return TrainingPosition(self.position.epoch, self.router.at, returned, self.loss, self.progress.rows, seconds)
 
@@ -126,7 +142,8 @@ class Epoch:
                 return
             rows = span[1] - span[0]
             batch = min(size, rows) if count > 1 else rows  # cut by work, a single batch may have more rows than asked
-            # By the rows that were given out, the middle of these: not by reports, whose order depends on timing.
+            # The schedule follows the rows handed out, to the middle of this span. Following reports would make the
+            # learning rate depend on timing.
             given = self.rows_before + self.router.n_rows - self.router.left
             rate = self.algorithm.learning_rate_of(w, batch) * self.progress.factor(given - rows / 2)
             self.executor.submit(Step(w, self.number, *span, rate, batch if rows > batch else 0))
@@ -134,7 +151,7 @@ class Epoch:
             self.algorithm.submitted(w, rows, self.now)
 
     def _note(self, event: Event) -> None:
-        """Tell the algorithm what happened."""
+        """Tell the algorithm of an event."""
         w = event.worker
         if isinstance(event, Report):
             self._finished(event)
@@ -148,7 +165,7 @@ class Epoch:
             self.algorithm.joined(w)
 
     def _finished(self, report: Report) -> None:
-        """Take a span's work into account; a shared model has it at once, that of a trial nobody sees."""
+        """Count a finished span. A shared model has its work at once; callbacks do not see spans of a trial."""
         w, trial = report.worker, self.algorithm.trial is not None
         self.progress.rows += report.rows
         self.open.setdefault(w, []).append(report)
@@ -166,7 +183,7 @@ class Epoch:
                 callback.step(report)
 
     def _merge(self, members: Collection[int]) -> None:
-        """Merge replicas, if there are any; what they trained is in the shared model then, unless it was a trial."""
+        """Merge the replicas of `members`, which commits their work; put the model back at the end of a trial."""
         if not members or not math.isfinite(self.loss):
             return
         trial = self.algorithm.trial
@@ -185,14 +202,14 @@ class Epoch:
             self.executor.set_aside()
 
     def _give_back(self, w: int) -> list[Report]:
-        """Take back the rows of a worker whose work is lost; return the reports of what it had done."""
+        """Take back the rows of a worker whose work is lost; return the reports of that work."""
         self.router.give_back(w)
         lost = self.open.pop(w, [])
         self.progress.rows -= sum(report.rows for report in lost)
         return lost
 
     def _commit(self, members: Collection[int]) -> None:
-        """Note whose work is in the shared model."""
+        """Note that the work of `members` is in the shared model."""
         self.router.commit(members)
         self._count(self.pending.add([report for w in members for report in self.open.pop(w, [])]))
 

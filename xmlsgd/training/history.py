@@ -27,9 +27,9 @@ class History(Callback):
     Parameters
     ----------
     path : path-like, optional
-        File of the records as lines of JSON. Each is added when its epoch ends. Until the first epoch ends, an earlier
-        file of that name stays as it is: it may be all that is left of an interrupted run that could not be resumed.
-        A symbolic link of that name is not followed: in a shared folder anybody may put one there, at any time.
+        File of the records as lines of JSON; a line is added at the end of each epoch. An existing file is not
+        overwritten until the first epoch ends: it may be all that is left of an interrupted run. A symbolic link is
+        refused, as in a shared folder anybody could put one there.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ def _open_no_link(path: str, flags: int) -> int:
 
 
 def models_of(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:
-    """Split the records of models that were trained one after the other, whose epochs start again."""
+    """Split the records of models that were trained one after the other, by model: epochs start again with each."""
     models: list[list[EpochRecord]] = []
     for record in records:
         if not models or record["epoch"] <= models[-1][-1]["epoch"]:
@@ -72,7 +72,7 @@ def models_of(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:
 
 
 def runs_of(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:
-    """Split the records of consecutive runs, of one model or of several, by run."""
+    """Split the records of consecutive runs, of one or several models, by run."""
     by_run = (groupby(model, lambda record: record.get("first_epoch")) for model in models_of(records))
     return [list(run) for runs in by_run for _, run in runs]
 

@@ -22,7 +22,7 @@ from .shared_parameters import Table, WorkerArrays
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where a run starts: the model and optimizer state of an earlier run. A single learner changes both in place.
+    """The model and optimizer state that a run starts from. A single learner changes both in place.
 
     Attributes
     ----------
@@ -35,7 +35,8 @@ class Start:
     epochs : int, default=0
         Epochs so far, for the order of the rows.
     origin : ndarray of shape (n_params,), float32, optional
-        An array with the values of `params` that nobody changes: what the run goes back to needs no other copy.
+        Another array with the same values as `params`, which nobody changes. If given, it is what the run rolls back
+        to, so that no copy has to be made.
     """
 
     params: np.ndarray
@@ -91,7 +92,7 @@ class RowOrder:
 
 
 class DeviceCopy:
-    """The copy of a vector `host` in the memory of a device, the vector itself where that is the host's."""
+    """A vector of the host and its copy in the memory of a device; the same array if the device shares that memory."""
 
     def __init__(self, device: Device, host: np.ndarray) -> None:
         self._device, self._host = device, host
@@ -99,32 +100,45 @@ class DeviceCopy:
         self._host_is_newer, self._device_is_newer = False, False
 
     def invalidate(self) -> None:
-        """Note that the host has written the vector, whatever the copy is."""
+        """Note that the host has written the vector; changes of the copy are dropped."""
         self._host_is_newer, self._device_is_newer = True, False
 
     def up_to_date(self) -> Any:
-        """Return the copy, up to date, for the caller to change."""
+        """Return the copy, up to date; the caller may change it."""
         if self._host_is_newer:
             self._device.copy_to_device(self.placed, self._host)
         self._host_is_newer, self._device_is_newer = False, True
         return self.placed
 
     def fetch(self) -> None:
-        """Copy it back to the host if it has been changed since."""
+        """Copy the vector back to the host if the copy has been changed."""
         if self._device_is_newer:
             self._device.to_host(self.placed, self._host)
         self._device_is_newer = False
 
 
 class Learner:
-    """Runs the steps of a job on the model `flat`, float32 (n_params,), and an optimizer state.
+    """Runs the steps of a job on a model and an optimizer state.
 
-    `touched`, uint8 (F,), marks each feature of the trained batches; None to leave that out. A GPU
-    trains copies in its memory, which are made and written back when `invalidate` and `fetch` ask for it; that of a
-    model that is `pulled` from a center before each step, with each step.
+    A GPU trains copies of both in its memory. They are copied to the GPU after `invalidate`, and back by `fetch`.
+
+    Parameters
+    ----------
+    job : Job
+        What to train.
+    device : Device
+        What computes the steps.
+    flat : ndarray of shape (n_params,), float32
+        The model.
+    state : ndarray, float32, optional
+        The optimizer state; None for zeros.
+    touched : ndarray of shape (n_features,), uint8, optional
+        Set to 1 for each feature of the trained batches.
+    pulled : bool, default=False
+        Whether the model is pulled from a center before each step; a GPU then copies it to and fro with each step.
     """
 
-    pending_losses = False  # whether the losses of a GPU are read later than its steps
+    pending_losses = False  # whether the loss of a GPU is read later than its step (`PendingLoss`)
 
     def __init__(
         self, job: Job, device: Device, flat: np.ndarray, state: np.ndarray | None = None,
@@ -148,13 +162,13 @@ class Learner:
         return cls(job, device, model, state, touched, arrays.base is not None)
 
     def invalidate(self, state: bool = True) -> None:
-        """Note that the host wrote the model, and the `state`: copy them before they are used, whatever is there."""
+        """Note that the host wrote the model, and with `state` the optimizer state, so that the device copies them."""
         self._model.invalidate()
         if state:
             self._state.invalidate()
 
     def fetch(self, state: bool = True) -> None:
-        """Copy the model back to the host, and the `state`, if the device has trained them since."""
+        """Copy the model, and with `state` the optimizer state, back to the host if the device has trained them."""
         self._model.fetch()
         if state:
             self._state.fetch()
@@ -175,7 +189,7 @@ class Learner:
         )
 
     def step(self, step: Step) -> Report:
-        """Train on a span of rows; the reported loss is the sum over its rows, each before the update of its batch.
+        """Train on a span of rows and report. The loss of each row is that before the update of its batch.
 
         The device must have been started, unless it is a GPU.
         """

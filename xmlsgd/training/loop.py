@@ -47,21 +47,21 @@ def train(
     executor
         Where the workers run, and whose clock counts; closed at the end.
     schedule
-        Number of epochs and course of the learning rate.
+        Number of epochs, and how the learning rate changes.
     callbacks
         Observers of the run.
     checkpoint
         Where to save the training position. A run that finds its own checkpoint there resumes from it. The checkpoint
         stays when the run is done.
     rolls_back
-        Whether the model of each epoch is kept until the next is done. Without, a run that diverges returns parameters
-        of no use; on few rows, to keep them takes as long as an epoch.
+        Whether to keep a copy of the model after each epoch, to return it if the run diverges. Without it, such a run
+        returns useless parameters. On few rows, keeping a copy takes as long as an epoch.
 
     Returns
     -------
     Run
-        The model and its records. If a loss or a parameter is not finite, the model of the last finished epoch, or of
-        the checkpoint if that is later, with an optimizer state of zeros.
+        The model and its records. If the run diverges (a loss or a parameter is not finite), the model of the last
+        finished epoch, or of the checkpoint if that is later, with an optimizer state of zeros.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def train(
 
     Notes
     -----
-    An error that ends the run, also one of a callback, carries what was learned until then (`run.run_of`).
+    If an error ends the run, also one raised by a callback, what was learned is attached to it (`run.run_of`).
     """
     kept = LastGoodModel() if rolls_back else NoModel()
     with closing(kept) as last_good, closing(executor), reserved(checkpoint):
@@ -96,7 +96,7 @@ def train(
 
 
 class Loop:
-    """A run under way at `position`; `last_good` keeps the model of the last finished epoch."""
+    """The state of a run: `position` is where it continues, `last_good` keeps the model of the last finished epoch."""
 
     def __init__(
         self, job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, callbacks: Sequence[Callback],
@@ -107,17 +107,17 @@ class Loop:
         self.position = writer.saved.position if writer and writer.saved else TrainingPosition()
         self.progress = TrainingProgress(schedule, job.dataset.n_rows, self.position.rows, self.position.seconds)
         self.router, self.history = Router(0), History()
-        # A finished epoch counts, whatever becomes of a callback.
+        # These come first, so that a finished epoch is recorded even if a callback raises an error.
         self.watching = [WorkerLog(executor, algorithm), self.history, *callbacks]
         self.first_epoch = job.start.epochs if job.start else 0
 
     @property
     def has_learned(self) -> bool:
-        """Return whether something is in the model."""
+        """Return whether any work is in the model."""
         return bool(self.history.records or self.router.committed)
 
     def start(self) -> None:
-        """Tell everyone what begins, or goes on."""
+        """Start the callbacks and the algorithm; resume the callbacks of a resumed run."""
         n_rows, executor = self.job.dataset.n_rows, self.executor
         with executor.paused():
             for callback in self.watching:
@@ -128,7 +128,7 @@ class Loop:
         self.algorithm.start(executor.workers, n_rows)
 
     def keep_rollback_model(self) -> None:
-        """Keep the model to go back to when the run diverges, and after a trial, with all that goes with it."""
+        """Keep the model to roll back to when the run diverges; if trials follow, also set it aside for them."""
         if self.algorithm.trial is not None:
             self.executor.set_aside()
         if self.job.start is not None and self.job.start.origin is not None:
@@ -137,14 +137,14 @@ class Loop:
             self.last_good.keep(self.executor.center)
 
     def epoch(self) -> bool:
-        """Train on all rows once, or on what is left of them; return False where the run diverges."""
+        """Train on all rows once, or on those that an interrupted epoch has left; return False if the run diverges."""
         number, n_rows, executor = self.first_epoch + self.position.epoch, self.job.dataset.n_rows, self.executor
         work = None if self.work is None else work_before(self.work, self.job.seed, number)
         self.router = Router(n_rows, work)
         loss = Epoch(
             number, self.position, self.router, self.algorithm, executor, self.progress, self.watching, self.writer,
         ).run()  # fmt: skip
-        if not (math.isfinite(loss) and is_finite(executor.center)):  # its last update shows in no loss
+        if not (math.isfinite(loss) and is_finite(executor.center)):  # no loss shows the effect of the last update
             return False
         record: EpochRecord = {
             "epoch": number,
@@ -163,7 +163,7 @@ class Loop:
         return True
 
     def _close(self, record: EpochRecord) -> bool:
-        """Show a finished epoch to everyone, also after one wants to stop; return whether it was the last."""
+        """Pass a finished epoch to all callbacks; return whether it was the last or one of them stops training."""
         last = self.position.epoch + 1 == self.schedule.epochs
         if not last:
             self.last_good.keep(self.executor.center)
@@ -171,13 +171,13 @@ class Loop:
         return last or any(votes)
 
     def finished_run(self) -> Run:
-        """Let callbacks see the end; return what there is."""
+        """Finish the callbacks and return the result."""
         for callback in self.watching:
             callback.finish(self.executor.center)
         return self._run()
 
     def partial_run(self) -> Run:
-        """Return what there is when a run ends in the middle of an epoch: nothing of a trial, nothing that diverges."""
+        """Return the result of a run that an error ended; trials are undone, and a diverged model is rolled back."""
         executor = self.executor
         try:
             if self.algorithm.trial is not None:
@@ -189,18 +189,18 @@ class Loop:
             return Run(params, self.history.records, state, 0)
 
     def last_good_run(self) -> Run:
-        """Return the last good model, without a state, of a run that has diverged."""
+        """Return the last good model of a run that has diverged, with an optimizer state of zeros."""
         self.last_good.restore(self.executor.center)
         params, state, _ = self.executor.result()
         state[:] = 0
         return Run(params, self.history.records, state, 0, diverged=True)
 
     def _run(self) -> Run:
-        """Return what there is when a run ends."""
+        """Return the current model and optimizer state, and the records so far."""
         params, state, steps = self.executor.result()
         return Run(params, self.history.records, state, steps)
 
 
 def work_before(work: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """Return the work before each place of an epoch's order, float64 (n_rows + 1,), given that of each row."""
+    """Return the work before each position of an epoch's row order, float64 (n_rows + 1,); `work` is of each row."""
     return np.concatenate([[0.0], np.cumsum(work[epoch_order(len(work), seed, epoch)])])

@@ -1,7 +1,7 @@
-"""Merging of replicas, a slice at a time: an algorithm writes its rule for one slice, this applies it to the model.
+"""Merge replicas: apply the merge rule of an algorithm to one parameter slice after another.
 
-Slices are merged by several threads. Of the input layer only rows take part in which some member differs from the
-center, or which an outer momentum still moves.
+Several threads merge slices. Of the input layer, only those rows take part in which a member differs from the center,
+or which the momentum of an outer optimizer still moves.
 """
 
 from __future__ import annotations
@@ -18,20 +18,33 @@ import numpy as np
 from ..nn.parameters import Layout
 from .shared_parameters import Table
 
-# Floats, 1 MB a vector. Smaller ones would lie in a level-2 cache, but each operation on a slice takes the interpreter,
-# for which threads wait: two threads merged two replicas in 36 ms with 1 << 16, in 19 with this, one in 24 and 20.
+# Floats of a slice: 1 MB a vector. Smaller slices would fit the level-2 cache, but threads wait for the interpreter at
+# each operation on a slice. With 1 << 16 two threads merged two replicas in 36 ms and one thread in 24; with this, two
+# threads in 19 ms and one in 20.
 SLICE = 1 << 18
 DENSE_SHARE = 0.5  # of the input rows: beyond it, gathering rows costs more than merging all of them
 
 
 @dataclass(eq=False)
 class ParameterSlice:
-    """Rows of one tensor at a merge. All arrays are float32 (rows, width), written in place.
+    """Some rows of one tensor during a merge. Arrays are float32 (rows, width) and written in place.
 
-    center : the shared model. replicas : those of the members, by worker. touched : bool (members, rows), who has
-    trained on these rows of W0 since the last merge, NumPy's also on a GPU; None for other tensors. state : merge
-    state, `(name, worker=None) -> rows` of a vector that the rule keeps between merges, float32, zeros at first; that
-    of a worker is lost when it leaves. clear : sets one to zeros, if an earlier merge has made it.
+    Attributes
+    ----------
+    name : str
+        Name of the tensor.
+    center : ndarray
+        The shared model.
+    replicas : dict of int to ndarray
+        The replicas of the members, by worker.
+    touched : ndarray of bool (members, rows), or None
+        Which members have trained on these rows of W0 since their last merge, a NumPy array also on a GPU; None for
+        other tensors.
+    state : callable
+        ``state(name, worker=None)`` returns these rows of a merge state, a vector that the rule keeps between merges;
+        zeros at first. The merge states of a worker are dropped when it leaves.
+    clear : callable
+        ``clear(name)`` sets a merge state to zeros if it exists.
     """
 
     name: str
@@ -42,7 +55,7 @@ class ParameterSlice:
     clear: Callable[[str], None] = lambda name: None
 
     def weighted_sum(self, weights: Mapping[int, float]) -> np.ndarray:
-        """Return the sum of weights[w] times replica w, a new array; the order is that of the members."""
+        """Return the sum of weights[w] times replica w as a new array, added up in the order of the members."""
         (w, replica), *others = self.replicas.items()
         total = np.float32(weights[w]) * replica
         for w, replica in others:
@@ -59,7 +72,7 @@ MergeRule = Callable[[ParameterSlice], None]
 
 
 class Comm(Protocol):
-    """What an algorithm may do with replicas when it merges; an executor is one."""
+    """The interface through which algorithms merge replicas; executors implement it."""
 
     def merge(
         self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True
@@ -70,14 +83,14 @@ class Comm(Protocol):
         """Set a merge state, that of a worker if one is given, to a copy of the center."""
 
     def norm(self, worker: int) -> float:
-        """Return the Euclidean norm of a replica, over the number of its parameters."""
+        """Return the Euclidean norm of a replica divided by its number of parameters."""
 
     def now(self) -> float:
         """Return the seconds of the run so far."""
 
 
 class Merger:
-    """Applies rules to a table whose parameters have `layout`, W0 first."""
+    """Applies merge rules to a table whose parameters have `layout`, W0 first."""
 
     on_device = False  # whether replicas are merged in the memory of their device
     slice_floats = SLICE
@@ -86,26 +99,39 @@ class Merger:
         self.table, self.layout = table, layout
         self._input = next(iter(layout.shapes))
         offsets = layout.offsets
-        self._places = {name: (offsets[name], (shape[0], prod(shape[1:]))) for name, shape in layout.shapes.items()}
+        # Of each tensor, where it begins and its shape as (rows, width).
+        self._matrices = {name: (offsets[name], (shape[0], prod(shape[1:]))) for name, shape in layout.shapes.items()}
         self._n_features = layout.shapes[self._input][0]
         n_workers = len(table.params) - 1
-        # Rows of W0 in which a worker differs from the center though it has not touched them since its last merge.
+        # Rows of W0 in which a worker may differ from the center although it has not touched them since its last merge.
         self._behind = np.zeros((n_workers, self._n_features), bool)
-        self._moving = np.zeros(self._n_features, np.int64)  # the last merge in which momentum still moves a row
-        self._changed: np.ndarray | None = None  # rows of W0 that a merge changes in the center, if not all take part
+        self._moving = np.zeros(self._n_features, np.int64)  # by row of W0, the last merge in which momentum moves it
+        self._changed: np.ndarray | None = None  # rows of W0 that a merge changes in the center; None if all take part
         self._state: dict[tuple[str, int | None], np.ndarray] = {}
         self.saved: tuple[np.ndarray, np.ndarray] | None = None
-        # Kept: the memory of temporary arrays is that of a thread, and lost with it.
+        # Threads are kept from merge to merge, because each keeps the memory of its temporary arrays.
         self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
-        self._lock = Lock()  # slices are merged by several threads, the first of which makes a state
+        self._lock = Lock()  # so that only one of the threads creates a merge state
         self.merges = 0
 
     def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True) -> int:
-        """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of all vectors.
+        """Apply `rule` to every slice of the center and the replicas of `members`.
 
-        Those are the center, the replicas, and the merge states that the rule asks for. fade_merges : merges for which
-        the rule goes on to move a row that nobody touches. ends_at_center : whether it leaves the members equal to the
-        center.
+        Parameters
+        ----------
+        rule
+            Writes the center and the replicas of a slice.
+        members
+            Workers whose replicas take part.
+        fade_merges
+            Number of further merges in which momentum moves a row that nobody touches.
+        ends_at_center
+            Whether the rule leaves the replicas of the members equal to the center.
+
+        Returns
+        -------
+        int
+            Number of floats of the center, the replicas and the merge states that the rule has used.
         """
         members = sorted(members)
         self.merges += 1
@@ -124,7 +150,7 @@ class Merger:
         return floats
 
     def copy_center(self, worker: int) -> None:
-        """Make the replica of `worker` a copy of the center, and forget what rules kept for it."""
+        """Make the replica of `worker` a copy of the center, and drop its merge states."""
         self.table.params[1 + worker] = self.table.params[0]
         self.table.touched[worker] = 0
         self._behind[worker] = False
@@ -136,21 +162,15 @@ class Merger:
         self._state[name, worker] = self._vector(None).copy()
 
     def fetch_center(self) -> None:
-        """Do nothing: the center is where merges write it."""
+        """Do nothing: merges write the center of the table itself."""
 
     def set_aside(self) -> None:
-        """Keep the center and the optimizer states, in memory, in place of what was set aside before.
-
-        Merge states are cleared, so that whatever follows begins without motion, as it does when it is put back.
-        """
+        """Save the center and the optimizer states in memory; clear the merge states, as `put_back` does."""
         self.saved = self.table.params[0].copy(), self.table.states.copy()
         self._clear_states()
 
     def put_back(self) -> None:
-        """Put center, replicas and optimizer states back to what was set aside; clear the merge states.
-
-        Where nothing was set aside nothing is done.
-        """
+        """Restore center, replicas and optimizer states from `set_aside`, if it was called; clear the merge states."""
         if self.saved is None:
             return
         model, states = self.saved
@@ -161,24 +181,24 @@ class Merger:
         self._clear_states()
 
     def _clear_states(self) -> None:
-        """Clear the merge states: nothing moves on."""
+        """Clear the merge states, so that no momentum is left."""
         self._moving[:] = 0
         self._state.clear()
 
     def _active(self, members: list[int], fade_merges: int, ends_at_center: bool) -> np.ndarray:
-        """Return which rows of W0 this merge is about, bool (F,): members differ from the center, or momentum moves it.
+        """Return the rows of W0 that take part, bool (F,): a member differs from the center, or momentum moves them.
 
-        A row that a member merely catches up on gets no new motion, unless the members stay apart from the center.
+        A row in which members only catch up with the center gets no new momentum, unless the rule leaves them apart.
         """
         touched = (self.table.touched[members] != 0).any(axis=0)
         behind = self._behind[members].any(axis=0)
         pushed = touched if ends_at_center else touched | behind
-        # A merge without momentum does not end the motion that an earlier one began.
+        # The maximum, so that a merge without momentum does not end the motion that an earlier one began.
         self._moving[pushed] = np.maximum(self._moving[pushed], self.merges + fade_merges)
         return touched | behind | (self._moving >= self.merges)
 
     def _others(self, members: list[int]) -> list[int]:
-        """Return the workers that do not take part, which fall behind where the merge changes the center."""
+        """Return the workers that do not take part; they fall behind in the rows that the merge changes."""
         return [w for w in range(len(self._behind)) if w not in members]
 
     def _slices(self, rows: np.ndarray) -> Iterator[tuple[str, slice | np.ndarray]]:
@@ -193,8 +213,11 @@ class Merger:
                     yield name, slice(at, min(at + step, n))
 
     def _apply(self, rule: MergeRule, members: list[int], name: str, rows: slice | np.ndarray) -> int:
-        """Apply the rule to one slice, rows in an array gathered and written back; return the floats of its vectors."""
-        taken: list[tuple[np.ndarray, np.ndarray]] = []
+        """Apply the rule to one slice; return the number of floats of its vectors.
+
+        Rows given as an array are gathered before and written back after.
+        """
+        taken: list[tuple[np.ndarray, np.ndarray]] = []  # (tensor, copies of its rows)
         states: dict[tuple[str, int | None], np.ndarray] = {}
 
         def view(flat: np.ndarray) -> np.ndarray:
@@ -205,7 +228,7 @@ class Merger:
             return found
 
         def state(name: str, worker: int | None = None) -> np.ndarray:
-            # Gathered once: of two copies of a state's rows, the one written back last would undo the other.
+            # Gathered only once: of two copies of the same rows, the one written back last would undo the other.
             key = name, worker
             if key not in states:
                 states[key] = view(self._state_of(key))
@@ -219,7 +242,7 @@ class Merger:
         params = ParameterSlice(name, view(self._vector(None)), replicas, touched, state, clear)
         changed = self._changed if name == self._input else None
         before = None if changed is None else params.center.copy()
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # the loss tells of a diverged run
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a diverged run shows in the loss
             rule(params)
         if changed is not None:
             changed[rows] = (params.center != before).any(axis=1)
@@ -229,15 +252,15 @@ class Merger:
 
     def _tensor(self, flat: np.ndarray, name: str) -> np.ndarray:
         """Return a tensor of a flat vector as (rows, width)."""
-        start, shape = self._places[name]
+        start, shape = self._matrices[name]
         return flat[start : start + shape[0] * shape[1]].reshape(shape)
 
     def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> np.ndarray | None:
-        """Return who has touched the rows of a slice, or None where a row is not that of a feature."""
+        """Return which members have touched the rows of a slice of W0, bool (members, rows); None for other tensors."""
         return self.table.touched[members][:, rows] != 0 if name == self._input else None
 
     def _state_of(self, key: tuple[str, int | None]) -> np.ndarray:
-        """Return the vector of a merge state, float32 (n_params,)."""
+        """Return the vector of a merge state, float32 (n_params,), which is created if need be."""
         with self._lock:
             if key not in self._state:
                 self._state[key] = self._zeros()

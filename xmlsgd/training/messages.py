@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
-PENDING_STEPS = 4  # that a GPU may be behind the host, which so never waits for the step that the GPU is at
+# Steps that a GPU may be behind the host, so that the host need not wait for the step that the GPU is computing.
+PENDING_STEPS = 4
 
 
 class Sharing(Enum):
-    """How workers and the shared model meet.
+    """How workers use the shared model.
 
-    IN_PLACE : workers update the shared model itself, without locks; those whose device has another memory, as DELTA.
-    DELTA : each copies the shared model, steps on the copy and adds the difference, weighed by the algorithm.
-    REPLICAS : each has a model of its own, which the algorithm merges.
+    IN_PLACE : workers update the shared model itself, without locks; a device with a memory of its own uses DELTA.
+    DELTA : each worker copies the shared model, trains the copy and adds the difference to the shared model.
+    REPLICAS : each worker has a model of its own, which the algorithm merges.
     """
 
     IN_PLACE = "in place"
@@ -30,10 +31,20 @@ class Sharing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A span for one worker: rows `start` to `stop` of the order of `epoch`, in updates of `batch` rows each.
+    """The order to train a span of rows.
 
-    `batch` 0 makes the span one update. `learning_rate` is that of each update. `seen` are the updates that the
-    optimizer's state has seen before.
+    Attributes
+    ----------
+    worker, epoch : int
+        The worker, and the epoch whose row order counts.
+    start, stop : int
+        The span: positions in the row order, `stop` excluded.
+    learning_rate : float
+        Learning rate of each update.
+    batch : int, default=0
+        Rows of each update; 0 for one update of the whole span.
+    seen : int, default=0
+        Updates that the optimizer state has seen before.
     """
 
     worker: int
@@ -57,14 +68,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Copy the model that a device has trained to the table, and the optimizer `state`; answered by `COPIED`."""
+    """The order to copy the model, and with `state` the optimizer state, from a device to the table.
+
+    The worker answers `COPIED`.
+    """
 
     state: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Invalidate:
-    """The coordinator has written the model in the table, and the optimizer `state`."""
+    """The message that the coordinator has written the model, and with `state` the optimizer state, in the table."""
 
     state: bool
 
@@ -73,7 +87,7 @@ COPIED = "copied"
 
 
 class PendingLoss:
-    """A loss that a GPU has yet to compute: `float` waits for it."""
+    """A loss that a GPU may still be computing; `float` waits for it."""
 
     def __init__(self, read: Callable[[], float]) -> None:
         self._read = cache(read)
@@ -84,12 +98,22 @@ class PendingLoss:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker says of a finished step: `loss` is the sum over its rows, `nnz` their stored features.
+    """The report of a finished step.
 
-    The loss of a GPU that trains alone is a `PendingLoss`; who reads it at once waits for the GPU at every step.
-
-    `staleness` is the number of updates that others made to the shared model between this step's reading and writing;
-    where its updates write the model in place, the mean of each of them.
+    Attributes
+    ----------
+    worker, rows, nnz : int
+        The worker, the rows of the step and their stored features.
+    loss : float or PendingLoss
+        Sum of the losses of the rows; a `PendingLoss` of a GPU that trains alone, as reading the loss at once would
+        make the host wait at every step.
+    seconds : float
+        Duration of the step.
+    updates : int, default=1
+        Updates of the step.
+    staleness : float, default=0
+        Updates that others made to the shared model between this step's reading and writing; their mean over the
+        updates of the step if each of these writes the model in place.
     """
 
     worker: int
@@ -102,9 +126,9 @@ class Report:
 
 
 class PendingReports:
-    """A queue of reports: those with a `PendingLoss` come out `PENDING_STEPS` later, all others at once, in order.
+    """A first-in, first-out queue of reports, so that no step waits until the GPU has computed the last loss.
 
-    So no step waits for the GPU to compute the loss of the one before.
+    Reports with a `PendingLoss` come out when `PENDING_STEPS` later ones have been added, others at once.
     """
 
     def __init__(self) -> None:
@@ -125,7 +149,7 @@ class PendingReports:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A worker is gone; what it did since its last merge is lost with it."""
+    """The event that a worker left the run; what it did since its last merge is lost."""
 
     worker: int
     reason: str = ""
@@ -133,7 +157,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A worker has come, with a copy of the shared model."""
+    """The event that a worker joined the run, with a copy of the shared model."""
 
     worker: int
 

@@ -15,11 +15,11 @@ from ..errors import DataError
 from .history import EpochRecord, models_of, seconds_of_all_runs
 
 MEASURES = ("P@1", "P@3", "P@5")
-STYLES = ("-", "--", ":", "-.")  # for more than ten methods, the number of colours
+STYLES = ("-", "--", ":", "-.")  # tell more than ten methods apart, as there are ten colours
 
 
 def plot_learning_curve(records: Sequence[EpochRecord], path: str | Path, title: str = "") -> Path:
-    """Plot `records` (`History.records`) into an image file, whose suffix gives its type; return its path."""
+    """Plot epoch records (`History.records`) into an image file of the type of its suffix; return its path."""
     if not records:
         raise ValueError("records: must hold at least one epoch, got none")
     return save_figure(lambda figure: draw(figure, records), path, title)
@@ -30,8 +30,8 @@ def plot_over_time(
 ) -> Path:
     """Plot a metric over time for several methods into one image file; return its path.
 
-    `runs` has the runs of each method, such as those of several seeds: records with "seconds" and the metric. Runs of
-    a method share a colour.
+    `runs` holds the runs of each method, for example one per seed, as records with "seconds" and the metric. Runs of
+    one method have the same colour.
     """
     if not any(len(run) for of_method in runs.values() for run in of_method):
         raise ValueError("runs: must hold at least one record, got none")
@@ -62,7 +62,7 @@ def save_figure(draw_into: Callable[[Any], None], path: str | Path, title: str) 
 
 
 def draw(figure: Any, records: Sequence[EpochRecord]) -> None:
-    """Draw the loss by epoch and, if it was measured, the precision by seconds into a matplotlib figure."""
+    """Draw the loss per epoch and, if it was measured, the precision over time into a matplotlib figure."""
     timed = [{**record, "at": at} for at, record in zip(seconds_of_all_runs(records), records, strict=True)]
     measures = [name for name in MEASURES if any(name in record for record in records)]
     losses, *others = figure.subplots(1, 2 if measures else 1, squeeze=False)[0]
@@ -82,7 +82,7 @@ def draw(figure: Any, records: Sequence[EpochRecord]) -> None:
 
 
 def draw_over_time(figure: Any, runs: Mapping[str, Sequence[Sequence[EpochRecord]]], measure: str) -> None:
-    """Draw a metric by seconds, a line per run, into a matplotlib figure."""
+    """Draw a metric over time into a matplotlib figure, one line per run."""
     panel = figure.subplots()
     for i, (method, of_method) in enumerate(runs.items()):
         for j, run in enumerate(of_method):

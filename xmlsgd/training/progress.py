@@ -1,4 +1,4 @@
-"""How far a run is: rows seen, which drive the learning-rate schedule, elapsed seconds, and where it continues."""
+"""Progress of a run: rows seen (which drive the learning-rate schedule), elapsed seconds, training position."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .router import Span
 
 @dataclass
 class TrainingProgress:
-    """Progress of a run of `n_rows` an epoch.
+    """Progress of a run.
 
-    rows : trained so far. before : seconds of earlier processes of the run.
+    n_rows : rows of an epoch. rows : rows trained so far. before : seconds that the run took before it was resumed.
     """
 
     schedule: Schedule
@@ -24,7 +24,7 @@ class TrainingProgress:
     before: float = 0.0
 
     def seconds(self, executor: Executor) -> float:
-        """Return the seconds that the run has taken, those of earlier processes included."""
+        """Return the seconds that the run has taken, including those before it was resumed."""
         return self.before + executor.now()
 
     def factor(self, at: float) -> float:
@@ -34,7 +34,7 @@ class TrainingProgress:
 
 @dataclass(frozen=True)
 class TrainingPosition(Checked):
-    """Where a run continues; the defaults are its start.
+    """The position from which a run continues; the defaults are its start.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class TrainingPosition(Checked):
     ended: bool = False
 
     def fits(self, epochs: int, n_rows: int) -> bool:
-        """Return whether a run of `epochs` times `n_rows` rows has such a position."""
+        """Return whether this is a possible position of a run of `epochs` epochs of `n_rows` rows."""
         ends = [0, *(end for span in sorted(self.returned) for end in span), self.at, n_rows]
         spans_fit = sorted(ends) == ends and all(start < stop for start, stop in self.returned)
         epoch_fits = 0 <= self.epoch <= epochs and (self.ended or self.epoch < epochs)

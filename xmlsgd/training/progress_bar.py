@@ -96,10 +96,10 @@ class ProgressBar(Callback):
 
 
 class ProgressLines:
-    """The interface of a bar for logs and notebooks: print a line for each finished epoch.
+    """A replacement for a tqdm bar in logs and notebooks: print a line for each finished epoch.
 
-    There are at least `AFTER_EPOCH` seconds between lines, so that runs of a few seconds print none. Long epochs print
-    a line every `WITHIN_EPOCH` seconds.
+    There are at least `AFTER_EPOCH` seconds between lines, so that runs of a few seconds print none. During a long
+    epoch, a line is printed every `WITHIN_EPOCH` seconds.
     """
 
     def __init__(self, total: int, what: str, stream: TextIO, done: int = 0) -> None:
@@ -117,7 +117,7 @@ class ProgressLines:
         self.shown = shown
 
     def set_description(self, what: str) -> None:
-        """Report the finished part; the next one is `what`."""
+        """Print a line for the finished epoch; `what` describes the next one."""
         self._print(AFTER_EPOCH)
         self.what = what
 

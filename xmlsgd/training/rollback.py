@@ -1,4 +1,4 @@
-"""The last good model, for a run to roll back to."""
+"""The last good model: a copy on the disk that a run rolls back to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..data.files.temporary import disk_errors_named
 
 
 class NoModel:
-    """Nothing kept: a run that diverges returns the parameters that it came to."""
+    """A `LastGoodModel` that keeps nothing: a run that diverges returns its last parameters."""
 
     def refer(self, flat: np.ndarray) -> None:
         """Do nothing."""
@@ -29,11 +29,10 @@ class NoModel:
 
 
 class LastGoodModel:
-    """One model kept in a temporary file, not in memory: the last good one, or the best.
+    """Keeps one model (the last good one, or the best) in a temporary file, not in memory.
 
-    A model that is in memory anyway, and does not change, is not written (`refer`).
-
-    `OSError` that names the folder where no such file can be made or filled.
+    A model that is in memory anyway and does not change is not written (`refer`). Raises `OSError` that names the
+    folder if the file cannot be created or written.
     """
 
     def __init__(self) -> None:
@@ -41,12 +40,12 @@ class LastGoodModel:
         try:
             self._file = tempfile.TemporaryFile(prefix="xmlsgd-")  # noqa: SIM115 (lives as long as the snapshot)
         except OSError as error:
-            reason = f"a temporary file cannot be made ({error.strerror}); TMPDIR names another folder"
+            reason = f"a temporary file cannot be made ({error.strerror}); set TMPDIR to another folder"
             raise OSError(error.errno, reason, folder) from error
         self._unwritten: np.ndarray | None = None
 
     def refer(self, flat: np.ndarray) -> None:
-        """Keep `flat` itself, which nobody changes."""
+        """Keep `flat` itself, without a copy; nobody may change it."""
         self._unwritten = flat
 
     def keep(self, flat: np.ndarray) -> None:
@@ -76,5 +75,5 @@ class LastGoodModel:
 
     def close(self) -> None:
         """Remove the file."""
-        with suppress(OSError):  # of a full disk, again: what it had no room for is not missed
+        with suppress(OSError):  # a full disk fails again on buffered data, which nobody needs any more
             self._file.close()

@@ -16,13 +16,23 @@ Span = tuple[int, int]
 
 @dataclass(eq=False)
 class Router:
-    """Spans of [0, n_rows).
+    """Leases spans (start, stop) of positions in the row order of an epoch.
 
-    at : where those begin that nobody has had yet. committed : rows whose work is in the shared model. leases : by
-    worker. returned : spans that were given back, the last one next.
-
-    work : None to cut by rows; else float64 (n_rows + 1,), the work of the rows before each place of the order, so that
-        a batch of `size` rows is cut where its work is that of `size` average rows.
+    Attributes
+    ----------
+    n_rows : int
+        Rows of the epoch.
+    work : ndarray of shape (n_rows + 1,), float64, optional
+        Work of the rows before each position. If given, a batch of `size` rows ends where its work is that of `size`
+        average rows; None to cut by rows.
+    at : int
+        First position that has never been leased.
+    committed : int
+        Rows whose work is in the shared model.
+    leases : dict of int to list of (int, int)
+        Spans of each worker that are not committed.
+    returned : list of (int, int)
+        Spans that were given back; the last one is leased next.
     """
 
     n_rows: int
@@ -42,15 +52,15 @@ class Router:
         """Return the rows that are left to hand out."""
         return self.n_rows - self.at + sum(stop - start for start, stop in self.returned)
 
-    def go_on(self, at: int, returned: Iterable[Span]) -> None:
-        """Hand out what was left when these were `at` and `returned`, and nobody had a lease."""
+    def resume(self, at: int, returned: Iterable[Span]) -> None:
+        """Continue from a saved `at` and `returned`, when there were no leases."""
         self.at, self.returned = at, list(returned)
         self.committed = self.n_rows - self.left
 
     def take(self, worker: int, size: int, count: int = 1) -> Span | None:
-        """Lease the next `count` batches of `size` rows to a worker, fewer at the end; None when nothing is left.
+        """Lease the next `count` batches of `size` rows to a worker, fewer at the end; None if nothing is left.
 
-        A shorter last batch is a span of its own, so that every update knows its rows.
+        A shorter last batch is a span of its own, so that all updates of a span have equally many rows.
         """
         if self.empty:
             return None
@@ -75,11 +85,11 @@ class Router:
         return min(max(stop - nearer, start + 1), end)
 
     def commit(self, workers: Iterable[int]) -> None:
-        """Note that what these workers trained is in the shared model."""
+        """End the leases of these workers: their work is in the shared model."""
         self.committed += sum(stop - start for w in workers for start, stop in self.leases.pop(w, ()))
 
     def give_back(self, worker: int) -> None:
-        """Take back what a worker that left had not committed."""
+        """Take back the leases of a worker that left, to hand them out again."""
         spans = self.leases.pop(worker, [])
         self.returned = _joined([*self.returned, *spans])[::-1]
         if self.returned and self.returned[0][1] == self.at:
@@ -87,7 +97,7 @@ class Router:
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in ascending order, those that meet as one: whoever takes them shall get whole batches."""
+    """Return spans in ascending order with adjacent ones joined, so that they are cut into whole batches."""
     joined: list[Span] = []
     for start, stop in sorted(spans):
         if joined and joined[-1][1] == start:

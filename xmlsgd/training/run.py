@@ -29,7 +29,7 @@ class Run:
     diverged : bool, default=False
         Whether the loss diverged; `params` is then the last good model.
     n_undone : int, default=0
-        Records behind the best epoch, to which early stopping has gone back.
+        Number of records after the best epoch, whose model early stopping has restored.
     """
 
     params: np.ndarray
@@ -46,7 +46,7 @@ class Run:
 
 
 def attach_run(error: Any, run: Run) -> None:
-    """Let the error that ended a run carry the result so far."""
+    """Attach the result so far to the error that ended a run."""
     error.run = run
 
 

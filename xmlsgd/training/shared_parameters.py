@@ -1,10 +1,10 @@
-"""The table: the shared model, the replicas, the optimizer states and the marks of touched rows, in one memory.
+"""The table: shared model, replicas, optimizer states and marks of touched rows in one block of memory.
 
-In one process it is ordinary memory; for several it is a file that all of them map.
+Within one process the table is ordinary memory; for several processes it is a file that all of them map.
 
 Workers that write the shared model in place share its optimizer state, on purpose without locks. A worker that pushes
-differences has a state of its own: a copy of a shared one would undo what others wrote to it meanwhile, and the state
-of a worker that dies in the middle of a step is dropped with its copy of the model.
+differences has an optimizer state of its own: writing back a copy of a shared state would undo what others wrote
+meanwhile, and if the worker dies in the middle of a step, its state is dropped with its copy of the model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from .messages import Sharing
 
 
 class Shape(NamedTuple):
-    """Sizes of a table: floats of a model and of an optimizer state, how many of each, and marks a worker."""
+    """Sizes of a table.
+
+    model, state : floats of a model and of an optimizer state. replicas, states : number of models besides the center,
+    and of optimizer states. marks : marks per optimizer state, one for each row of W0.
+    """
 
     model: int
     state: int
@@ -42,9 +46,11 @@ class Shape(NamedTuple):
 
 
 class WorkerArrays(NamedTuple):
-    """The arrays of a table that a worker trains, as positions in `params`, `states`, `touched`; None for no marks.
+    """The rows of a table that a worker trains.
 
-    base : position in `params` of what the worker has read, if it steps on a copy of the center.
+    params, state, marks : numbers of its rows in `Table.params`, `states` and `touched`; `marks` is None if touched
+    features are not marked. base : if the worker trains a copy of the center, the row of `params` that keeps the copy
+    as it was pulled.
     """
 
     params: int
@@ -54,15 +60,15 @@ class WorkerArrays(NamedTuple):
 
 
 def worker_arrays(sharing: Sequence[Sharing], copies: bool = False) -> list[WorkerArrays]:
-    """Return the arrays of each worker, given how it meets the shared model.
+    """Return the arrays of each worker, given how it uses the shared model. Either all have replicas or none.
 
-    copies : whether workers in place step on copies, too. Either all workers have replicas or none.
+    copies : whether workers that write in place train copies, too, as on a simulated clock.
     """
     if Sharing.REPLICAS in sharing:
         return [WorkerArrays(1 + w, w, marks=w) for w in range(len(sharing))]
     own = [kind is Sharing.DELTA for kind in sharing]
     n_copies = len(sharing) if copies else sum(own)
-    copy, state, arrays = 0, 0 if all(own) else 1, []  # the first state is shared, if any worker writes in place
+    copy, state, arrays = 0, 0 if all(own) else 1, []  # state 0 is shared if any worker writes in place
     for has_own in own:
         if not (copies or has_own):
             arrays.append(WorkerArrays(0, 0))
@@ -74,17 +80,23 @@ def worker_arrays(sharing: Sequence[Sharing], copies: bool = False) -> list[Work
 
 
 def table_shape(model: int, state: int, marks: int, arrays: Sequence[WorkerArrays]) -> Shape:
-    """Return the shape of the table of a run, given floats of a model and of a state, and marks of a worker."""
+    """Return the shape of the table that has these arrays; `model`, `state` and `marks` are as in `Shape`."""
     replicas = max(worker.params if worker.base is None else worker.base for worker in arrays)
     return Shape(model, state, replicas, 1 + max(worker.state for worker in arrays), marks)
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """params float32 (1 + replicas, n_params): row 0 is the center; the others are the replicas or copies of workers.
+    """The parameters and optimizer states that coordinator and workers share.
 
-    states : float32 (states, state size). touched : uint8 (states, marks), which rows of the first layer a
-    worker has touched since its last merge.
+    Attributes
+    ----------
+    params : ndarray of shape (1 + replicas, n_params), float32
+        Row 0 is the center; the others are replicas, or copies of the center and their bases.
+    states : ndarray of shape (states, state size), float32
+        Optimizer states.
+    touched : ndarray of shape (states, marks), uint8
+        Which rows of W0 each worker has touched since its last merge.
     """
 
     params: np.ndarray
@@ -93,7 +105,7 @@ class Table:
 
     @classmethod
     def over(cls, flat: np.ndarray, shape: Shape) -> Table:
-        """Return the table that lies in `flat`, float32 (shape.floats,)."""
+        """Return a table of views of `flat`, float32 (shape.floats,)."""
         model, state = padded(shape.model), padded(shape.state)
         middle = (1 + shape.replicas) * model
         end = middle + shape.states * state
@@ -109,7 +121,7 @@ class Table:
 
     @classmethod
     def create(cls, path: Path, shape: Shape) -> Table:
-        """Make the file of a table, with all of its room taken; `OSError` when there is not enough."""
+        """Create the file of a table and allocate all of its space; raise `OSError` if there is not enough."""
         with path.open("xb") as file:
             try:
                 os.posix_fallocate(file.fileno(), 0, 4 * shape.floats)
@@ -121,5 +133,5 @@ class Table:
 
     @classmethod
     def open(cls, path: Path, shape: Shape) -> Table:
-        """Map a table that another process made."""
+        """Map the file of a table."""
         return cls.over(np.memmap(path, np.float32, "r+", shape=(shape.floats,)).view(np.ndarray), shape)

@@ -28,12 +28,12 @@ Measure = Callable[[np.ndarray], dict[str, float]]
 
 @dataclass(frozen=True, eq=False)
 class Experiment(Checked):
-    """What the simulated runs of a comparison have in common.
+    """The common settings of the simulated runs of a comparison.
 
     Attributes
     ----------
     job : Job
-        The job; its seed is also that of the noise of the devices.
+        The job; its seed also draws the noise of the devices.
     schedule : Schedule
         Learning-rate schedule and number of epochs.
     device : Device
@@ -69,7 +69,7 @@ class Outcome:
     """The outcome of a simulated run: its epoch records, the summary of its workers, and its learning curve.
 
     curve : records of "seconds", "rows", "loss" (mean over the rows since the last record) and metrics. efficiency :
-    `scheduling_efficiency`. sync_seconds : of merges, pulls and pushes, which records tell of several workers only.
+    see `scheduling_efficiency`. sync_seconds : duration of all merges, pulls and pushes, also of a single worker.
     """
 
     fleet: Sequence[VirtualDevice]
@@ -125,7 +125,7 @@ class LearningCurve(Callback):
         self.next = self.every
 
     def step(self, report: Report) -> None:
-        """Measure the model if it is time, except at the end of an epoch, before its last merge."""
+        """Measure the model if it is time, but not at the end of an epoch, which `epoch` measures after the merge."""
         self.rows += report.rows
         self.losses, self.counted = self.losses + float(report.loss), self.counted + report.rows
         if self.next <= self.rows < self.end:

@@ -16,14 +16,14 @@ from .callbacks import Callback
 from .history import EpochRecord
 
 FINISH_SECONDS = 60.0  # to upload what is left at the end: the model is not saved yet
-NOT_TRACKED = ("epoch", "first_epoch", "estimator")  # the axis, and what becomes a part of names
+NOT_TRACKED = ("epoch", "first_epoch", "estimator")  # the x-axis, and what is a part of names instead
 
 
 def numbers_of(record: EpochRecord) -> dict[str, float]:
     """Return the numbers of an epoch record by name.
 
-    Those of a worker begin with "worker0/", notes of the algorithm with "algorithm/", and all numbers of an ensemble's
-    classifier with "estimator0/".
+    Names of a worker's numbers begin with "worker0/", those of the algorithm with "algorithm/", and all names of a
+    classifier of an ensemble with "estimator0/".
     """
     found: dict[str, float] = {}
 
@@ -49,7 +49,7 @@ class Tracker(Callback):
     Parameters
     ----------
     place : str, default=""
-        Where the run goes; "" leaves that to the tracker and its environment variables.
+        Where to log the run: a folder, server or project; "" for the default of the tracker.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Statistics of the workers of a run: work, utilization, staleness, merges, and the contribution of each worker.
+"""Statistics of the workers of a run: work, utilisation, staleness, merges, and the contribution of each worker.
 
-They are added to the epoch records as "workers"; `summary` adds up those of a run.
+`WorkerLog` adds them to the epoch records; `summary` adds up those of a run.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ LOW_SHARE = 0.2  # of an equal share of the throughput: advise to exclude worker
 
 @dataclass
 class Tally:
-    """The work of one worker: rows and updates, seconds busy, and rows whose work was lost, which are not in `rows`.
+    """The work of one worker: rows, updates, busy seconds, staleness and lost rows, which are not in `rows`.
 
-    staleness : sum over the updates. stalest : the maximum, of means over spans that write the model in place.
+    staleness : sum over the updates. stalest : maximum over the reports (`Report.staleness`).
     """
 
     rows: int = 0
@@ -49,7 +49,7 @@ class Tally:
         return cls(entry["rows"], updates, entry["busy"], staleness * updates, stalest, lost)
 
     def entry(self, worker: int, elapsed: float, stale: bool) -> EpochRecord:
-        """Return the entry of a record; utilisation is the busy share of `elapsed` seconds."""
+        """Return the entry of a record; utilisation is the busy share of `elapsed` seconds. stale : has staleness."""
         found: EpochRecord = {
             "worker": worker,
             "rows": self.rows,
@@ -66,12 +66,12 @@ class Tally:
 
 
 class WorkerLog(Callback):
-    """Add statistics of the workers to each epoch record if there are several.
+    """Add statistics to each epoch record if there are several workers.
 
-    "workers" has for each worker rows, updates, seconds busy, utilisation, mean and maximum staleness (of a shared
-    model), lost rows, if any, and notes of the algorithm: rows of the next batch, weight in the last merge. "merges",
-    "merge_seconds" and "transfer_seconds" (pulls and pushes) are those of the epoch, "algorithm" has its other notes.
-    "left" lists the workers that left, with the reason.
+    "workers" holds for each worker: rows, updates, busy seconds, utilisation, mean and maximum staleness (if the model
+    is shared), lost rows, if any, and notes of the algorithm (rows of the next batch, weight in the last merge).
+    "merges", "merge_seconds" and "transfer_seconds" (pulls and pushes) are counted over the epoch. "algorithm" holds
+    the other notes of the algorithm. "left" lists the workers that left, with the reason.
     """
 
     def __init__(self, executor: Executor, algorithm: Algorithm) -> None:
@@ -82,7 +82,7 @@ class WorkerLog(Callback):
         self._counted: dict[str, float] = dict.fromkeys(COUNTERS, 0)  # at the last record
 
     def resume(self, run: ResumedRun) -> None:
-        """Start counting: the work of the interrupted epoch is not known."""
+        """Count from here on: checkpoints do not hold the work of the interrupted epoch."""
         self._seconds = run.seconds
 
     def step(self, report: Report) -> None:
@@ -93,7 +93,7 @@ class WorkerLog(Callback):
     def lost(self, reports: Sequence[Report]) -> None:
         """Count lost rows separately, as they are trained again; the worker was busy all the same."""
         for report in reports:
-            # No finished step of a shared model, whose staleness counts, is ever lost.
+            # Its staleness is 0: only steps on replicas can be lost once they are finished.
             gone = Tally(-report.rows, -report.updates, lost=report.rows)
             self._epoch.setdefault(report.worker, Tally()).add(gone)
 
@@ -107,7 +107,7 @@ class WorkerLog(Callback):
             counted = {name: getattr(self.executor, name) for name in COUNTERS}
             record |= {name: round(counted[name] - self._counted[name], 6) for name in COUNTERS}
             self._counted = counted
-            # What was chosen for the user, and why.
+            # The algorithm that "auto" chose, and why.
             choice = {"algorithm": type(self.algorithm).__name__, "reason": self.algorithm.reason}
             record["algorithm"] = (choice if self.algorithm.reason else {}) | self.algorithm.notes()
         if left := self.executor.departures[self._departures :]:

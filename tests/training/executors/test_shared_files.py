@@ -100,7 +100,7 @@ def test_a_run_folder_that_does_not_fit_in_memory_is_on_the_disk_or_an_error(mon
 def test_a_missing_temporary_folder_is_named_in_one_line_and_nothing_is_left(job, monkeypatch, tmp_path, made):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     executor = made()
-    with pytest.raises(FileNotFoundError, match=r"cannot be made .* TMPDIR names another folder: .*gone'$") as error:
+    with pytest.raises(FileNotFoundError, match=r"cannot be made .* set TMPDIR to another folder: .*gone'$") as error:
         train(job, Synchronous(2, 0.1), executor, Schedule(5))
     assert "\n" not in str(error.value)
     if isinstance(executor, Processes):

@@ -2,8 +2,8 @@
 
 A checkpoint is written between two steps and takes its name when it is complete on the disk. With one worker of one
 thread that writes the model itself (`Sequential`, `Hogwild`), a resumed run gives the same bits as an uninterrupted
-one. Workers with replicas start again from the shared model; what an algorithm has found out about them (speeds, batch
-sizes, trials) and the state of a sampler start over.
+one. Workers with replicas start again from the shared model. The state of a sampler, and what an algorithm has measured
+of its workers (speeds, batch sizes, trials), start over.
 """
 
 from .checkpoint import Checkpoint as Checkpoint

@@ -19,10 +19,10 @@ from .reader import read_identity
 
 @dataclass
 class EndRequest:
-    """The request to end a run with its next checkpoint.
+    """A request to end the run with its next checkpoint.
 
-    error : what the run is to end by, if requested. accepted : whether a run is in progress that accepts requests.
-    runs : identities of the runs of this process that have used the checkpoint.
+    error : the exception that the run raises then; None if there is no request. accepted : whether a run is in progress
+    that accepts requests. runs : identities of the runs of this process that have used the checkpoint.
     """
 
     error: BaseException | None = None
@@ -34,19 +34,18 @@ class EndRequest:
 class Checkpoint:
     """Where and how often a run saves its state, so that it can be resumed.
 
-    The run is resumed by the same call: with the same rows, labels, weights, layer sizes, loss, optimizer, learning
-    rate, batch size, epochs and, if given, seed, and by the same version of the package. Devices, threads and algorithm
-    may change.
+    The same call resumes the run: the same rows, labels, weights, layer sizes, loss, optimizer, learning rate, batch
+    size, epochs and, if given, seed, with the same version of the package. Devices, threads and algorithm may change.
 
     Parameters
     ----------
     path : path-like
-        Folder of the checkpoint; for an ensemble, of one checkpoint for each classifier. It takes as much space as the
-        model and the optimizer state, with Adam three times the model, and twice that while it is written.
+        Folder of the checkpoint; an ensemble has a subfolder for each classifier. It takes as much space as the model
+        and the optimizer state (with Adam, three times the model), and twice that while it is written.
     minutes : float, default=10.0
         Minimum time between checkpoints; 0 to write one after every step.
     keep : bool, default=False
-        Whether the checkpoint stays when `fit` is done, until `remove` is called. `train` always leaves it.
+        Whether to keep the checkpoint after `fit`, until `remove` is called. `train` always keeps it.
 
     Notes
     -----
@@ -83,7 +82,7 @@ class Checkpoint:
         return read_consistently(self.folder, CHECKPOINT.exists_at) or bool(self.parts)
 
     def end_by(self, error: BaseException) -> bool:
-        """End the run by `error` after one more checkpoint; return False if no run accepts that."""
+        """Ask the run to write one more checkpoint and raise `error`; return False if no run accepts the request."""
         if self.request.accepted:
             self.request.error = error
         return self.request.accepted
@@ -111,12 +110,12 @@ class Checkpoint:
                 logging.getLogger(LOGGER).warning("the checkpoint cannot be removed: %s", error)
 
     def remove(self) -> None:
-        """Remove the checkpoint, those of all classifiers of an ensemble; `ModelFileError` if other files are in it."""
+        """Remove the checkpoint, including its parts; raise `ModelFileError` if it holds files of others."""
         for part in (self.folder, *self.parts):
             if CHECKPOINT.exists_at(part):
                 if reason := CHECKPOINT.obstacle_at(part):
                     raise ModelFileError(f"{part}: {reason}")
-                with temporary_folder_beside(part) as scratch:  # atomically: half of a checkpoint would be in the way
+                with temporary_folder_beside(part) as scratch:  # atomically: half a checkpoint could not be resumed
                     part.rename(scratch / part.name)
         with suppress(OSError):  # does not exist, or holds something else
             self.folder.rmdir()

@@ -18,16 +18,16 @@ from ..learner import Job
 from .reader import callback_names
 
 PACKAGE = Path(__file__).parents[2]
-CODE_FOLDERS = ("algorithms", "devices", "nn", "training")  # of the package: they decide what a step learns
+CODE_FOLDERS = ("algorithms", "devices", "nn", "training")  # their sources decide what a step learns
 CODE, DATA, MODEL = "xmlsgd", "data", "initial model"
 NONE = "none"
-# Descriptions of a different checksum.
+# How to describe a setting that is a checksum, if it differs.
 SUMS = {
     DATA: "other rows, labels or weights",
     MODEL: "another initial model",
     "Evaluation.rows": "other rows to evaluate on",
 }
-# What users call the settings: most are parameters of the estimator.
+# Names of settings in error messages: most are parameters of the estimator.
 PARAMETERS = {
     CODE: "xmlsgd (version, checksum of sources)",
     "network.hidden": "hidden_layer_sizes",
@@ -95,15 +95,15 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     changes = []
     for name in sorted(before.keys() | now.keys()):
         part = name.partition(".")[0]
-        of_others = part != name and before.get(part) != now.get(part)  # fields of a part that is of another class
-        if before.get(name) != now.get(name) and not of_others:
+        class_differs = part != name and before.get(part) != now.get(part)  # which is reported instead of its fields
+        if before.get(name) != now.get(name) and not class_differs:
             change = f"{PARAMETERS.get(name, name)} was {before.get(name, NONE)}, is {now.get(name, NONE)}"
             changes.append(SUMS.get(name, change))
     return "; ".join(changes)
 
 
 def _as_text(part: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the public values as text, by names that begin with the name of their part."""
+    """Return the public values as text, named "part.name"."""
     begins = f"{part}." if part else ""
     return {f"{begins}{name}": _text(value) for name, value in values.items() if not name.startswith("_")}
 

@@ -34,9 +34,9 @@ TYPES = {"run": dict, "seed": int, "steps": int, "records": list, "callbacks": d
 class SavedRun:
     """The contents of a checkpoint.
 
-    run : the identity of the run (`identity`). seed : of the run. steps : updates that the optimizer state has seen.
-    records : of the finished epochs. callbacks : their states by name (`callback_names`). arrays : "params" and
-    "state", float32, and those of callbacks.
+    run : the identity of the run (`identity`). seed : its seed. steps : updates that the optimizer state has seen.
+    records : epoch records so far. callbacks : states of the callbacks by name (`callback_names`), without arrays.
+    arrays : "params" and "state", float32, and the arrays of callbacks, "name-key".
     """
 
     run: dict[str, str]
@@ -49,7 +49,7 @@ class SavedRun:
 
     @classmethod
     def of(cls, description: dict[str, Any], arrays: FolderArrays) -> SavedRun:
-        """Return the contents, given those of the files."""
+        """Return the contents, given the description and the arrays in the files; check the types."""
         for name, kind in TYPES.items():
             if type(description.get(name)) is not kind:
                 got = shorten(description.get(name))

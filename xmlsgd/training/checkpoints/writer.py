@@ -33,7 +33,7 @@ from .reader import REAL, SavedRun, callback_names, read_checkpoint, read_identi
 
 @contextmanager
 def reserved(checkpoint: Checkpoint | None) -> Iterator[None]:
-    """Keep other runs from a checkpoint; raise `DataError` where another one uses it, until that ends or is killed."""
+    """Keep other runs from using a checkpoint; raise `DataError` while another run uses it."""
     if checkpoint is None:
         yield
         return
@@ -47,8 +47,8 @@ def reserved(checkpoint: Checkpoint | None) -> Iterator[None]:
 class CheckpointWriter:
     """Writes the checkpoints of a run; `saved` is the run to resume, if any.
 
-    Raises `DataError` if there is a checkpoint of another run, `ModelFileError` if it is damaged, and `OSError` if none
-    can be written. Nothing is changed then.
+    The constructor changes nothing on the disk if it raises: `DataError` if there is a checkpoint of another run,
+    `ModelFileError` if the checkpoint is damaged, `OSError` if none can be written.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class CheckpointWriter:
     def follow(
         self, executor: Executor, progress: TrainingProgress, history: History, callbacks: Sequence[Callback]
     ) -> None:
-        """Write checkpoints of these from now on; resume the callbacks of a resumed run, and log that."""
+        """Set what the checkpoints are made of; if a run is resumed, resume its callbacks and log a message."""
         self._executor, self._progress, self._history, self._callbacks = executor, progress, history, callbacks
         if self.saved:
             self.saved.resume(callbacks)
@@ -104,9 +104,10 @@ class CheckpointWriter:
     def write(self, position: TrainingPosition, before_trials: bool = False) -> None:
         """Write a checkpoint, unless nothing was trained since the last one or the run diverges.
 
-        before_trials : of the model as it was when trials began, which workers go on from.
-        Raises the error by which the run was asked to end. If writing fails, logs that and continues: the last
-        checkpoint is intact, and another one will be written.
+        If writing fails, log an error and continue: the last checkpoint is intact, and another will be written. If the
+        run was asked to end (`Checkpoint.end_by`), raise that error at last.
+
+        before_trials : whether to write the model that was set aside when trials began.
         """
         ending = self._take_request()  # first: writing may take longer than the sender of a signal waits
         with self._executor.paused():
@@ -135,7 +136,7 @@ class CheckpointWriter:
             raise ending
 
     def _take_request(self) -> BaseException | None:
-        """Return and clear the error by which the run is to end."""
+        """Return the error of a request to end the run, or None, and clear the request."""
         ending, self._request.error = self._request.error, None
         return ending
 
@@ -162,7 +163,7 @@ def _continues(job: Job, saved: SavedRun) -> bool:
 
 
 def _json_values(callback: str, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a callback's state that are no arrays; `DataError` for values that cannot be saved."""
+    """Return the values of a callback's state but for arrays; raise `DataError` for values that cannot be saved."""
     values = {key: value.item() if isinstance(value, np.generic) else value for key, value in state.items()}
     arrays = [values.pop(key) for key in list(values) if isinstance(values[key], np.ndarray)]
     try:

@@ -45,16 +45,16 @@ class Executor(ABC):
     departures : list of Left
         Workers that left the run so far.
     unreachable : set of int
-        Workers that were lost with their replicas before these were merged; `wait` has yet to tell that they left.
+        Workers that were lost before their replicas were merged, and whose departure `wait` has not reported yet.
     sharing, arrays : list of Sharing, list of WorkerArrays
-        How each worker meets the shared model, and the arrays of the table that it trains.
+        How each worker uses the shared model, and the arrays of the table that it trains.
     updates_seen : list of int
         Updates that each optimizer state has seen.
     concurrent : bool
         Whether workers run at the same time.
     merges, merge_seconds, merge_bytes : int, float, int
-        Number of merges so far, their duration, and the bytes they read and wrote, with the norms of replicas and
-        copies of the center that they need.
+        Number of merges so far, their duration, and the bytes they read and wrote, including norms of replicas and
+        copies of the center.
     transfer_seconds, transfer_bytes : float, int
         Duration of the pulls and pushes so far, and the bytes they read and wrote.
     n_threads : int
@@ -86,14 +86,14 @@ class Executor(ABC):
         self._deltas: Deltas | None = None
         self.learners: Sequence[Learner] = ()
         self._updates_made = 0
-        self._updates_read: dict[int, int] = {}  # of these, those that a worker's current step began with
+        self._updates_read: dict[int, int] = {}  # worker -> `_updates_made` when its current step read the model
 
     def _prepare(
         self, job: Job, sharing: Sequence[Sharing], make: Callable[[Shape], Table], copies: bool = False
     ) -> Shape:
-        """Make the table with `make`, write the first model and states into it and return its shape.
+        """Make the table with `make`, write the initial model and optimizer states into it, and return its shape.
 
-        sharing : of each worker. copies : whether workers that write in place step on copies too.
+        sharing : how each worker uses the shared model. copies : whether workers that write in place train copies too.
         """
         self._reset()
         layout = job.network.layout
@@ -114,7 +114,7 @@ class Executor(ABC):
         if self._replicas:
             params[1:] = params[0]
         elif len(params) > 1:
-            from ..deltas import Deltas  # loads Numba, which only workers need otherwise
+            from ..deltas import Deltas  # imports Numba, which the coordinator needs for nothing else
 
             in_place = [w for w, kind in enumerate(sharing) if kind is Sharing.IN_PLACE]
             self._deltas = Deltas(self.table, layout, self.arrays, self.n_threads, in_place)
@@ -167,7 +167,7 @@ class Executor(ABC):
     def wait(self, until: float | None = None) -> Event | None:
         """Return the next event in clock order: a report, or a worker that leaves or joins.
 
-        None when nothing happens before second `until`. An executor in which nothing happens by itself never gives up.
+        Return None if nothing happens before second `until`. `Serial` ignores `until`, as its steps run in this call.
         """
         event = self._next(until)
         if event is None:
@@ -256,18 +256,18 @@ class Executor(ABC):
         self._count_merging(members, 2 * floats, begun)  # read and written
 
     def _count_merging(self, members: Collection[int], floats: int, begun: float) -> None:
-        """Count a merge, or what one needs besides, that read and wrote `floats` since second `begun`."""
+        """Count a merge, or a norm or copy for one, that read and wrote `floats` since second `begun`."""
         self.merge_bytes += 4 * floats
         self.merge_seconds += self._elapsed(members, 4 * floats, begun)
 
     def _count_transfer(self, worker: int, floats: int, begun: float) -> None:
-        """Count a pull or a push that read and wrote `floats` since second `begun`, of a worker that needs them."""
+        """Count a pull or push that read and wrote `floats` since second `begun`, unless it only serves simulation."""
         if self.sharing[worker] is Sharing.DELTA:
             self.transfer_bytes += 4 * floats
             self.transfer_seconds += self._elapsed([worker], 4 * floats, begun)
 
     def _elapsed(self, workers: Collection[int], n_bytes: int, begun: float) -> float:
-        """Return the seconds since `begun`, in which `n_bytes` of `workers` were read and written."""
+        """Return the seconds since `begun`; a simulated clock derives them from `n_bytes` and lets `workers` wait."""
         return self.now() - begun
 
     def save_center(self, name: str, worker: int | None = None) -> None:
@@ -290,19 +290,19 @@ class Executor(ABC):
         self.updates_seen = list(self._saved_updates)
 
     def before_trials(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return what `learned` would for the model that was set aside."""
+        """Return what `learned` returned when the model was set aside."""
         assert self.merger.saved is not None
         params, states = self.merger.saved
         return params, *self._most_seen(states, self._saved_updates)
 
     def _most_seen(self, states: np.ndarray, seen: Sequence[int]) -> tuple[np.ndarray, int]:
-        """Return the state of a live worker that has seen most updates, and how many; of any worker if none is left."""
+        """Return the optimizer state that has seen most updates, of a live worker if there is one, and their number."""
         alive = sorted({self._state_of(w) for w in self.workers}) or range(len(seen))
         state = max(alive, key=lambda i: seen[i])
         return states[state], seen[state]
 
     def norm(self, worker: int) -> float:
-        """Return the Euclidean norm of a replica, over the number of its parameters, padding included."""
+        """Return the Euclidean norm of a replica divided by its number of parameters, padding included."""
         begun = self.now()
         self._fetch([worker], state=False)
         replica = self.table.params[1 + worker]
@@ -311,40 +311,40 @@ class Executor(ABC):
         return norm
 
     def learned(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return views of the model and the optimizer state, float32, and the updates that the state has seen.
+        """Return views of the model and the optimizer state, float32, and the number of updates the state has seen.
 
-        Of several states, return the one with most updates: a worker that joined late has hardly begun, and one that
-        is lost may have left its state half written.
+        Of several states, the one with most updates of a live worker is returned: a worker that joined late has seen
+        few, and a worker that died may have left its state half written.
         """
         self._fetch()
         return self.center, *self._most_seen(self.table.states, self.updates_seen)
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return what `learned` does, in memory that outlives the executor."""
+        """Return the same as `learned`, in memory that outlives the executor."""
         return self.learned()
 
     def fetch_center(self) -> None:
         """Copy the center from the device to the table if it is newer there."""
         if self._replicas:
             self.merger.fetch_center()
-        else:  # those that pull it have a copy, and may be in the middle of a step
+        else:  # workers that pull the center train a copy, and may be in the middle of a step
             self._fetch([w for w in self.workers if self.arrays[w].base is None], state=False)
 
     def _fetch(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
-        """Copy the models that idle workers (default: all) have trained in a device's memory to the table.
+        """Copy to the table the models that idle workers (default: all) have trained in the memory of a device.
 
-        state : whether their optimizer states, which no merge needs, are copied as well.
+        state : whether to copy their optimizer states, too, which merges do not need.
         """
         for learner in self._learners_of(workers):
             learner.fetch(state)
 
     def _invalidate(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
-        """Tell workers (default: all) that their models in the table have been written, and their states."""
+        """Tell workers (default: all) that their models in the table, and with `state` their states, were written."""
         for learner in self._learners_of(workers):
             learner.invalidate(state)
 
     def _learners_of(self, workers: Iterable[int] | None) -> list[Learner]:
-        """Return the learners of workers, by default those that are alive, as far as they are in this process."""
+        """Return the learners in this process of `workers`, by default of all that are alive."""
         n = len(self.learners)
         return [self.learners[w] for w in (self.workers if workers is None else workers) if w < n]
 
@@ -353,11 +353,11 @@ class Executor(ABC):
         return self.arrays[worker].state
 
     def _reads_model(self, worker: int) -> None:
-        """Note that a step of a worker reads the model now: its staleness counts the updates from here on."""
+        """Note that a step of a worker reads the model now; its staleness counts the updates of others since."""
         self._updates_read[worker] = self._updates_made
 
     def _initialize(self, worker: int) -> None:
-        """Give the center, and the first optimizer state if it has its own, to a worker that joins."""
+        """Give a worker that joins a copy of the center, and the initial optimizer state if it has its own."""
         if self.sharing[worker] is Sharing.IN_PLACE:
             return
         if self._replicas:

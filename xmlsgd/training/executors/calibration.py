@@ -21,8 +21,9 @@ REPEATS = 5  # the shortest counts: other work on the machine only lengthens ste
 def measure_device(job: Job, device: Device, lazy: bool = False) -> VirtualDevice:
     """Return the virtual device of speed 1, without noise, that takes as long as `device`.
 
-    lazy : whether a GPU keeps the model from step to step, as it keeps the optimizer's state. The device must have been
-    started. Takes about as long as training on 2,500 rows.
+    The device must have been started. Takes about as long as training on 2,500 rows.
+
+    lazy : whether a GPU keeps the model from step to step, as it does the optimizer state, or copies it at each step.
     """
     flat = zeros(job.network.layout.size)
     job.network.initialize(flat, job.dataset.Y, job.seed)

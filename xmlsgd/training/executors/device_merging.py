@@ -16,9 +16,10 @@ SLICE = 1 << 24  # floats, 64 MB: few launches for a large model, and small temp
 
 
 class DeviceMerger(Merger):
-    """Applies rules to the replicas of idle learners on one GPU. All rows take part, as they cost little there.
+    """Applies merge rules to replicas on one GPU, whose learners must be idle.
 
-    `fetch_center` copies the center back to the table; the learners copy their replicas back themselves.
+    All rows of W0 take part in every merge, as they cost little on a GPU. `fetch_center` copies the center back to the
+    table; the learners copy their replicas back themselves.
     """
 
     on_device = True
@@ -67,7 +68,7 @@ class DeviceMerger(Merger):
         return np.ones(self._n_features, bool)
 
     def _others(self, members: list[int]) -> list[int]:
-        """Return none: as all rows take part in every merge, nobody needs to know where it falls behind."""
+        """Return none: as all rows take part in every merge, there is no need to track which rows fall behind."""
         return []
 
     def _vector(self, worker: int | None) -> Any:

@@ -10,10 +10,10 @@ from ...errors import DataError, shorten
 from ..messages import Report
 
 # Chosen so that no worker that makes progress is taken for lost (docs/decisions/workers.md):
-FACTOR = 10.0  # times the slowest steps of the worker itself
-FIRST = 100.0  # times the slowest steps of other workers, for a first step: a CPU may be that slow beside a GPU
-START = 600.0  # seconds to start, and for a first step of all: cold caches and a busy disk may take minutes
-STARTED = 60.0  # minimum seconds to start once other workers have: FACTOR times the slowest of them
+FACTOR = 10.0  # times the worker's own slowest step, or the slowest start of another worker
+FIRST_STEP_FACTOR = 100.0  # times the slowest step of other workers: a CPU may be that slow beside a GPU
+MOST_SECONDS = 600.0  # to start, and for the very first step: cold caches and a busy disk may take minutes
+LEAST_START_SECONDS = 60.0  # to start, once another worker has started
 CHECKS = 10  # per minimum timeout
 
 
@@ -41,7 +41,7 @@ class Liveness:
         self._slowest_start: float | None = None
 
     def tick(self, now: float) -> None:
-        """Note the time; at most one interval counts of the time since the last call."""
+        """Note the time; of the time since the last call, at most one interval counts as listened."""
         self._listened += min(now - self._checked, self.interval)
         self._checked = now
 
@@ -57,7 +57,7 @@ class Liveness:
         """Note a report, or None from a worker that is ready."""
         since, _ = self._due.pop(w, (self._listened, 0))
         if report is None:
-            self._row_seconds.pop(w, None)  # those of the process before it
+            self._row_seconds.pop(w, None)  # measured on the process that this one replaces
             self._slowest_start = max(self._slowest_start or 0.0, self._listened - since)
         else:
             self._row_seconds[w] = max(self._row_seconds.get(w, 0.0), report.seconds / report.rows)
@@ -73,16 +73,18 @@ class Liveness:
     @property
     def start_timeout(self) -> float:
         """Seconds within which a worker has to start."""
-        due = START if self._slowest_start is None else min(max(FACTOR * self._slowest_start, STARTED), START)
+        due = MOST_SECONDS
+        if self._slowest_start is not None:
+            due = min(max(FACTOR * self._slowest_start, LEAST_START_SECONDS), MOST_SECONDS)
         return max(due, self.timeout)
 
     def _limit(self, w: int, rows: int) -> float:
         """Return the seconds within which the report of `rows` rows is due; 0 rows for becoming ready."""
         if not rows:
             return self.start_timeout
-        due = START
+        due = MOST_SECONDS
         if w in self._row_seconds:
             due = FACTOR * self._row_seconds[w] * rows
         elif self._row_seconds:  # others may have shown their speed while this worker was busy
-            due = min(FIRST * max(self._row_seconds.values()) * rows, START)
+            due = min(FIRST_STEP_FACTOR * max(self._row_seconds.values()) * rows, MOST_SECONDS)
         return max(due, self.timeout)

@@ -31,9 +31,10 @@ OUT_OF_MEMORY = "probably killed by the out-of-memory killer; use fewer workers"
 
 
 class WorkerPool:
-    """The processes of a run: started, replaced when they die, and ended together. `makers` make their devices.
+    """The worker processes of a run: starts them, replaces those that die, and ends them together.
 
-    restarts : number of processes that may be replaced. failures : how processes died, as text.
+    makers, n_threads : of each worker, the function that makes its device, and its threads. restarts : number of
+    processes that may be replaced. failures : how processes died, as text.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class WorkerPool:
         return make
 
     def start(self, job: Job, shape: Shape, arrays: Sequence[WorkerArrays]) -> None:
-        """Start all processes, given the arrays of the table that each trains."""
+        """Start all processes; `arrays` are the arrays of the table that each worker trains."""
         assert self.folder is not None
         self.failures.clear()
         with self.folder.naming():
@@ -220,7 +221,7 @@ class Processes(Executor):
         return Joined(w) if report is None else report
 
     def _cause_of_death(self, process: WorkerProcess, error: Exception) -> str:
-        """Return why a process is lost that raised an error, or whose pipe has ended."""
+        """Return why a process was lost: the error that it raised, or how it ended."""
         if not isinstance(error, WorkerDied):
             return process.fate()
         self._traceback = self._traceback or error.traceback
@@ -242,9 +243,10 @@ class Processes(Executor):
         return self._departure(w, reason)
 
     def _fetch(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
-        """Let processes of GPUs copy to the table, all at the same time; note who is lost before it has.
+        """Let the processes of GPUs copy their models to the table, all at the same time.
 
-        The replica in the table of one that is lost stays what its worker began from: that has done nothing then.
+        A worker that dies before its copy is complete becomes `unreachable`. Its replica in the table is still the one
+        that it began from, as if it had done nothing.
         """
         asked = self._on_gpus(workers)
         for process in asked:
@@ -264,9 +266,10 @@ class Processes(Executor):
         return [self.pool.processes[w] for w in found if w in self.pool.processes and w not in self.unreachable]
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return copies of model and optimizer state, in the arrays of `Job.start` if there are any, and its updates.
+        """Return copies of the model and optimizer state, and the number of updates the state has seen.
 
-        Views of the table would keep the memory of all replicas alive, and forked processes would share it.
+        The copies are made in the arrays of `Job.start` if there are any. Views of the table would keep the memory of
+        all replicas alive, and forked processes would share it.
         """
         params, state, updates = self.learned()
         start = self._first

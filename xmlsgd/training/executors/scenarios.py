@@ -1,4 +1,4 @@
-"""Fleets of virtual devices: given as text, or the scenarios S1 to S8, from equal devices to ones that stall or leave.
+"""Fleets of virtual devices: read from text, or one of the scenarios S1 to S8 (equal speeds, noise, stalls, absences).
 
 Speeds are relative to `base`, usually calibrated on a real device (`calibration.py`). `seconds` is the approximate
 length of the run, for events in its middle; `nnz` the stored features of an average row.

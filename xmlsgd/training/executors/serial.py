@@ -15,7 +15,7 @@ from .base import Executor
 
 
 class Serial(Executor):
-    """Workers that take turns, one for each device; steps run in the order of submission when they are waited for.
+    """Workers that take turns, one for each device; `wait` runs the next step in the order of submission.
 
     A shared model is updated in place, in the arrays of the earlier run if there is one (`Job.start`).
     """
@@ -27,7 +27,7 @@ class Serial(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table and one learner for each device."""
-        replicas = sharing is Sharing.REPLICAS  # else in place: nobody writes between a step's reading and its writing
+        replicas = sharing is Sharing.REPLICAS  # else in place: nobody else writes during a step, so no copy is needed
 
         def make(shape: Shape) -> Table:
             if job.start is None or replicas:

@@ -32,7 +32,7 @@ class RunFolder:
 
     def __init__(self, n_bytes: int) -> None:
         disk, prefix = Path(tempfile.gettempdir()), f"xmlsgd-run-{os.getuid()}-"
-        for root in (MEMORY, disk):  # first, as abandoned folders may be what fills them
+        for root in (MEMORY, disk):  # before looking for room, which abandoned folders may take up
             for folder in root.glob(f"{prefix}*"):
                 remove_abandoned(folder)
         root = MEMORY if _free_bytes(MEMORY) >= n_bytes + SPARE else disk

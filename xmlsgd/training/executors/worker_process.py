@@ -35,8 +35,8 @@ from .shared_files import MappedJob, remove_abandoned
 
 PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main; main(int(sys.argv[1]))"
 PACKAGE_ROOT = str(Path(__file__).parents[3])
-# What glibc comes to by itself in a process that has freed an array of 32 MB. Before, temporary arrays of a step are
-# mapped anew each time: 1.2 ms of the host for a step of a GPU in place of 0.7 (docs/decisions/gpu.md).
+# The thresholds that glibc adopts by itself once a process has freed an array of 32 MB. Until then it maps temporary
+# arrays anew at every step: a step of a GPU takes 1.2 ms of the host instead of 0.7 (docs/decisions/gpu.md).
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
 GRACE = 10.0  # seconds to finish a step and exit before a worker is killed
 PARENT_CHECK = 2.0  # seconds between a worker's checks that its coordinator is alive
@@ -120,9 +120,9 @@ class WorkerProcess:
             self.pipe.send(message)
 
     def copied(self, seconds: float) -> bool:
-        """Wait for the answer to `Fetch`; kill a process that gives none in time. Return whether it has come.
+        """Return whether the answer to `Fetch` came within `seconds`; kill a process that gives none.
 
-        A report that comes before it is dropped: only a run that ends asks a worker that has a step.
+        A report that comes first is dropped: only a run that is ending sends `Fetch` to a worker that has a step.
         """
         try:
             while self.pipe.poll(seconds):
@@ -177,7 +177,7 @@ class WorkerProcess:
 
 
 def _above_streams(pipe: Connection) -> Connection:
-    """Move `pipe` to a descriptor above those of the standard streams, which it may have if these were closed."""
+    """Move `pipe` above the descriptors of the standard streams; it may have got one of them if a stream was closed."""
     with pipe:
         return Connection(fcntl.fcntl(pipe.fileno(), fcntl.F_DUPFD_CLOEXEC, STREAMS))
 
@@ -223,7 +223,7 @@ def _serve(pipe: Connection, folders: list[Path]) -> None:
 
 
 def _end_with_parent(parent: int, folders: list[Path]) -> None:
-    """End this process soon after its coordinator: a forked child of that may keep the pipe open."""
+    """End this process soon after its coordinator, even if a forked child of the coordinator keeps the pipe open."""
     while os.getppid() == parent:
         time.sleep(PARENT_CHECK)
     _clean_up_after(parent, folders)
