@@ -230,7 +230,10 @@ def test_a_group_whose_last_worker_leaves_is_gone():
         ({"groups": 0}, "groups must be at least 1 or None, got 0"),
         ({"momentum": 1.0}, r"momentum must be in \[0, 1\) or None, got 1.0"),
         ({"split": "even"}, "split must be one of work, rows, got 'even'"),
-        ({"tune": True, "groups": 2}, "tune finds groups and momentum, got groups 2 and momentum None"),
+        (
+            {"tune": True, "groups": 2},
+            "groups and momentum must be None with tune, which finds them, got groups 2 and momentum None",
+        ),
         ({"slice_seconds": 0}, "slice_seconds must be above 0, got 0"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from xmlsgd.algorithms.omnivore import implicit_momentum
 from xmlsgd.algorithms.omnivore_tuner import (
     CENTRE,
-    FRACTIONS,
+    DIVISORS,
     MOMENTA,
     GroupTuner,
     Phase,
@@ -42,12 +42,12 @@ def trials(order, g):
 
 def test_the_cold_start_begins_with_one_group_and_one_momentum():
     order = play(GroupTuner(4, 1.0), flat_loss)
-    assert trials(order, 1) == [Setting(1, 0.9, 1 / part) for part in FRACTIONS]
+    assert trials(order, 1) == [Setting(1, 0.9, 1 / part) for part in DIVISORS]
 
 
 def test_more_groups_try_all_momenta_and_the_rate_or_a_tenth_of_it():
     order = play(GroupTuner(2, 1.0), lambda s: s.learning_rate)  # the winner of one group has the smallest rate
-    least = 1 / FRACTIONS[-1]
+    least = 1 / DIVISORS[-1]
     assert trials(order, 2) == [*(Setting(2, m, least) for m in MOMENTA), Setting(2, 0.9, least / 10)]
 
 
@@ -83,7 +83,7 @@ def test_what_is_at_least_as_daring_as_a_pair_that_failed_is_skipped():
     assert not skipped(Setting(1, 0.0, 1.0), None, failed)
     assert not skipped(Setting(1, 0.6, 0.01), None, failed)
     order = play(GroupTuner(2, 1.0), lambda s: math.nan if s.groups == 2 and s.momentum >= 0.3 else s.learning_rate)
-    least = 1 / FRACTIONS[-1]
+    least = 1 / DIVISORS[-1]
     assert trials(order, 2) == [Setting(2, 0.0, least), Setting(2, 0.3, least), Setting(2, 0.9, least / 10)]
 
 
@@ -144,4 +144,4 @@ def test_halving_keeps_to_divisors_of_the_workers():
 def test_a_search_in_which_all_diverges_ends_with_the_least_daring_setting():
     order = play(GroupTuner(4, 1.0), lambda s: math.nan)
     assert trials(order, 2) == []
-    assert order[-1] == Phase(Setting(1, 0.9, 1 / FRACTIONS[-1]), trial=False)
+    assert order[-1] == Phase(Setting(1, 0.9, 1 / DIVISORS[-1]), trial=False)

@@ -13,7 +13,7 @@ import pytest
 from shared.ended import ended_run
 from shared.omnivore_runs import N_ROWS, NETWORK, SPEEDS, Updates, cpu, go, simulated
 from xmlsgd.algorithms.omnivore import Omnivore
-from xmlsgd.algorithms.omnivore_tuner import FRACTIONS, GroupTuner, Phase, Setting
+from xmlsgd.algorithms.omnivore_tuner import DIVISORS, GroupTuner, Phase, Setting
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
@@ -129,9 +129,9 @@ def test_a_trial_that_diverges_is_passed_over_and_leaves_no_trace(dataset):
     assert not np.isfinite(algorithm.tuner.results[0].loss)
     assert algorithm.notes()["trials"][0] == {"groups": 1, "momentum": 0.9, "learning_rate": 1e20, "loss": None}
     assert np.isfinite(executor.table.states).all()
-    assert len(algorithm.begun) > len(FRACTIONS)
+    assert len(algorithm.begun) > len(DIVISORS)
     first = algorithm.begun[0][1]
-    for _, model, _ in algorithm.begun[: len(FRACTIONS)]:
+    for _, model, _ in algorithm.begun[: len(DIVISORS)]:
         np.testing.assert_array_equal(model, first)
 
 

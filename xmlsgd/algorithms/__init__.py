@@ -15,7 +15,7 @@ from ..errors import DataError, shorten
 from .base import Algorithm
 from .options import AUTO, read_options
 
-MOST_ROWS = 1 << 30  # of a batch: sizes that may not exceed it are looked at when it is known
+ANY_BATCH = 1 << 30  # a batch so large that no check of sizes against it fails before the real batch is known
 
 
 @cache
@@ -25,7 +25,7 @@ def algorithm_names() -> tuple[str, ...]:
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
-    """Return the algorithm that a module of this folder defines, complete; `DataError` where there is none."""
+    """Return the `Algorithm` that module `name` defines; raise `DataError` if there is none or it is incomplete."""
     names = algorithm_names()
     check_choice("algorithm", name, names if name == AUTO else [AUTO, *names])
     kinds = _defined_in(name)
@@ -38,7 +38,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
 
 
 def _defined_in(name: str) -> list[type[Algorithm]]:
-    """Return the algorithms that a module of this folder defines."""
+    """Return the subclasses of `Algorithm` that module `name` of this folder defines."""
     module = importlib.import_module(f"{__name__}.{name}")
     kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
     return [kind for kind in kinds if issubclass(kind, Algorithm) and kind is not Algorithm]
@@ -47,9 +47,21 @@ def _defined_in(name: str) -> list[type[Algorithm]]:
 def get_algorithm(
     algorithm: str | Algorithm, batch: int, learning_rate: float, n_workers: int = 1, one_memory: bool = True
 ) -> Algorithm:
-    """Return the algorithm of a name, with options or without, with the given batch rows and learning rate.
+    """Return the algorithm that a text such as "local_sgd/steps=8" describes; an `Algorithm` is returned as it is.
 
-    An `Algorithm` is returned as it is; `DataError` for what names none. "auto" is chosen for so many workers.
+    Parameters
+    ----------
+    algorithm
+        Name with or without options, "auto", or an `Algorithm`.
+    batch, learning_rate
+        Fields of the algorithm.
+    n_workers, one_memory
+        Arguments of `choose_algorithm`, for "auto".
+
+    Raises
+    ------
+    DataError
+        If there is no algorithm of that name, or it does not take the options.
     """
     if isinstance(algorithm, Algorithm):
         return algorithm
@@ -57,32 +69,32 @@ def get_algorithm(
         raise DataError(f"algorithm: must be a name or an Algorithm such as LocalSGD(), got {shorten(algorithm)}")
     name, *options = algorithm.split("/")
     if name == AUTO:
-        read_options(Algorithm, name, options)  # which refuses all
+        read_options(Algorithm, name, options)  # raises if there are any
         return choose_algorithm(batch, learning_rate, n_workers, one_memory)
     kind = algorithm_class(name)
     return kind(batch=batch, learning_rate=learning_rate, **read_options(kind, name, options))
 
 
 def check_algorithm(algorithm: str | Algorithm) -> None:
-    """Raise `DataError` for what is no algorithm and names none, whatever its batch will be."""
-    get_algorithm(algorithm, MOST_ROWS, 1.0)
+    """Raise `DataError` if `get_algorithm` would for any batch size."""
+    get_algorithm(algorithm, ANY_BATCH, 1.0)
 
 
 def choose_algorithm(batch: int, learning_rate: float, n_workers: int, one_memory: bool = True) -> Algorithm:
-    """Return the algorithm that suits the workers, with the `reason` in it.
+    """Return the algorithm that suits the workers; its `reason` says why.
 
-    One worker trains alone. Workers that can write one memory share the model: no merges, nothing lost to averaging.
-    Others train replicas in rounds for whoever is free, merged by AdaSum, which keeps what single workers learned of
-    rare labels. What was measured: docs/decisions/workers.md.
+    One worker trains alone. Workers that compute in the same memory share one model, which needs no merges and loses
+    nothing to averaging. Other workers train replicas, merged by AdaSum, which keeps what single workers learned of
+    rare labels. Measurements are in docs/decisions/workers.md.
 
     Parameters
     ----------
     batch, learning_rate
-        Of the algorithm.
+        Fields of the algorithm.
     n_workers
         Number of workers.
     one_memory
-        Whether all workers compute in one memory, in which they can write the model in place.
+        Whether all workers compute in the same memory, so that they can write the model in place.
     """
     if n_workers == 1:
         name, reason = "sequential", "one worker: nothing to share or merge"

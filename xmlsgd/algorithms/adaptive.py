@@ -7,7 +7,7 @@ Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029), Algorithms 1 and 2, for workers i wit
                 w_new = sum alpha_i w_i + gamma (w - w_previous)
     scale:      b_i = b_i + beta (u_i - mean u) within [b_min, b_max]; learning rate linear in b_i
 
-The engine (`rounds.py`) hands out batches, leaves out stragglers and takes in workers that join.
+`rounds.py` hands out batches, leaves stragglers out of merges and takes in workers that join.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .combiners import by_updates, mean
 from .outer import HeavyBall, block_momentum
 from .rounds import BATCHES, MegaBatches, Work
 
-KAPPA = 0.5  # exponent of the multiplicative size rule: below 1 sizes settle without swinging, 0.5 averages out noise
-NORM_THRESHOLD = 0.1  # pert_thr of the paper, a norm of a replica over the number of its parameters
+KAPPA = 0.5  # exponent of the multiplicative size rule: below 1 sizes settle without oscillation; 0.5 averages noise
+NORM_THRESHOLD = 0.1  # pert_thr of the paper: norm of a replica divided by its number of parameters
 
 
 @dataclass
 class AdaptiveSGD(MegaBatches, Algorithm):
-    """Batches go to whoever is free; merges weigh replicas by updates, and sizes change to make the updates equal.
+    """Free workers take the next batch; merges weigh replicas by updates; batch sizes adapt to equalize the updates.
 
     Parameters
     ----------
@@ -41,20 +41,20 @@ class AdaptiveSGD(MegaBatches, Algorithm):
     learning_rate : float
         At b_max; a size b trains at learning_rate * b / b_max.
     mega_batch : int or None
-        M, rows between merges, at least the sum of the sizes; None for about 100 of the largest batches, in even parts
-        of an epoch.
+        M, rows between merges, at least the sum of the sizes; None for equal parts of an epoch of about 100 of the
+        largest batches.
     low : int or None
-        b_min; None for 3/4 of b_max, since every update passes all labels, however few rows it has (the paper has
+        b_min; None for 3/4 of b_max, since an update of few rows costs a pass over all labels, too (the paper has
         b_max / 8).
     size_rule : {"multiplicative", "additive"}
-        How sizes change; the paper's is "additive".
+        How sizes change; "additive" is the paper's rule.
     momentum : float or None
         gamma, in [0, 1); None for min(1 - 1/n, 0.8).
     perturbation : float
-        delta, in [0, 1); the paper's 0.1 inflates the model.
+        delta, in [0, 1); with the paper's 0.1 the weights of a merge sum to more than 1, so that the model grows.
     straggler_timeout : float
-        Times its usual duration that a batch may take before the others merge without its worker, > 1; math.inf waits
-        for everybody, as the paper does.
+        A batch that takes longer than this multiple of its usual duration makes its worker a straggler, without which
+        the others merge, > 1; math.inf waits for all workers, as the paper does.
     """
 
     low: int | None = at_least(None, 1)
@@ -79,18 +79,18 @@ class AdaptiveSGD(MegaBatches, Algorithm):
         )  # fmt: skip
 
     def outer_of(self, n_workers: int) -> HeavyBall:
-        """Return the global momentum of so many workers."""
+        """Return the global momentum for `n_workers` workers."""
         return block_momentum(n_workers) if self.momentum is None else HeavyBall(self.momentum)
 
     def merge_state_vectors(self, n_workers: int) -> int:
-        """Return the vectors of the global momentum; a worker that has been a straggler has one more."""
+        """Return the number of vectors of the global momentum; each worker that was a straggler needs one more."""
         return len(self.outer_of(n_workers).state_names)
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Give all workers the largest size."""
         super().start(workers, n_rows)
         self.least = self.low if self.low is not None else max(3 * self.batch // 4, 1)
-        self.shares: Mapping[int, float] = {}  # of the last merge, the weight of each replica
+        self.shares: Mapping[int, float] = {}  # weight of each replica in the last merge
 
     # Algorithm 1: dynamic scheduling.
 
@@ -99,7 +99,7 @@ class AdaptiveSGD(MegaBatches, Algorithm):
     def learning_rate_of(self, w: int, rows: int) -> float:
         """Return the learning rate, linear in the rows of the batch, also of a short one at the end of an epoch.
 
-        One worker alone trains as plain SGD does, whose last batch keeps its rate.
+        A single worker keeps its rate for the short batch, as plain SGD does.
         """
         return self.learning_rate * (rows if len(self.size) > 1 else self.size[w]) / self.batch
 
@@ -107,11 +107,11 @@ class AdaptiveSGD(MegaBatches, Algorithm):
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""
-        # The momentum of all workers, also where a merge leaves some out.
+        # The momentum for all workers, even if some do not take part in this merge.
         alpha, outer = self.merge_weights(comm, work), self.outer_of(len(self.size))
         self.merge_into_center(comm, work, lambda each: outer.apply(each, mean(each, alpha)), outer.fade_merges)
         self.shares = alpha
-        # An epoch may end within a mega-batch: counts of a part of it say too little.
+        # The end of an epoch may cut a mega-batch short: update counts of less than half of one are too noisy.
         if 2 * sum(done.rows for done in work.values()) >= self.mega_rows:
             self.scale_batches(work)
 
@@ -130,7 +130,8 @@ class AdaptiveSGD(MegaBatches, Algorithm):
     def scale_batches(self, work: Mapping[int, Work]) -> None:
         """Change the sizes by the size rule.
 
-        Who joined in the middle of the mega-batch keeps its own, and so does a straggler, whose updates are of two.
+        A worker that joined in the middle of the mega-batch keeps its size, and so does a straggler, whose updates
+        belong to two mega-batches.
         """
         updates = {w: done.updates for w, done in work.items() if w not in self.newcomers | self.behind}
         if any(updates.values()):
@@ -145,9 +146,9 @@ SizeRule = Callable[[AdaptiveSGD, Mapping[int, int]], dict[int, int]]
 
 
 def multiplicative(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
-    """Return sizes times (updates over their mean) ** KAPPA, the largest held at b_max.
+    """Return sizes times (updates / mean updates) ** KAPPA, scaled so that the largest is b_max.
 
-    Ratios contract to those of the speeds; the largest is pinned because the rule leaves the level of all sizes free.
+    The ratios of the sizes converge to those of the speeds. The rule leaves their common level open, hence the scaling.
     """
     average = np.mean(list(updates.values()))
     wanted = {w: sgd.size[w] * (u / average) ** KAPPA for w, u in updates.items()}
@@ -156,7 +157,7 @@ def multiplicative(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, in
 
 
 def additive(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
-    """Return sizes plus beta times (updates - their mean), those within the bounds: the paper's rule.
+    """Return sizes plus beta times (updates - mean updates), the paper's rule; sizes outside the bounds do not change.
 
     beta is b_min / 2. The rule oscillates where beta * updates / size is above 1, and is unstable above 2.
     """

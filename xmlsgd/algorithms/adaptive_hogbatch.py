@@ -20,19 +20,19 @@ ALPHA = 2.0  # factor by which a size changes
 class AdaptiveHogbatch(Hogbatch):
     """A worker behind all others in updates gets smaller tasks, one ahead of all others larger ones.
 
-    low, high : bounds of a task's rows, by worker like `sizes`; () for an eighth of the first size and for eight times
-    it. A first size outside them is clamped.
+    low, high : least and most rows of a task, by worker like `sizes`; () for an eighth of the first size, and for eight
+    times the first size. A first size outside the bounds is clamped.
     """
 
     low: tuple[int, ...] = at_least((), 1)
     high: tuple[int, ...] = at_least((), 1)
 
     def tasks(self, w: int, rows_left: float, in_place: bool) -> int:
-        """Return one: after each the size may change."""
+        """Return 1, as the size may change after each task."""
         return 1
 
     def bounds(self, w: int) -> tuple[int, int]:
-        """Return the smallest and the largest task of worker `w`, with a row for each of its threads."""
+        """Return the least and most rows of a task of worker `w`; the least is at least one row per thread."""
         first = super().first_size(w)
         low = max(of_worker(w, self.low) if self.low else first // 8, self.threads_of(w))
         high = of_worker(w, self.high) if self.high else max(8 * first, low)
@@ -41,14 +41,14 @@ class AdaptiveHogbatch(Hogbatch):
         return low, high
 
     def first_size(self, w: int) -> int:
-        """Return the first size of worker `w`, within its bounds; raise `DataError` where these leave no size."""
+        """Return the first size of worker `w`, within its bounds; raise `DataError` if the bounds contradict."""
         low, high = self.bounds(w)
         return min(max(super().first_size(w), low), high)
 
     def finished(self, report: Report) -> None:
-        """Count a task's updates; then change the size of the worker's next one.
+        """Count the updates of a task; then change the size of the worker's next task.
 
-        The paper counts a share beta of a CPU's updates, 1 by default: those that survive conflicts.
+        Of a CPU's updates the paper counts the share beta that survives conflicts, 1 by default, as here.
         """
         super().finished(report)
         w = report.worker

@@ -1,4 +1,4 @@
-"""The interface of algorithms: policies that decide batch sizes, learning rates and merges, never seeing data."""
+"""The interface of algorithms: policies that decide batch sizes, learning rates and merges without seeing data."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from ..training.messages import Report, Sharing
 
 @dataclass
 class Algorithm(Checked, ABC):
-    """Base of all algorithms: a picklable dataclass of hyperparameters; run state is made in `start`.
+    """Base class of algorithms: a picklable dataclass of hyperparameters; `start` sets the state of a run.
 
-    batch : rows of an update, or the largest where sizes differ, >= 1. learning_rate : at `batch` rows, > 0.
+    batch : rows of an update, or of the largest updates if sizes differ, >= 1. learning_rate : learning rate of an
+    update of `batch` rows, > 0.
 
     The engine calls the methods in this order: `start`; for every idle worker `batch_size`, `updates`,
     `learning_rate_of` and `submitted`; `overlap`; for every event `finished`, `left` or `joined`; then `merge_due` and
@@ -28,48 +29,51 @@ class Algorithm(Checked, ABC):
     batch: int = at_least(256, 1)
     learning_rate: float = above_zero(6e-3)
 
-    # No fields: why `choose_algorithm` chose it, and whether trials need the model and the states kept aside.
-    reason = ""
-    has_trials = False
+    # These are not fields.
+    reason = ""  # why `choose_algorithm` chose the algorithm
+    has_trials = False  # whether a run may have trials (`trial`), which need a copy of the model and optimizer states
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> Algorithm:
-        """Return the algorithm with the settings of its paper; override those of a base class of another paper."""
+        """Return the algorithm with the settings of its paper. Override it in a subclass that is of another paper."""
         return cls(batch, learning_rate)
 
     @property
     def sharing(self) -> Sharing:
-        """Return how workers and the shared model meet."""
+        """Return how workers use the shared model."""
         return Sharing.REPLICAS
 
     @property
     def overlaps(self) -> bool:
-        """Return whether replicas never wait for all others, so that workers have to be held back for a checkpoint."""
+        """Return whether there may be no moment at which all replicas are merged, unless workers are held back."""
         return False
 
     @property
     def trial(self) -> int | None:
-        """Return the number of the trial under way, None while the model is trained for good.
+        """Return the number of the current trial, or None while the model is trained for good.
 
-        What a trial trains may diverge. When it ends the engine puts the model back to what it was before the first
-        trial, and the rows of the trial are given out again.
+        A trial may diverge. When it ends, the engine restores the model from before the first trial and hands out the
+        rows of the trial again.
         """
         return None
 
     def merge_state_vectors(self, n_workers: int) -> int:
-        """Return how many vectors of the model's size merges of `n_workers` keep at most (`ParameterSlice.state`)."""
+        """Return the maximum number of merge states, vectors of the model's size, with `n_workers` workers."""
         return 0
 
     def row_work(self, dataset: Dataset) -> np.ndarray | None:
-        """Return the work of each row, float64 (n_rows,), if batches are to be cut by work. Called before `start`."""
+        """Return the work of each row, float64 (n_rows,), to cut batches by work; None to cut them by rows.
+
+        Called before `start`.
+        """
         return None
 
     @abstractmethod
     def start(self, workers: Sequence[int], n_rows: int) -> None:
-        """Make the run state for these workers and epochs of `n_rows` rows.
+        """Set the state of a run with these workers and epochs of `n_rows` rows.
 
-        A run that resumes from a checkpoint begins here too, and not at its first epoch: checkpoints hold no run state,
-        so whatever counts epochs or merges is at 0 again.
+        Also called when a run resumes from a checkpoint, possibly in a later epoch. Checkpoints do not hold this state:
+        counts of epochs and merges begin at 0 again.
         """
 
     def batch_size(self, w: int, now: float) -> int:
@@ -77,10 +81,10 @@ class Algorithm(Checked, ABC):
         return self.batch
 
     def updates(self, w: int, rows_left: float, in_place: bool) -> int:
-        """Return the updates of the next span of worker `w`: many where they are so short that messages would cost.
+        """Return the number of updates of the next span of worker `w`, more than 1 to save messages.
 
-        rows_left : rows of the epoch that no worker has yet. in_place : whether the worker writes the shared model
-        itself, between reports too.
+        rows_left : rows of the epoch that are left to hand out. in_place : whether the worker writes the shared model
+        itself, at each update.
         """
         return 1
 
@@ -92,18 +96,18 @@ class Algorithm(Checked, ABC):
         """Note that worker `w` got a span of `rows` rows."""
 
     def finished(self, report: Report) -> None:
-        """Note that a span is done."""
+        """Note that a worker has finished a span."""
 
     @abstractmethod
     def left(self, w: int) -> None:
-        """Note that worker `w` is gone, and with it what it did since its last merge."""
+        """Note that worker `w` has left; what it did since its last merge is lost."""
 
     @abstractmethod
     def joined(self, w: int) -> None:
-        """Note that worker `w` has come, with a copy of the shared model."""
+        """Note that worker `w` has joined, with a copy of the shared model."""
 
     def deadline(self, now: float) -> float | None:
-        """Return the second of the run at which `merge_due` is to be asked even if nothing happens before."""
+        """Return the second of the run at which to call `merge_due` even if there is no event before."""
         return None
 
     def merge_due(self, busy: Collection[int], now: float) -> Collection[int]:
@@ -111,22 +115,22 @@ class Algorithm(Checked, ABC):
         return ()
 
     def merge(self, comm: Comm, members: Collection[int]) -> None:
-        """Merge the replicas of `members`; at the end of an epoch, of all workers.
+        """Merge the replicas of `members`; needed with `Sharing.REPLICAS`.
 
-        Whoever has done no work since its last merge is among them then. Needed with `Sharing.REPLICAS`.
+        At the end of an epoch `members` are all workers, including those that did no work since their last merge.
         """
         raise NotImplementedError(f"{type(self).__name__} trains replicas but defines no merge; define it, or sharing")
 
     def overlap(self, comm: Comm, busy: Collection[int]) -> None:
-        """Do what of merges can be done while the workers in `busy` learn; all of it if there are none."""
+        """Do the part of a merge that can be done while the workers in `busy` train; if there are none, all of it."""
 
     def end_epoch(self, comm: Comm) -> None:
         """Note that all rows of the epoch are in the model; no worker is busy."""
 
     def notes(self) -> dict[str, object]:
-        """Return what the record of an epoch shall tell of the run state: choices, settings, means."""
+        """Return what to add to the epoch record about the algorithm: choices, settings, means."""
         return {}
 
     def worker_notes(self) -> dict[str, Mapping[int, float]]:
-        """Return what it shall tell of each worker, by name: rows of its next batch, its weight in the last merge."""
+        """Return what to add to the epoch record about each worker, by name, such as the rows of its next batch."""
         return {}

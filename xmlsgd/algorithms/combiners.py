@@ -1,17 +1,16 @@
-"""How replicas are weighed, by their shares of the work, and combined: `combine=` of `local_sgd`.
+"""Combiners: make one array of the replicas of a parameter slice, and the weights of the replicas (`combine=`).
 
-A combiner, a function of `COMBINERS`, makes one array of the replicas of a `ParameterSlice` and of their weights, which
-sum to about 1; with it, an outer optimizer moves the center. A combiner
+A combiner is a function `(params, weights)` in `COMBINERS`. It returns the combined array, by which an outer optimizer
+moves the center. The weights sum to about 1. A combiner
 
-- returns a new array of the shape of the center, which the outer optimizer uses up: never `params.center` itself;
-- may use up the replicas, which are overwritten with the new center afterwards, but not write the center;
-- gets workers that did nothing since their last merge as well, as at the end of an epoch; by "rows" and "updates" their
-  weight is 0;
-- computes with operators, ufuncs and NumPy functions of arrays, which CuPy computes on a GPU. A list of arrays is none:
-  `np.median(np.stack([*params.replicas.values()]), axis=0)`.
+- returns a new array of the shape of the center, which the outer optimizer may overwrite: never `params.center` itself;
+- may overwrite the replicas, which become copies of the new center afterwards, but not the center;
+- also gets workers that did nothing since their last merge, as at the end of an epoch; their weight is 0;
+- computes with operators, ufuncs and NumPy functions of arrays, so that CuPy can run it on a GPU. A list of arrays has
+  to be stacked first: `np.median(np.stack([*params.replicas.values()]), axis=0)`.
 
-AdaSum is for rows that few replicas have trained, as those of rare labels, whose progress a plain mean divides by the
-number of workers.
+Use AdaSum if rows of the output layer are trained by few of the replicas, as those of rare labels: a plain mean would
+divide their progress by the number of workers.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def equal(work: Mapping[int, Work]) -> dict[int, float]:
 
 
 def by_updates(work: Mapping[int, Work]) -> dict[int, float]:
-    """Return shares of the updates; when all are equal, of the batch sizes (Adaptive SGD)."""
+    """Return each worker's share of the updates; if all made equally many, of the batch sizes (Adaptive SGD)."""
     counts = {w: done.updates for w, done in work.items()}
     if len(set(counts.values())) == 1:
         counts = {w: done.size for w, done in work.items()}
@@ -38,12 +37,12 @@ def by_updates(work: Mapping[int, Work]) -> dict[int, float]:
 
 
 def by_rows(work: Mapping[int, Work]) -> dict[int, float]:
-    """Return shares of the rows trained."""
+    """Return each worker's share of the rows trained."""
     return shares({w: done.rows for w, done in work.items()})
 
 
 def shares(counts: Mapping[int, float]) -> dict[int, float]:
-    """Return counts over their sum, in float64; equal shares when all are 0."""
+    """Return counts divided by their sum; equal shares if all are 0."""
     total = sum(counts.values())
     return {w: count / total for w, count in counts.items()} if total else dict.fromkeys(counts, 1 / len(counts))
 
@@ -56,8 +55,8 @@ def mean(params: ParameterSlice, weights: Mapping[int, float]) -> np.ndarray:
 def adasum(params: ParameterSlice, weights: Mapping[int, float]) -> np.ndarray:
     """Return the center plus AdaSum of the differences, row by row (Maleki et al. 2020).
 
-    Orthogonal differences add up, parallel ones are averaged. Workers are folded in pairs, in their order; one alone
-    gives its replica, to the bit. The replicas are used up.
+    Orthogonal differences are added, parallel ones averaged. Workers are combined in pairs, in their order. A single
+    worker's replica is returned to the bit. The replicas are overwritten.
     """
     if len(params.replicas) == 1:
         return next(iter(params.replicas.values())).copy()
@@ -72,7 +71,7 @@ def adasum(params: ParameterSlice, weights: Mapping[int, float]) -> np.ndarray:
 
 
 def _adasum_pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return (1 - a.b / 2 a.a) a + (1 - a.b / 2 b.b) b for each row, in `a`; `b` is used up."""
+    """Return (1 - a.b / 2 a.a) a + (1 - a.b / 2 b.b) b for each row, in `a`; `b` is overwritten."""
     dot = np.einsum("ij,ij->i", a, b)[:, None]
     tiny = np.finfo(np.float32).tiny
     aa, bb = (np.maximum(np.einsum("ij,ij->i", v, v), tiny)[:, None] for v in (a, b))
@@ -83,7 +82,7 @@ def _adasum_pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def move_to_mean(weights: Mapping[int, float]) -> MergeRule:
-    """Return the merge rule that makes the weighted mean the common model."""
+    """Return the merge rule that sets the center to the weighted mean of the replicas."""
 
     def rule(params: ParameterSlice) -> None:
         params.center[:] = params.weighted_sum(weights)

@@ -1,4 +1,4 @@
-"""Compute groups of Omnivore: who is in which, and what each member is to train, got and did of its group's batch."""
+"""Compute groups of Omnivore: the members of each group, and their shares of the group's current batch."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 
 from .rounds import moving_average
 
-# Share of the newest measurement in a worker's speed. With 0.1 to 0.5 the share of the devices' speeds that one group
-# has use of is 85.1 to 86.1 % on S2, 87 on S3, 64 on S7 and, where a device slows down, 83.0 to 85.1 on S5.
+# Weight of the newest measurement in a worker's speed. With 0.1 to 0.5, the scheduling efficiency of one group is 85.1
+# to 86.1 % on S2, 87 on S3, 64 on S7 and, where a device slows down, 83.0 to 85.1 on S5.
 NEWEST_SPEED = 0.2
 
 
 @dataclass
 class ComputeGroups:
-    """Groups of workers, by number, and the batch of `batch` rows that each is at.
+    """Groups of workers, each of which trains a batch of `batch` rows at a time.
 
-    share : rows that a worker is to get of its group's batch. given : rows that it got. done : rows that it trained,
-    and the sum of their losses. speed : work a second, a moving average of what was measured.
+    members : workers of each group, by its number. The others are by worker and, but for speed, of the current batch of
+    its group. share : rows that it is to train. given : rows that it was given. done : rows that it has trained, and
+    the sum of their losses. speed : work per second, a moving average.
     """
 
     batch: int
@@ -28,14 +29,14 @@ class ComputeGroups:
     speed: dict[int, float] = field(default_factory=dict)
 
     def form(self, workers: Sequence[int], g: int) -> None:
-        """Deal workers out to g groups, fewer where there are not so many workers."""
+        """Divide the workers among g groups, or one group each if there are fewer workers."""
         self.members = {j: list(workers[j::g]) for j in range(min(g, len(workers)))}
         self.share, self.given, self.done = {}, {}, {}
         for j in self.members:
             self.open_batch(j)
 
     def open_batch(self, j: int) -> None:
-        """Split the next batch of group j; a member whose speed is not known counts as the mean of the others."""
+        """Split the next batch of group j by speed; an unknown speed counts as the mean of the known ones."""
         group = self.members[j]
         known = [self.speed[w] for w in group if w in self.speed]
         usual = sum(known) / len(known) if known else 1.0
@@ -44,11 +45,11 @@ class ComputeGroups:
             self.given[w], self.done[w] = 0, (0, 0.0)
 
     def wanted(self, w: int) -> int:
-        """Return the rows that a worker is to get now: its share, once; 0 for one without a group."""
+        """Return the rows to give to a worker now: its share if it was given none yet; 0 if it has no group."""
         return 0 if self.given.get(w, 1) else self.share[w]
 
     def finished(self, w: int, rows: int, loss: float, speed: float) -> None:
-        """Note a worker's part of the batch, and its speed on it."""
+        """Note that a worker has trained its part of the batch, and at which speed."""
         self.done[w] = rows, loss
         self.speed[w] = moving_average(self.speed.get(w), speed, NEWEST_SPEED)
 
@@ -57,7 +58,7 @@ class ComputeGroups:
         return {w: self.done[w][0] for w in self.members[j]}
 
     def loss(self, j: int) -> float:
-        """Return the mean loss of a row of what group j has trained of its batch."""
+        """Return the mean loss of the rows that group j has trained of its batch."""
         return sum(self.done[w][1] for w in self.members[j]) / sum(self.rows(j).values())
 
     def complete(self, j: int) -> bool:
@@ -66,12 +67,12 @@ class ComputeGroups:
         return any(rows.values()) and all(rows[w] or not self.share[w] for w in rows)
 
     def add(self, w: int, j: int) -> None:
-        """Add a worker to group j, which may be new, between two of its batches."""
+        """Add a worker to group j, which may be new; the group must be between two batches."""
         self.members.setdefault(j, []).append(w)
         self.open_batch(j)
 
     def remove(self, w: int) -> None:
-        """Remove a worker, and its group if it was the last of it; split the batch anew if nobody else has a share."""
+        """Remove a worker, and its group if that is empty then; split the batch anew if nobody left has a share."""
         j = next(j for j, group in self.members.items() if w in group)
         self.members[j].remove(w)
         del self.given[w], self.done[w], self.share[w]
@@ -86,10 +87,10 @@ class ComputeGroups:
 
 
 def largest_remainder(parts: Mapping[int, float], total: int) -> dict[int, int]:
-    """Return whole shares of `total` in proportion to `parts`, each less than 1 from exact, which sum to it.
+    """Return whole numbers in proportion to `parts` that sum to `total`, each less than 1 from the exact share.
 
-    What is left after rounding down goes first to who would get nothing, so that its speed goes on being measured, then
-    to the largest remainders.
+    Shares are rounded down. The rest goes first to those that would get nothing, so that their speed is still measured,
+    then to the largest remainders.
     """
     sum_of_parts = sum(parts.values())
     exact = {w: total * part / sum_of_parts for w, part in parts.items()}

@@ -1,6 +1,6 @@
-"""Elastic averaging: equal shares for all, then the plain mean: the baseline of the Adaptive SGD paper.
+"""Elastic averaging, the baseline of the Adaptive SGD paper: equal shares for all workers, then the plain mean.
 
-Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029): a mega-batch is split evenly beforehand, so that all wait for the slowest.
+Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029). A mega-batch is split evenly beforehand, so that all wait for the slowest.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from .rounds import BATCHES, MegaBatches, Work
 class Elastic(MegaBatches, Algorithm):
     """Every worker trains an equal part of a mega-batch in batches of `batch` rows; then replicas are averaged.
 
-    mega_batch : rows between merges, at least a batch a worker; None for about 100 batches, in even parts of an epoch.
+    mega_batch : rows between merges, at least one batch per worker; None for equal parts of an epoch of about 100
+    batches.
     """
 
     @classmethod
     def published(cls, batch: int = 1024, learning_rate: float = 6e-3) -> Elastic:
-        """Return the paper's setting: M = 100 batches, also where an epoch cuts the last mega-batch short."""
+        """Return the paper's setting: M = 100 batches, even if the last mega-batch of an epoch is shorter then."""
         return cls(batch, learning_rate, mega_batch=BATCHES * batch)
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
-        """Take the mean as the common model."""
+        """Set the center to the mean of the replicas."""
         self.merge_into_center(comm, work, move_to_mean(equal(work)))

@@ -1,6 +1,6 @@
 """CPU+GPU Hogbatch: workers of unequal speed update one shared model with batches of unequal size.
 
-Ma, Rusu 2020 (arXiv 2004.08771), Algorithm 1: small batches where threads are many, large ones on GPUs.
+Ma, Rusu 2020 (arXiv 2004.08771), Algorithm 1: small batches on CPUs with many threads, large ones on GPUs.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .rounds import tapered
 
 @dataclass
 class Hogbatch(Hogwild):
-    """A task of worker w has `sizes[w]` rows in `threads[w]` updates, each at a learning rate linear in its rows.
+    """A task of worker w has `sizes[w]` rows, in `threads[w]` updates at a learning rate linear in their rows.
 
-    batch : rows of an update at which the learning rate is `learning_rate`. sizes : rows of a task, by worker, repeated
-    for further workers; () for `batch` an update. threads : equal updates of a task, likewise: in the paper a CPU's
-    threads make one each at once, here one follows the other.
+    batch : rows of an update at which the learning rate is `learning_rate`. sizes : rows of a task, by worker; the
+    numbers repeat for further workers. () for `batch` rows per update. threads : updates of a task, by worker likewise.
+    In the paper, each thread of a CPU makes one of them at the same time; here they follow one another.
     """
 
     sizes: tuple[int, ...] = ()
@@ -28,7 +28,7 @@ class Hogbatch(Hogwild):
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> Hogbatch:
-        """Return the defaults: sizes in the paper are those of its devices, batches and learning rates its data's."""
+        """Return the defaults: the paper's sizes suit its devices, its batches and learning rates suit its data."""
         return cls(batch, learning_rate)
 
     def __post_init__(self) -> None:
@@ -50,17 +50,17 @@ class Hogbatch(Hogwild):
         return of_worker(w, self.sizes) if self.sizes else self.batch * self.threads_of(w)
 
     def threads_of(self, w: int) -> int:
-        """Return the threads of worker `w`: an update each in a task."""
+        """Return the threads of worker `w`, which are the updates of its tasks."""
         return of_worker(w, self.threads)
 
     def tasks(self, w: int, rows_left: float, in_place: bool) -> int:
-        """Return the tasks of a message: one where it pulls and pushes the model, else as many as fill it."""
+        """Return the number of tasks of a span: 1 if each span pulls and pushes the model, else as many as fill it."""
         if not in_place:
             return 1
         return max(tapered(self.span, rows_left, len(self.done)) // int(self.size[w]), 1)
 
     def updates(self, w: int, rows_left: float, in_place: bool) -> int:
-        """Return the updates of the tasks of a message."""
+        """Return the number of updates of the tasks of a span."""
         return self.tasks(w, rows_left, in_place) * self.threads_of(w)
 
     def batch_size(self, w: int, now: float) -> int:
@@ -68,7 +68,7 @@ class Hogbatch(Hogwild):
         return max(int(self.size[w]) // self.threads_of(w), 1)
 
     def learning_rate_of(self, w: int, rows: int) -> float:
-        """Return eta * rows / batch, at most eta: above it, batches of 1,024 rows diverged."""
+        """Return eta * rows / batch, but at most eta: with a higher rate, batches of 1,024 rows diverged."""
         return self.learning_rate * min(rows / self.batch, 1)
 
     def joined(self, w: int) -> None:
@@ -82,5 +82,5 @@ class Hogbatch(Hogwild):
 
 
 def of_worker(w: int, numbers: Sequence[int]) -> int:
-    """Return the number of worker `w`; numbers repeat for further workers."""
+    """Return the entry of `numbers` for worker `w`; entries repeat for further workers."""
     return numbers[w % len(numbers)]

@@ -1,7 +1,7 @@
 """Hogwild: workers update one shared model without locks.
 
-Niu, Recht, Re, Wright 2011 (Hogwild!). Safe where conflicts are rare; here they gather on output biases, frequent
-labels and frequent features, so that the learning rate has to fall as workers join.
+Niu, Recht, Re, Wright 2011 (Hogwild!). This is safe if conflicts are rare. Here they are frequent on output biases,
+frequent labels and frequent features, so that more workers need a lower learning rate.
 """
 
 from __future__ import annotations
@@ -13,37 +13,38 @@ from ..training.messages import Report, Sharing
 from .base import Algorithm
 from .rounds import tapered
 
-SPAN = 1024  # rows of a message: with updates of one row, a message takes below 2 % of the time of its rows
-MESSAGES = 32  # a worker and epoch at least, so that all are done at about the same time
+SPAN = 1024  # most rows of a span: with updates of one row, its messages take below 2 % of the time
+MESSAGES = 32  # least spans per worker and epoch, so that all workers finish an epoch at about the same time
 
 
 @dataclass
 class Hogwild(Algorithm):
-    """Every worker takes the next batch when it is free.
+    """Each worker takes the next batch when it is free.
 
-    batch : rows of an update; 1 in the paper. copies : whether each worker steps on a copy of the model and adds what
-    changed, in place of writing the model itself: slower, but a death leaves no part of a step in the model.
+    batch : rows of an update; 1 in the paper. copies : whether each worker trains a copy of the model and adds the
+    difference, instead of writing the model itself. This is slower, but a worker that dies leaves no part of a step in
+    the model.
     """
 
     copies: bool = False
 
     @classmethod
     def published(cls, batch: int = 1, learning_rate: float = 6e-3) -> Hogwild:
-        """Return the paper's form: updates of one row, written in place."""
+        """Return the paper's setting: updates of one row, written in place."""
         return cls(batch, learning_rate)
 
     @property
     def sharing(self) -> Sharing:
-        """Return that there is one model."""
+        """Return how workers use the one model: in place, or by copies."""
         return Sharing.DELTA if self.copies else Sharing.IN_PLACE
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
-        """Begin to count updates."""
+        """Start counting updates."""
         self.done: dict[int, float] = dict.fromkeys(workers, 0)
         self.span = min(SPAN, n_rows // (MESSAGES * max(len(workers), 1)))
 
     def updates(self, w: int, rows_left: float, in_place: bool) -> int:
-        """Return as many updates as fill a message, one where it pulls and pushes the model."""
+        """Return as many updates as fill a span; 1 if each span pulls and pushes the model."""
         if not in_place:
             return 1
         return max(tapered(self.span, rows_left, len(self.done)) // self.batch, 1)
@@ -53,9 +54,9 @@ class Hogwild(Algorithm):
         self.done[report.worker] += report.updates
 
     def left(self, w: int) -> None:
-        """Count the updates of a worker that is gone no more."""
+        """Forget the updates of a worker that has left."""
         del self.done[w]
 
     def joined(self, w: int) -> None:
-        """Let a new worker begin with the slowest."""
+        """Start the count of a new worker at that of the slowest."""
         self.done[w] = min(self.done.values(), default=0)

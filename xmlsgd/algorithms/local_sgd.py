@@ -1,7 +1,7 @@
-"""Local SGD: every worker makes some steps of its own, then an outer optimizer moves the common model by their mean.
+"""Local SGD: each worker makes some steps on its replica, then an outer optimizer moves the center by their mean.
 
 Stich 2019; with `HeavyBall` it is BMUF (Chen and Huo 2016), with `Nesterov` DiLoCo (Douillard et al. 2023). Dynamic
-local updates give a slow worker fewer steps instead of making fast ones wait (Liu et al. 2024, arXiv 2401.09135).
+local updates give a slow worker fewer steps, so that fast workers need not wait (Liu et al. 2024, arXiv 2401.09135).
 """
 
 from __future__ import annotations
@@ -17,32 +17,31 @@ from .combiners import COMBINERS, by_rows
 from .outer import MOST, Nesterov, Outer, block_momentum
 from .rounds import Rounds, Work, moving_average
 
-ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions/workers.md)
+ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 was better than 0 and 0.75 (docs/decisions/workers.md)
 
 
 @dataclass
 class LocalSGD(Rounds, Algorithm):
-    """Workers train replicas for some steps; then an outer optimizer moves the common model by what they combine to.
+    """Workers train replicas for some steps; then these are combined, and an outer optimizer moves the center.
 
     Parameters
     ----------
     batch, learning_rate
         See `Algorithm`.
     steps : int
-        Updates of a worker between merges, >= 1; at first, if `merging` is to be kept.
+        Updates of a worker between merges, >= 1; more later if merges take too long (`merging`).
     dynamic : bool
-        Whether the steps of a round go to whoever is free, so that slow workers make fewer, and who would only wait for
-        a slower one makes more meanwhile.
+        Whether free workers take the next steps of a round, so that slow workers make fewer. A worker that would have
+        to wait for a slower one makes more steps in the meantime.
     outer : Outer or None
-        What moves the common model; None for block momentum of 1 - 1/n, at most 0.8, at most 0.5 with AdaSum.
+        Optimizer that moves the center; None for block momentum 1 - 1/n, at most 0.8, at most 0.5 with AdaSum.
     combine : str
         How replicas are combined (`combiners.py`); a mean weighs them by their rows.
     straggler_timeout : float
-        Times its usual duration that a batch may take before the others merge without its worker, > 1; math.inf waits
-        for everybody.
+        A batch that takes longer than this multiple of its usual duration makes its worker a straggler, without which
+        the others merge, > 1; math.inf waits for all workers.
     merging : float
-        Share of the time, in (0, 1], that merges may take; while they take more, rounds get longer, twice as long or
-        more.
+        Share of the time that merges may take, in (0, 1]. If they take more, rounds become at least twice as long.
     """
 
     steps: int = at_least(4, 1)
@@ -67,45 +66,47 @@ class LocalSGD(Rounds, Algorithm):
         )  # fmt: skip
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
-        """Begin with the shortest rounds."""
+        """Begin with rounds of `steps` steps."""
         super().start(workers, n_rows)
         self.steps_now = self.steps
         self.merged_at: float | None = None  # when the last merge ended
-        self.share: float | None = None  # of the time in merges, of late
+        self.share: float | None = None  # share of the time that merges take, a moving average
 
     def outer_of(self, n_workers: int) -> Outer:
-        """Return the outer optimizer of so many workers."""
+        """Return the outer optimizer for `n_workers` workers."""
         return self.outer or block_momentum(n_workers, ADASUM_MOMENTUM if self.combine == "adasum" else MOST)
 
     def merge_state_vectors(self, n_workers: int) -> int:
-        """Return the vectors of the outer optimizer; a worker that has been a straggler has one more."""
+        """Return the number of vectors of the outer optimizer; each worker that was a straggler needs one more."""
         return len(self.outer_of(n_workers).state_names)
 
     def open_rows(self, w: int) -> float:
-        """Return the rows of the steps that are left."""
+        """Return the rows of the steps that are left in the round."""
         return self.rest_of_round(self.steps_now * self.batch * len(self.given), w)
 
     def goes_on(self, w: int, now: float) -> bool:
-        """Return whether steps of the round are left, or the worker would only wait for a slower one."""
+        """Return whether steps of the round are left, or the worker has time for one before a slower one is done."""
         return super().goes_on(w, now) or (self.dynamic and self.throughput.has_time(w, self.size[w], now))
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
-        """Combine the replicas and move the common model."""
-        begun, outer = comm.now(), self.outer_of(len(self.size))  # of all workers, also if some are left out
+        """Combine the replicas and move the center."""
+        begun, outer = comm.now(), self.outer_of(len(self.size))  # for all workers, even if some are left out
         weights, combine = by_rows(work), COMBINERS[self.combine]
         self.merge_into_center(comm, work, lambda each: outer.apply(each, combine(each, weights)), outer.fade_merges)
         self.lengthen(begun, comm.now(), sum(done.rows for done in work.values()))
 
     @property
     def round_rows(self) -> int:
-        """Return the rows of a whole round."""
+        """Return the rows of a full round."""
         return self.steps_now * self.batch * len(self.size)
 
     def lengthen(self, begun: float, ended: float, rows: int) -> None:
-        """Double the rounds, up to an epoch, until merges take no more of the time than they may.
+        """Double the length of rounds, up to an epoch, until merges take at most the share `merging` of the time.
 
-        The average of recent merges has to take too much first. The first merge, which allocates, does not count, nor
-        does that of a round of fewer `rows`, which the end of an epoch cut short.
+        begun, ended : of the last merge, in seconds. rows : rows of its round.
+
+        Rounds get longer only if merges took too much on average. The first merge does not count, as it allocates
+        memory, and neither does that of a round which the end of an epoch cut short.
         """
         if self.merged_at is not None and ended > self.merged_at and rows >= self.round_rows:
             merging, work = ended - begun, begun - self.merged_at
@@ -117,5 +118,5 @@ class LocalSGD(Rounds, Algorithm):
         self.merged_at = ended
 
     def notes(self) -> dict[str, object]:
-        """Return the steps of a round."""
+        """Return the current number of steps per round."""
         return {"steps": self.steps_now}

@@ -1,11 +1,11 @@
 """Omnivore: workers in compute groups, synchronous inside a group, asynchronous between groups.
 
 Hadjis, Zhang, Mitliagkas, Iter, Re 2016 (arXiv 1606.04487). A group reads the model w, splits a batch among its members
-in proportion to their speed, and updates v <- m v - eta G, w <- w + v, whatever others did meanwhile.
+in proportion to their speed, and updates v <- m v - eta G, w <- w + v, regardless of what other groups did meanwhile.
 
 Asynchrony acts like momentum: with g groups a gradient is on average g - 1 updates old, which moves the expected model
-like momentum of 1 - 1/g; as long as that is below the best momentum, it costs next to nothing. So groups, m and eta are
-tuned together (`omnivore_tuner.py`).
+like momentum 1 - 1/g. As long as that is below the best momentum, asynchrony costs next to nothing. Therefore g, m and
+eta are tuned together (`omnivore_tuner.py`).
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from .compute_groups import ComputeGroups
 from .omnivore_tuner import BEST_MOMENTUM, GroupTuner, Phase, Result, Setting, divisors
 from .outer import merges_to_fade
 
-# Multiply-adds a hidden unit: a stored feature takes part forward and in a gradient; a label in two gradients.
+# Multiply-adds per hidden unit: of a stored feature, one forward and one in a gradient; of a label, two in gradients.
 PER_NNZ, PER_LABEL = 2.0, 3.0
-SCORE_WINDOW = 10  # losses of the last updates that a trial is judged by (released code)
+SCORE_WINDOW = 10  # a trial is judged by the losses of so many last updates (released code)
 
 
 @dataclass
 class Omnivore(Algorithm):
-    """Groups of workers split a batch by speed and update the model together, each without waiting for other groups.
+    """The workers of a group split a batch by speed and update the model together; groups do not wait for each other.
 
     Parameters
     ----------
     batch : int
-        B, rows of an update, those of a whole group.
+        B, rows of an update: the rows of a whole group.
     learning_rate : float
-        eta; with `tune` the largest that is tried.
+        eta; with `tune`, the largest that is tried.
     groups : int or None
-        g, of no more use than there are workers; None for as many as divide the workers evenly and whose implicit
-        momentum 1 - 1/g is within that which is best for one group.
+        g, at most the number of workers; None for the largest g that divides the workers evenly and whose implicit
+        momentum 1 - 1/g is at most 0.9, the best momentum of one group.
     momentum : float or None
-        m, in [0, 1); None for what asynchrony lacks of that, 0.9 - (1 - 1/g), at least 0.
+        m, in [0, 1); None for the rest of the best momentum, 0.9 - (1 - 1/g), at least 0.
     split : {"work", "rows"}
-        What members get in proportion to speed; "work" counts features.
+        What the members of a group share in proportion to speed: rows, or work, which depends on their features.
     tune : bool
-        Whether groups, momentum and learning rate are found by trials, whose rows are trained again: at first, and from
-        the next epoch on after every `long_seconds`.
+        Whether to find groups, momentum and learning rate by trials, whose rows are trained again: at the start, and at
+        the end of an epoch when `long_seconds` have passed.
     slice_seconds : float
-        What a trial takes, > 0; less where less is left of the epoch.
+        Duration of a trial, > 0; a trial also ends with the epoch.
     """
 
     groups: int | None = at_least(None, 1)
@@ -62,7 +62,7 @@ class Omnivore(Algorithm):
     tune: bool = False
     slice_seconds: float = ranged(60.0, "above 0", lambda value: value > 0)
 
-    long_seconds = 10_000.0  # no field: seconds from trials to the next ones (released code)
+    long_seconds = 10_000.0  # not a field: least seconds of training between trials (released code)
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
@@ -70,7 +70,8 @@ class Omnivore(Algorithm):
         self.has_trials = self.tune
         check_choice("split", self.split, ("work", "rows"))
         if self.tune and not (self.groups is None and self.momentum is None):
-            raise DataError(f"tune finds groups and momentum, got groups {self.groups} and momentum {self.momentum}")
+            got = f"got groups {self.groups} and momentum {self.momentum}"
+            raise DataError(f"groups and momentum must be None with tune, which finds them, {got}")
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> Omnivore:
@@ -83,13 +84,13 @@ class Omnivore(Algorithm):
         return len(self.compute.members) > 1
 
     def merge_state_vectors(self, n_workers: int) -> int:
-        """Return the velocity and what each group has read."""
+        """Return the number of vectors: the velocity, and the model that each group has read."""
         return 1 + (n_workers if self.tune else min(self.given_setting(n_workers).groups, n_workers))
 
     def row_work(self, dataset: Dataset) -> np.ndarray | None:
-        """Return the multiply-adds a hidden unit of each row, None to cut by rows; keep what features and rows cost.
+        """Return the multiply-adds per hidden unit of each row, or None to cut by rows.
 
-        By these costs, `finished` measures speeds.
+        Keep the costs of a feature and a row, by which `finished` measures speeds.
         """
         by_work = self.split == "work"
         self.per_nnz, self.per_row = (PER_NNZ, PER_LABEL * dataset.Y.n_cols) if by_work else (0.0, 1.0)
@@ -97,30 +98,30 @@ class Omnivore(Algorithm):
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Form the groups of the first phase."""
-        self.since = 0.0  # the second in which the phase began
+        self.since = 0.0  # second at which the phase began
         self.workers, self.running, self.coming = list(workers), set[int](), list[int]()
         self.compute = ComputeGroups(self.batch)
-        n_workers = max(len(workers), 1)  # where all are yet to come, the first is on its own for a while
+        n_workers = max(len(workers), 1)  # if all workers are still to join, the first will be alone for a while
         self.tuner = GroupTuner(n_workers, self.learning_rate) if self.tune else None
         self.begin_phase(self.tuner.phase() if self.tuner else Phase(self.given_setting(n_workers), trial=False))
 
     def given_setting(self, n_workers: int) -> Setting:
-        """Return what is run without a tuner."""
+        """Return the setting that is used without a tuner."""
         g = self.groups or most_groups(n_workers)
         m = explicit_momentum(g) if self.momentum is None else self.momentum
         return Setting(g, m, self.learning_rate)
 
     def begin_phase(self, phase: Phase) -> None:
-        """Begin to count anew and form the groups of a phase."""
+        """Reset the counters and form the groups of a phase."""
         self.phase = phase
         self.losses: deque[float] = deque(maxlen=SCORE_WINDOW)
         self.version, self.staleness, self.first_update = 0, 0, 0.0
         self.form_groups()
 
     def form_groups(self) -> None:
-        """Deal all workers out to groups, which are about to read the model as it is."""
+        """Divide all workers among groups, which read the current model."""
         self.compute.form(self.workers, self.phase.setting.groups)
-        self.read = dict.fromkeys(self.compute.members, self.version)  # the version of the model that a group read
+        self.read = dict.fromkeys(self.compute.members, self.version)  # version of the model that each group has read
         self.reads_kept = self.closing = False
         self.coming.clear()
 
@@ -130,11 +131,11 @@ class Omnivore(Algorithm):
         return len(self.tuner.results) if self.tuner and self.phase.trial else None
 
     def batch_size(self, w: int, now: float) -> int:
-        """Return the worker's share of its group's batch, once; nothing while a trial comes to its end."""
+        """Return the worker's share of its group's batch, once; 0 while a trial is ending."""
         return 0 if self.closing else self.compute.wanted(w)
 
     def learning_rate_of(self, w: int, rows: int) -> float:
-        """Return eta: a member's gradient is a mean, weighed by its rows at the update."""
+        """Return eta for any number of rows: a member's gradient is a mean, which the update weighs by its rows."""
         return self.phase.setting.learning_rate
 
     def submitted(self, w: int, rows: int, now: float) -> None:
@@ -143,7 +144,7 @@ class Omnivore(Algorithm):
         self.running.add(w)
 
     def finished(self, report: Report) -> None:
-        """Note a member's part of the batch, and its speed."""
+        """Note that a member has trained its part of the batch, and its speed."""
         w, work = report.worker, self.per_nnz * report.nnz + self.per_row * report.rows
         self.running.discard(w)
         self.compute.finished(w, report.rows, float(report.loss), work / max(report.seconds, 1e-9))
@@ -156,11 +157,11 @@ class Omnivore(Algorithm):
             self.coming.remove(w)
         else:
             self.compute.remove(w)
-            if not self.compute.members:  # those that are coming are as the model is: none has written it since
+            if not self.compute.members:  # nobody has written the model since the others joined: they are up to date
                 self.form_groups()
 
     def joined(self, w: int) -> None:
-        """Let a new worker wait until a group has written the model, which it then reads too."""
+        """Let a new worker wait until a group has written the model, which it then reads."""
         self.workers.append(w)
         if self.compute.members:
             self.coming.append(w)
@@ -175,7 +176,7 @@ class Omnivore(Algorithm):
         return [w for j in groups if self.compute.complete(j) for w in groups[j]]
 
     def merge(self, comm: Comm, members: Collection[int]) -> None:
-        """Update the model by each of the groups; then see whether the phase is over."""
+        """Update the model by the groups among `members`; then begin the next phase if a trial is over."""
         if not self.reads_kept:
             self.keep_reads(comm)
         groups = [j for j, group in self.compute.members.items() if set(group) <= set(members)]
@@ -186,19 +187,19 @@ class Omnivore(Algorithm):
             self.admit(comm, ready[-1])
         if self.phase.trial:
             over = comm.now() - self.since >= self.slice_seconds or not math.isfinite(sum(self.losses))
-            self.closing = self.closing or over or not ready  # a merge of nothing: the rows have run out
+            self.closing = self.closing or over or not ready  # no group is ready: the rows have run out
             if self.closing and not self.running:
                 assert self.tuner is not None
                 self.next_phase(comm, self.tuner)
 
     def keep_reads(self, comm: Comm) -> None:
-        """Keep what the groups have read, before the first of them writes."""
+        """Save the model that the groups have read, before the first of them writes."""
         for j in self.compute.members:
             comm.save_center(f"read {j}")
         self.reads_kept = True
 
     def update(self, comm: Comm, j: int) -> None:
-        """Take the step of group j, and let it read the model again."""
+        """Update the model by the step of group j, which then reads the model again."""
         rows, momentum = self.compute.rows(j), self.phase.setting.momentum
         total = sum(rows.values())
 
@@ -221,7 +222,7 @@ class Omnivore(Algorithm):
         self.compute.open_batch(j)
 
     def admit(self, comm: Comm, written: int) -> None:
-        """Let workers that have come read the model: as a new group while one is missing, else in the one just done."""
+        """Let new workers read the model and add them to a group: a new one if one is missing, else group `written`."""
         for w in self.coming:
             comm.merge(ParameterSlice.broadcast, [w])
             j = written
@@ -241,16 +242,16 @@ class Omnivore(Algorithm):
             self.form_groups()
 
     def next_phase(self, comm: Comm, tuner: GroupTuner) -> None:
-        """Tell the tuner what the phase came to, and begin the next."""
+        """Tell the tuner the result of the phase, and begin the next one."""
         now, n = comm.now(), self.version
-        # The first update comes late, for all groups begin at once.
+        # The first update is not counted: it comes late, because all groups begin at once.
         seconds = (now - self.first_update) / (n - 1) if n > 1 else now - self.since
         tuner.results.append(Result(float(np.mean(self.losses)), seconds))
         self.since = now
         self.begin_phase(tuner.phase())
 
     def notes(self) -> dict[str, object]:
-        """Return the setting by name, members, mean staleness, and the trials that led to the setting."""
+        """Return the setting, the members of groups, the mean staleness, and the trials that led to the setting."""
         notes: dict[str, object] = {
             **self.phase.setting._asdict(),
             "members": list(self.compute.members.values()),
@@ -264,7 +265,7 @@ class Omnivore(Algorithm):
         return notes
 
     def worker_notes(self) -> dict[str, Mapping[int, float]]:
-        """Return the rows of each worker in a batch of its group."""
+        """Return each worker's rows of a batch of its group."""
         return {"batch": self.compute.share}
 
 
@@ -274,10 +275,10 @@ def most_groups(n_workers: int) -> int:
 
 
 def implicit_momentum(g: int) -> float:
-    """Return what the asynchrony of g groups amounts to, if who finishes next is random: 1 - 1/g."""
+    """Return the momentum that the asynchrony of g groups acts like, if they finish in random order: 1 - 1/g."""
     return 1 - 1 / g
 
 
 def explicit_momentum(g: int) -> float:
-    """Return the momentum that g groups lack of the best at one group."""
+    """Return the momentum to add to the implicit momentum of g groups for the best total, at least 0."""
     return max(0.0, BEST_MOMENTUM - implicit_momentum(g))

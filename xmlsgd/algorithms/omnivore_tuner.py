@@ -1,7 +1,7 @@
-"""The optimizer of Omnivore: which number of groups, momentum and rate, found by short trials from one checkpoint.
+"""The optimizer of Omnivore: it finds groups, momentum and learning rate by short trials that begin at one model.
 
-Hadjis, Zhang, Mitliagkas, Iter, Re 2016 (arXiv 1606.04487), in the form of the released code: a cold start that goes
-from one group to many, then, before every long stretch of training, a grid of momentum and rate.
+Hadjis, Zhang, Mitliagkas, Iter, Re 2016 (arXiv 1606.04487), as in the released code: a cold start with one group, then
+more and more; and a grid of momenta and learning rates before each long phase of training.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-# All of these are the released code's.
-BEST_MOMENTUM = 0.9  # of one group, by SGD; it did better than 0 with Adam, too (docs/decisions/workers.md)
-MOMENTA = (0.0, 0.3, 0.6, 0.9)  # tried wherever a group may wait for another
-# The given learning rate is divided by them: all are tried with one group, the first two with more.
-FRACTIONS = (1, 10, 100, 1000)
-SATURATION = 0.10  # relative gain in seconds an update below which groups are not split further
-TIE = 0.01  # relative difference of losses within which the larger learning rate, then momentum is preferred
-CENTRE = 0.6  # momentum from which a search begins anew after groups were halved
+# All numbers are those of the released code.
+BEST_MOMENTUM = 0.9  # of one group with SGD; with Adam, too, it was better than 0 (docs/decisions/workers.md)
+MOMENTA = (0.0, 0.3, 0.6, 0.9)  # the momenta of a grid
+# Divisors of the given learning rate: all are tried with one group, the first two with more.
+DIVISORS = (1, 10, 100, 1000)
+SATURATION = 0.10  # groups are not split further if the seconds per update fall by less than this share
+TIE = 0.01  # losses that differ by less are equal: then the larger learning rate, then the larger momentum wins
+CENTRE = 0.6  # after groups were halved, momenta near this one are tried first
 
 
 class Setting(NamedTuple):
-    """What is tuned: the number of groups, the explicit momentum, the learning rate of an update."""
+    """The settings that are tuned: number of groups, explicit momentum, learning rate."""
 
     groups: int
     momentum: float
@@ -30,14 +30,14 @@ class Setting(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a phase came to: the mean of the last losses, NaN or infinite if one was, and the seconds an update."""
+    """The result of a phase: mean of the last losses (not finite if it diverged), and seconds per update."""
 
     loss: float
     seconds: float
 
 
 class Phase(NamedTuple):
-    """A setting to run: as a trial, from the model set aside, or for good."""
+    """A setting to train with: as a trial, which begins at the model that was set aside, or for good."""
 
     setting: Setting
     trial: bool
@@ -49,9 +49,10 @@ Search = Generator[Phase, Result, Tried]
 
 @dataclass
 class GroupTuner:
-    """A program of phases. Its state are the `results` of those that are over, so that it can be copied and pickled.
+    """Decides the phases of a run. Its only state are the results so far, so that it can be copied and pickled.
 
-    n_workers : workers that are grouped. learning_rate : the largest tried, > 0.
+    n_workers : workers that are grouped. learning_rate : the largest that is tried, > 0. results : of the phases that
+    are over.
     """
 
     n_workers: int
@@ -59,27 +60,27 @@ class GroupTuner:
     results: list[Result] = field(default_factory=list)
 
     def phase(self) -> Phase:
-        """Return what is to be run now."""
+        """Return the current phase."""
         return self._phases()[-1]
 
     def history(self) -> list[tuple[Phase, Result]]:
-        """Return the phases that are over, and what each came to."""
+        """Return the phases that are over, with their results."""
         return list(zip(self._phases(), self.results, strict=False))
 
     def last_trials(self) -> list[tuple[Setting, Result]]:
-        """Return the trials since the last stretch of training that is over, and what each came to."""
+        """Return the trials since the last phase of training for good, with their results."""
         found: list[tuple[Setting, Result]] = []
         for phase, result in self.history():
             found = [*found, (phase.setting, result)] if phase.trial else []
         return found
 
     def _phases(self) -> list[Phase]:
-        """Run the program through all results."""
+        """Return all phases so far, including the current one, by replaying the results."""
         program = self.program()
         return [next(program), *(program.send(result) for result in self.results)]
 
     def program(self) -> Generator[Phase, Result, None]:
-        """Yield phase after phase, each told the result of the one before."""
+        """Yield the phases, and receive the result of each."""
         setting, g = yield from self.cold_start()
         yield Phase(setting, trial=False)
         while True:
@@ -89,7 +90,7 @@ class GroupTuner:
 
     def cold_start(self) -> Generator[Phase, Result, tuple[Setting, int]]:
         """Return the setting of the lowest loss, and the most groups before saturation."""
-        pairs = [(BEST_MOMENTUM, self.learning_rate / part) for part in FRACTIONS]
+        pairs = [(BEST_MOMENTUM, self.learning_rate / divisor) for divisor in DIVISORS]
         winners: Tried = {}
         previous, before, most = None, math.inf, 1
         for g in divisors(self.n_workers):
@@ -104,11 +105,11 @@ class GroupTuner:
             before, most = seconds, g
             pairs = grid(previous.learning_rate)
         if not winners:
-            return Setting(1, BEST_MOMENTUM, self.learning_rate / FRACTIONS[-1]), 1
+            return Setting(1, BEST_MOMENTUM, self.learning_rate / DIVISORS[-1]), 1
         return best(winners), most
 
     def steady_state(self, g: int, learning_rate: float) -> Generator[Phase, Result, Setting]:
-        """Return the best momentum and rate; where no momentum is best, for half as many groups."""
+        """Return the best momentum and learning rate; while momentum 0 is best, search with half as many groups."""
         tried = yield from search(g, grid(learning_rate))
         while (setting := best(tried, TIE)).momentum == 0 and g > 1:
             g = max(d for d in divisors(self.n_workers) if d <= g // 2)
@@ -117,13 +118,16 @@ class GroupTuner:
 
 
 def grid(learning_rate: float, centre: float = 0.0) -> list[tuple[float, float]]:
-    """Return pairs (momentum, rate), the larger learning rate and the momentum nearest to `centre` first."""
+    """Return pairs (momentum, learning rate), the larger rate first, then the momentum nearest to `centre`."""
     momenta = sorted(MOMENTA, key=lambda m: abs(m - centre))
-    return [(m, learning_rate / part) for part in FRACTIONS[:2] for m in momenta]
+    return [(m, learning_rate / divisor) for divisor in DIVISORS[:2] for m in momenta]
 
 
 def search(g: int, pairs: Sequence[tuple[float, float]], previous: Setting | None = None) -> Search:
-    """Try the pairs (momentum, rate) that are worth it with g groups, `previous` being the winner of fewer groups."""
+    """Try pairs (momentum, learning rate) with g groups, but for those that `skipped` rules out; return the results.
+
+    previous : the best setting with fewer groups.
+    """
     tried: Tried = {}
     for momentum, rate in pairs:
         setting = Setting(g, momentum, rate)
@@ -134,7 +138,12 @@ def search(g: int, pairs: Sequence[tuple[float, float]], previous: Setting | Non
 
 
 def skipped(setting: Setting, previous: Setting | None, failed: Sequence[Setting]) -> bool:
-    """Return whether a trial can be spared: too daring after what failed or for more staleness, or too timid."""
+    """Return whether a trial is not worth its time.
+
+    It is not if a setting with no larger learning rate and momentum has diverged (`failed`). More groups mean more
+    staleness, so it is not worth it either if it is more daring than the best setting with fewer groups (`previous`),
+    or smaller in both numbers.
+    """
     _, m, rate = setting
     if any(rate >= f.learning_rate and m >= f.momentum for f in failed):
         return True
@@ -146,9 +155,9 @@ def skipped(setting: Setting, previous: Setting | None, failed: Sequence[Setting
 
 
 def best(tried: Tried, tie: float = 0.0) -> Setting:
-    """Return the setting of the lowest loss; within `tie` of it that of the largest rate, then momentum.
+    """Return the setting of the lowest loss, or the one of the smallest rate, then momentum, if all have diverged.
 
-    The least daring one if all have failed.
+    Among losses within the share `tie` of the lowest, the largest rate wins, then the largest momentum.
     """
     losses = {setting: result.loss for setting, result in tried.items() if math.isfinite(result.loss)}
     if not losses:
@@ -158,5 +167,5 @@ def best(tried: Tried, tie: float = 0.0) -> Setting:
 
 
 def divisors(n: int) -> list[int]:
-    """Return the divisors of n, ascending: the numbers of groups that n workers make equal."""
+    """Return the divisors of n, ascending: the numbers of equal groups that n workers can form."""
     return [g for g in range(1, n + 1) if n % g == 0]

@@ -1,6 +1,6 @@
-"""Fields of algorithms as texts: `steps=8`, `outer=nesterov:0.9:0.7`, `sizes=256:1024`, `straggler_timeout=inf`.
+"""Read and write options of algorithms: `steps=8`, `outer=nesterov:0.9:0.7`, `sizes=256:1024`, `momentum=none`.
 
-Numbers of one field, and of an outer optimizer, have colons between them; `none` stands for None.
+Colons separate the numbers of a field and those of an outer optimizer; `none` stands for None.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from ..errors import DataError, shorten, suggest
 from .outer import OUTERS, Outer
 
 NONE, TRUE, FALSE = "none", "true", "false"
-AUTO = "auto"  # no algorithm, but the choice of one; it has no options
-GIVEN = {
-    "batch": "batch_size",
-    "learning_rate": "learning_rate_init",
-}  # fields, and the parameters that set them for all
+AUTO = "auto"  # stands for the algorithm that `choose_algorithm` returns; it has no options
+# Fields that are no options, and the parameters of the estimator that set them.
+GIVEN = {"batch": "batch_size", "learning_rate": "learning_rate_init"}
 
 
 def read_options(of: type, name: str, options: Iterable[str]) -> dict[str, Any]:
-    """Return the fields of the class `of`, called `name`, that options `field=value` set; else `DataError`."""
+    """Return the fields that options "field=value" set in the class `of`, which errors call `name`."""
     known = [field.name for field in fields(of) if field.name not in GIVEN]
     read: dict[str, Any] = {}
     for option in options:
@@ -37,7 +35,7 @@ def read_options(of: type, name: str, options: Iterable[str]) -> dict[str, Any]:
 
 
 def read_field(of: type, field: str, text: str) -> Any:
-    """Return the value that a text is of a field of the class `of`; `DataError` where it is none."""
+    """Return the value of a field of the class `of`, given as text; raise `DataError` if the text is none."""
     kind, or_none = field_types(of)[field]
     if or_none and text == NONE:
         return None
@@ -48,7 +46,7 @@ def read_field(of: type, field: str, text: str) -> Any:
 
 
 def write_field(value: Any) -> Any:
-    """Return what `read_field` reads as `value`: itself for what JSON has, else a text."""
+    """Return a JSON value from which `value` can be restored, by `read_field` if it is a text."""
     if isinstance(value, Outer):
         names = [name for name, kind in OUTERS.items() if type(value) is kind]
         return ":".join([*names, *(str(getattr(value, field.name)) for field in fields(value))]) if names else value
@@ -56,7 +54,7 @@ def write_field(value: Any) -> Any:
 
 
 def _read(kind: Any, text: str) -> Any:
-    """Return the value that a text is of a kind of field; `ValueError` where it is none."""
+    """Return the value of type `kind` that a text describes; raise `ValueError` if it describes none."""
     if get_origin(kind) is tuple:
         return tuple(_read(get_args(kind)[0], part) for part in text.split(":") if text)
     if kind is Outer:
@@ -78,7 +76,7 @@ def _read(kind: Any, text: str) -> Any:
 
 
 def _outer(text: str) -> Outer:
-    """Return the outer optimizer that `name:number:number` describes, its numbers in the order of its fields."""
+    """Return the outer optimizer that "name:number:number" describes; the numbers are its fields in order."""
     name, *numbers = text.split(":")
     if name not in OUTERS:
         raise ValueError(f"must be one of {', '.join(OUTERS)}, got {shorten(name)}{suggest(name, OUTERS)}")

@@ -1,4 +1,4 @@
-"""Outer optimizers: how the shared model moves, given what a combiner has made of the replicas (`combiners.py`).
+"""Outer optimizers move the shared model, given the array into which a combiner has combined the replicas.
 
 One interface for model averaging, block momentum (BMUF; Chen and Huo 2016), Adaptive SGD's global momentum (Ma et al.
 2021) and DiLoCo's Nesterov momentum (Douillard et al. 2023).
@@ -14,28 +14,28 @@ import numpy as np
 from ..data.validation import Checked, above_zero, below_one
 from ..training.merging import ParameterSlice
 
-MOST = 0.8  # of block momentum: with 0.9, four workers lost a tenth of P@1
-NEGLIGIBLE = 1e-3  # of a row's last motion; what momentum would still do to an untouched row after that is left out
+MOST = 0.8  # largest block momentum: with 0.9, P@1 of four workers fell by a tenth
+NEGLIGIBLE = 1e-3  # share of its last motion below which an untouched row no longer moves by momentum
 
 
 @dataclass(frozen=True)
 class Outer(Checked):
-    """None: the shared model becomes what the replicas combine to, `combined`."""
+    """Plain averaging: the shared model becomes the combined replicas. Also the base class of the others."""
 
     momentum = 0.0
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """Return the names of the vectors that are kept from merge to merge."""
+        """Return the names of the merge states."""
         return ()
 
     def apply(self, params: ParameterSlice, combined: np.ndarray) -> None:
-        """Move `params.center` given the combined replicas, float32 of its shape, which are used up."""
+        """Move `params.center`, given the combined replicas, float32 of the same shape, which may be overwritten."""
         params.center[:] = combined
 
     @property
     def fade_merges(self) -> int:
-        """Return the merges for which a row that nobody touches still moves by momentum."""
+        """Return the number of merges in which momentum still moves a row that nobody touches."""
         return merges_to_fade(self.momentum)
 
 
@@ -43,7 +43,8 @@ class Outer(Checked):
 class HeavyBall(Outer):
     """Block momentum: motion <- momentum * motion + rate * (combined - center); center <- center + motion.
 
-    With rate 1 it is Adaptive SGD's w <- combined + momentum * (w - w_previous). momentum in [0, 1), learning rate > 0.
+    With rate 1 this is w <- combined + momentum * (w - w_previous), as in Adaptive SGD. momentum : in [0, 1).
+    learning_rate : the rate, > 0.
     """
 
     momentum: float = below_one(0.75)
@@ -57,8 +58,8 @@ class HeavyBall(Outer):
     def apply(self, params: ParameterSlice, combined: np.ndarray) -> None:
         """Move the center."""
         if not self.state_names:
-            params.clear("motion")  # from when there were more workers, of which the momentum follows
-            params.center[:] = combined  # to the bit, which center + (combined - center) is not
+            params.clear("motion")  # there may be one from when there were more workers, and thus more momentum
+            params.center[:] = combined  # center + (combined - center) would round
             return
         (motion,) = map(params.state, self.state_names)
         motion *= np.float32(self.momentum)
@@ -90,10 +91,10 @@ OUTERS: dict[str, type[Outer]] = {"mean": Outer, "heavy_ball": HeavyBall, "neste
 
 
 def block_momentum(n_workers: int, most: float = MOST) -> HeavyBall:
-    """Return the momentum that BMUF advises for so many workers, 1 - 1/n, at most `most`."""
+    """Return the momentum that BMUF recommends for n workers, 1 - 1/n, but at most `most`."""
     return HeavyBall(min(1 - 1 / max(n_workers, 1), most))
 
 
 def merges_to_fade(momentum: float) -> int:
-    """Return the merges after which momentum has made a motion negligible."""
+    """Return the number of merges after which momentum has made a motion negligible."""
     return math.ceil(math.log(NEGLIGIBLE) / math.log(momentum)) if momentum > 0 else 0

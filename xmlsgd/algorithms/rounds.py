@@ -1,7 +1,7 @@
-"""Rounds: workers train their own replicas, then the replicas are merged.
+"""Rounds: workers train replicas, then the replicas are merged.
 
-The engine's part of model averaging: who gets rows in a round, when it ends, and what becomes of stragglers and of
-workers that leave or join. What opens a round and what the merge does is the algorithm's.
+The part that all model-averaging algorithms share: which worker gets rows in a round, when the round ends, and how
+stragglers and workers that leave or join are treated. An algorithm defines how many rows a round has, and the merge.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from ..data.validation import at_least
 from ..training.merging import Comm, MergeRule, ParameterSlice
 from ..training.messages import Report
 
-# A span is at most this fraction of an equal share of the rows left in an epoch. On the simulated clock 1 to 8 keep
-# devices equally busy (Hogwild on S2, S4 and S7 within 0.6 %, local SGD within 2); 16 takes twice the messages.
+# A span has at most 1/TAPER of an equal share of the rows left in an epoch. On the simulated clock 1 to 8 keep devices
+# equally busy (Hogwild on S2, S4 and S7 within 0.6 %, local SGD within 2); 16 takes twice the messages.
 TAPER = 4
-LEASE = 3  # batches of a message at most: for one alone, asking, getting and reporting take 2 to 3 % of its step
-# Of what a worker will get in a round, by its throughput, the share that it may get at once: with 3/4, and four batches
-# a message, two points of the speeds are lost where devices stall (docs/decisions/workers.md).
+LEASE = 3  # most batches of a span: with one, its messages would take 2 to 3 % of the time of its step
+# A worker may get at once this share of the rows that it will probably get in the round, by its throughput. With 3/4,
+# and four batches a span, the scheduling efficiency falls by two points if devices stall (docs/decisions/workers.md).
 CERTAIN = 0.5
-# Weight of the last batch in a worker's seconds a row. With 0.1 to 1 the share of the devices' speeds that local SGD
-# has use of is 99.7 % on S1, 92.3 on S2, 91.2 on S3, 90.9 to 91.9 on S5 and, with stalls, 89.3 to 91.3 on S7.
+# Weight of the last batch in a worker's seconds per row. With 0.1 to 1 the scheduling efficiency of local SGD is 99.7 %
+# on S1, 92.3 on S2, 91.2 on S3, 90.9 to 91.9 on S5 and, with stalls, 89.3 to 91.3 on S7.
 NEWEST = 0.3
-SHORTEST = 1e-9  # seconds of a batch: without features, one may take none on the simulated clock
-BATCHES = 100  # in a mega-batch (Adaptive SGD, 2021)
-BEGAN = "began"  # merge state: the model at which a worker began that was left out of a merge
+SHORTEST = 1e-9  # least seconds of a batch: on the simulated clock, one without features may take none
+BATCHES = 100  # of a mega-batch (Adaptive SGD, 2021)
+BEGAN = "began"  # merge state of a worker that was left out of a merge: the center from which its replica began
 
 
 class Work(NamedTuple):
-    """What a worker did since its last merge: its updates, its rows, and the rows of its batches."""
+    """The work of a worker since its last merge: number of updates, rows, and the size of its batches."""
 
     updates: int
     rows: int
@@ -40,12 +40,19 @@ class Work(NamedTuple):
 
 
 class Throughput:
-    """Seconds a row of each worker, and the deadlines of the busy ones.
+    """Throughput of the workers, and the stragglers among them.
 
-    straggler_timeout : times its usual duration that a batch may take, > 1; then its worker is a straggler, and nobody
-    waits for it until it is done. usual : seconds a row, by worker, of those that have done a batch. ends, due : by
-    busy worker, the second in which its batch should be done, and in which it is overdue. stragglers : workers whose
-    batch is overdue.
+    Attributes
+    ----------
+    straggler_timeout : float
+        A batch that takes longer than this multiple of its usual duration is overdue, > 1. Its worker is a straggler,
+        for which nobody waits, until the batch is done.
+    usual : dict of int to float
+        Seconds per row of each worker that has done a batch, a moving average.
+    ends, due : dict of int to float
+        By busy worker, the second at which its batch should be done, and the second at which it becomes overdue.
+    stragglers : set of int
+        Workers whose batch is overdue.
     """
 
     def __init__(self, straggler_timeout: float) -> None:
@@ -56,61 +63,70 @@ class Throughput:
         self.stragglers: set[int] = set()
 
     def begun(self, w: int, rows: int, now: float) -> None:
-        """Note that a worker has got a batch."""
+        """Note that worker `w` was given a batch of `rows` rows at second `now`."""
         seconds = self.usual[w] * rows if w in self.usual else inf
         self.ends[w], self.due[w] = now + seconds, now + self.straggler_timeout * seconds
 
     def finished(self, report: Report) -> None:
-        """Note that a batch is done, and how long it took."""
+        """Note that a batch is done, and its duration."""
         w = report.worker
         self.usual[w] = moving_average(self.usual.get(w), max(report.seconds, SHORTEST) / report.rows)
         self.ended(w)
 
     def ended(self, w: int) -> None:
-        """Note that a worker is not busy any more."""
+        """Note that worker `w` is no longer busy."""
         self.ends.pop(w, None)
         self.due.pop(w, None)
         self.stragglers.discard(w)
 
     def overdue(self, now: float) -> list[int]:
-        """Return the workers whose batch is overdue; they are stragglers from now on."""
+        """Return the workers whose batch is overdue, which makes them stragglers."""
         found = [w for w, due in self.due.items() if due <= now]
         self.stragglers.update(found)
         return found
 
     def any_in_time(self, busy: Collection[int], now: float) -> bool:
-        """Return whether one of the busy workers is not overdue."""
+        """Return whether one of the busy workers is no straggler yet."""
         return any(now < self.due[w] for w in busy if w not in self.stragglers)
 
     def deadline(self) -> float:
-        """Return when the last busy worker in time becomes a straggler, infinity if unknown or none is busy."""
+        """Return the second at which the last busy worker becomes a straggler; inf if unknown, or if none is busy."""
         return max((due for w, due in self.due.items() if w not in self.stragglers), default=inf)
 
     def has_time(self, w: int, rows: int, now: float) -> bool:
-        """Return whether a worker would be done with so many rows before a batch for which all wait."""
+        """Return whether worker `w` would finish `rows` rows before a busy worker that is no straggler."""
         if w not in self.usual:
             return False
         done = now + self.usual[w] * rows
         return any(done <= end < inf for v, end in self.ends.items() if v not in self.stragglers)
 
     def share(self, w: int, workers: Collection[int]) -> float:
-        """Return a worker's share of the throughput of all, 0 until that of each is known."""
+        """Return the share of worker `w` in the throughput of `workers`; 0 if one of theirs is unknown."""
         if any(v not in self.usual for v in workers):
             return 0.0
         return 1 / (self.usual[w] * sum(1 / self.usual[v] for v in workers))
 
 
 class Rounds(ABC):
-    """Counts what each worker has been given and has done in the round; a merge ends it.
+    """Mixin of algorithms that train in rounds: it counts the rows of each worker in a round, which a merge ends.
 
-    A class of algorithms derives from it before `Algorithm`, and defines `open_rows` and `merge_replicas`.
+    An algorithm derives from it before `Algorithm` and defines `open_rows` and `merge_replicas`.
 
-    A straggler, a worker whose batch takes more than `straggler_timeout` times as long as usual, is left out of the
-    merge of the others. What it learns from then on, where the model was, takes part in the next merge as if it had
-    been learned where the model is.
+    A straggler (`Throughput`) is left out of the merge of the others. Its replica then differs from the center from
+    which it began by what it has learned; the next merge adds this difference to the new center.
 
-    batch : rows of a batch, the largest where sizes differ. dynamic : whether rows of a round go to whoever is free.
-    size, given, work : by worker, the rows of its batches, its rows of this round, what it did since its last merge.
+    Attributes
+    ----------
+    batch : int
+        Rows of a batch, or of the largest if sizes differ.
+    dynamic : bool
+        Whether free workers take the next rows of a round; otherwise each has an equal part.
+    size : dict of int to int
+        By worker, the rows of its batches.
+    given : dict of int to int
+        By worker, the rows that it was given in this round.
+    work : dict of int to Work
+        By worker, its work since its last merge.
     """
 
     batch: int
@@ -120,8 +136,8 @@ class Rounds(ABC):
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin the first round."""
         self.throughput = Throughput(self.straggler_timeout)
-        self.behind: set[int] = set()  # left out of a merge, and in none since: they began at an earlier model
-        self.newcomers: set[int] = set()  # joined in the middle of the round: their counts say nothing yet
+        self.behind: set[int] = set()  # workers that were left out of the last merge and began from an earlier center
+        self.newcomers: set[int] = set()  # workers that joined during the round, so that their counts say little
         self.n_rows = n_rows
         self.size = dict.fromkeys(workers, self.batch)
         self.given = dict.fromkeys(workers, 0)
@@ -129,14 +145,14 @@ class Rounds(ABC):
 
     @abstractmethod
     def open_rows(self, w: int) -> float:
-        """Return the rows of the round that are left for worker `w`, or for whoever takes them if it is dynamic."""
+        """Return the rows of the round that are left for worker `w`, or for all workers if `dynamic`."""
 
     @abstractmethod
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
-        """Merge the replicas of the workers in `work`, which says what each did since its last merge."""
+        """Merge the replicas of the workers in `work`, given their work since their last merge."""
 
     def rest_of_round(self, rows: int, w: int) -> float:
-        """Return what is left of a round of `rows` rows: of all if it is dynamic, else of worker `w`'s equal part."""
+        """Return the rows left of a round of `rows` rows: of all if `dynamic`, else of the equal part of worker `w`."""
         if self.dynamic:
             return rows - sum(self.given.values())
         return rows / len(self.given) - self.given[w]
@@ -146,11 +162,11 @@ class Rounds(ABC):
         return self.open_rows(w) > 0
 
     def batch_size(self, w: int, now: float) -> int:
-        """Return the worker's size while the round is open for it."""
+        """Return the batch size of the worker, or 0 if it has to wait for the merge."""
         return self.size[w] if self.goes_on(w, now) else 0
 
     def updates(self, w: int, rows_left: float, in_place: bool) -> int:
-        """Return the batches of the next message: those that the worker will get in this round in any case."""
+        """Return the batches of the next span: only as many as the worker would get in this round anyway."""
         certain = self.open_rows(w)
         if self.dynamic:
             certain *= CERTAIN * self.throughput.share(w, self.size)
@@ -158,43 +174,43 @@ class Rounds(ABC):
         return min(max(batches, 1), LEASE)
 
     def submitted(self, w: int, rows: int, now: float) -> None:
-        """Count the rows given out, and note when they are overdue."""
+        """Count the rows handed out, and note when they become overdue."""
         self.given[w] += rows
         self.throughput.begun(w, rows, now)
 
     def finished(self, report: Report) -> None:
-        """Count the work done, and how long it took."""
+        """Count the finished work, and note its duration."""
         w, done = report.worker, self.work[report.worker]
         self.throughput.finished(report)
         self.work[w] = Work(done.updates + report.updates, done.rows + report.rows, self.size[w])
 
     def left(self, w: int) -> None:
-        """Forget a worker: its rows go to others."""
+        """Forget a worker, whose rows go to others."""
         del self.size[w], self.given[w], self.work[w]
         self.throughput.ended(w)
         self.behind.discard(w)
         self.newcomers.discard(w)
 
     def joined(self, w: int) -> None:
-        """Take a new worker into the round, with the mean size of the others."""
+        """Add a worker to the round, with the mean batch size of the others."""
         self.size[w] = round(sum(self.size.values()) / len(self.size)) if self.size else self.batch
         self.given[w], self.work[w] = 0, Work(0, 0, self.size[w])
         self.newcomers.add(w)
 
     def deadline(self, now: float) -> float | None:
-        """Return when the busy will all be stragglers, if all others wait for them."""
+        """Return the second at which all busy workers will be stragglers, if the idle ones wait for them."""
         idle, deadline = [w for w in self.size if w not in self.throughput.due], self.throughput.deadline()
         return deadline if deadline < inf and idle and not any(self.goes_on(w, now) for w in idle) else None
 
     def merge_due(self, busy: Collection[int], now: float) -> Collection[int]:
-        """Return all idle workers, when none of them goes on and only stragglers are busy."""
+        """Return all idle workers if none of them has rows left and only stragglers are busy; else none."""
         ready = [w for w in self.size if w not in busy]
         if not any(self.given[w] for w in ready) or any(self.goes_on(w, now) for w in ready):
             return ()
         return () if self.throughput.any_in_time(busy, now) else ready
 
     def merge(self, comm: Comm, members: Collection[int]) -> None:
-        """Merge the replicas of `members`, and let them begin a round."""
+        """Merge the replicas of `members`, which then begin a new round."""
         self._leave_out_stragglers(comm)
         self.merge_replicas(comm, {w: self.work[w] for w in members})
         for w in members:
@@ -203,7 +219,7 @@ class Rounds(ABC):
         self.newcomers -= set(members)
 
     def merge_into_center(self, comm: Comm, work: Mapping[int, Work], rule: MergeRule, fade_merges: int = 0) -> None:
-        """Let `rule` move the center by the replicas of the workers in `work`, then copy the center to all of these."""
+        """Let `rule` move the center by the replicas of the workers in `work`, then copy the center to them."""
         behind = self.behind.intersection(work)
 
         def from_one_center(params: ParameterSlice) -> None:
@@ -219,55 +235,55 @@ class Rounds(ABC):
         return {"batch": self.size}
 
     def _leave_out_stragglers(self, comm: Comm) -> None:
-        """Go on without the stragglers: what they were given belongs to the round that ends."""
+        """Exclude the stragglers from this merge: the rows that they were given do not count in the next round."""
         for w in self.throughput.overdue(comm.now()):
             self.given[w] = 0
-            if w not in self.behind:  # till now it had the model that the others had
+            if w not in self.behind:  # its replica began from the current center
                 self.behind.add(w)
                 comm.save_center(BEGAN, w)
 
 
 @dataclass
 class MegaBatches(Rounds):
-    """Rounds of `mega_batch` rows for all workers together.
+    """Mixin of algorithms whose rounds have `mega_batch` rows of all workers together.
 
-    A class of algorithms derives from it before `Algorithm`, and defines `merge_replicas`.
+    An algorithm derives from it before `Algorithm` and defines `merge_replicas`.
     """
 
     mega_batch: int | None = at_least(None, 1)
 
     @property
     def mega_rows(self) -> int:
-        """Return the rows of a mega-batch: at least a batch for everyone, by default an even part of an epoch."""
+        """Return the rows of a mega-batch, by default an equal part of an epoch; at least one batch per worker."""
         parts = max(round(self.n_rows / (BATCHES * self.batch)), 1)
         return max(self.mega_batch or -(-self.n_rows // parts), sum(self.size.values()))
 
     def open_rows(self, w: int) -> float:
-        """Return what is left of the mega-batch: of all if it is dynamic, else of the worker's equal part."""
+        """Return the rows left of the mega-batch: of all if `dynamic`, else of the worker's equal part."""
         return self.rest_of_round(self.mega_rows, w)
 
 
 @dataclass
 class UpdateRounds(Rounds):
-    """Rounds of `sync_every` updates of each worker.
+    """Mixin of algorithms whose rounds have `sync_every` updates of each worker.
 
-    A class of algorithms derives from it before `Algorithm`, and defines `merge_replicas`.
+    An algorithm derives from it before `Algorithm` and defines `merge_replicas`.
     """
 
     sync_every: int = at_least(16, 1)
 
     def open_rows(self, w: int) -> float:
-        """Return the rows of the updates that a worker has left in the round."""
+        """Return the rows of the updates that the worker has left in the round."""
         return self.sync_every * self.batch - self.given[w]
 
 
 def tapered(rows: float, rows_left: float, n_workers: int) -> int:
-    """Return the rows of a span: fewer than `rows` where so few are left in the epoch that others would wait."""
+    """Return `rows`, or fewer near the end of an epoch, so that all workers finish at about the same time."""
     if n_workers == 1:
         return int(rows)
     return int(min(rows, rows_left / (TAPER * n_workers)))
 
 
 def moving_average(before: float | None, new: float, newest: float = NEWEST) -> float:
-    """Return the exponential moving average after a measurement of weight `newest`; `before` is None for the first."""
+    """Return the exponential moving average after measurement `new` of weight `newest`; `before` is None at first."""
     return new if before is None else before + newest * (new - before)

@@ -1,4 +1,4 @@
-"""Mini-batch stochastic gradient descent by one worker: the baseline of all others."""
+"""Mini-batch stochastic gradient descent by one worker, the baseline of all other algorithms."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from .base import Algorithm
 
 @dataclass
 class Sequential(Algorithm):
-    """Every batch has `batch` rows and the same `learning_rate`; of several workers the first one alive trains.
+    """Each batch has `batch` rows and the same `learning_rate`. Of several workers, the first one alive trains.
 
-    The losses of a GPU that trains alone are read four steps late (`PENDING_STEPS`), so that no step waits for the one
-    before. They are the same to the bit. A loss that is not finite ends the run as many steps late, or at the end of
-    the epoch.
+    The losses of a GPU are read four steps late (`PENDING_STEPS`), so that no step waits for the last one. Therefore a
+    loss that is not finite ends the run only four steps later, or at the end of the epoch. The losses are the same.
     """
 
     sharing = Sharing.IN_PLACE
@@ -25,7 +24,7 @@ class Sequential(Algorithm):
         self.alive = set(workers)
 
     def batch_size(self, w: int, now: float) -> int:
-        """Return 0 for all but one worker."""
+        """Return `batch` for the first worker alive, 0 for the others."""
         return self.batch if w == min(self.alive) else 0
 
     def left(self, w: int) -> None:
@@ -33,5 +32,5 @@ class Sequential(Algorithm):
         self.alive.discard(w)
 
     def joined(self, w: int) -> None:
-        """Note that there is one more."""
+        """Note that there is one more worker."""
         self.alive.add(w)

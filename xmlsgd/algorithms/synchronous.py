@@ -1,7 +1,7 @@
-"""Synchronous SGD: a batch on every worker, one common update, again.
+"""Synchronous SGD: each worker computes a step on its own batch, and the model moves by the mean of the steps.
 
-With plain SGD the mean of the replicas, each one step from the common model and weighed by its rows, is the step of the
-summed gradient of all batches. With a stateful optimizer each worker keeps its own state, and the steps are averaged.
+With plain SGD, the mean of the replicas, weighed by rows, equals one step by the gradient of all batches together. With
+other optimizers, each worker keeps an optimizer state of its own, and the steps are averaged.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from .rounds import Rounds, Work
 
 @dataclass
 class Synchronous(Rounds, Algorithm):
-    """Every worker trains one batch; the mean of the replicas, weighed by rows, is where all begin the next.
+    """Each worker trains one batch; then the mean of the replicas, weighed by rows, becomes the model of all.
 
     Parameters
     ----------
     batch : int
-        Rows a worker: a step is of `workers` times as many.
+        Rows per worker; a step has `batch` times the number of workers.
     learning_rate : float
-        That of the step.
+        Learning rate of a step.
     """
 
     def open_rows(self, w: int) -> float:
-        """Return the rows of the one batch."""
+        """Return the rows of one batch, or 0 if the worker was given it."""
         return 0 if self.given[w] else self.batch
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
-        """Take the mean, weighed by rows, as the common model."""
+        """Set the center to the mean of the replicas, weighed by rows."""
         self.merge_into_center(comm, work, move_to_mean(by_rows(work)))
