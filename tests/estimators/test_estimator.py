@@ -101,7 +101,8 @@ def test_a_warm_start_refuses_rows_without_those_learned_so_far(rows, part, got)
     model = small(max_epochs=1, warm_start=True).fit(X, Y)
     before = model.fitted_
     other = Y[part] if Y[part].shape[0] < 600 else Y[:, [*range(1, 40), 0]]
-    with pytest.raises(DataError, match=f"warm_start: fit must be given all rows learned so far, .*{got}; partial_fit"):
+    text = f"warm_start: fit must be given all rows learned so far, .*{got}; use partial_fit"
+    with pytest.raises(DataError, match=text):
         model.fit(X[part], other)
     assert model.fitted_ is before
 

@@ -98,7 +98,7 @@ def test_who_forgets_the_labels_is_told_to_pass_them(learn):
         ({"input_dropout": "0.5"}, r"input_dropout: must be in \[0, 1\), got '0.5'"),
         ({"weight_decay": -1}, "weight_decay: must be 0 or above, got -1"),
         ({"validation_fraction": 0}, r"validation_fraction: must be in \(0, 1\), got 0"),
-        ({"class_weight": "balanced"}, "class_weight: works for one class a row"),
+        ({"class_weight": "balanced"}, "class_weight: must be None unless Y has one class per row, got labels"),
         (
             {"algorithm": Sequential(64, 0.01), "batch_size": 32},
             r"batch_size: is part of the algorithm, got 32 beside Sequential\(batch=64, learning_rate=0.01\); leave it",

@@ -124,5 +124,5 @@ def test_what_cannot_be_searched_is_an_error(options, complaint):
 
 
 def test_one_class_a_row_is_refused():
-    with pytest.raises(DataError, match="y: tune needs label lists or an indicator, got one class a row"):
+    with pytest.raises(DataError, match="y: must be label lists or an indicator, got one class per row"):
         tune(ROWS.X, np.arange(300) % 3, MODEL, n_trials=1)

@@ -1,4 +1,4 @@
-"""Candidate labels of each row from a k-NN index, scored by stacking k-NN, linear classifiers and the network."""
+"""Candidate labels from a k-NN index and co-occurrence, scored by stacking k-NN, linear classifiers and the network."""
 
 from .held_out_pairs import HeldOutPairs as HeldOutPairs
 from .held_out_pairs import HeldOutScores as HeldOutScores

@@ -10,18 +10,18 @@ import numpy as np
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels.trees import DEPTH, INNER, tree_scores
 
-N_META_FEATURES = 5  # inputs of a tree: network logit, share of votes, margin, co-occurrence, label frequency
+N_META_FEATURES = 5  # inputs of the trees: network logit, share of votes, margin, co-occurrence, label frequency
 N_TREES, LEARNING_RATE, L2_REGULARIZATION, MIN_LEAF = 15, 0.3, 30.0, 50
 
 
 @dataclass(frozen=True, eq=False)
 class BoostedTrees:
-    """Trees that start from the log odds of the logistic stacking (Friedman 2001), learned on histograms.
+    """Histogram-based boosted trees that start from the log odds of the logistic regression (Friedman 2001).
 
-    They model interactions of the inputs. Few held-out rows suffice: they fit what the regression leaves.
+    They model interactions of the inputs. As they fit only the residuals of the regression, few held-out rows suffice.
 
-    feature uint8, threshold float32 (T, INNER), value float32 (T, INNER + 1) : see `tree_scores`. frequency : float32
-    (L,), rows with each label when the trees were learned.
+    feature uint8, threshold float32 (T, INNER), value float32 (T, INNER + 1) : the trees, see `tree_scores`.
+    frequency : number of training rows with each label, float32 (L,).
     """
 
     feature: np.ndarray
@@ -31,10 +31,10 @@ class BoostedTrees:
 
     @classmethod
     def fit(cls, features: np.ndarray, truth: np.ndarray, log_odds: np.ndarray, frequency: np.ndarray) -> BoostedTrees:
-        """Return trees for `truth` bool (n,) given `features` float32 (n, N_META_FEATURES) and the log odds (n,).
+        """Fit trees to `truth`, bool (n,), given `features`, float32 (n, N_META_FEATURES), and log odds (n,).
 
-        The last column of `features` is the frequency among the rows that the base models were trained on; `frequency`
-        is the same among all rows, which prediction uses.
+        The last column of `features` is the label frequency among the rows that the base models were trained on;
+        `frequency` is that among all rows, which prediction uses.
         """
         from sklearn.ensemble import HistGradientBoostingRegressor
         from threadpoolctl import threadpool_limits
@@ -44,7 +44,7 @@ class BoostedTrees:
             max_leaf_nodes=None, min_samples_leaf=MIN_LEAF, l2_regularization=L2_REGULARIZATION,
             early_stopping=False, random_state=0,
         )  # fmt: skip
-        with threadpool_limits(1, "openmp"):  # with so few rows a second thread does not pay
+        with threadpool_limits(1, "openmp"):  # with so few rows, a second thread does not pay off
             model.fit(features, truth)
         feature, threshold, value = complete_trees(model)
         return cls(feature, threshold, value, frequency)
@@ -59,14 +59,14 @@ class BoostedTrees:
         cooccurrence: np.ndarray,
         device: CPU,
     ) -> np.ndarray:
-        """Return the log odds `scores` float32 of the labels int32, both (n, M), with what the trees add."""
+        """Return the log odds `scores`, float32 (n, M), of the labels, int32 (n, M), plus the values of the trees."""
         out = scores.copy()
         device.run(tree_scores, labels, logits, votes, margins, cooccurrence, *self.arrays, device.n_threads, out)
         return out
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """Return the arrays in the order of kernels."""
+        """Return the arrays in the order of the kernels' arguments."""
         return self.frequency, self.feature, self.threshold, self.value
 
 
@@ -79,7 +79,7 @@ NO_TREES = BoostedTrees(
 
 
 def _log_loss_from(log_odds: np.ndarray) -> Any:
-    """Return the log loss of scores that are added to `log_odds`, for scikit-learn, which has no such offset."""
+    """Return the log loss of `log_odds` plus scores, for scikit-learn, whose boosting has no such offset."""
     from sklearn._loss.loss import HalfBinomialLoss
 
     class LogLoss(HalfBinomialLoss):  # type: ignore[misc]
@@ -94,18 +94,19 @@ def _log_loss_from(log_odds: np.ndarray) -> Any:
 
 
 def complete_trees(model: Any) -> tuple[np.ndarray, ...]:
-    """Return feature, threshold and value of the trees of a HistGradientBoostingRegressor as complete trees."""
+    """Return feature, threshold and value arrays of the trees of a `HistGradientBoostingRegressor`."""
     trees = [_complete_tree(predictor.nodes) for (predictor,) in model._predictors]
     return tuple(np.stack(each) for each in zip(*trees, strict=True))
 
 
 def _complete_tree(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return feature, threshold and value of a tree of scikit-learn as a complete tree.
+    """Return feature, threshold and value arrays of one tree of scikit-learn, as a complete binary tree.
 
-    A leaf above the lowest level becomes nodes that always go left, with its value in the leaf below them.
+    A leaf above the lowest level becomes nodes that always go left, and its value that of the leaf below them.
     """
     feature, threshold = np.zeros(INNER, np.uint8), np.full(INNER, np.inf, np.float32)
-    value, position = np.zeros(INNER + 1, np.float32), {0: 0}  # of each node of scikit-learn in the complete tree
+    value = np.zeros(INNER + 1, np.float32)
+    position = {0: 0}  # node of scikit-learn -> its number in the complete tree
     for n, node in enumerate(nodes):  # parents come before their children
         at = position[n]
         if node["is_leaf"]:
@@ -114,7 +115,7 @@ def _complete_tree(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarra
             value[at - INNER] = node["value"]
         else:
             feature[at] = node["feature_idx"]
-            threshold[at] = _rounded_down(node["num_threshold"])  # which still parts two float32 around it
+            threshold[at] = _rounded_down(node["num_threshold"])  # separates the same float32 values
             position[int(node["left"])], position[int(node["right"])] = 2 * at + 1, 2 * at + 2
     return feature, threshold, value
 

@@ -1,6 +1,6 @@
-"""Candidate models for prediction only, in a third of the bytes: narrow indices, int16 values, int8 hash tables.
+"""Compact candidate models, for prediction only, in a third of the bytes: narrow indices, int16 values, int8 tables.
 
-Kernels read the arrays as they are in the folder, memory-mapped, and check pointers and indices as they follow them.
+Kernels read the memory-mapped arrays directly, and check pointers and indices when they use them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ..devices.cpu.kernels.linear_margins import hash_weights
 from .knn import INT16_ONE
 from .linear import LinearPredictor, Tables, table_starts
 
-PREFIX = "candidates_"  # of the names of arrays in a model's folder
-SLOTS_PER_WEIGHT = 1.5  # of a hash table
+PREFIX = "candidates_"  # prefix of the names of arrays in the folder of a model
+SLOTS_PER_WEIGHT = 1.5  # size of a hash table
 MAX_UINT16 = np.iinfo(np.uint16).max  # indices are uint16 if there are at most so many rows, features and labels
 
 

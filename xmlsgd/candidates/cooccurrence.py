@@ -1,4 +1,4 @@
-"""Co-occurrence of features and labels: proposes labels that a single feature decides, which neighbors may not have."""
+"""Co-occurrence of features and labels: proposes labels that one feature indicates, even if no neighbor has them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .knn import INT16_ONE, check_sound
 from .splicing import with_replaced
 from .weighting import without_wide_rows
 
-N_LABELS = 32  # of a feature: those that occur with it most often (docs/decisions/candidates.md)
-N_COOCCURRING = 64  # candidates of a row beside those of its neighbors (docs/decisions/candidates.md)
-N_COOCCURRING_IN_TRAINING = 16  # of a row that is not held out: negatives as good as all 64, in less time
-SHRINKAGE = np.float32(2)  # rows without labels added to those of a feature: little is known of a rare one
+N_LABELS = 32  # labels per feature: those that occur with it most often (docs/decisions/candidates.md)
+N_COOCCURRING = 64  # candidates per row in addition to those of its neighbors (docs/decisions/candidates.md)
+N_COOCCURRING_IN_TRAINING = 16  # for rows that are not held out: as good negatives as all 64, in less time
+SHRINKAGE = np.float32(2)  # virtual rows without labels per feature, which lower the shares of rare features
 
 
 @dataclass(frozen=True, eq=False)
 class Cooccurrence:
     """The labels that occur most often with each feature.
 
-    shares : CSR (F, L), share of the rows with the feature that have the label. totals : float32 (F,), the sum of the
-    sample weights of the rows with the feature. In a compact model indices may be uint16 and shares int16, `INT16_ONE`
-    times the float.
+    shares : CSR (F, L), the share of the rows with the feature that have the label. totals : float32 (F,), the sum of
+    the weights of the rows with the feature. In a compact model, indices may be uint16, and shares are int16,
+    multiplied by `INT16_ONE`.
     """
 
     shares: CSR
@@ -35,7 +35,7 @@ class Cooccurrence:
 
     @classmethod
     def count(cls, X: CSR, Y: CSR, weight: np.ndarray, device: CPU) -> Cooccurrence:
-        """Count rows X with labels Y, each as its sample weight, float32 (n,); the device is started."""
+        """Count rows X with labels Y and weights, float32 (n,); the device must have been started."""
         weight, columns = without_wide_rows(X, Y, weight), X.to_scipy().tocsc()
         columns.eliminate_zeros()
         starts = columns.indptr.astype(np.int64)
@@ -50,10 +50,10 @@ class Cooccurrence:
             room, *_scratch(Y.n_cols, device), totals, labels, shares,
         )  # fmt: skip
         kept = CSR(room, labels, shares, Y.n_cols).where(labels >= 0)
-        return cls(CSR.from_scipy(kept.to_scipy()), totals)  # which sorts the labels of a feature
+        return cls(CSR.from_scipy(kept.to_scipy()), totals)  # `from_scipy` sorts the labels of each feature
 
     def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray, device: CPU) -> Cooccurrence:
-        """Return the counts of these rows as well, which may have more features and labels; the device is started."""
+        """Return the counts with further rows, which may have more features and labels; the device must be started."""
         new = self.count(X, Y, weight, device)
         totals = new.totals.copy()
         totals[: len(self.totals)] += self.totals
@@ -71,7 +71,7 @@ class Cooccurrence:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """Return the shares in the order of the kernels' arguments."""
+        """Return the shares and their factors by feature, in the order of the kernels' arguments."""
         unit = np.float32(INT16_ONE if self.shares.data.dtype == np.int16 else 1)
         scale = self.totals / (self.totals + SHRINKAGE) / unit
         return self.shares.indptr, self.shares.indices, self.shares.data, scale
@@ -81,8 +81,8 @@ class Cooccurrence:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return `listed` with the `n_more` other labels of the largest co-occurrence, and the co-occurrence of all.
 
-        listed : int32 (n, m), candidate labels of the rows X. Returns int32 and float32 (n, m + n_more). The device is
-        started.
+        listed : candidate labels of the rows X, int32 (n, m). The results are int32 and float32 (n, m + n_more). The
+        device must have been started.
         """
         n, given = listed.shape
         labels, scores = np.empty((n, given + n_more), np.int32), np.empty((n, given + n_more), np.float32)
@@ -97,14 +97,14 @@ class Cooccurrence:
 
 
 def _scratch(n_labels: int, device: CPU) -> tuple[np.ndarray, ...]:
-    """Return the kernels' scratch arrays, a row for each thread."""
+    """Return scratch arrays of the kernels, with a row for each thread."""
     names, kinds = ("labels clean", "labels named", "labels values"), (np.float32, np.int32, np.float32)
     shapes = [(device.n_threads, n_labels), *2 * [(device.n_threads, n_labels + 1)]]
     return tuple(map(device.buffer, names, shapes, kinds))
 
 
 def _counts(found: Cooccurrence, features: np.ndarray, n_labels: int) -> sp.csr_array:
-    """Return the weights of the rows that have both feature and label, as a matrix of these features and labels."""
+    """Return a matrix (features, labels) of the total weight of the rows that have both."""
     known = features[features < len(found.totals)]
     counts = sp.diags_array(found.totals[known]).tocsr() @ found.shares.take(known).to_scipy()
     counts.resize(len(features), n_labels)

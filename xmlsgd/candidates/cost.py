@@ -1,4 +1,4 @@
-"""What linear classifiers learn and at which cost of the hinge loss, chosen on some of the training rows."""
+"""Choose the cost of the hinge loss, and the features of linear classifiers, on some of the training rows."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from ..devices.cpu import CPU
 from .linear import COST, HeldOutLabels, Pairs, score_without
 from .stacking import margin_log_losses
 
-LOWEST_COST = 0.25  # the cost is halved from `COST` down to this; above `COST` nothing is gained once stacked
-ROWS, LEAST_ROWS = 2000, 100  # validation rows: a tenth at most; with fewer, nothing is chosen
-LABEL_SHARE = 1 / 16  # labels with this share of the entries of all pairs are trained
-MIN_ENTRIES = 1 << 21  # or with so many, if that is more
-# Weights for all features of a label's pairs can be four times as many as those for the features of its own rows. So
-# with more training rows than this, they must lower the log loss on validation rows by this share and by two standard
-# errors; they are tried on labels with `MIN_ENTRIES`.
+LOWEST_COST = 0.25  # the cost is halved from `COST` down to this; a cost above `COST` does not help stacked scores
+ROWS, LEAST_ROWS = 2000, 100  # validation rows, at most a tenth of all; with fewer, the defaults are used
+LABEL_SHARE = 1 / 16  # a sample of the labels, with this share of the entries of all pairs, is trained for validation
+MIN_ENTRIES = 1 << 21  # or with so many entries, if that is more
+# Weights for all features of a label's pairs may be four times as many as those for the features of its own rows. With
+# more than `FEW_ROWS` training rows, they are used only if they lower the log loss on validation rows by `LEAST_GAIN`
+# (relative) and by two standard errors. This is tried on labels with `MIN_ENTRIES` entries.
 FEW_ROWS, LEAST_GAIN = 10_000, 0.005
 
 
 def draw_validation_rows(weight: np.ndarray, candidates: np.ndarray, groups: np.ndarray | None = None) -> HeldOutLabels:
-    """Return rows to choose a cost on, the same in each run, with their candidate labels; none of too few rows.
+    """Draw validation rows, the same in each run; return them with their candidate labels, none if rows are too few.
 
-    weight : float32 (n,); rows of weight 0 are not drawn. candidates : int32 (n, M), true labels among them, by votes
-    of other rows. groups : int64 (n,), drawn as a whole; None where rows are independent.
+    weight : weights of the rows, float32 (n,); rows of weight 0 are not drawn. candidates : candidate labels by votes
+    of other rows, int32 (n, M). groups : groups of the rows, int64 (n,), which are drawn as a whole; None for
+    independent rows.
     """
     learned = np.flatnonzero(weight)
     n = min(ROWS, len(learned) // 10)
@@ -36,7 +37,7 @@ def draw_validation_rows(weight: np.ndarray, candidates: np.ndarray, groups: np.
 
 
 def choose_cost(X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, validation: HeldOutLabels, device: CPU) -> float:
-    """Return the cost whose margins give the lowest log loss on validation rows and a sample of the labels."""
+    """Return the cost with the lowest log loss of margins on validation rows and a sample of the labels."""
     if not len(validation.rows):
         return COST
     sampled = _sample_labels(pairs, max(int(pairs.entries[-1] * LABEL_SHARE), MIN_ENTRIES))
@@ -55,10 +56,10 @@ def choose_cost(X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, validation: He
 def all_features_help(
     X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, cost: float, validation: HeldOutLabels, device: CPU
 ) -> bool:
-    """Return whether validation rows are told apart better by weights for all features of a label's pairs.
+    """Return whether weights for all features of a label's pairs are more accurate on validation rows.
 
-    Features that only negatives have can say what a label does not go with. In texts there are many such features, and
-    they say little; where rows are choices (artists, products) they say much.
+    Features that only negatives have can indicate the absence of a label. In texts there are many such features, which
+    hardly help; if rows are choices (artists, products), they help much.
     """
     if not len(validation.rows):
         return False
@@ -71,10 +72,10 @@ def all_features_help(
 def _losses_of(
     X: CSR, Y: CSR, weight: np.ndarray, validation: HeldOutLabels, device: CPU, sampled: np.ndarray
 ) -> Callable[[Pairs, float], tuple[np.ndarray, np.ndarray]]:
-    """Return what gives the log loss of each validation row and label at a cost, (h, m), and where there is one.
+    """Return a function that computes log losses of validation rows and `sampled` labels, given pairs and a cost.
 
-    That is of `sampled` labels. A logistic regression of margin, log label frequency and their product is fitted to
-    these pairs.
+    It trains classifiers and returns the log loss of each row and label, (h, m), and a mask of those that exist. The
+    log loss is that of a logistic regression of margin, log label frequency and their product, fitted to these pairs.
     """
     rows, labels, _ = validation
     truth, others, kept = Y.take(rows).has(labels), weight.copy(), np.isin(labels, sampled)
@@ -91,7 +92,7 @@ def _losses_of(
 
 
 def _sample_labels(pairs: Pairs, n_entries: int) -> np.ndarray:
-    """Return labels drawn at random, the same in each run, whose pairs have so many entries."""
+    """Return random labels, the same in each run, whose pairs have about `n_entries` entries in all."""
     shuffled = np.random.default_rng(1).permutation(len(pairs.starts) - 1)
     entries = np.cumsum(np.diff(pairs.entries)[shuffled])
     return shuffled[: int(np.searchsorted(entries, n_entries)) + 1]

@@ -1,4 +1,4 @@
-"""Labels that exclude each other: frequent ones that hardly a row has together, so that one makes another unlikely."""
+"""Labels that exclude each other: two frequent labels that hardly any row has together make each other unlikely."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ..data.csr import CSR
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels.exclusion import UNIT, exclude
 
-# Of the most frequent labels; and rows added to both numbers of a lift (docs/decisions/candidates.md).
-N_EXCLUDING, PRIOR = 1024, 0.3
+N_EXCLUDING = 1024  # the most frequent labels, which can exclude each other (docs/decisions/candidates.md)
+PRIOR = 0.3  # rows added to both numbers of a lift (docs/decisions/candidates.md)
 
 
 @dataclass(frozen=True, eq=False)
 class Exclusion:
-    """Lowers the log odds of candidates that are rare beside a more probable one; the best of a row stays.
+    """Lowers the log odds of candidates that rarely occur together with a more probable candidate of the row.
 
-    labels : int32 (N,), ascending, those of the table. table : uint8 (N, N), 1 - lift in units of `UNIT`; the lift of
-    two labels is how many rows have both, over how many would by chance, each plus `PRIOR`, and at most 1. weight : of
-    the log odds that labels lose (`exclude_in_row`).
+    labels : the labels of the table, int32 (N,), ascending. table : 1 - lift, in units of `UNIT`, uint8 (N, N). The
+    lift of two labels is the number of rows that have both, divided by the number expected by chance, both plus
+    `PRIOR`, and at most 1. weight : factor of the log odds that labels lose (`exclude_in_row`).
     """
 
     labels: np.ndarray
@@ -29,7 +29,7 @@ class Exclusion:
 
     @classmethod
     def count(cls, Y: CSR, labels: np.ndarray) -> Exclusion:
-        """Count how many of the rows have two of these labels."""
+        """Count the rows that have each pair of these labels."""
         rows = Y.to_scipy()[:, labels]
         rows.data[:] = 1
         both = (rows.T @ rows).toarray()
@@ -41,10 +41,10 @@ class Exclusion:
     def corrected(
         self, log_odds: np.ndarray, labels: np.ndarray, first: np.ndarray, n_excluding: int, device: CPU
     ) -> np.ndarray:
-        """Return the log odds float32 of all candidates int32 of each row, both (n, M), with exclusions subtracted.
+        """Return the log odds, float32 (n, M), of candidate labels, int32 (n, M), less those lost by exclusion.
 
-        Only the `n_excluding` candidates of a row that `first` float32 (n, M) ranks highest exclude others: prediction
-        scores no more. The device is started.
+        Only the `n_excluding` best candidates of a row by `first`, float32 (n, M), exclude others, as prediction scores
+        no more. The device must have been started.
         """
         out, first = log_odds.copy(), np.where(labels >= 0, first, -np.inf).astype(np.float32)
         nth = max(first.shape[1] - n_excluding, 0)
@@ -54,7 +54,7 @@ class Exclusion:
 
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.float32]:
-        """Return the place of each label in the table, -1 for none, the table and the weight, in the kernels' order."""
+        """Return each label's row in the table (-1 for none), the table and the weight, as the kernels take them."""
         place = np.full(self.labels.max(initial=-1) + 1, -1, np.int32)
         place[self.labels] = np.arange(len(self.labels))
         return place, self.table, np.float32(self.weight)

@@ -1,4 +1,4 @@
-"""Fitting a candidate model: first all that needs no network, then, with the network's logits, the stacking."""
+"""Fit a candidate model: first the parts that need no network, then stacking with the network's logits."""
 
 from __future__ import annotations
 
@@ -26,25 +26,28 @@ from .model import CandidateModel, Logits, n_voted, with_more
 from .stacking import Calibration, Inputs, LogisticStacking, Stacking
 from .weighting import idf_weights, unit_rows, without_wide_rows
 
-BLOCK = 1 << 16  # rows whose votes are held in memory together
+BLOCK = 1 << 16  # rows whose votes are in memory at a time
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateRows:
-    """The rows that a candidate model learns, and how.
+    """The rows from which a candidate model learns, with its settings.
 
     Attributes
     ----------
-    dataset : the rows; the last `n_label_rows` are made of label texts, each of one label.
-    weight : float32 (n,), sample weights.
-    folds : of held-out rows, which the stacking learns from: intp, disjoint, each rated by models without its rows.
-    size : candidate labels of a row.
-    cost : of the hinge loss of the classifiers, None to choose it, and `all_features`, by some of the rows.
-    all_features : whether classifiers have weights for all features of their rows (`Pairs`); up to `FEW_ROWS` rows they
-        have.
-    groups : int64, of the rows but label rows, which keep the rows of a group together where some are drawn; None where
-        rows are independent.
-    compared : whether the first fold is also scored by classifiers without label rows of labels that other rows have.
+    dataset : the rows; the last `n_label_rows` are label rows.
+    weight : sample weights, float32 (n,).
+    folds : disjoint folds of held-out rows, intp, from which stacking learns; each is scored by models that have not
+        learned its rows.
+    size : candidate labels per row by votes.
+    cost : cost of the hinge loss; None to choose it, and `all_features`, on some of the rows.
+    all_features : whether classifiers have weights for all features of their pairs (`Pairs`), as they always do with at
+        most `FEW_ROWS` rows.
+    groups : groups of the rows without label rows, int64; rows that are drawn include all rows of a group or none. None
+        for independent rows.
+    n_label_rows : number of label rows.
+    compared : whether to score the first fold also without the label rows of labels that other rows have, in order to
+        drop these label rows if they do not help.
     """
 
     dataset: Dataset
@@ -58,16 +61,17 @@ class CandidateRows:
     compared: bool = True
 
     def learned(self, fold: int) -> np.ndarray:
-        """Return the weights without the rows of a fold."""
+        """Return the weights, float32 (n,), with 0 for the rows of a fold."""
         learned = self.weight.copy()
         learned[self.folds[fold]] = 0
         return learned
 
     @property
     def label_rows_of_seen(self) -> np.ndarray:
-        """Return the label rows of labels that other rows have, too, held-out ones aside.
+        """Return the label rows of labels that other rows have, too, not counting held-out rows.
 
-        A held-out row may then have labels that only a text is known of, as rows to come may.
+        The other label rows are always kept, so that held-out rows, like new rows, may have labels of which only the
+        text is known.
         """
         Y, first = self.dataset.Y, self.dataset.X.n_rows - self.n_label_rows
         learned = self.weight[:first].copy()
@@ -76,7 +80,7 @@ class CandidateRows:
         return first + np.flatnonzero(seen[Y.indices[Y.indptr[first] :]])
 
     def without_label_rows_of_seen(self) -> CandidateRows:
-        """Return the rows without label rows of labels that other rows have, too."""
+        """Return the rows without `label_rows_of_seen`."""
         label_rows = self.label_rows_of_seen
         kept = np.setdiff1d(np.arange(self.dataset.X.n_rows), label_rows)
         dataset = Dataset(self.dataset.X.take(kept), self.dataset.Y.take(kept))
@@ -87,11 +91,11 @@ class CandidateRows:
 
 @dataclass(frozen=True, eq=False)
 class Unstacked:
-    """A candidate model without a stacking, and what that is learned from.
+    """A candidate model without stacking, and the scores from which stacking learns.
 
-    held_out : the held-out rows of all folds and their candidate labels int32 (h, m). votes, margins, cooccurrence :
-    float32 (h, m), what models that have not learned the rows of the same fold say of them. without : votes, margins
-    and co-occurrence of the first fold by models without label rows; None where there are none to leave out.
+    held_out : the held-out rows of all folds, with their candidate labels, int32 (h, m). votes, margins, cooccurrence :
+    scores of these labels by models that have not learned the rows of the same fold, float32 (h, m). without : votes,
+    margins and co-occurrence of the first fold by models without `label_rows_of_seen`; None if there are none.
     """
 
     rows: CandidateRows
@@ -103,7 +107,7 @@ class Unstacked:
     without: tuple[np.ndarray, np.ndarray, np.ndarray] | None
 
     def pairs(self, fold: int, logits: Logits) -> HeldOutPairs:
-        """Return the rows of a fold with their candidates, by the logits of a network that has not learned them."""
+        """Return the pairs of a fold; `logits` computes those of a network that has not learned the fold."""
         rows, dataset, at = self.rows, self.rows.dataset, self.held_out.fold == fold
         held_out, labels = rows.folds[fold], self.held_out.labels[at]
         frequency = frequency_of_learned(dataset.Y, rows.learned(fold), rows.weight)
@@ -120,14 +124,14 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
     scale = idf_weights(X.span(0, X.n_rows - rows.n_label_rows))
     of_seen, without = rows.label_rows_of_seen, None
     with device.start():
-        weighted = unit_rows(X, scale, device)  # as the neighbors see them
+        weighted = unit_rows(X, scale, device)  # input of k-NN and co-occurrence
         knn = KNNIndex.build(weighted, Y, row_votes(weight, rows.n_label_rows))
         candidates, held_out, votes = _voted(rows, knn, weighted, device)
         validation = draw_validation_rows(weight[: X.n_rows - rows.n_label_rows], candidates, rows.groups)
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
         candidates, held_out, shares = _with_cooccurring(rows, cooccurrence, weighted, candidates, held_out, device)
         del weighted
-        unit = unit_rows(X, None, device)  # as the linear classifiers see them
+        unit = unit_rows(X, None, device)  # input of the linear classifiers
         pairs = _learned_pairs(rows, unit, weight, candidates, held_out, device)
         cost, pairs = rows.cost, pairs._replace(all_features=rows.all_features or X.n_rows <= FEW_ROWS)
         if cost is None:
@@ -135,7 +139,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
             if not pairs.all_features:
                 helps = all_features_help(unit, Y, weight, pairs, cost, validation, device)
                 pairs = pairs._replace(all_features=helps)
-        if rows.compared and len(of_seen) and rows.folds:  # before the others, so that memory holds one of them
+        if rows.compared and len(of_seen) and rows.folds:  # first, so that memory never holds both sets of classifiers
             left = weight.copy()
             left[of_seen] = 0
             others = _learned_pairs(rows, unit, left, candidates, held_out, device)
@@ -156,7 +160,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
 def _scores_of_first_fold(
     rows: CandidateRows, scale: np.ndarray, held_out: HeldOutLabels, device: CPU
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return votes and co-occurrence for the held-out labels of the first fold, by rows that have a weight."""
+    """Return votes and co-occurrence of the candidates of the first fold, learned from rows of weight above 0."""
     learned = rows.learned(0)
     kept, votes = np.flatnonzero(learned), row_votes(learned, rows.n_label_rows)
     X, Y = rows.dataset.X.take(kept), rows.dataset.Y.take(kept)
@@ -169,7 +173,7 @@ def _scores_of_first_fold(
 
 
 def _of_labels(found: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the values (n, k) of labels (n, m) by those of the labels found (n, k), 0 where one was not found."""
+    """Return the values of `labels` (n, m), given those of the labels `found` (n, k); 0 for labels not found."""
     out = np.zeros(labels.shape, np.float32)
     for row, (named, value) in enumerate(zip(found, values, strict=True)):
         _, at, place = np.intersect1d(labels[row], named, return_indices=True)
@@ -180,10 +184,10 @@ def _of_labels(found: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.
 def _voted(
     rows: CandidateRows, knn: KNNIndex, weighted: CSR, device: CPU
 ) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:
-    """Return the candidates int32 (n, size) of all rows by votes, and those of held-out rows with shares of votes.
+    """Return the candidates by votes of all rows, int32 (n, size), and those of held-out rows with their votes.
 
-    Rows of a fold do not vote for each other, as no other model has learned them. Otherwise labels that only these rows
-    have would be candidates, and true ones, though the network has seen no row with them.
+    Rows of a fold do not vote for each other, as the network that scores the fold has not learned them. Otherwise
+    labels that only rows of this fold have would be true candidates, although that network knows no row with them.
     """
     fold = np.full(weighted.n_rows, -1, np.int32)
     for number, held in enumerate(rows.folds):
@@ -200,7 +204,7 @@ def _voted(
 
 
 def most_voted(labels: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the labels int32 (n, size) that prediction would look at, those with the most votes, and their shares."""
+    """Return the candidates of prediction, those with the most votes, and their votes; both inputs are (n, size)."""
     most = np.argsort(-shares, axis=1)[:, : n_voted(shares.shape[1])]
     return np.take_along_axis(labels, most, axis=1), np.take_along_axis(shares, most, axis=1)
 
@@ -209,9 +213,10 @@ def _with_cooccurring(
     rows: CandidateRows, counted: Cooccurrence, weighted: CSR, candidates: np.ndarray, held_out: HeldOutLabels,
     device: CPU,
 ) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:  # fmt: skip
-    """Return the candidates of all rows, and of held-out ones, with others by co-occurrence, and that of the latter.
+    """Add candidates by co-occurrence: `N_COOCCURRING_IN_TRAINING` to all rows, `N_COOCCURRING` to held-out rows.
 
-    All rows get `N_COOCCURRING_IN_TRAINING` others, held-out ones `N_COOCCURRING`, from counts without their fold.
+    Return the candidates of all rows, those of held-out rows, and the co-occurrence of the latter. Counts for held-out
+    rows leave out their fold.
     """
     more = counted.candidates(weighted, candidates, device, N_COOCCURRING_IN_TRAINING)[0]
     labels = np.empty((len(held_out.rows), held_out.labels.shape[1] + N_COOCCURRING), np.int32)
@@ -226,7 +231,7 @@ def _with_cooccurring(
 def _learned_pairs(
     rows: CandidateRows, X: CSR, weight: np.ndarray, candidates: np.ndarray, held_out: HeldOutLabels, device: CPU
 ) -> Pairs:
-    """Return the rows of each label that its classifier learns, and random negatives, none of them a label row."""
+    """Return the pairs that the classifiers learn, with random negatives, which are never label rows."""
     weight = without_wide_rows(X, rows.dataset.Y, weight)
     pairs = find_pairs(X, rows.dataset.Y, weight, candidates, device, held_out)
     return with_random_negatives(X, weight[: X.n_rows - rows.n_label_rows], pairs, device)
@@ -235,16 +240,16 @@ def _learned_pairs(
 def _fit_and_score(
     X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU
 ) -> tuple[LinearClassifiers, np.ndarray]:
-    """Return classifiers that have learned all pairs, and margins of held-out rows by classifiers without these."""
+    """Return classifiers that have learned all pairs, and out-of-fold margins of the held-out rows."""
     linear, margins = LinearClassifiers.fit_and_score(X, weight, pairs, cost, held_out, device)
     return linear, np.where(np.isnan(margins), UNTRAINED, margins)
 
 
 def with_useful_rows(found: Unstacked, logits: Logits, device: CPU) -> Unstacked:
-    """Return the model, fitted again without label rows where these do not help.
+    """Return the model, fitted again without `label_rows_of_seen` if these do not help.
 
-    These are of labels that other rows have; they do not help where votes, classifiers and co-occurrence tell the
-    candidates of the first fold worse apart with them. logits : of a network that has not learned this fold.
+    They do not help if stacking of votes, margins and co-occurrence has a lower log loss on the first fold without
+    them. logits : computes the logits of a network that has not learned this fold.
     """
     if found.without is None or label_rows_help(found.pairs(0, logits), *found.without):
         return found
@@ -254,9 +259,9 @@ def with_useful_rows(found: Unstacked, logits: Logits, device: CPU) -> Unstacked
 def fit_stacked(
     found: Unstacked, folds: Sequence[HeldOutPairs], device: CPU
 ) -> tuple[CandidateModel, HeldOutScores | None]:
-    """Learn the stacking of a candidate model from held-out pairs; calibrates its classifiers in place.
+    """Fit the stacking of a candidate model to held-out pairs; calibrate its classifiers in place.
 
-    Also return the scores of these pairs, None where there are none.
+    Return the model, and the scores of these pairs, None if there are none.
     """
     model = found.model
     if not folds:
@@ -272,7 +277,7 @@ def fit_stacked(
 
 
 def _exclusions(rows: CandidateRows, folds: Sequence[int], frequency: np.ndarray) -> tuple[list[Exclusion], Exclusion]:
-    """Return the exclusions counted without the rows of each of these folds, and of all rows but label rows."""
+    """Return the exclusions counted without each of these folds, and those of all rows; label rows never count."""
     labels, first = most_frequent(frequency), rows.dataset.X.n_rows - rows.n_label_rows
     weights = *map(rows.learned, folds), rows.weight
     *of_folds, full = (Exclusion.count(rows.dataset.Y.take(np.flatnonzero(w[:first])), labels) for w in weights)
@@ -280,9 +285,9 @@ def _exclusions(rows: CandidateRows, folds: Sequence[int], frequency: np.ndarray
 
 
 def training_candidates(knn: KNNIndex, rows: CSR, size: int, device: CPU) -> np.ndarray:
-    """Return the candidate labels of every training row by votes, int32 (n, size); no row votes for itself.
+    """Return the candidate labels of each training row by votes, int32 (n, size); no row votes for itself.
 
-    rows : of norm 1, in the order of the index. The device is started.
+    rows : the training rows, of norm 1, in the order of the index. The device must have been started.
     """
     candidates = np.empty((rows.n_rows, size), np.int32)
     for first in range(0, rows.n_rows, BLOCK):

@@ -1,4 +1,4 @@
-"""Learning the stacking from folds of held-out rows and their candidate labels."""
+"""Fit stacking to folds of held-out rows and their candidate labels."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from .boosted_trees import BoostedTrees
 from .exclusion import Exclusion
 from .stacking import Calibration, Inputs, LogisticStacking, Stacking, log_loss, log_losses, meta_features
 
-# Of exclusions: the least gains in standard errors, of all candidates and of the `RANKED` best of a row, whose order
-# matters (docs/decisions/candidates.md); and the largest weight.
+# Exclusion is used only if the gain in log loss is at least `MIN_Z` standard errors over all candidates, and
+# `MIN_Z_RANKED` over the `RANKED` best of each row (docs/decisions/candidates.md). Its weight is at most `MAX_WEIGHT`.
 MIN_Z, MIN_Z_RANKED, RANKED, MAX_WEIGHT = 4.0, 2.0, 10, 10.0
-BEST = 32  # candidates of a row from which trees learn: all of them give the same accuracy in twice the time
+BEST = 32  # trees learn from the best candidates of each row; all of them give the same accuracy in twice the time
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutPairs:
-    """A fold of held-out rows and their candidate labels: what stacking is learned from.
+    """A fold of held-out rows and their candidate labels, from which stacking learns.
 
-    labels : int32 (n, m), -1 for none. scores : the inputs of the stacking, (n, m). truth : bool (n, m), whether a
-    candidate is true. frequency : float32 (L,), of each label without the held-out rows (`frequency_of_learned`).
-    groups : int64 (n,), of the rows; None where they are independent. number : of the fold.
+    labels : candidate labels, int32 (n, m), -1 for none. scores : inputs of stacking, (n, m). truth : whether a
+    candidate is true, bool (n, m). frequency : label frequencies without the held-out rows, float32 (L,)
+    (`frequency_of_learned`). groups : groups of the rows, int64 (n,); None for independent rows. number : number of the
+    fold.
     """
 
     labels: np.ndarray
@@ -44,13 +45,13 @@ class HeldOutPairs:
 
     @property
     def examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the inputs of the regression, truth and label frequency of all candidates, one after another."""
+        """Return the inputs of the regression, the truth and the label frequency of all candidates, flattened."""
         found = self.labels >= 0
         return meta_features(*self.scores)[found], self.truth[found], self.frequency[self.labels[found]]
 
     def best_examples(self, log_odds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the inputs of trees, truth and log odds of the candidates of each row with the highest `log_odds`."""
-        best = _best_places(self.labels, log_odds, BEST)
+        """Return the inputs of the trees, the truth and the log odds of the best candidates of each row, flattened."""
+        best = _best_columns(self.labels, log_odds, BEST)
         labels, truth, log_odds, *scores = (
             np.take_along_axis(each, best, axis=1) for each in (self.labels, self.truth, log_odds, *self.scores)
         )
@@ -65,14 +66,17 @@ class HeldOutPairs:
 
 
 class HeldOutScores(NamedTuple):
-    """Candidate labels of the held-out rows, int32, -1 for none, and their scores, float32, both (n, m)."""
+    """Candidate labels of the held-out rows, int32 (n, m), -1 for none, and their scores, float32 (n, m)."""
 
     labels: np.ndarray
     scores: np.ndarray
 
 
 def label_rows_help(pairs: HeldOutPairs, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray) -> bool:
-    """Return whether the log loss is no lower with what models without label rows say, all float32 (n, m)."""
+    """Return whether label rows help: the log loss is no lower with the given scores of models without label rows.
+
+    votes, margins, cooccurrence : float32 (n, m).
+    """
     others = replace(pairs, scores=Inputs(pairs.scores.logits, votes, margins, cooccurrence))
     return not log_loss(*others.examples) < log_loss(*pairs.examples)
 
@@ -80,9 +84,9 @@ def label_rows_help(pairs: HeldOutPairs, votes: np.ndarray, margins: np.ndarray,
 def fit_stacking(
     folds: Sequence[HeldOutPairs], full_frequency: np.ndarray, device: CPU
 ) -> tuple[Stacking, HeldOutScores]:
-    """Return the meta-learners and the scores of the pairs of all folds, out of sample where there are trees.
+    """Return the stacking, and the scores of the pairs of all folds; those of trees are out of sample.
 
-    full_frequency : float32 (L,), frequencies for prediction. The device is started.
+    full_frequency : label frequencies for prediction, float32 (L,). The device must have been started.
     """
     examples = (np.concatenate(each) for each in zip(*(fold.examples for fold in folds), strict=True))
     regression, calibration = LogisticStacking.fit_calibrated(*examples)
@@ -96,10 +100,10 @@ def fit_stacking(
 def fit_trees(
     folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], full_frequency: np.ndarray, device: CPU
 ) -> tuple[BoostedTrees | None, Sequence[np.ndarray]]:
-    """Fit trees that add to `log_odds`, float32 (n, m) of each fold; return them with scores by trees of other rows.
+    """Fit trees that correct `log_odds`, float32 (n, m) for each fold.
 
-    Return None and `log_odds` unless the gain in log loss, of each half of the rows by trees of the other half, is
-    more than its standard error.
+    Return the trees, and the corrected log odds of each half of the rows by trees that were fitted to the other half.
+    If the mean gain in log loss of these is not above its standard error, return None and `log_odds`.
     """
     scores = [odds.copy() for odds in log_odds]
     halves = _halves(folds)
@@ -137,11 +141,13 @@ def fit_exclusion(
     full: Exclusion,
     device: CPU,
 ) -> tuple[Stacking, HeldOutScores]:
-    """Weigh the exclusions by the held-out rows; return the stacking with them, and the scores that they correct.
+    """Fit the weight of exclusion to held-out rows; return the stacking with it, and the corrected scores.
 
-    of_folds, full : with a weight of 1, counted without the rows of each fold, and of all rows. The intercept is
-    learned again, as exclusions only lower log odds. Return both as they are unless log losses fall by more than
-    `MIN_Z` and `MIN_Z_RANKED` standard errors. The device is started.
+    The intercept is fitted again, as exclusion only lowers log odds. If log losses do not fall by more than `MIN_Z` and
+    `MIN_Z_RANKED` standard errors, return stacking and scores unchanged.
+
+    stacking, found : results of `fit_stacking`. of_folds, full : exclusions of weight 1, counted without the rows of
+    each fold, and of all rows. The device must have been started.
     """
     from scipy.optimize import minimize
 
@@ -161,7 +167,7 @@ def fit_exclusion(
     weight, shift = minimize(loss, np.zeros(2), jac=True, bounds=[(0, MAX_WEIGHT), (None, None)]).x
     added = (weight * lowered + shift).astype(np.float32)
     gain = np.where(at, log_losses(odds, truth) - log_losses(odds + added, truth), 0)
-    of_best = np.take_along_axis(gain, _best_places(found.labels, odds, RANKED), axis=1).sum(axis=1)
+    of_best = np.take_along_axis(gain, _best_columns(found.labels, odds, RANKED), axis=1).sum(axis=1)
     share = _share_to_keep(gain.sum(axis=1), MIN_Z)
     if not (share * weight and _share_to_keep(of_best, MIN_Z_RANKED)):
         return stacking, found
@@ -171,16 +177,17 @@ def fit_exclusion(
 
 
 def _share_to_keep(gain: np.ndarray, least: float) -> np.float32:
-    """Return by which factor to shrink what gains so much on each row; 0 unless z is above `least`.
+    """Return the factor by which to shrink a correction, given its gain on each row.
 
-    z is the mean gain over its standard error; the factor is 1 - 1/z^2, as of an uncertain mean (James and Stein 1961).
+    With z the mean gain divided by its standard error, the factor is 1 - 1/z^2 (James and Stein 1961), or 0 if z is not
+    above `least`.
     """
     mean, error = gain.mean(), gain.std() / np.sqrt(len(gain))
     return np.float32(1 - (error / mean) ** 2 if mean > least * error else 0)
 
 
 def _halves(folds: Sequence[HeldOutPairs]) -> list[np.ndarray]:
-    """Return the half, 0 or 1, of each row of each fold: every other row, or all rows of every other group."""
+    """Return the half, 0 or 1, of each row of each fold: rows alternate, or groups if there are any."""
     if folds[0].groups is None:
         return [np.arange(len(fold.labels)) % 2 for fold in folds]
     _, numbers = np.unique(np.concatenate([fold.groups for fold in folds]), return_inverse=True)
@@ -188,19 +195,19 @@ def _halves(folds: Sequence[HeldOutPairs]) -> list[np.ndarray]:
 
 
 def _by_fold(rows: np.ndarray, folds: Sequence[HeldOutPairs]) -> list[np.ndarray]:
-    """Return what belongs to each fold of an array over the rows of all folds, one fold after another."""
+    """Split an array over the rows of all folds, in the order of the folds, into one for each fold."""
     return np.split(rows, np.cumsum([len(fold.labels) for fold in folds])[:-1])
 
 
-def _best_places(labels: np.ndarray, log_odds: np.ndarray, n: int) -> np.ndarray:
+def _best_columns(labels: np.ndarray, log_odds: np.ndarray, n: int) -> np.ndarray:
     """Return the columns of the n candidates of each row with the highest log odds, both (rows, m), best first."""
     return np.argsort(np.where(labels >= 0, -log_odds, np.inf), axis=1, kind="stable")[:, :n]
 
 
 def _grow(folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], frequency: np.ndarray) -> BoostedTrees | None:
-    """Return trees learned from the candidates of each row with the highest log odds, None for one class.
+    """Return trees fitted to the best candidates of each row; None if all of them are true, or none.
 
-    frequency : float32 (L,), of the labels in prediction.
+    frequency : label frequencies for prediction, float32 (L,).
     """
     examples = [fold.best_examples(odds) for fold, odds in zip(folds, log_odds, strict=True)]
     features, truth, odds = (np.concatenate(each) for each in zip(*examples, strict=True))
@@ -212,8 +219,8 @@ def _grow(folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], frequen
 def frequency_of_learned(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Return the number of learned rows with each label, float32 (L,), scaled up to all rows.
 
-    learned, weight : sample weights without and with the held-out rows. Stacking is trained with frequencies that leave
-    out the held-out rows, because counting a row's own label would leak the answer.
+    Stacking is trained with frequencies that leave out held-out rows, because counting a row's own labels would leak
+    the answer. learned, weight : sample weights with and without zeros for the held-out rows.
     """
     frequency = np.bincount(Y.row_entries(np.flatnonzero(learned)), minlength=Y.n_cols).astype(np.float32)
     frequency *= np.float32(np.count_nonzero(weight) / np.count_nonzero(learned))

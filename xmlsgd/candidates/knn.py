@@ -16,12 +16,12 @@ from ..errors import ModelFileError
 from .weighting import document_frequency
 
 N_NEIGHBORS = 64  # k
-# Postings that a query reads: 7 microseconds, with the same recall as twice as many (docs/decisions/candidates.md).
-# Frequent features come last and say little.
+# Postings that a query reads, rare features first: 7 microseconds, with the same recall as twice as many
+# (docs/decisions/candidates.md).
 MAX_POSTINGS = 1 << 12
-# The same of a training row, whose candidates are only negatives (docs/decisions/candidates.md).
+# Postings that the query of a training row reads, whose candidates are only negatives (docs/decisions/candidates.md).
 TRAINING_POSTINGS = MAX_POSTINGS // 2
-# Votes of a label row, for each that another row has (docs/decisions/candidates.md).
+# Weight of a vote by a label row, relative to other rows (docs/decisions/candidates.md).
 LABEL_ROW_VOTES = 3
 INT16_ONE = 32767  # the int16 value that stands for 1
 
@@ -30,9 +30,9 @@ INT16_ONE = 32767  # the int16 value that stands for 1
 class KNNIndex:
     """Inverted index of the training rows, and their labels.
 
-    postings : CSR (F, n), the rows that have feature f and their values, from rows of norm 1. Y : CSR (n, L), labels of
-    the training rows. weight : float32 (n,), sample weight of a row's vote. In a compact model indices may be uint16
-    and values int16, `INT16_ONE` times the float.
+    postings : CSR (F, n), the rows that have each feature and its values in them, from rows of norm 1. Y : CSR (n, L),
+    labels of the training rows. weight : float32 (n,), weight of each row's vote. In a compact model, indices may be
+    uint16, and values are int16, multiplied by `INT16_ONE`.
     """
 
     postings: CSR
@@ -41,9 +41,9 @@ class KNNIndex:
 
     @classmethod
     def build(cls, X: CSR, Y: CSR, weight: np.ndarray) -> KNNIndex:
-        """Return the index of rows of norm 1, which shares no memory with them.
+        """Return an index of rows of norm 1, without features that more than `MAX_POSTINGS` rows have.
 
-        Features of more than `MAX_POSTINGS` rows are left out.
+        It shares no memory with the arguments.
         """
         lengths = document_frequency(X)
         indptr = pointers(np.where(lengths <= MAX_POSTINGS, lengths, 0))
@@ -55,10 +55,10 @@ class KNNIndex:
         return cls(CSR(indptr, rows, values, X.n_rows), labels, weight.copy())
 
     def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray, seen: np.ndarray, device: CPU) -> KNNIndex:
-        """Return an index of these rows as well, which may have more features and labels; the device is started.
+        """Return an index with further rows, which may have more features and labels.
 
-        seen : bool, whether rows of the index have each of its features; one without postings then was left out as too
-        frequent, and stays out.
+        seen : whether any row of this index has a feature, bool (F,). Such a feature without postings was left out as
+        too frequent, and stays out. The device must have been started.
         """
         old, n_known = self.postings, self.Y.n_rows
         sizes, lengths = np.diff(old.indptr), document_frequency(X)
@@ -78,7 +78,7 @@ class KNNIndex:
         return KNNIndex(CSR(indptr, rows, values, n_rows), labels, np.concatenate([self.weight, weight]))
 
     def frequency(self, n_labels: int) -> np.ndarray:
-        """Return the number of rows of a weight above 0 that have each of `n_labels` labels, float32."""
+        """Return the number of rows of weight above 0 that have each label, float32 (n_labels,)."""
         counted = self.Y.indices if self.weight.all() else self.Y.row_entries(np.flatnonzero(self.weight))
         return np.bincount(counted, minlength=n_labels).astype(np.float32)
 
@@ -90,16 +90,16 @@ class KNNIndex:
         return postings.indptr, postings.indices, postings.data, unit, Y.indptr, Y.indices, self.weight
 
     def scratch(self, device: CPU) -> tuple[np.ndarray, ...]:
-        """Return the kernels' scratch arrays, a row for each thread of a started device."""
+        """Return scratch arrays of the kernels, with a row for each thread of a started device."""
         shapes = scratch_shapes(self.Y.n_rows, self.Y.n_cols, MAX_POSTINGS, device.n_threads)
         names, kinds = ("votes clean", "votes items", "votes values"), (np.float32, np.int32, np.float32)
         return tuple(map(device.buffer, names, shapes, kinds))
 
     def votes(self, X: CSR, size: int, device: CPU, own: int = -1) -> tuple[np.ndarray, np.ndarray]:
-        """Return the `size` labels with the most votes among the neighbors of each row, and their shares of the votes.
+        """Return the `size` labels with the most votes of each row's neighbors, and their shares of the votes.
 
-        int32 and float32 (n, size), unordered, padded with -1 and 0. own : if not -1, X are the training rows from this
-        one on, and no row votes for itself; their query reads `TRAINING_POSTINGS`.
+        These are int32 and float32 (n, size), unordered, padded with -1 and 0. own : if X are training rows, the number
+        of the first one; then no row votes for itself, and queries read `TRAINING_POSTINGS`. -1 for other rows.
         """
         budget = MAX_POSTINGS if own < 0 else TRAINING_POSTINGS
         labels, shares = np.empty((X.n_rows, size), np.int32), np.empty((X.n_rows, size), np.float32)
@@ -113,13 +113,13 @@ class KNNIndex:
 
 
 def row_votes(weight: np.ndarray, n_label_rows: int) -> np.ndarray:
-    """Return the votes of rows with these sample weights, of which the last ones are label rows, float32 (n,)."""
+    """Return the weights of votes, float32 (n,), given sample weights; the last `n_label_rows` are label rows."""
     votes = weight.copy()
     votes[len(votes) - n_label_rows :] *= LABEL_ROW_VOTES
     return votes
 
 
 def check_sound(sound: np.ndarray) -> None:
-    """Raise `ModelFileError` unless all pointers and indices were valid; prediction checks those of a compact model."""
+    """Raise `ModelFileError` unless all pointers and indices, which kernels check in compact models, were valid."""
     if not sound.all():
         raise ModelFileError("the model's folder is damaged: a pointer or an index is out of range; copy it again")

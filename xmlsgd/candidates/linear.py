@@ -1,4 +1,4 @@
-"""Linear classifiers: a one-vs-rest SVM for each label, trained on its rows, on hard and on random negatives."""
+"""Linear classifiers: a one-vs-rest SVM for each label, trained on its rows, hard negatives and random negatives."""
 
 from __future__ import annotations
 
@@ -21,31 +21,33 @@ from .knn import check_sound
 from .splicing import with_replaced
 from .weighting import without_wide_rows
 
-COST = 1.0  # of the squared hinge loss, C of LIBLINEAR, unless rows choose another (`cost.choose_cost`)
-TOLERANCE = 0.1  # stop when the largest step of a pass is smaller
-# Passes over the rows of a label: from weights 0, from the solution without held-out rows, and where only these are
-# scored (docs/decisions/candidates.md).
+COST = 1.0  # cost of the squared hinge loss, C of LIBLINEAR, unless `cost.choose_cost` chooses another
+TOLERANCE = 0.1  # training of a label stops when the largest step of a pass is smaller
+# Passes over the rows of a label: PASSES from weights 0; MORE_PASSES from the solution without held-out rows; and
+# TRIAL_PASSES if only held-out rows are scored (docs/decisions/candidates.md).
 PASSES, MORE_PASSES, TRIAL_PASSES = 10, 4, 6
-MIN_WEIGHT = 0.05  # smaller weights are dropped: half of them, without a difference in P@k
-SLOTS_PER_WEIGHT = 2  # of a hash table; 1.7 and 2.5 differ by a tenth in speed
-LABELS = 1 << 12  # calibrated together
-CHUNK = 1 << 23  # entries of the rows of labels that are solved together
-# Limit of the number of weights: a label with few rows has one for nearly every feature of them, which adds little.
-WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26  # weights for each entry of the rows; 512 MB
-
-# Most random negatives of a label; in all at most this share of the other pairs, or MIN_RANDOM if that is more.
+MIN_WEIGHT = 0.05  # smaller weights are dropped, which are half of all, without a difference in P@k
+SLOTS_PER_WEIGHT = 2  # size of a hash table; between 1.7 and 2.5, the speed differs by a tenth
+LABELS = 1 << 12  # labels that are calibrated at a time
+CHUNK = 1 << 23  # entries of the pairs of labels that are solved at a time
+# Limit of the number of weights, per stored feature of the rows, and its minimum (512 MB): labels with few rows have
+# weights for nearly every feature of these, most of which add little.
+WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26
+# Most random negatives of a label. In all there are at most RANDOM_SHARE of the other pairs, or MIN_RANDOM if more.
 RANDOM_NEGATIVES, RANDOM_SHARE, MIN_RANDOM = 64, 1 / 16, 1 << 18
-
 UNTRAINED = np.float32(-1)  # margin of a label without rows
-# Resistance of bias and weights to later rows, for each row that the label had (docs/decisions/candidates.md).
+# Resistance of bias and weights to new rows, for each row that the label had before (docs/decisions/candidates.md).
 STIFFNESS = np.float32([10, 0.3])
-LEAST_FACTOR = np.float32(1e-3)  # of a calibration that is undone
+LEAST_FACTOR = np.float32(1e-3)  # least factor of a calibration that is inverted
 
 Factors = tuple[np.ndarray, np.ndarray]  # factor and shift of each label's margin (`Calibration.factors`)
 
 
 class Tables(NamedTuple):
-    """Weights as hash tables (`margins`). filters : none of compact models, where they would take a sixth more."""
+    """Weights as hash tables, for the kernel `margins`.
+
+    filters : empty in compact models, as they would take a sixth more memory.
+    """
 
     starts: np.ndarray
     keys: np.ndarray
@@ -55,13 +57,13 @@ class Tables(NamedTuple):
 
 
 class LinearPredictor:
-    """What prediction needs: weights as hash `tables`, and bias float32 (L,)."""
+    """Linear classifiers for prediction: weights as hash `tables`, and `bias`, float32 (L,)."""
 
     bias: np.ndarray
     tables: Tables
 
     def margins(self, X: CSR, labels: np.ndarray, device: CPU) -> np.ndarray:
-        """Return the margins of the labels int32 (n, M) of rows of norm 1, float32; -1 where a label is -1."""
+        """Return the margins, float32 (n, M), of rows of norm 1 and their labels, int32 (n, M); -1 for label -1."""
         out, sound = np.empty(labels.shape, np.float32), np.empty(len(labels), np.bool_)
         device.run(margins, X.indptr, X.indices, X.data, labels, *self.tables, self.bias, out, sound)
         check_sound(sound)
@@ -70,7 +72,7 @@ class LinearPredictor:
 
 @dataclass(frozen=True, eq=False)
 class LinearClassifiers(LinearPredictor):
-    """Trained classifiers. weights : CSR (L, F). bias : float32 (L,). cost : of the hinge loss, of all labels."""
+    """Trained classifiers. weights : CSR (L, F). bias : float32 (L,). cost : cost of the hinge loss."""
 
     weights: CSR
     bias: np.ndarray
@@ -80,9 +82,9 @@ class LinearClassifiers(LinearPredictor):
     def fit(
         cls, X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU, cost: float = COST
     ) -> LinearClassifiers:
-        """Train on rows of norm 1, their labels, and their candidate labels int32 (n, M), the hard negatives.
+        """Train on rows of norm 1, given their labels, and candidate labels, int32 (n, M), as hard negatives.
 
-        weight : float32 (n,), sample weights; rows of weight 0 are left out. True labels are removed from `candidates`.
+        weight : sample weights, float32 (n,); rows of weight 0 are left out. True labels are removed from `candidates`.
         """
         pairs = find_pairs(X, Y, weight, candidates, device)
         found, _ = cls.fit_and_score(X, weight, pairs, cost, NONE_HELD_OUT, device)
@@ -92,10 +94,10 @@ class LinearClassifiers(LinearPredictor):
     def fit_and_score(
         cls, X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU
     ) -> tuple[LinearClassifiers, np.ndarray]:
-        """Train on all pairs; also return margins of held-out rows, a tenth at most in a fold, float32 (h, m).
+        """Train on all pairs; return the classifiers, and out-of-fold margins of held-out rows, float32 (h, m).
 
-        Classifiers of the rows outside a fold give its margins; NaN where a row and a label are no pair, and where all
-        rows of a label are in the fold.
+        Margins of a fold are those of classifiers that have not learned its rows; NaN if a row and a label are no pair,
+        or if all rows of a label are in the fold. A fold should have at most a tenth of the rows.
         """
         start, ease = _zeros(pairs, X.n_cols, cost)
         found, margins = _solved(X, weight, pairs, start, ease, max_weights(X), device, held_out)
@@ -105,12 +107,20 @@ class LinearClassifiers(LinearPredictor):
         self, X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, frequency: np.ndarray,
         calibrations: Sequence[Factors], device: CPU,
     ) -> LinearClassifiers:  # fmt: skip
-        """Return classifiers that these rows have moved, as `fit` takes them; there may be new features and labels.
+        """Return classifiers that have also learned these rows, which may have new features and labels.
 
-        New weights are for features of the label's own rows, also where `fit` chose all. A label starts from its
-        weights, and the more rows it had, float32 (L,) `frequency`, the less it moves: the rows before, which are not
-        seen again, would resist (elastic weight consolidation). calibrations : the `Factors` of all labels of Y, before
-        and after. The device is started.
+        A label starts from its weights. The more rows it had, the less it moves, in place of these rows, which are not
+        seen again (elastic weight consolidation). New weights are only for features of the label's own rows. The device
+        must have been started.
+
+        Parameters
+        ----------
+        X, Y, weight, candidates
+            As in `fit`.
+        frequency
+            Number of rows that each label had before, float32 (L,).
+        calibrations
+            `Factors` of the margins of all labels of Y, before and after.
         """
         pairs = find_pairs(X, Y, without_wide_rows(X, Y, weight), candidates, device)
         n_known = len(self.bias)
@@ -132,7 +142,7 @@ class LinearClassifiers(LinearPredictor):
         return LinearClassifiers(replaced, bias, self.cost)
 
     def calibrate(self, factor: np.ndarray, shift: np.ndarray) -> LinearClassifiers:
-        """Return classifiers with margins factor[l] times the old ones plus shift[l]; changes the weights in place.
+        """Return classifiers whose margins are factor[l] * margin + shift[l]; the weights are changed in place.
 
         factor, shift : float32 (L,).
         """
@@ -156,22 +166,22 @@ class LinearClassifiers(LinearPredictor):
         return Tables(starts, keys, values, filters=filters)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields without the tables, which are rebuilt from them."""
+        """Return the fields without the hash tables, which are built again when needed."""
         return {"weights": self.weights, "bias": self.bias, "cost": self.cost}
 
 
 def score_without(
     X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU, labels: np.ndarray
 ) -> np.ndarray:
-    """Return margins of held-out rows, float32 (h, m), by classifiers of `labels` that learn the pairs of other rows.
+    """Return out-of-fold margins of held-out rows for some labels, float32 (h, m), after `TRIAL_PASSES` passes.
 
-    They learn for `TRIAL_PASSES` passes. NaN where a row and a label are no pair, and for other labels.
+    NaN if a row and a label are no pair, and for labels other than `labels`.
     """
     return _solved(X, weight, pairs, *_zeros(pairs, X.n_cols, cost), max_weights(X), device, held_out, labels)[1]
 
 
 def _zeros(pairs: Pairs, n_features: int, cost: float) -> tuple[LinearClassifiers, np.ndarray]:
-    """Return classifiers of weights 0 to start from, and their `ease`, float32 (L, 2)."""
+    """Return classifiers with weights 0 to start from, and their `ease` (see `_solved`), float32 (L, 2)."""
     n_labels = len(pairs.starts) - 1
     weights = CSR(np.zeros(n_labels + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), n_features)
     return LinearClassifiers(weights, np.zeros(n_labels, np.float32), cost), np.ones((n_labels, 2), np.float32)
@@ -183,16 +193,16 @@ def table_starts(indptr: np.ndarray, slots_per_weight: float) -> np.ndarray:
 
 
 def max_weights(X: CSR) -> int:
-    """Return the limit of the number of weights that are learned from these rows."""
+    """Return the most weights that are learned from these rows."""
     return max(WEIGHTS_PER_ENTRY * X.nnz, MIN_LIMIT)
 
 
 def _largest(
     found: tuple[np.ndarray, np.ndarray], room: np.ndarray, counts: np.ndarray, limit: int, device: CPU
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return features and weights of all labels without gaps, only the largest if there are more than `limit`.
+    """Return features and weights of all labels without gaps, and only the largest if there are more than `limit`.
 
-    Label l has counts[l] weights, from room[l] on; `counts` is updated.
+    Label l has counts[l] weights in `found`, beginning at room[l]; `counts` is updated.
     """
     indptr = pointers(counts)
     features, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
@@ -206,9 +216,11 @@ def _largest(
 
 
 class Pairs(NamedTuple):
-    """The rows of each label (`write_pairs`), the start of each label's, and the cumulated entries of these rows.
+    """The rows that the classifier of each label learns (`write_pairs`).
 
-    all_features : whether a label may have weights for all features of these rows, not only for those of its own rows.
+    rows : of all labels, int32. starts : where those of each label begin in `rows`, int64 (L + 1,). entries : number of
+    stored features of the rows of all labels before, int64 (L + 1,). all_features : whether a label may have weights
+    for all features of these rows, not only for those of its own rows.
     """
 
     rows: np.ndarray
@@ -218,9 +230,10 @@ class Pairs(NamedTuple):
 
 
 class HeldOutLabels(NamedTuple):
-    """Held-out rows, intp (h,), ascending, and the labels of each that are scored, int32 (h, m), -1 for none.
+    """Held-out rows, and the labels of each that are scored.
 
-    fold : int32 (h,), number of each row's fold, whose rows are left out together.
+    rows : intp (h,), ascending. labels : int32 (h, m), -1 for none. fold : number of each row's fold, whose rows are
+    left out together, int32 (h,).
     """
 
     rows: np.ndarray
@@ -228,7 +241,7 @@ class HeldOutLabels(NamedTuple):
     fold: np.ndarray
 
     def of_fold(self, fold: int) -> HeldOutLabels:
-        """Return the rows of one fold as the only ones."""
+        """Return the rows of one fold, as fold 0."""
         at = self.fold == fold
         return HeldOutLabels(self.rows[at], self.labels[at], self.fold[at] - fold)
 
@@ -240,22 +253,22 @@ def _solved(
     X: CSR, weight: np.ndarray, pairs: Pairs, start: LinearClassifiers, ease: np.ndarray, limit: int, device: CPU,
     held_out: HeldOutLabels = NONE_HELD_OUT, trained: np.ndarray | None = None,
 ) -> tuple[LinearClassifiers, np.ndarray]:  # fmt: skip
-    """Return the classifiers of the labels that have pairs, from those of `start`, with at most `limit` weights.
+    """Train the classifiers of all labels that have pairs; return them, and the margins of held-out rows.
 
-    Also return the margins of the held-out rows. ease : (L, 2), how freely bias and weights leave `start`, 1 where
-    nothing was learned before. trained : the labels to score held-out rows by, without classifiers; None for all
-    labels, with classifiers.
+    start : the initial classifiers. ease : how freely bias and weights move away from `start`, (L, 2); 1 if nothing was
+    learned before. limit : the most weights. trained : only score held-out rows by classifiers of these labels, without
+    returning classifiers; None to train all labels.
     """
     starts, entries, known = pairs.starts, pairs.entries, start.weights
     n_labels, bias = len(start.bias), start.bias.copy()
     is_trained = np.ones(n_labels, np.bool_) if trained is None else np.isin(np.arange(n_labels), trained)
     counts, learns_all = np.zeros(n_labels, np.int64), trained is None
     margins = np.full(held_out.labels.shape, np.nan, np.float32)
-    places = _places(held_out, X.n_rows)
-    folds = np.full(len(places), -1, np.int32)
+    numbers = _held_out_numbers(held_out, X.n_rows)
+    folds = np.full(len(numbers), -1, np.int32)
     folds[held_out.rows] = held_out.fold
     n_folds = int(held_out.fold.max(initial=-1)) + 1
-    # Memory is taken page by page as it is written, and the unused rest is given back at the end.
+    # The system allocates memory page by page as it is written; the unused rest is freed at the end.
     features, weights = (np.empty(min(limit, entries[-1] + known.nnz), kind) for kind in (np.int32, np.float32))
     first, n = 0, 0
     while first < n_labels:
@@ -271,7 +284,7 @@ def _solved(
             known.indices, known.data, ease, pairs.all_features, np.float32(start.cost), np.float32(TOLERANCE),
             PASSES if learns_all else TRIAL_PASSES, MORE_PASSES, learns_all, np.float32(MIN_WEIGHT), X.n_cols,
             int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads, room, *found, counts, bias, folds,
-            n_folds, places, held_out.labels, margins,
+            n_folds, numbers, held_out.labels, margins,
         )  # fmt: skip
         share = limit * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
         kept = _largest(found, room[first : last + 1], counts[first:last], share, device)
@@ -283,10 +296,10 @@ def _solved(
 
 
 def with_random_negatives(X: CSR, weight: np.ndarray, pairs: Pairs, device: CPU) -> Pairs:
-    """Return the pairs, with random rows added as negatives to each label that has pairs, the same in each run.
+    """Return the pairs with random negatives added to each label that has pairs, the same in each run.
 
-    weight : float32 (n,), of the first n rows of X, from which those of weight above 0 are drawn. Hard negatives look
-    like the label's own rows; random ones show what most rows look like.
+    Hard negatives are similar to the label's own rows; random ones represent most rows. weight : weights of the first n
+    rows of X, float32 (n,); negatives are drawn from those with a weight above 0.
     """
     n_draws = n_random_negatives(len(pairs.rows), np.count_nonzero(np.diff(pairs.starts)))
     counts, entries = np.zeros((2, len(pairs.starts) - 1), np.int64)
@@ -299,19 +312,19 @@ def with_random_negatives(X: CSR, weight: np.ndarray, pairs: Pairs, device: CPU)
 
 
 def n_random_negatives(n_pairs: int, n_labels: int) -> int:
-    """Return the largest number of random negatives of a label, where `n_labels` labels have `n_pairs` other pairs."""
+    """Return the most random negatives per label if `n_labels` labels have `n_pairs` other pairs together."""
     return min(RANDOM_NEGATIVES, int(max(RANDOM_SHARE * n_pairs, MIN_RANDOM)) // max(n_labels, 1))
 
 
 def find_pairs(
     X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU, held_out: HeldOutLabels = NONE_HELD_OUT
 ) -> Pairs:
-    """Return the rows of each label that its classifier learns.
+    """Return the rows that the classifier of each label learns.
 
-    A row is paired with its own labels and with its candidates int32 (n, M), in which its own labels become -1; a
-    held-out row is paired with the labels that are scored for it instead.
+    A row is paired with its true labels and its candidates, int32 (n, M), in which its true labels become -1. A
+    held-out row is paired with the labels that are scored for it instead of its candidates.
     """
-    listed = candidates, _places(held_out, X.n_rows), held_out.labels.copy()
+    listed = candidates, _held_out_numbers(held_out, X.n_rows), held_out.labels.copy()
     counts = np.zeros((2, device.n_threads, Y.n_cols), np.int64)
     device.run(count_pairs, Y.indptr, Y.indices, *listed, weight, X.indptr, device.n_threads, *counts)
     starts, entries = (pointers(each.sum(axis=0)) for each in counts)
@@ -321,8 +334,8 @@ def find_pairs(
     return Pairs(rows, starts, entries)
 
 
-def _places(held_out: HeldOutLabels, n_rows: int) -> np.ndarray:
-    """Return the place of each row among the held-out ones, int32 (n,), -1 for others; (0,) if none is held out."""
-    places = np.full(n_rows if len(held_out.rows) else 0, -1, np.int32)
-    places[held_out.rows] = np.arange(len(held_out.rows))
-    return places
+def _held_out_numbers(held_out: HeldOutLabels, n_rows: int) -> np.ndarray:
+    """Return the number of each row among the held-out rows, int32 (n,), -1 for others; (0,) if none is held out."""
+    numbers = np.full(n_rows if len(held_out.rows) else 0, -1, np.int32)
+    numbers[held_out.rows] = np.arange(len(held_out.rows))
+    return numbers

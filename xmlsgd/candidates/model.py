@@ -19,15 +19,15 @@ from .linear import LinearClassifiers
 from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Inputs, Stacking
 from .weighting import idf, unit_rows
 
-# Candidates of the neighbors that prediction looks at, at least, and otherwise half of those that training used as
-# negatives: the rest rarely ranks first.
+# Prediction uses half of the candidates by votes that training used as negatives, but at least so many: the rest rarely
+# ranks first.
 VOTED = 64
-# Candidates that margins and trees score, at least, and otherwise half of those of the neighbors
+# Linear classifiers and trees score half as many candidates as there are by votes, but at least so many
 # (docs/decisions/prediction.md).
 KEPT = 40
-NON_CANDIDATE_MARGIN = np.float32(-1)  # stands for the linear classifier of a label that is not a candidate of a row
+NON_CANDIDATE_MARGIN = np.float32(-1)  # margin of a label that is not a candidate of the row
 
-# The network's logits float32 (rows, M), given rows X and labels (rows, M); 0 where a label is -1.
+# Computes the network's logits, float32 (n, M), of rows X and their labels, int32 (n, M); 0 for label -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
 
 
@@ -35,9 +35,9 @@ Logits = Callable[[CSR, np.ndarray], np.ndarray]
 class CandidateModel:
     """k-NN index, co-occurrence, linear classifiers and stacking.
 
-    scale : float32 (F,), the weight of each feature for the neighbors. size : candidates of a training row from its
-    neighbors; co-occurrence adds `N_COOCCURRING_IN_TRAINING`, in prediction `N_COOCCURRING`. label_rows : int64,
-    ascending, the rows of the index that are label rows.
+    scale : weight of each feature for k-NN and co-occurrence, float32 (F,). size : candidates per training row by
+    votes; co-occurrence adds `N_COOCCURRING_IN_TRAINING`, and in prediction `N_COOCCURRING`. label_rows : rows of the
+    index that are label rows, int64, ascending.
     """
 
     scale: np.ndarray
@@ -49,15 +49,15 @@ class CandidateModel:
     label_rows: np.ndarray
 
     def score(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, np.ndarray]:
-        """Return the candidate labels of each row and their scores, int32 and float32 (n, m), unordered, padded by -1.
+        """Return the candidate labels of each row, int32 (n, m), and their scores, float32 (n, m).
 
-        A row gets those with the most votes and `N_COOCCURRING` by co-occurrence.
+        They are the labels with the most votes and `N_COOCCURRING` more by co-occurrence, unordered, padded with -1.
         """
         labels, found = self.inputs(X, logits, device)
         return labels, self.stacking.scores(labels, found, self.n_excluding, device)
 
     def inputs(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, Inputs]:
-        """Return the candidate labels of each row, int32, and the inputs of the stacking, float32; all (n, m)."""
+        """Return the candidate labels of each row, int32 (n, m), and the inputs of stacking, float32 (n, m)."""
         with device.start():
             scaled = unit_rows(X, self.scale, device)
             labels, votes = self.knn.votes(scaled, n_voted(self.size), device)
@@ -68,10 +68,12 @@ class CandidateModel:
     def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray | None, n_label_rows: int, device: CPU) -> CandidateModel:
         """Return a model that has also learned these rows, which may have more features and labels.
 
-        weight : float32 (n,), sample weights, None for ones. n_label_rows : how many of the rows, the last ones, are
-        label rows. k-NN index and co-occurrence are what `fit` would have counted, but for labels that are not among
-        the most frequent of a feature. Linear classifiers of labels that the rows have, or are offered, move by these
-        rows alone; their calibration follows the frequencies. Stacking stays.
+        k-NN index and co-occurrence are those that `fit` would have counted, but for labels that are not among the most
+        frequent of a feature. Linear classifiers are trained on these rows if the label is a true label or a candidate
+        of one; their calibration follows the label frequencies. Stacking does not change.
+
+        weight : sample weights, float32 (n,); None for ones. n_label_rows : number of the last rows that are label
+        rows.
         """
         assert isinstance(self.linear, LinearClassifiers)  # a compact model cannot be trained further
         weight = np.ones(X.n_rows, np.float32) if weight is None else weight
@@ -94,11 +96,11 @@ class CandidateModel:
 
     @property
     def n_excluding(self) -> int:
-        """Return how many candidates of a row can exclude others: those that prediction scores for any k."""
+        """Return how many candidates of a row can exclude others: as many as prediction scores for any k."""
         return n_kept(self.size, 1)
 
     def kernel_arguments(self) -> tuple[Any, ...]:
-        """Return what was learned, and constants, in the order of the arguments of `best_candidates`."""
+        """Return the arrays and constants of the model in the order of the arguments of `best_candidates`."""
         trees, exclusion = self.stacking.trees or NO_TREES, self.stacking.exclusion or NO_EXCLUSION
         arrays = self.scale, *self.knn.arrays, *self.cooccurrence.arrays, *self.linear.tables, self.linear.bias
         limits = MIN_VOTE, MIN_COOCCURRENCE
@@ -107,21 +109,21 @@ class CandidateModel:
         return *arrays, np.float32(self.stacking.regression), *corrections, *limits, *sizes
 
     def non_candidate_scores(self, logits: np.ndarray) -> np.ndarray:
-        """Return the scores of labels that are not candidates of their row: the network's alone."""
+        """Return the scores of labels that are not candidates of their row, given only their logits."""
         return self.stacking.regression.scores(logits, MIN_VOTE, NON_CANDIDATE_MARGIN, MIN_COOCCURRENCE)
 
 
 def n_voted(size: int) -> int:
-    """Return how many of `size` candidates of the neighbors prediction looks at: those with the most votes."""
+    """Return how many of `size` candidates by votes are used in prediction; they have the most votes."""
     return min(size, max(VOTED, size // 2))
 
 
 def n_kept(size: int, k: int) -> int:
-    """Return how many of the candidates margins and trees score where the best `k` are asked for."""
+    """Return how many candidates linear classifiers and trees score in order to find the best `k`."""
     voted = n_voted(size)
     return min(voted + N_COOCCURRING, max(KEPT, voted // 2, 2 * k))
 
 
 def with_more(votes: np.ndarray) -> np.ndarray:
-    """Return shares of votes, float32 (n, m), with those of `N_COOCCURRING` candidates more, which have none."""
+    """Return shares of votes, float32 (n, m), padded with 0 for the `N_COOCCURRING` candidates by co-occurrence."""
     return np.pad(votes, ((0, 0), (0, N_COOCCURRING)))

@@ -1,4 +1,4 @@
-"""Candidate models as named arrays and JSON, and back. What is read is checked, because kernels follow the indices."""
+"""Write candidate models as named arrays and JSON, and read them, checked, because kernels trust the indices."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
 
 
 def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], compact: bool = False) -> CandidateModel:
-    """Return the model that `to_arrays` described, for (F, L) features and labels.
+    """Return the model that `to_arrays` described, for `shape` (F, L) features and labels.
 
-    compact : the arrays are those of `compact_arrays`; kernels will check pointers and indices, and `saved.check` says
-    whether values are checked here. Raises `ModelFileError` for anything that was not written by these functions.
+    compact : whether the arrays are those of `compact_arrays`. Then kernels will check pointers and indices, and
+    `saved.check` says whether to check values here. Raises `ModelFileError` for invalid contents.
     """
     n_features, n_labels = shape
     size, cost, regression, calibration, n_rows, n_trees, excluding = _numbers(described, n_labels, saved.path)
@@ -96,7 +96,7 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
 
 
 def _matrix(saved: FolderArrays, name: str, shape: tuple[int, int], kind: type, data: str | None) -> CSR:
-    """Return a CSR matrix with indices of type `kind` and this array of values, None for ones."""
+    """Return a CSR matrix with indices of type `kind`; `data` is the name of the array of values, None for ones."""
     indptr = saved.array(f"{name}_indptr", np.int64, shape[0] + 1)
     indices = saved.array(f"{name}_indices", kind, None)
     if data is None:
@@ -106,7 +106,7 @@ def _matrix(saved: FolderArrays, name: str, shape: tuple[int, int], kind: type, 
 
 
 def _trees(saved: FolderArrays, n_trees: int, n_labels: int) -> BoostedTrees | None:
-    """Return the trees; they are small and always checked."""
+    """Return the trees, which are small and always checked; None if there are none."""
     if not n_trees:
         return None
     feature = saved.array("trees_feature", np.uint8, n_trees * INNER)
@@ -120,7 +120,7 @@ def _trees(saved: FolderArrays, n_trees: int, n_labels: int) -> BoostedTrees | N
 
 
 def _exclusion(saved: FolderArrays, weight: float, n_labels: int) -> Exclusion | None:
-    """Return the exclusions; their labels are few and always checked."""
+    """Return the exclusions, whose labels are few and always checked; None if there are none."""
     if not weight:
         return None
     labels = saved.array("exclusion_labels", np.int32, None)
@@ -141,7 +141,7 @@ def _check_matrix(matrix: CSR, name: str) -> None:
 def _numbers(
     described: Any, n_labels: int, path: Path
 ) -> tuple[int, float, LogisticStacking, Calibration, int, int, float]:
-    """Return size, cost of the hinge loss, stacking weights, calibration, training rows, trees, weight of exclusion."""
+    """Return size, cost, stacking weights, calibration, numbers of rows and trees, and weight of exclusion, checked."""
     try:
         names = "size", "cost", "stacking", "calibration", "rows", "trees", "exclusion"
         size, cost, stacking, calibration, n_rows, n_trees, exclusion = (described[name] for name in names)

@@ -1,4 +1,4 @@
-"""Sparse matrices with some rows replaced, at the price of a copy."""
+"""Replace rows of a sparse matrix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..devices.cpu.kernels.copying import copy_spans
 
 
 def with_replaced(matrix: CSR, rows: np.ndarray, new: CSR, n_rows: int, device: CPU) -> CSR:
-    """Return a matrix of `n_rows` rows and the columns of `new`, whose row i stands in the place of row rows[i]."""
+    """Return a copy of `matrix` with `n_rows` rows and the columns of `new`, in which row rows[i] is row i of `new`."""
     sizes = np.zeros(n_rows, np.int64)
     sizes[: matrix.n_rows] = np.diff(matrix.indptr)
     sizes[rows] = 0

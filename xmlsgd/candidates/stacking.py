@@ -1,4 +1,4 @@
-"""Stacking: log odds of candidates from the scores of all base models, by a regression and trees that correct it."""
+"""Stacking: log odds of candidates from the scores of the base models, by logistic regression, trees and exclusion."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from .exclusion import Exclusion
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
-# In place of what is smaller, so that its log is finite. Of the labels that co-occurrence alone proposes enough are
-# true that with a tenth of this MIN_VOTE votes would count for little (docs/decisions/candidates.md).
+# Smaller values are replaced by these, so that their logarithms are finite. Many true labels are proposed by
+# co-occurrence alone and have no votes: with a tenth of this MIN_VOTE, votes would get a small weight
+# (docs/decisions/candidates.md).
 MIN_VOTE, MIN_COOCCURRENCE = np.float32(1e-2), np.float32(1e-5)
-MIN_NETWORK = 1e-3  # weight of the network, which ranks all labels where nothing else is known of them
+MIN_NETWORK = 1e-3  # least weight of the network, which alone ranks labels that are no candidates
 
 
 class Inputs(NamedTuple):
-    """What the base models say of pairs of a row and a label; float32, all of one shape.
+    """The scores of the base models for pairs of a row and a label, float32 arrays of the same shape.
 
-    logits : of the network. votes : shares of the neighbors' votes. margins : of the linear classifiers.
+    logits : logits of the network. votes : shares of the neighbors' votes. margins : margins of the linear classifiers.
+    cooccurrence : co-occurrence.
     """
 
     logits: np.ndarray
@@ -35,23 +37,25 @@ N_MODELS = len(Inputs._fields)  # base models
 
 
 class Calibration(NamedTuple):
-    """Corrects a margin m by the frequency of its label: (1 + slope x) m + shift x, with x = log(1 + rows) - mean."""
+    """Corrects a margin m by the frequency of its label to (1 + slope x) m + shift x, with x = log(1 + rows) - mean."""
 
     slope: float = 0.0
     shift: float = 0.0
     mean: float = 0.0
 
     def factors(self, frequency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the factor of each label's margin, at least 0, and the term added to it; both float32 (L,)."""
+        """Return the factor of each label's margin, at least 0, and the term to add, both float32 (L,)."""
         x = np.log1p(frequency) - np.float32(self.mean)
         return np.maximum(1 + np.float32(self.slope) * x, 0), np.float32(self.shift) * x
 
 
 class LogisticStacking(NamedTuple):
-    """Weights of the log odds that a label is true.
+    """Weights of a logistic regression, whose log odds that a label is true are the following sum.
 
     network * log P(network) + neighbors * log(share of votes) + linear * margin + cooccurrence * log(co-occurrence)
-    + intercept. The defaults were learned on two sets; they apply where too few rows can be held out.
+    + intercept
+
+    The defaults were learned on two data sets; they are used if too few rows can be held out.
     """
 
     network: float = 0.3
@@ -62,10 +66,9 @@ class LogisticStacking(NamedTuple):
 
     @classmethod
     def fit(cls, features: np.ndarray, truth: np.ndarray) -> LogisticStacking:
-        """Return the weights, at least 0, that predict `truth` bool (n,) from `features` float32 (n, 4).
+        """Fit the weights, at least 0, to `truth`, bool (n,), and `features`, float32 (n, 4), of `meta_features`.
 
-        The features are those of `meta_features`. One whose weight would be negative is left out, and the others are
-        learned again without it.
+        A feature whose weight would be negative is left out, and the others are fitted again without it.
         """
         if truth.all() or not truth.any():
             return cls()
@@ -74,7 +77,7 @@ class LogisticStacking(NamedTuple):
 
     @classmethod
     def _bounded(cls, weights: list[float], intercept: float) -> LogisticStacking:
-        """Return the weights, none of them negative and the network's above 0."""
+        """Return the weights without negative ones, and with at least `MIN_NETWORK` for the network."""
         network, neighbors, linear, cooccurrence = (max(each, 0.0) for each in weights)
         return cls(max(network, MIN_NETWORK), neighbors, linear, cooccurrence, intercept)
 
@@ -82,10 +85,10 @@ class LogisticStacking(NamedTuple):
     def fit_calibrated(
         cls, features: np.ndarray, truth: np.ndarray, frequency: np.ndarray
     ) -> tuple[LogisticStacking, Calibration]:
-        """Return the weights for calibrated margins, and the calibration; frequency : float32 (n,), of each label.
+        """Fit weights for calibrated margins, and the calibration; return both.
 
-        Margins stay uncalibrated if the regression would give the linear classifiers no positive weight beside the
-        frequency.
+        frequency : frequency of the label of each pair, float32 (n,). Margins stay uncalibrated if the linear
+        classifiers would get no positive weight besides the frequency.
         """
         if truth.all() or not truth.any():
             return cls(), Calibration()
@@ -99,7 +102,7 @@ class LogisticStacking(NamedTuple):
     def scores(
         self, logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray
     ) -> np.ndarray:
-        """Return log odds, float32, of pairs of a row and a label; all arrays have one shape."""
+        """Return the log odds, float32, of pairs of a row and a label; all arrays have the same shape."""
         network, neighbors, linear, weight, intercept = (np.float32(value) for value in self)
         found = weight * _log(cooccurrence, MIN_COOCCURRENCE) + intercept
         without_network = neighbors * _log(votes, MIN_VOTE) + linear * margins + found
@@ -107,9 +110,10 @@ class LogisticStacking(NamedTuple):
 
 
 class Stacking(NamedTuple):
-    """The meta-learner: a regression, the calibration of its margins, and what corrects its log odds, each or None.
+    """The meta-learner: a regression, whose margins are calibrated, and two corrections of its log odds.
 
-    trees : correct those of each label, exclusion : then those of labels beside others.
+    trees : correct the log odds of each label by itself; None for no correction. exclusion : then corrects those of
+    labels that rarely occur together; None for no correction.
     """
 
     regression: LogisticStacking
@@ -118,9 +122,9 @@ class Stacking(NamedTuple):
     exclusion: Exclusion | None = None
 
     def scores(self, labels: np.ndarray, inputs: Inputs, n_excluding: int, device: CPU) -> np.ndarray:
-        """Return log odds, float32, of the labels int32, all (n, M), given their inputs; margins are calibrated.
+        """Return the log odds, float32 (n, M), of all candidates of each row, int32 (n, M), given their inputs.
 
-        The labels are all candidates of a row; the `n_excluding` that rank highest without margins exclude others.
+        Margins must be calibrated. The `n_excluding` candidates that rank highest without margins exclude others.
         """
         log_odds = self.regression.scores(*inputs)
         with device.start():
@@ -133,7 +137,7 @@ class Stacking(NamedTuple):
 
 
 def log_loss(features: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> float:
-    """Return the mean log loss of the regression with calibration that is learned from these pairs; 0 for one class."""
+    """Return the mean log loss of a regression with calibration, fitted to these pairs; 0 if all are true, or none."""
     if truth.all() or not truth.any():
         return 0.0
     mean = float(np.log1p(frequency).mean())
@@ -141,7 +145,7 @@ def log_loss(features: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> 
 
 
 def margin_log_losses(margins: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> np.ndarray:
-    """Return the log losses of a regression of margins float32 (n,), log label frequency and the product of both."""
+    """Return the log losses of a regression on margins, float32 (n,), log label frequency and their product."""
     if truth.all() or not truth.any():
         return np.zeros(len(truth))
     logs = np.log1p(frequency)
@@ -149,30 +153,30 @@ def margin_log_losses(margins: np.ndarray, truth: np.ndarray, frequency: np.ndar
 
 
 def _log_losses(columns: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the log losses of a regression on the pairs that it was learned from.
+    """Return the log losses of a regression on the pairs that it is fitted to.
 
-    With the C that the thresholds on these losses were chosen with.
+    C must stay, as thresholds for differences of these losses were chosen with it.
     """
     return log_losses(_regression(columns, truth, C=10.0).decision_function(columns), truth)
 
 
 def log_losses(log_odds: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the log loss of each pair, given its log odds and whether it is true, of one shape."""
+    """Return the log loss of each pair, given its log odds and whether it is true, arrays of the same shape."""
     losses: np.ndarray = np.logaddexp(0, np.where(truth, -log_odds, log_odds))
     return losses
 
 
 def _with_frequency(features: np.ndarray, frequency: np.ndarray, mean: float) -> np.ndarray:
-    """Return the features of pairs, the log of the label's frequency, and its product with the margin."""
+    """Return the features of pairs with two more: log label frequency minus `mean`, and its product with the margin."""
     logs = np.log1p(frequency) - np.float32(mean)
     return np.concatenate([features, np.stack([logs, logs * features[:, 2]], axis=1)], axis=1)
 
 
 def _nonnegative_weights(features: np.ndarray, truth: np.ndarray) -> list[float]:
-    """Return the weights of a regression and its intercept, with no negative weight of a base model.
+    """Fit a regression without negative weights of base models; return the weights and the intercept.
 
-    The first features are those of the base models. A model whose weight would be negative is left out, and the others
-    are learned again without it; only the weight of the last one left may be negative.
+    The first features are those of the base models. A base model whose weight would be negative is left out, and the
+    others are fitted again without it. Only the weight of the last one left may be negative.
     """
     weights, used = np.zeros(features.shape[1]), np.arange(features.shape[1])
     found = _regression(features, truth)
@@ -184,10 +188,10 @@ def _nonnegative_weights(features: np.ndarray, truth: np.ndarray) -> list[float]
 
 
 def _regression(features: np.ndarray, truth: np.ndarray, C: float = 100.0) -> LogisticRegression:
-    """Fit a logistic regression with little regularization, by Newton steps: there are many pairs and few weights.
+    """Fit a logistic regression with little regularization by Newton steps, as there are many pairs and few weights.
 
-    Margins lie close together, so their weight is large; a smaller C would hold it back (docs/decisions/candidates.md).
-    In float64: in float32 the Hessian is singular where a feature is the same for all pairs.
+    Margins vary little, so that their weight is large; a smaller C would shrink it (docs/decisions/candidates.md). The
+    fit is in float64, because in float32 the Hessian is singular if a feature is the same for all pairs.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -195,7 +199,7 @@ def _regression(features: np.ndarray, truth: np.ndarray, C: float = 100.0) -> Lo
 
 
 def meta_features(logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray) -> np.ndarray:
-    """Return the inputs of the logistic meta-learner, float32 (..., 4), of pairs of a row and a label."""
+    """Return the inputs of the logistic regression, float32 (..., 4), for pairs of a row and a label."""
     logs = _log(votes, MIN_VOTE), _log(cooccurrence, MIN_COOCCURRENCE)
     return np.stack([log_probability(logits), logs[0], margins, logs[1]], axis=-1)
 
@@ -206,6 +210,6 @@ def log_probability(logits: np.ndarray) -> np.ndarray:
 
 
 def _log(values: np.ndarray, least: np.float32) -> np.ndarray:
-    """Return the logs, float32; values below `least` count as `least`."""
+    """Return the logarithms, float32, of values of at least `least`."""
     logs: np.ndarray = np.log(np.maximum(values, least))
     return logs

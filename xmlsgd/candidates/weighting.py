@@ -1,4 +1,4 @@
-"""Feature weighting: square root of the inverse document frequency for k-NN, none for linear classifiers; unit norm."""
+"""Feature weights (square root of the inverse document frequency, for k-NN and co-occurrence), and rows of norm 1."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ..data.csr import CSR
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels import candidates
 
-MOST_PAIRS = 1 << 24  # of a feature and a label of a row, such as 1,000 labels of 16,000 features
-ENTRIES = 1 << 22  # counted at once, so that scratch arrays stay small beside the data
+MOST_PAIRS = 1 << 24  # most pairs of a feature and a label in a row, such as 16,000 features and 1,000 labels
+ENTRIES = 1 << 22  # entries that are counted at a time, so that temporary arrays are small
 
 
 def document_frequency(X: CSR) -> np.ndarray:
@@ -22,23 +22,23 @@ def document_frequency(X: CSR) -> np.ndarray:
 
 
 def idf_weights(X: CSR) -> np.ndarray:
-    """Return the weight of each feature, float32 (F,): the square root of log((n+1)/(df+1)).
+    """Return the weight of each feature, float32 (F,): the square root of log((n + 1) / (df + 1)).
 
-    The square root, because texts usually come with inverse document frequencies already: the full weight was no better
-    than its root, and no weight was worse. A feature without rows is weighted like a feature of one row.
+    Rows of texts usually are weighted by inverse document frequency already. The full weight was no better than its
+    square root, and no weight was worse. A feature without rows has the weight of a feature in one row.
     """
     return idf(np.clip(document_frequency(X), 1, X.n_rows), X.n_rows)
 
 
 def idf(frequency: np.ndarray, n_rows: int) -> np.ndarray:
-    """Return the weights, float32, of features with these document frequencies; positive even if all rows have one."""
+    """Return the weights, float32, of features with these document frequencies; above 0 even if all rows have one."""
     return np.sqrt(np.log((n_rows + 1) / (frequency + 1)) + 1e-6).astype(np.float32)
 
 
 def unit_rows(X: CSR, scale: np.ndarray | None, device: CPU) -> CSR:
-    """Return X with rows of norm 1, where `scale` is given with column f multiplied by scale[f] first.
+    """Return X with rows of norm 1; zero rows stay zero. The result shares the indices of X.
 
-    Zero rows stay zero. Indices are shared.
+    scale : factors by which columns are multiplied first, float32 (F,); None for ones.
     """
     scale = np.empty(0, np.float32) if scale is None else scale
     data = np.empty(X.nnz, np.float32)
@@ -47,10 +47,10 @@ def unit_rows(X: CSR, scale: np.ndarray | None, device: CPU) -> CSR:
 
 
 def without_wide_rows(X: CSR, Y: CSR, weight: np.ndarray) -> np.ndarray:
-    """Return sample weights float32 (n,), 0 for rows of more than `MOST_PAIRS` pairs of a feature and a label.
+    """Return the sample weights, float32 (n,), with 0 for rows of over `MOST_PAIRS` pairs of a feature and a label.
 
-    Counting co-occurrence and learning linear classifiers take time for each pair of a row, and so many of them say
-    little of any.
+    Counting co-occurrence and training linear classifiers take time for each pair of a row, and a row with so many
+    pairs tells little about any of them.
     """
     n_pairs = np.diff(X.indptr).astype(np.int64) * np.diff(Y.indptr)
     return np.where(n_pairs > MOST_PAIRS, np.float32(0), weight)

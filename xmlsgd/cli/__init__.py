@@ -24,10 +24,10 @@ ALIASES = {"evaluate": ["test"]}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line, by default the process's own, and return its exit code.
+    """Run a command line, by default that of the process, and return its exit code.
 
-    0: done. 1: a run failed. 2: wrong usage or bad input. 130: Ctrl-C. 143, 129: SIGTERM, SIGHUP. 141: the reader of
-    the output has left.
+    0: success. 1: a run failed. 2: wrong usage or bad input. 130: Ctrl-C. 143, 129: SIGTERM, SIGHUP. 141: the reader of
+    the output has closed it.
     """
     open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_command(words: Sequence[str]) -> None:
-    """Parse the words and call the function of their command with what they say."""
+    """Parse the words of a command line and call the `run` function of its command."""
     args, unknown = new_parser().parse_known_args(words)
     values: dict[str, Any] = vars(args)
     parser, command = values["parser"], values["command"]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..data.validation import Checked, above_zero, ranged
 
-MIN_WEIGHT = 0.05  # of a score: a higher one must mean a higher probability
+MIN_WEIGHT = 0.05  # weights are at least this large, so that a higher score means a higher probability
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class BetaCalibration(Checked):
     """Beta calibration (Kull, Silva Filho, Flach, AISTATS 2017), a logistic regression of three numbers.
 
     The log odds that a label of score z is true are low * log(p) - high * log(1 - p) + intercept with p = sigmoid(z):
-    one weight for scores far below 0, another for those far above. With equal weights this is Platt scaling. The
-    defaults leave scores as they are.
+    `low` is the weight of scores far below 0, `high` of those far above. With equal weights this is Platt scaling. The
+    defaults leave scores unchanged.
     """
 
     low: float = above_zero(1.0)
@@ -30,9 +30,9 @@ class BetaCalibration(Checked):
 
     @classmethod
     def fit(cls, scores: NDArray[np.float32], truth: NDArray[np.bool_]) -> BetaCalibration:
-        """Return the calibration of pairs of a row and a label with these scores (n,); `truth` says which are true.
+        """Fit the calibration to pairs of a row and a label: their scores (n,), and whether the label is true (n,).
 
-        Scores stay as they are if all pairs are true, or none.
+        Scores stay unchanged if all pairs are true, or none.
         """
         from sklearn.linear_model import LogisticRegression
 
@@ -48,11 +48,11 @@ class BetaCalibration(Checked):
 
     @classmethod
     def mean(cls, calibrations: Sequence[BetaCalibration]) -> BetaCalibration:
-        """Return the calibration of mean scores of several models."""
+        """Return the calibration of the mean scores of several models, given those of the models."""
         return cls(*np.mean([astuple(each) for each in calibrations], axis=0).tolist())
 
     def log_odds(self, scores: Any) -> NDArray[np.float64]:
-        """Return the log odds, float64, of labels with these scores; their order stays."""
+        """Return the log odds, float64, of labels with these scores, in the same order."""
         scores = np.asarray(scores, dtype=np.float64)
         if self == UNCALIBRATED:
             return scores

@@ -1,4 +1,4 @@
-"""Candidates, learned while the network is trained: only their stacking needs it."""
+"""Train k-NN index, co-occurrence and linear classifiers while the network is trained; only stacking needs both."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from .placement import HALVED_FROM
 from .plan import TrainingPlan
 from .training_data import TrainingData
 
-COMPARED_ROWS, WORSE = 256, 1.1  # held-out rows that show whether candidates rank worse, and by which factor
+COMPARED_ROWS = 256  # held-out rows of a fold on which the network alone is compared with the stacked model
+WORSE = 1.1  # warn if the P@k of the network alone is this many times as high
 
 
 class Fold(NamedTuple):
-    """A fold of held-out rows, and what models that have not learned them say of them.
+    """A fold of held-out rows, scored by models that have not learned them.
 
-    rows : intp (n,). pairs : of these rows. best_alone : int32 (up to `COMPARED_ROWS`, k), the labels that the network
-    ranks highest for the first rows.
+    rows : row numbers, intp (n,). pairs : their candidates with all scores. best_alone : the labels that the network
+    alone ranks highest for the first rows, int32 (up to `COMPARED_ROWS`, k).
     """
 
     rows: NDArray[np.intp]
@@ -39,13 +40,13 @@ class Fold(NamedTuple):
 
 
 class CandidateTraining:
-    """Learns the candidates of a run; leaving the context ends what is not done.
+    """Trains the candidate model of a run; leaving the context stops it.
 
-    If the plan says so, all that needs no network begins at once, on a thread of its own. Of few threads the network
-    uses all as well: while those of the one wait for each other, the other's run. Of `HALVED_FROM` and more each uses
-    half until the other is done. The model is the same to the bit.
+    With `plan.concurrent_candidates`, the parts that need no network are trained beside it, on a Python thread of their
+    own. With few threads, both use all of them, so that one runs while threads of the other wait for each other. With
+    `HALVED_FROM` threads or more, each uses half of them until the other is done. The model is the same to the bit.
 
-    folds : of held-out rows, which stacking learns from. device : of the network.
+    folds : of held-out rows, which stacking learns from. device : the device that trains the network.
     """
 
     def __init__(
@@ -56,11 +57,11 @@ class CandidateTraining:
         self._found: Future[Unstacked] | None = None
         if plan.concurrent_candidates:
             self._found = Future()
-            start_layer()  # two Python threads must not do so at once
+            start_layer()  # here, as two Python threads must not start it at once
             cpu, found = _StoppableCPU(plan.n_threads, self._stopped), self._found
             if isinstance(device, CPU) and plan.n_threads >= HALVED_FROM:
                 cpu.is_halved, device.is_halved = lambda: not self._has_network.is_set(), lambda: not found.done()
-            # A daemon: a process that ends does not wait for it.
+            # A daemon, so that a process that ends does not wait for it.
             threading.Thread(target=self._run, args=(found, cpu), name="candidates", daemon=True).start()
 
     def __enter__(self) -> CandidateTraining:
@@ -92,9 +93,9 @@ class CandidateTraining:
         return self._found.result()
 
     def fold(self, number: int, device: Device, params: NDArray[np.float32]) -> Fold:
-        """Return a fold of held-out rows, rated beside a network with these parameters, which has not learned them.
+        """Return a fold of held-out rows, scored by the network with these parameters, which has not learned them.
 
-        Fold 0, which must be the first, decides whether label rows stay; where its network diverges, they stay.
+        Fold 0 has to be scored first, as it decides whether label rows are kept; without it they are.
         """
         held_out, cpu = self._folds[number], cpu_of(device, self._plan.n_threads)
         X, alone = self._data.dataset.X.take(held_out), Scorer(self._plan.network, params, device)
@@ -108,7 +109,7 @@ class CandidateTraining:
         return Fold(held_out, found.pairs(number, logits), best_alone)
 
     def finish(self, device: Device, folds: Sequence[Fold]) -> tuple[CandidateModel, HeldOutScores | None]:
-        """Return the candidates, stacked by folds of held-out rows, and the scores of the latter."""
+        """Return the candidate model, stacked on the folds of held-out rows, and the scores of these rows."""
         cpu = cpu_of(device, self._plan.n_threads)
         found = self._unstacked(cpu)
         model, scores = fit_stacked(found, [fold.pairs for fold in folds], cpu)
@@ -124,7 +125,7 @@ def _done(found: Unstacked) -> Future[Unstacked]:
 
 
 class _StoppableCPU(CPU):
-    """A CPU that starts no kernel any more once it is stopped."""
+    """A CPU that refuses to start kernels once it is stopped."""
 
     def __init__(self, n_threads: int, stopped: threading.Event) -> None:
         super().__init__(n_threads)
@@ -137,9 +138,9 @@ class _StoppableCPU(CPU):
 
 
 def _warn_of_useless(folds: Sequence[Fold], scores: HeldOutScores, data: TrainingData) -> None:
-    """Warn where the network alone ranks a tenth more true labels of held-out rows among the best five.
+    """Warn if the network alone has a P@5 on held-out rows that is a tenth higher than that with candidates.
 
-    Of few labels only half count: among all there is no best. The network ranks labels of rows without candidates.
+    With fewer than ten labels, only the best half counts. Rows without candidates are ranked by the network.
     """
     alone = np.concatenate([fold.best_alone for fold in folds])
     first = np.concatenate([np.arange(len(fold.rows)) < len(fold.best_alone) for fold in folds])
@@ -152,5 +153,5 @@ def _warn_of_useless(folds: Sequence[Fold], scores: HeldOutScores, data: Trainin
     if without > WORSE * found:
         warn(
             f"candidates: P@{k} of {len(alone)} held-out rows is {100 * found:.1f} % with candidates and "
-            f"{100 * without:.1f} % by the network alone; nearest rows say little here: pass candidates=0"
+            f"{100 * without:.1f} % by the network alone; pass candidates=0, as nearest rows tell little here"
         )

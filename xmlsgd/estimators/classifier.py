@@ -35,106 +35,111 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     X is dense, a scipy sparse matrix, a `CSR` (memory maps are read in place) or texts. Labels are
 
-    - an indicator matrix (n, L), scipy sparse, `CSR` or dense; `predict` answers with a scipy CSR array, or densely
-      where Y was dense;
-    - a list of label lists, names int or str; `predict` answers with a scipy CSR array, columns as in `classes_`;
-    - one class a row (1-D); `predict` answers with classes.
+    - an indicator matrix (n, L), scipy sparse, `CSR` or dense; `predict` returns a scipy CSR array, or a dense one if Y
+      was dense;
+    - a list of label lists with names int or str; `predict` returns a scipy CSR array with columns as in `classes_`;
+    - one class per row (1-D); `predict` returns classes.
 
     Parameters
     ----------
     hidden_layer_sizes : sequence of int or "auto"
-        Units of the hidden layers, at least one; "auto" for (256,), and for (64,) beside candidates with at most 10,000
-        rows and more than 1,000 features and labels.
+        Units of each hidden layer, at least one layer; "auto" for (256,), or (64,) with candidates, at most 10,000 rows
+        and more than 1,000 features and labels.
     loss : {"auto", "bce", "softmax", "squared_hinge"}
-        "bce" for independent labels, "softmax" where labels of a row share its probability; "auto" for bce, without
-        candidates and for one class a row softmax.
+        "bce" for independent labels, "softmax" if the labels of a row share a probability of 1; "auto" for "softmax"
+        with one class per row and no candidates, else "bce".
     optimizer : {"adam", "adagrad", "row_adagrad", "momentum", "sgd"} or Optimizer
-        An object has numbers of its own.
+        A name, or an object with settings of its own.
     learning_rate_init : float or "auto"
-        The peak learning rate, "auto" for what suits the optimizer (Adam: 6e-3; 3e-2 in the short run beside
+        The peak learning rate; "auto" for one that suits the optimizer (Adam: 6e-3; 3e-2 in the short run with
         candidates).
     learning_rate : {"linear", "cosine", "constant", "inverse_sqrt"}
-        Its schedule: how it falls over the run. "cosine" with `warm_up=0.3` is a one-cycle rate.
+        Schedule of the learning rate: how it falls over the run. "cosine" with `warm_up=0.3` is a one-cycle schedule.
     warm_up : float
-        Share of the run, in [0, 1), over which it first rises from zero to its peak.
+        Share of the run, in [0, 1), over which the learning rate first rises from zero to its peak.
     batch_size : int or "auto"
-        Rows a step; "auto" for 256, less on less than 16,384 rows.
+        Rows per step; "auto" for 256, or fewer with fewer than 16,384 rows.
     negatives : int, "all" or "auto"
-        Labels besides its own true ones that a batch trains. With 16,000 labels, 1,024 make an epoch several times as
-        fast at nearly the same precision; "auto" for 256 beside candidates, 1,024 where `sampler` draws, else all.
+        Number of labels that a batch trains besides the true labels of its rows. With 16,000 labels, 1,024 negatives
+        make an epoch several times as fast at nearly the same precision; "auto" for 256 with candidates, 1,024 with
+        `sampler="uniform"`, else all.
     sampler : {"auto", "all", "uniform"}
-        What draws them: "auto" for "uniform".
+        How negatives are drawn; "auto" for "uniform".
     gradient_rounding : float or "auto"
-        Threshold in [0, 1), times a row's weight: smaller gradients of labels a row lacks become it or 0 at random,
-        which keeps their mean (stochastic gradient sparsification). Twice as fast at the same precision, not for GPUs;
-        "auto" for 0.1 with BCE by Adam and 1,000 labels or more; 0 for exact gradients.
+        Threshold in [0, 1) for stochastic gradient sparsification: smaller gradients of labels that a row lacks become
+        the threshold or 0 at random, which keeps their mean. The threshold is multiplied by the weight of the row.
+        Twice as fast at the same precision, but not for GPUs. "auto" for 0.1 with BCE, Adam and 1,000 labels or more;
+        0 for exact gradients.
     candidates : int or "auto"
-        Candidate labels per row: those of its nearest training rows. Votes of these neighbors and linear classifiers
-        are stacked with the network (docs/candidates.md). 0 for the network alone; "auto" for 64, or all labels where
-        they are fewer, if there are 100 rows or more, the loss is bce, and features are sparse: at most three quarters
-        of the squared values of X lie in features that half of the rows have.
+        Candidate labels per row, taken from its nearest training rows. The votes of these neighbors and linear
+        classifiers are stacked with the network (docs/candidates.md). 0 for the network alone. "auto" for 64, or all
+        labels if there are fewer; it is 0 with fewer than 100 rows, a loss other than "bce", or dense features (more
+        than three quarters of the squared values of X are in features that half of the rows have).
     max_epochs : int or "auto"
-        Passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; 4 beside candidates, if
-        features and labels are more than 1,000.
+        Passes over the rows; "auto" for 4 with candidates and more than 1,000 features and labels, else 10, or more if
+        these would be fewer than 600 steps.
     weight_decay, clip_norm : float
-        See `Optimizer`; for an optimizer given by name.
+        See `Optimizer`; only for an optimizer given by name.
     input_dropout, hidden_dropout : float
-        Shares in [0, 1) left out in training.
+        Shares of inputs and hidden units, in [0, 1), that are dropped in training.
     early_stopping : bool
         Stop when P@1 on `eval_set`, or on a `validation_fraction` of the rows, has not risen by more than `tol` (a
-        fraction) for `n_epochs_no_change` epochs; the best model is kept. `partial_fit` learns all rows.
+        fraction) for `n_epochs_no_change` epochs, and keep the best model. `partial_fit` ignores it.
     validation_fraction, tol : float
         See `early_stopping`.
     n_epochs_no_change : int
         See `early_stopping`.
     class_weight : dict, "balanced" or None
-        For one class a row: {class: weight}, 1 where none is given. Rows of a class of weight 0 are not learned.
+        For one class per row: {class: weight}; classes that are not listed have weight 1. Rows of weight 0 are not
+        learned.
     algorithm : str or Algorithm
-        How several workers learn together: a name, with or without options (docs/algorithms.md), or an object, which
-        has a batch size and a learning rate; "auto" for what suits their speeds.
+        How several workers train together: a name, with or without options (docs/algorithms.md), or an object with a
+        batch size and learning rate of its own; "auto" for one that suits the workers.
     vectorizer : TextVectorizer or None
-        What turns texts into rows: `fit` fits a copy to its texts, or copies a fitted one with its words; `vectorizer_`
-        is the copy, to which `partial_fit` adds words. None for words, or for n-grams of characters where neighbors of
-        held-out texts share more labels by these.
+        Turns texts into rows. `fit` copies it to `vectorizer_` and, if it is not fitted, fits the copy to the texts;
+        `partial_fit` adds words to the copy. None for a vectorizer of words, or of n-grams of characters if the
+        neighbors of held-out texts share more labels with them.
     devices : str
-        The workers: "cpu", or several as in "cpu*2", each a process, or a thread where all are GPUs.
+        The workers: "cpu", or several as in "cpu*2". Each is a process, or a thread if all are GPUs.
     precision : {"auto", "float32", "bfloat16"}
-        Of the matrix products; "auto" for the faster one of this processor.
+        Precision of the matrix products; "auto" for the faster one on this processor.
     n_jobs : int or None
-        Threads of all workers; None for as many as the work can feed, -1 for all cores. With one, a seed gives the
-        same bits, unless `algorithm` is one for several workers. Unless it leaves cores free, candidates are learned on
-        as many more while one worker trains.
+        Threads of all workers; None for as many as the work keeps busy, -1 for all cores. With 1, a seed gives the same
+        bits, unless `algorithm` is one for several workers. While a single worker trains, candidates are learned on as
+        many threads again, unless `n_jobs` leaves cores free.
     warm_start : bool
-        Begin `fit` with the parameters of the last one: more epochs over the same rows, and others if there are any;
-        fewer rows are refused (`partial_fit` learns from new ones). Pass earlier rows first and in their order, so that
-        few that were learned are held out. The earlier model stays until `fit` is done. Models of folds begin anew, for
-        all epochs so far.
+        Whether `fit` begins with the parameters of the last fit: for more epochs over the same rows, and further rows
+        if there are any. Fewer rows are refused (`partial_fit` learns new ones). Pass earlier rows first and in their
+        order, so that few rows that were learned are held out. Models of folds start again, for all epochs so far. The
+        earlier model stays until `fit` is done.
     random_state : int, RandomState or None
-        Seed of weights, row order and dropout.
+        Seed of initial weights, row order and dropout.
     verbose : {0, 1}
-        1 for a progress bar on a terminal, elsewhere a line an epoch, ten seconds apart or more.
+        1 for a progress bar on a terminal, or elsewhere for a line per epoch, at most every ten seconds.
 
     Attributes
     ----------
     fitted_ : FittedModel
-        What was learned; immutable. The other attributes are its parts, which no parameter that is set later changes.
+        The trained model, immutable. The other attributes are parts of it; setting parameters does not change them.
     plan_ : TrainingPlan
-        What the last call of `fit` or `partial_fit` decided, and why.
+        The decisions of the last call of `fit` or `partial_fit`, with their reasons.
     classes_, n_features_in_, feature_names_in_, vectorizer_ : ndarray (L,), int, ndarray, TextVectorizer
-        Names of the labels, number and names of features, and what turns texts into rows; the last two where X had any.
+        Names of the labels, number and names of the features, and the vectorizer of texts. The last two exist only if X
+        had names or was texts.
     params_ : ndarray of float32
         The flat parameters (`Network.layout`).
     history_, loss_curve_, n_epochs_ : list of dict, list of float, int
-        One record an epoch, whose `rows` and `seconds` of training count from the start of its call; losses; epochs of
-        all fits since the last fresh one.
+        One record per epoch, with `rows` and `seconds` counted from the start of its call; the loss of each epoch; the
+        number of epochs. All count from the last `fit` without `warm_start`.
     label_counts_, n_samples_seen_ : ndarray of int64 (L,), int
-        Rows of the last `fit`, and of each `partial_fit` behind it, that had each label, and how many there were.
+        Number of training rows that had each label, and of all training rows, of the last `fit` and every later
+        `partial_fit`.
     candidates_, candidates_seconds_ : CandidateModel or None, float
-        The k-NN index, linear classifiers and stacking, and what learning them took after the network, with the models
-        of folds, which are not kept.
+        The k-NN index, linear classifiers and stacking; and the seconds that learning them took after the network was
+        trained, including the models of folds, which are not kept.
     device_, precision_ : str
-        The device that predicts, the first of those that trained, and the precision of its products, "float32" or
-        "bfloat16", both saved with the model. (A processor without bfloat16 predicts in float32.)
+        The device that predicts (the first of those that trained), and the precision of its products, "float32" or
+        "bfloat16". Both are saved with the model. A processor without bfloat16 predicts in float32.
     """
 
     hidden_layer_sizes: Sequence[int] | Literal["auto"] = "auto"
@@ -170,11 +175,11 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     params_ = learned("float_params", "Parameters, float32 and flat (`Network.layout`).")
     candidates_ = learned("candidates", "The k-NN index, linear classifiers and stacking; None for the network alone.")
-    candidates_seconds_ = learned("candidates_seconds", "What learning the candidates took after the network.")
+    candidates_seconds_ = learned("candidates_seconds", "Seconds of learning the candidates after the network.")
     device_ = learned("device", "The device that predicts.")
     precision_ = learned("precision", "The precision of its products.")
-    history_ = learned("history", "One record an epoch.")
-    n_epochs_ = learned("n_epochs", "Epochs of all fits since the last fresh one.")
+    history_ = learned("history", "One record per epoch.")
+    n_epochs_ = learned("n_epochs", "Number of epochs since the last `fit` without `warm_start`.")
     loss_curve_ = learned("loss_curve", "The loss of each epoch.")
 
     save, load = saving.save, classmethod(saving.load)
@@ -191,7 +196,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     def fit(
         self,
         X: Any,
-        y: Any = None,  # without which the error says what is missing
+        y: Any = None,  # required; the default lets the error say what is missing
         sample_weight: ArrayLike | None = None,
         eval_set: tuple[Any, Any] | None = None,
         *,
@@ -204,8 +209,8 @@ class XMLClassifier(Predictor, BaseEstimator):
     ) -> XMLClassifier:
         """Learn from rows and their labels.
 
-        Where an error of whatever kind ends training (a callback's, a full disk, the last worker that dies, Ctrl-C),
-        what was learned until then is kept; where nothing was, the estimator is what it was before.
+        If an error ends training (one raised by a callback, a full disk, the death of the last worker, Ctrl-C), what
+        was learned until then is kept; if nothing was, the estimator does not change.
 
         Parameters
         ----------
@@ -216,24 +221,23 @@ class XMLClassifier(Predictor, BaseEstimator):
         sample_weight : array of float (n,), optional
             Weights of the rows.
         eval_set : (X, y), optional
-            Rows that are measured after every epoch: P@1, P@3 and P@5 in percent in `history_`.
+            Rows that are evaluated after every epoch: P@1, P@3 and P@5 in percent, in `history_`.
         label_names : list, optional
-            Names of the columns of an indicator, in their order; those of a table have theirs.
+            Names of the columns of an indicator matrix, in order. Tables have names of their own.
         groups : array of int or str (n,), or "similar", optional
-            Groups of rows that are alike, such as the records of one library: wherever rows are held out, all of a
-            group are, or none, so that stacking, thresholds and early stopping suit rows of new groups. "similar" means
-            that new rows will be unlike these, though their groups are not known: rows with the same rarest feature
-            are held out together.
+            Groups of rows that are alike, such as the records of one library. All rows of a group are held out, or
+            none, so that stacking, thresholds and early stopping suit rows of new groups. "similar" is for new rows
+            that will differ from these in unknown ways: rows with the same rarest feature are held out together.
         label_texts : list, dict or matrix (L, F), optional
-            What labels are called: a text for each column, None where there is none, or {label: text}, with label lists
-            also of labels that no row has; or their features. Rows of these words are learned, but not counted.
+            Texts of the labels: one for each column, or None; or {label: text}, which with label lists may include
+            labels that no row has; or the features of such texts. They are learned as rows, but not counted.
         feature_names : list of str, optional
-            The word of each column of X, where X is no texts: label texts are made of them, and explanations name them.
+            The word of each column of X, unless X is texts. Label texts are read with them, and explanations name them.
         callbacks : list of Callback
             Called at the events of the run.
         checkpoint : path or Checkpoint, optional
-            A folder for what was learned so far, every ten minutes: where the process was killed, the same call in
-            another one resumes from there. It is removed when all is learned.
+            A folder in which to save what was learned so far, every ten minutes. If the process is killed, the same
+            call in another process resumes from there. The folder is removed when `fit` is done.
 
         Returns
         -------
@@ -242,11 +246,11 @@ class XMLClassifier(Predictor, BaseEstimator):
         Raises
         ------
         DataError
-            For input that breaks a rule.
+            If the input is invalid.
         MemoryEstimateError
-            Before a run that would not fit into memory.
+            If the run would not fit into memory; raised before it starts.
         DivergenceError
-            Where the loss is not finite in the first epoch; later it warns and keeps the last good model.
+            If the loss is not finite in the first epoch. In a later epoch, `fit` warns and keeps the last good model.
         """
         given = checked_parameters(self)
         check_callbacks(callbacks)
@@ -276,19 +280,19 @@ class XMLClassifier(Predictor, BaseEstimator):
         label_texts: Any = None,
         feature_names: Sequence[str] | None = None,
     ) -> XMLClassifier:
-        """Learn from more rows in one pass at a constant rate.
+        """Learn from more rows in one pass at a constant learning rate.
 
-        Columns of X and labels may be added at any time. The optimizer goes on where the last call left it, but starts
-        anew behind `fit` and `load`. The rate is low in a model that `fit` has trained, so that it forgets little. k-NN
-        index, co-occurrence and linear classifiers learn the rows, too. A call copies the model: many rows in one cost
-        less than many calls.
+        Columns of X and labels may be added at any time. The optimizer continues from the last call, but starts again
+        after `fit` and `load`. The learning rate is low for a model that `fit` has trained, so that it forgets little.
+        k-NN index, co-occurrence and linear classifiers learn the rows, too. Each call copies the model, so that one
+        call with many rows costs less than many calls.
 
         Parameters
         ----------
         X, y, sample_weight, label_texts, feature_names
-            As in `fit`; texts of new labels, as those of earlier calls are learned.
+            As in `fit`. Pass only texts of new labels: those of earlier calls are already learned.
         classes : list, optional
-            All labels: those seen before, those of y, and those that later calls will bring.
+            All labels: those seen before, those in y, and those of later calls.
 
         Returns
         -------
@@ -297,12 +301,12 @@ class XMLClassifier(Predictor, BaseEstimator):
         Raises
         ------
         DataError
-            For input that breaks a rule, and a label that is not among `classes`.
+            If the input is invalid, or a label is not among `classes`.
         DivergenceError
-            Where the loss is not finite; the model stays as it was.
+            If the loss is not finite; the model does not change.
         """
         given = checked_parameters(self)
-        given.early_stopping = False  # there is one pass; rows held out of it would be learned by no later call
+        given.early_stopping = False  # rows held out of the only pass would never be learned
         earlier = getattr(self, "fitted_", None)
         if earlier is not None:
             earlier.check_learns_on("the model")
@@ -327,7 +331,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         label_texts: Any = None,
         feature_names: Sequence[str] | None = None,
     ) -> TrainingPlan:
-        """Return how `fit` would train on these rows; nothing is trained.
+        """Return how `fit` would train on these rows, without training.
 
         Parameters
         ----------
@@ -337,14 +341,14 @@ class XMLClassifier(Predictor, BaseEstimator):
         Returns
         -------
         TrainingPlan
-            `print` shows every decision, its value and the reason.
+            `print` shows each decision with its reason.
         """
         given = checked_parameters(self)
         rows = GivenRows(X, y, eval_set=eval_set, groups=groups, label_texts=label_texts, feature_names=feature_names)
         return make_plan(given, read_training_data(given, rows))
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
-        """Return the bytes that `fit` would take; nothing is trained.
+        """Return the bytes of memory that `fit` would need, without training.
 
         Parameters
         ----------
@@ -354,10 +358,10 @@ class XMLClassifier(Predictor, BaseEstimator):
         Returns
         -------
         dict
-            Bytes by part, and their sum as "total": parameters, optimizer_state, earlier_model (a fitted one), folds
-            (a second model, which leaves held-out rows out), data (without memory maps), replicas and workers
-            (processes, and what they merge), names (of the labels), buffers, candidates. What a GPU takes stands by its
-            name, "cuda:0", and is not in the sum.
+            Bytes by part, and their sum as "total": parameters, optimizer_state, earlier_model (if already fitted),
+            folds (a second model that leaves out held-out rows), data (without memory maps), replicas and workers
+            (processes, and their merge states), names (of the labels), buffers, candidates. The memory of a GPU is
+            listed by its name, such as "cuda:0", and is not in the sum.
         """
         given = checked_parameters(self)
         data = read_training_data(given, GivenRows(X, y, eval_set=eval_set))

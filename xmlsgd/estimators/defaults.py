@@ -1,4 +1,4 @@
-"""What `fit` decides by itself: batch size, epochs, learning rate, candidates, the scale of the first weights."""
+"""Values of "auto" parameters: batch size, epochs, learning rate, candidates; and the scale of the initial weights."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from ..errors import DataError, shorten
 from ..nn.network import INPUT_SCALE
 from ..nn.optimizers import Adam
 
-BATCH = 256  # rows; the rates below were found with it
-SMALL_BATCH = 32  # one register block of the bfloat16 products; a smaller batch costs as much
-STEPS_PER_EPOCH = 64  # wanted at least: small data get smaller batches before more epochs
-CANDIDATE_STEPS = 12  # the same beside candidates, where fewer steps are as good
+BATCH = 256  # rows; learning rates were tuned with it
+SMALL_BATCH = 32  # one register block of the bfloat16 products; a smaller batch takes as long
+STEPS_PER_EPOCH = 64  # aimed at: small data get smaller batches before they get more epochs
+CANDIDATE_STEPS = 12  # the same with candidates, where fewer steps are as good
 EPOCHS = 10
 MOST_EPOCHS = 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 HIDDEN = (256,)
-SMALL_ROWS = 10_000  # at most so many are small data: the model learns all, and its network is small
+SMALL_ROWS = 10_000  # data of at most so many rows are small: the final model learns all rows, and its network is small
 SMALL_HIDDEN = (64,)  # in a short run on small data: as accurate in less time (docs/decisions/candidates.md)
-NEGATIVES = 1024  # where a sampler is asked for without a number
-# Candidates (docs/candidates.md), all measured (docs/decisions/candidates.md):
-N_CANDIDATES = 64  # candidate labels of a row
-CANDIDATE_ROWS = 100  # with fewer rows there are no candidates
-FREQUENT = 0.5  # a feature that this share of the rows has is frequent
-DENSE = 0.75  # X is dense where frequent features have a larger share of its squared values
-# The network beside candidates: a short run at a high rate learns most in as little time.
+NEGATIVES = 1024  # with a sampler, if `negatives` is "auto"
+# Candidates (docs/candidates.md); all numbers are measured (docs/decisions/candidates.md):
+N_CANDIDATES = 64  # candidate labels per row
+CANDIDATE_ROWS = 100  # least rows for candidates
+FREQUENT = 0.5  # a feature is frequent if at least this share of the rows has it
+DENSE = 0.75  # X is dense if frequent features have more than this share of its squared values
+# The network with candidates: a short run at a high rate learns most in the least time.
 CANDIDATE_EPOCHS = 4
-SMALL_NETWORK = 1000  # features and labels: with so few, interactions may decide all, and the run is not shortened
+SMALL_NETWORK = 1000  # features and labels: with so few, interactions may matter most, and the run is not shortened
 CANDIDATE_RATE_FACTOR = 5  # times Adam's rate in a run of `CANDIDATE_EPOCHS`, less in a longer one
 CANDIDATE_NEGATIVES = 256
 ADDED_ROWS_RATE_FACTOR = 0.05  # times the rate of `fit`, for rows that are added (docs/decisions/candidates.md)
 ROUNDING = 0.1  # threshold of gradients (docs/decisions/training.md)
-ROUNDED_LABELS = 1000  # with fewer labels gradients are exact
-NORM_ROWS = 10_000  # the first rows tell the typical norm of a row, and which features are frequent
-LEAST_NORM = 1e-30  # a smaller typical norm is refused
-OUTLIERS = 0.05  # share of the largest rows that do not count: one of 1e6 would leave others pre-activations of nothing
+ROUNDED_LABELS = 1000  # with fewer labels, gradients are exact
+NORM_ROWS = 10_000  # so many first rows decide the typical norm of a row, and which features are frequent
+LEAST_NORM = 1e-30  # rows of a smaller typical norm are refused
+OUTLIERS = 0.05  # share of the largest rows whose norm is cut: one of 1e6 would scale the activations of others to 0
 
 
 def auto_batch_size(n_rows: int, has_candidates: bool) -> int:
-    """Return 256 rows, less where an epoch would have fewer than 64 batches, 12 beside candidates; at least 32."""
+    """Return 256 rows, or fewer if an epoch would have fewer than 64 batches (12 with candidates); at least 32."""
     most = n_rows // (CANDIDATE_STEPS if has_candidates else STEPS_PER_EPOCH)
     return min(max(most // SMALL_BATCH * SMALL_BATCH, SMALL_BATCH), BATCH)
 
 
 def auto_epochs(n_rows: int, batch_size: int, is_short: bool) -> int:
-    """Return 10 epochs, more where a run would have fewer than 600 steps, at most 200; 4 of a short run."""
+    """Return 4 epochs for a short run, else 10, or up to 200 if the run would have fewer than 600 steps."""
     if is_short:
         return CANDIDATE_EPOCHS
     per_epoch = math.ceil(n_rows / batch_size)
@@ -57,35 +57,35 @@ def auto_epochs(n_rows: int, batch_size: int, is_short: bool) -> int:
 
 
 def auto_hidden(n_rows: int, is_short: bool) -> tuple[int, ...]:
-    """Return 256 units, 64 for a short run on small data."""
+    """Return one layer of 256 units, or of 64 for a short run on small data."""
     return SMALL_HIDDEN if is_short and n_rows <= SMALL_ROWS else HIDDEN
 
 
 def auto_candidates(n_rows: int, n_labels: int, loss: str) -> int:
-    """Return 64 labels, all if there are fewer, where labels are independent and rows enough to learn from; else 0."""
+    """Return 64, or all labels if there are fewer; 0 with few rows or a loss that is not "bce"."""
     return min(N_CANDIDATES, n_labels) if n_rows >= CANDIDATE_ROWS and loss == "bce" else 0
 
 
 def dense_share(X: CSR) -> float:
-    """Return the share of the squared values that lies in features of half the rows or more; of up to 10,000 rows.
+    """Return the share of the squared values that lies in features of at least half of the rows.
 
-    Neither an inverted index nor co-occurrence tells rows apart by such features.
+    Such features help neither an inverted index nor co-occurrence. Only the first 10,000 rows count.
     """
     squares, counts = feature_squares(X)
     return float(squares[counts >= FREQUENT * min(X.n_rows, NORM_ROWS)].sum() / max(squares.sum(), 1e-300))
 
 
 def feature_squares(X: CSR) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sum of each feature's squared values, and how many are not 0; both (F,), of up to 10,000 rows."""
+    """Return the sum of squared values and the number of nonzero values of each feature, (F,), of up to 10,000 rows."""
     entries = slice(0, X.indptr[min(X.n_rows, NORM_ROWS)])
     features, values = X.indices[entries], np.asarray(X.data[entries], dtype=np.float64)
     return np.bincount(features, values**2, X.n_cols), np.bincount(features[values != 0], minlength=X.n_cols)
 
 
 def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[str]) -> float:
-    """Return the threshold of gradients: 0.1 for what was measured, else 0.
+    """Return the threshold of gradient sparsification: 0.1 where that was measured to be as accurate, else 0.
 
-    That is BCE by Adam without clipping, which would not be without bias, 1,000 labels or more, and no GPU.
+    It was measured with BCE, Adam, 1,000 labels or more, and no GPU. Clipping would make it biased.
     """
     measured = loss == "bce" and isinstance(optimizer, Adam) and optimizer.clip_norm == 0
     return ROUNDING if measured and n_labels >= ROUNDED_LABELS and "cuda" not in kinds else 0.0
@@ -94,9 +94,9 @@ def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[st
 def auto_rate(optimizer: Any, batch_size: int, epochs: int | None = None, is_low: bool = False) -> tuple[float, str]:
     """Return the learning rate that suits the optimizer, and why.
 
-    epochs : of a network beside candidates, None of another. Adam's rate then follows the square root of the batch size
-    (Malladi et al. 2022), and falls with that of the epochs (docs/decisions/candidates.md). is_low : whether a trained
-    network learns other rows.
+    epochs : number of epochs of a network with candidates, else None. With candidates, Adam's rate is proportional to
+    the square root of batch size / epochs (Malladi et al. 2022; docs/decisions/candidates.md). is_low : whether a
+    network that is already trained learns more rows.
     """
     rate: float | None = type(optimizer).default_rate
     if rate is None:
@@ -110,11 +110,11 @@ def auto_rate(optimizer: Any, batch_size: int, epochs: int | None = None, is_low
 
 
 def input_scale(X: CSR) -> float:
-    """Return the standard deviation of W0 that gives pre-activations one of 0.2 on rows of a typical norm.
+    """Return the standard deviation of W0 that gives pre-activations a standard deviation of 0.2.
 
-    The norm is the root of the mean square over up to 10,000 rows, but for those without entries, and with the largest
-    twentieth no larger than the next; with L2-normalised rows the scale is 0.2. Raises `DataError` for rows so small
-    that W0 would leave float32.
+    This holds for rows of the typical norm: the root mean square of the norms of the first 10,000 rows, without empty
+    rows, and with the largest twentieth cut to the next smaller norm. For L2-normalised rows the scale is 0.2. Raises
+    `DataError` if rows are so small that W0 would leave the range of float32.
     """
     n = min(X.n_rows, NORM_ROWS)
     starts = X.indptr[:n][np.diff(X.indptr[: n + 1]) > 0]

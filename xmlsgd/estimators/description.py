@@ -1,4 +1,4 @@
-"""What an estimator is, but for its arrays, as JSON: parameters, shape, counters, history; and back, checked."""
+"""Describe a fitted estimator as JSON (parameters, shape, counters, history), and read the description, checked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from .classifier import XMLClassifier
 
-CLASSIFIER, ENSEMBLE = "XMLClassifier", "XMLEnsemble"  # what a description is of
+CLASSIFIER, ENSEMBLE = "XMLClassifier", "XMLEnsemble"  # kinds of described estimators
 TO_LOAD_ENSEMBLE = (
     "; xmlsgd.load_model reads it, to predict; an ensemble cannot learn on, train it anew with --overwrite"
 )
@@ -36,7 +36,7 @@ FORMS = ("sparse", "dense", "lists", "multiclass")
 
 
 def describe(model: XMLClassifier) -> dict[str, Any]:
-    """Return what a fitted estimator is, as JSON."""
+    """Return the description of a fitted estimator, for JSON."""
     fitted = model.fitted_
     return {
         "estimator": CLASSIFIER,
@@ -54,20 +54,20 @@ def describe(model: XMLClassifier) -> dict[str, Any]:
 
 
 def read_parameters(kind: type[XMLClassifier], description: dict[str, Any], path: Path) -> XMLClassifier:
-    """Return the estimator that `describe` described, unfitted; `ModelFileError` for what it cannot have."""
+    """Return the unfitted estimator of a description; raise `ModelFileError` for invalid parameters."""
     if (found := description.get("estimator")) != CLASSIFIER:
         remedy = TO_LOAD_ENSEMBLE if found == ENSEMBLE else ""
         raise ModelFileError(f"{path}: must hold an {CLASSIFIER}, got {shorten(found)}{remedy}")
     model = kind(**_parameters(kind, description.get("parameters"), path))
     try:
         check_parameters(model)
-    except (TypeError, ValueError, OverflowError) as error:  # one of an unheard-of type may come from Python itself
+    except (TypeError, ValueError, OverflowError) as error:  # for a value of an odd type, Python itself may raise it
         raise ModelFileError(f"{path}: parameters: {error}") from error
     return model
 
 
 def read_facts(description: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return the fields of `FittedModel` that `describe` described; `ModelFileError` for what they cannot be."""
+    """Return the fields of `FittedModel` in a description; raise `ModelFileError` for invalid ones."""
     form, precision, device = (description.get(name) for name in ("label_form", "precision", "device"))
     if form not in FORMS:
         raise ModelFileError(f"{path}: label_form must be one of {', '.join(FORMS)}, got {shorten(form)}")
@@ -90,7 +90,7 @@ def read_facts(description: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _to_json(name: str, value: Any) -> Any:
-    """Return a constructor's value as JSON."""
+    """Return the value of constructor parameter `name` as JSON."""
     if isinstance(value, Optimizer):
         if value.name not in optimizer_names() or find_optimizer(value.name) is not type(value):
             raise ModelFileError(f"{name}: only optimizers of this package can be saved, got {shorten(value)}")
@@ -111,12 +111,12 @@ def _to_json(name: str, value: Any) -> Any:
 
 
 def seed_to_json(random_state: Any) -> int | None:
-    """Return a `random_state` as JSON: a generator's state is no part of a model, the seed drawn from it is saved."""
+    """Return a `random_state` as JSON; None for a generator, as the seed drawn from it is saved separately."""
     return int(random_state) if isinstance(random_state, int | np.integer) else None
 
 
 def _algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:
-    """Return where an algorithm of this package is found, and its numbers."""
+    """Return module, class and fields of an algorithm of this package, as JSON."""
     kind = type(algorithm)
     package, _, module = kind.__module__.rpartition(".")
     if package != algorithms.__name__ or not is_dataclass(algorithm):
@@ -146,7 +146,7 @@ def _algorithm(saved: Any) -> Algorithm:
     return kind(**{**numbers, **texts})
 
 
-# How parameters of more than one value are read; a wrong one is a KeyError, a TypeError or a ValueError.
+# How to read parameters that JSON cannot hold as they are; invalid ones raise KeyError, TypeError or ValueError.
 READERS: dict[str, Callable[[Any], Any]] = {
     "hidden_layer_sizes": tuple,
     "class_weight": dict,
@@ -157,7 +157,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _parameters(kind: type[XMLClassifier], saved: Any, path: Path) -> dict[str, Any]:
-    """Return the constructor's arguments."""
+    """Return the arguments of the constructor."""
     if not isinstance(saved, dict) or not set(saved) <= set(kind._get_param_names()):
         raise ModelFileError(f"{path}: parameters must be among those of XMLClassifier, got {shorten(saved)}")
     read = dict(saved)
@@ -171,7 +171,7 @@ def _parameters(kind: type[XMLClassifier], saved: Any, path: Path) -> dict[str, 
 
 
 def _network(saved: Any, path: Path) -> Network:
-    """Return the shape of the model, checked."""
+    """Return the network (shape and loss), checked."""
     names = {field.name for field in fields(Network)}
     if not isinstance(saved, dict) or set(saved) != names:
         raise ModelFileError(f"{path}: network must have the fields {', '.join(sorted(names))}, got {shorten(saved)}")
@@ -183,7 +183,7 @@ def _network(saved: Any, path: Path) -> Network:
 
 
 def _count(description: dict[str, Any], name: str, path: Path) -> int:
-    """Return a number of the description that counts something."""
+    """Return entry `name` of the description, a count of at least 0."""
     value: Any = description.get(name)
     if is_integer(value) and 0 <= value < 1 << 62:
         return int(value)
@@ -191,7 +191,7 @@ def _count(description: dict[str, Any], name: str, path: Path) -> int:
 
 
 def _calibration(saved: Any, path: Path) -> BetaCalibration:
-    """Return what turns scores into log odds, checked."""
+    """Return the calibration, checked."""
     try:
         low, high, intercept = saved
         return BetaCalibration(low, high, intercept)
@@ -201,7 +201,7 @@ def _calibration(saved: Any, path: Path) -> BetaCalibration:
 
 
 def _history(records: Any, path: Path) -> list[dict[str, Any]]:
-    """Return the records, each with a loss."""
+    """Return the epoch records, checked to have a loss each."""
     if not isinstance(records, list) or not all(isinstance(r, dict) and is_number(r.get("loss")) for r in records):
         raise ModelFileError(f"{path}: history must be a list of records, got {shorten(records)}")
     return records

@@ -1,4 +1,4 @@
-"""Several classifiers that differ in their seeds, as one: more accurate, for as many times the price."""
+"""An ensemble of classifiers that differ in their seeds: more accurate, for several times the cost."""
 
 from __future__ import annotations
 
@@ -33,47 +33,49 @@ from .thresholds import Thresholds
 
 
 class Numbering(Callback):
-    """Note in every record which classifier it is of, by its `number`."""
+    """Add to each epoch record the `number` of its classifier."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
-        """Note the number as "estimator"."""
+        """Add the number as "estimator"."""
         record["estimator"] = self.number
         return False
 
 
 @dataclass(eq=False, repr=False)
 class XMLEnsemble(Predictor, BaseEstimator):
-    """Classifiers of the same parameters and rows, each with a seed of its own; scores are the means of theirs.
+    """Classifiers with the same parameters and rows but different seeds, whose scores are averaged.
 
-    A seed decides the network's first weights, the order of rows, and which rows are held out for stacking: what one
-    classifier has by luck, the mean has not. Training, prediction and files cost `n_estimators` times as much. It
-    predicts and saves as `XMLClassifier` does; `predict_topk` ranks the labels that some classifier names among its
-    best 2 k (or 32, of candidates 8), and to one that does not name it a label has the last of these scores, which
-    without candidates is never too low. It cannot be trained on.
+    A seed decides the network's initial weights, the order of the rows, and which rows are held out for stacking; the
+    mean is less subject to their chance. Training, prediction and files cost `n_estimators` times as much. An ensemble
+    predicts and saves as `XMLClassifier` does, but it cannot be trained further.
+
+    `predict_topk` ranks the labels that at least one classifier has among its best 2 k (at least 32; with candidates,
+    8). For a classifier that does not have the label among these, its score is taken to be that of the last of them.
+    Without candidates this is never too low.
 
     Parameters
     ----------
     estimator : XMLClassifier, optional
-        It is cloned, and stays as it is; one with default parameters, which `set_params(estimator__max_epochs=...)`
-        cannot reach, where None. Its `n_jobs` also holds for prediction.
+        The classifier to clone, which does not change. None for default parameters, which
+        `set_params(estimator__max_epochs=...)` cannot change. Its `n_jobs` is also used for prediction.
     n_estimators : int
-        How many are trained, one after the other.
+        Number of classifiers, which are trained one after the other.
     random_state : int or RandomState, optional
-        Seed of their seeds; the `random_state` of `estimator` where None.
+        Seed from which the seeds of the classifiers are drawn; None for the `random_state` of `estimator`.
 
     Attributes
     ----------
     estimators_ : list of XMLClassifier
-        Those that were trained, whose scores are averaged.
+        The trained classifiers.
     classes_, n_features_in_, feature_names_in_, vectorizer_, label_counts_, n_samples_seen_
-        As those of `XMLClassifier`.
+        As in `XMLClassifier`.
     history_ : list of dict
-        The records of all, each with the number of its "estimator", from 0.
+        The epoch records of all classifiers, each with the number of its classifier, from 0, as "estimator".
     n_epochs_ : int
-        Epochs of all.
+        Number of epochs of all classifiers together.
     """
 
     estimator: XMLClassifier | None = None
@@ -88,12 +90,12 @@ class XMLEnsemble(Predictor, BaseEstimator):
 
     @property
     def history_(self) -> list[dict[str, Any]]:
-        """Return the records of all classifiers, one an epoch."""
+        """Return the epoch records of all classifiers."""
         return [record for member in self.estimators_ for record in member.history_]
 
     @property
     def n_epochs_(self) -> int:
-        """Return the epochs of all classifiers."""
+        """Return the number of epochs of all classifiers together."""
         return sum(member.n_epochs_ for member in self.estimators_)
 
     def fit(
@@ -112,17 +114,18 @@ class XMLEnsemble(Predictor, BaseEstimator):
     ) -> XMLEnsemble:
         """Learn from rows and their labels.
 
-        Where an error ends training, the classifiers that were trained until then are kept, or the first as far as it
-        came; where there is none, the ensemble stays what it was.
+        If an error ends training, the classifiers that are done are kept; if none is, what the first has learned so
+        far; if it has learned nothing, the ensemble does not change.
 
         Parameters
         ----------
         X, y, sample_weight, eval_set, label_names, groups, label_texts, feature_names
             As in `XMLClassifier.fit`.
         callbacks : list of Callback
-            Called in the runs of all classifiers, one after the other.
+            Called at the events of the runs of all classifiers, one after the other.
         checkpoint : path or Checkpoint, optional
-            Each classifier has a checkpoint of its own in it; one that was done only learns its candidates anew.
+            Folder with a checkpoint of each classifier. When resumed, classifiers that were done only learn their
+            candidates again.
 
         Returns
         -------
@@ -139,7 +142,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         checkpoints = as_checkpoint(checkpoint)
         if checkpoints:
             checkpoints.check_parts()
-        if isinstance(label_names, Iterator):  # which each classifier reads
+        if isinstance(label_names, Iterator):  # each classifier reads the names
             label_names = list(label_names)
         template = self._template()
         labels = None if y is None else partial(read_labels, y, names_of_columns(label_names))
@@ -149,22 +152,22 @@ class XMLEnsemble(Predictor, BaseEstimator):
             eval_set = read_features(eval_set[0], features), eval_set[1]
         seeding = template if self.random_state is None else self
         random = random_state_of(seeding)
-        if self.n_estimators > 1:  # its own `fit` looks at one, and reads all labels for that
+        if self.n_estimators > 1:  # else `fit` of the only classifier checks it, after reading all labels
             self._check_memory(rows, y, eval_set)
-        bare = clone(template).set_params(vectorizer=None)  # words are the ensemble's, and not copied for each
+        bare = clone(template).set_params(vectorizer=None)  # the ensemble keeps the words once for all
         words = _words_of(features) if feature_names is None or features.vectorizer is not None else feature_names
         options = {"label_names": label_names, "groups": groups, "label_texts": label_texts, "feature_names": words}
         members: list[XMLClassifier] = []
         try:
             for number, seed in enumerate(random.randint(np.iinfo(np.int32).max, size=self.n_estimators).tolist()):
-                # Where none is given, a run that resumes has the seed that it began with.
+                # Without a `random_state`, a classifier that resumes takes the seed in its checkpoint.
                 seeded = seeding.random_state is not None or not checkpoints
                 member = clone(bare).set_params(random_state=seed if seeded else None)
                 watching, part = [Numbering(number), *callbacks], checkpoints and checkpoints.part(number)
                 try:
                     member.fit(rows, y, sample_weight, eval_set, **options, callbacks=watching, checkpoint=part)
                 except BaseException as error:
-                    if run_of(error) and not members:  # half a classifier is better than none, but not than a whole one
+                    if run_of(error) and not members:  # half a classifier is kept only if no whole one is
                         members.append(member)
                     raise
                 members.append(member)
@@ -176,7 +179,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         return self
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
-        """Return the bytes that `fit` would take; nothing is trained.
+        """Return the bytes of memory that `fit` would need, without training.
 
         Parameters
         ----------
@@ -186,8 +189,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
         Returns
         -------
         dict
-            As of `XMLClassifier.estimate_memory`, and one part more, "trained", of the classifiers that are done when
-            the last one is trained, at most; "earlier_model" is of those of an earlier `fit`.
+            As in `XMLClassifier.estimate_memory`, with one more part, "trained": the classifiers that are already done
+            while the last one is trained. "earlier_model" are the classifiers of an earlier `fit`.
         """
         self._check_number()
         parts = clone(self._template()).estimate_memory(X, y, eval_set)
@@ -196,7 +199,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         return {**parts, "total": parts["total"] + parts["earlier_model"] + parts["trained"]}
 
     def _template(self) -> XMLClassifier:
-        """Return the classifier that is cloned."""
+        """Return the classifier to clone."""
         if self.estimator is None:
             return XMLClassifier()
         if not isinstance(self.estimator, XMLClassifier):
@@ -204,7 +207,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         return self.estimator
 
     def take(self, members: list[XMLClassifier], features: FeatureSpace) -> None:
-        """Become the ensemble of `members`, trained on the same rows, who share the names of labels."""
+        """Make this the ensemble of `members`, which were trained on the same rows; let them share the label names."""
         first = members[0].fitted_
         for member in members:
             member.fitted_ = replace(member.fitted_, names=first.names)
@@ -219,15 +222,15 @@ class XMLEnsemble(Predictor, BaseEstimator):
         )
 
     def _check_number(self) -> None:
-        """Raise `DataError` for a number of classifiers that there cannot be."""
+        """Raise `DataError` if `n_estimators` is invalid."""
         if not is_positive_integer(self.n_estimators):
             raise DataError(f"n_estimators: must be a positive integer, got {shorten(self.n_estimators)}")
 
     def _check_memory(self, X: CSR, y: Any, eval_set: Any) -> None:
-        """Raise `MemoryEstimateError` where the classifiers together would not fit into memory."""
+        """Raise `MemoryEstimateError` if one classifier would fit into memory, but not all of them."""
         parts, allowed = self.estimate_memory(X, y, eval_set), memory.allowed()
         last = parts["total"] - parts["trained"]
-        if last <= allowed < parts["total"]:  # where even one is too large, its own `fit` says so
+        if last <= allowed < parts["total"]:  # if even one is too large, its own `fit` raises the error
             fitting = 1 + (allowed - last) // _kept(parts)
             raise MemoryEstimateError(
                 f"n_estimators: {self.n_estimators} need about {memory.readable(parts['total'])}, more than 80 % of "
@@ -242,7 +245,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
 def load_model(
     path: str | PathLike[str], *, verify: bool = True, device: str | None = None, precision: str | None = None
 ) -> XMLClassifier | XMLEnsemble:
-    """Return the `XMLClassifier` or the `XMLEnsemble` that was saved at `path`, to predict with.
+    """Return the `XMLClassifier` or `XMLEnsemble` that was saved at `path`.
 
     Parameters
     ----------
@@ -256,18 +259,18 @@ def load_model(
     Raises
     ------
     ModelFileError
-        For a directory that `save` did not write, or that was altered.
+        If the folder was not written by `save`, or was altered.
     """
     return saving.load_any(XMLEnsemble, XMLClassifier, path, verify, device, precision)
 
 
 def _words_of(features: FeatureSpace) -> Any:
-    """Return what names the features to classifiers that read rows: the vectorizer of texts, or names of columns."""
+    """Return the `feature_names` of classifiers that get rows: the vectorizer of texts, or the names of columns."""
     if features.vectorizer is not None:
         return features.vectorizer
     return None if features.names is None else features.names.tolist()
 
 
 def _kept(parts: dict[str, int]) -> int:
-    """Return the bytes of a trained classifier, at most, of what its training takes by part."""
+    """Return the most bytes of a trained classifier, given the memory of its training by part."""
     return parts["parameters"] + parts["candidates"]

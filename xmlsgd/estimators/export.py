@@ -16,30 +16,30 @@ from ..nn.network import Network
 from .classifier import XMLClassifier
 
 MAX_ONNX_BYTES = 2**31 - 1  # of a protocol buffer
-OPSET, IR = 13, 8  # of 2020 and 2021: what runs ONNX runs these
+OPSET, IR = 13, 8  # of 2020 and 2021: every ONNX runtime runs these
 
 
 def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
     """Write the network of a model as ONNX: from sparse rows to the k best labels and their logits.
 
-    The inputs are "features", int64 (n, m), and "values", float32 (n, m), the features of each row and their values,
-    filled up to the longest row by any feature with value 0; and "k", int64 (1,). The outputs are "labels", int64
-    (n, k), columns of the labels, best first, and "scores", float32 (n, k), their logits. Rows of W0 are gathered and
-    multiplied by the values, so that a row costs its features, however many there are in all. Weights are float32.
+    The inputs are "features", int64 (n, m), and "values", float32 (n, m): the features of each row and their values,
+    padded to the longest row by any feature with value 0; and "k", int64 (1,). The outputs are "labels", int64 (n, k),
+    the columns of the best labels in order, and "scores", float32 (n, k), their logits. Only the rows of W0 of these
+    features are read, so that the cost does not depend on the number of all features. Weights are float32.
 
     Parameters
     ----------
     model : XMLClassifier
-        A fitted model. Where it has candidates, its scores are made of more than the network: a warning says so.
+        A fitted model. If it has candidates, a warning says that its scores need more than the network.
     path : path
         The file.
 
     Raises
     ------
     DataError
-        For an ensemble, and for a network that is larger than a file of ONNX can be, 2 GB.
+        If the model is an ensemble, or its network is larger than an ONNX file can be, 2 GB.
     MissingPackage
-        Without the package onnx.
+        If the package onnx is not installed.
     """
     onnx = optional_module("onnx", "onnx")
     check_is_fitted(model)

@@ -1,4 +1,4 @@
-"""A trained model: everything that decides what it answers, and all that later training needs."""
+"""The fitted model: everything that decides its predictions, and all that later training needs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from .inputs import FeatureSpace
     from .targets import Form
 
-MOST_SCORERS = 2  # kept: that of single rows, on one thread, and that of many
+MOST_SCORERS = 2  # scorers that are kept: one for single rows, on one thread, and one for many rows
 
 
 def are_probabilities(loss: str, form: Form) -> bool:
-    """Return whether scores by this loss stand for probabilities of labels that do not exclude each other."""
+    """Return whether scores of this loss stand for probabilities of independent labels."""
     found = find_loss(loss)
     return found.probability is not None and not found.normalized and form != "multiclass"
 
@@ -46,24 +46,25 @@ class OptimizerState(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """What `fit`, `partial_fit` or `load` returned; it never changes, its arrays neither.
+    """The result of `fit`, `partial_fit` or `load`; neither it nor its arrays ever change.
 
     Attributes
     ----------
-    network : the shape of the network and its loss.
-    params : float32 (n_params,), or those of a compact model.
-    names : of the label columns; those of a compact model are read when asked for.
-    form : in which the training labels came, and `predict` answers.
+    network : shape and loss of the network.
+    params : parameters, float32 (n_params,), or those of a compact model.
+    names : names of the label columns; a compact model reads them when asked for.
+    form : form of the training labels, in which `predict` returns labels.
     features : how X is read.
-    device, precision : on which the model predicts, and the precision of its products, "float32" or "bfloat16".
-    seed : of the training run. history : its epoch records; n_epochs : of this run and those before it.
-    candidates : the k-NN index, linear classifiers and stacking; None for the network alone.
-    candidates_seconds : what learning them took after the network, with models of folds.
-    calibration : turns scores into log odds; as they are with candidates, whose stacking is calibrated.
-    thresholds : of probabilities, for `predict`; None where no rows were held out.
-    label_counts : int64 (L,), training rows of each label, of n_samples_seen in all; None where a file lacks them.
-    optimizer : left by `partial_fit` for the next one; None behind `fit` and in files, since after a whole run a new
-        optimizer learns as well (docs/decisions/training.md).
+    device, precision : device that predicts, and precision of its products, "float32" or "bfloat16".
+    seed : seed of the training run. history : epoch records. n_epochs : number of epochs, with those of earlier runs.
+    candidates : k-NN index, linear classifiers and stacking; None for the network alone.
+    candidates_seconds : seconds of learning the candidates after the network, including models of folds.
+    calibration : turns scores into log odds; leaves them unchanged with candidates, as stacked scores are calibrated.
+    thresholds : thresholds of probabilities for `predict`; None if no rows were held out.
+    label_counts : number of training rows of each label, int64 (L,); None if a file lacks them.
+    n_samples_seen : number of training rows.
+    optimizer : optimizer state that `partial_fit` leaves for its next call; None after `fit` and in files, since after
+        a full run a new optimizer learns as well (docs/decisions/training.md).
     """
 
     network: Network
@@ -92,17 +93,17 @@ class FittedModel:
 
     @property
     def float_params(self) -> NDArray[np.float32]:
-        """The parameters in float32; those of a compact model are widened now, and not kept."""
+        """The parameters in float32; those of a compact model are converted at each call."""
         return self.params.expanded() if isinstance(self.params, CompactParams) else self.params
 
     def check_learns_on(self, name: str) -> None:
-        """Raise `DataError` for a compact model; name : what the error calls it."""
+        """Raise `DataError`, which calls the model `name`, if the model is compact."""
         if isinstance(self.params, CompactParams):
             raise DataError(f"{name}: is compact and cannot learn on; train it again without compact")
 
     @property
     def of_fit(self) -> bool:
-        """Whether `fit` has trained the model, from rows some of which it held out, not `partial_fit` alone."""
+        """Whether the model was trained by `fit` with held-out rows, not by `partial_fit` alone."""
         return self.candidates is not None or self.thresholds is not None
 
     @property
@@ -112,24 +113,24 @@ class FittedModel:
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether the score of a label says how probable it is, whatever other labels the row has."""
+        """Whether the score of a label gives its probability, regardless of the other labels."""
         return are_probabilities(self.network.loss, self.form)
 
     def probability(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return the probabilities of labels with these scores; with softmax or one class a row, of all (rows, L)."""
+        """Return the probabilities of these scores; with softmax or one class per row, scores of all labels (n, L)."""
         loss, log_odds = find_loss(self.network.loss), self.calibration.log_odds(scores)
         if self.form == "multiclass" and not loss.normalized:
-            # Normalized by their logs: all probabilities of a row may be below any float.
+            # Normalized as logarithms, as all probabilities of a row may underflow.
             loss, log_odds = find_loss("softmax"), -np.logaddexp(0, -log_odds)
         found: Any = loss.probability
         return np.asarray(found(log_odds))
 
     def scorer(self, X: CSR, n_jobs: int | None) -> Scorer:
-        """Return the scorer of rows such as X on the threads of `n_jobs`; it is kept, with its device's buffers."""
+        """Return the scorer for rows such as X on the threads of `n_jobs`; it is kept, as are its device's buffers."""
         listed = self.candidates is not None
         n_threads = thread_count(n_jobs, flops(self.network, X, X.n_rows, listed))
         if listed and X.n_rows == 1:
-            n_threads = 1  # others would only wait
+            n_threads = 1  # a single row keeps no further threads busy
         scorer = self._scorers.get(n_threads)
         if scorer is None:
             device = make_device(self.device, n_threads, usable_precision(self.device, self.precision))
@@ -140,7 +141,7 @@ class FittedModel:
         return scorer
 
     def forget_scorers(self) -> None:
-        """Let go of the buffers of earlier predictions."""
+        """Free the buffers of earlier predictions."""
         self._scorers.clear()
 
     def _new_scorer(self, device: Any, n_threads: int) -> Scorer:
@@ -157,19 +158,19 @@ class FittedModel:
 
 
 def _known(value: Any, name: str) -> Any:
-    """Return what a model has learned; `AttributeError`, as scikit-learn wants it, where that is nothing."""
+    """Return a learned attribute; raise `AttributeError`, as scikit-learn requires, if it is None."""
     if value is None:
         raise AttributeError(f"the model has no {name}")
     return value
 
 
 def learned(path: str, doc: str) -> Any:
-    """Return a property for an attribute that `fit` learns; `AttributeError` before."""
+    """Return a property for attribute `path` of the fitted model; it raises `AttributeError` before `fit`."""
     return property(attrgetter(f"fitted_.{path}"), doc=doc)
 
 
 class FittedAttributes:
-    """Attributes of fitted estimators; `fitted_` is their model, of an ensemble that of its first classifier."""
+    """Attributes of fitted estimators, read from `fitted_`; for an ensemble this is based on its first classifier."""
 
     fitted_: FittedModel
     classes_ = learned("classes", "Names of the label columns (L,).")
@@ -181,9 +182,9 @@ class FittedAttributes:
 
     @property
     def thresholds_(self) -> dict[str, Any]:
-        """Probabilities from which labels are predicted: {"micro": float, "macro": float64 (L,)}.
+        """Least probabilities of predicted labels: {"micro": float, "macro": float64 (L,)}.
 
-        They were chosen on held-out rows for micro and macro F1; 0.5 where no rows were held out.
+        They maximize micro and macro F1 on held-out rows; 0.5 if no rows were held out.
         """
         found = self.fitted_.thresholds
         if found is None:
@@ -197,7 +198,7 @@ class FittedAttributes:
 
     @property
     def vectorizer_(self) -> TextVectorizer:
-        """What turns texts into rows, if X was texts."""
+        """The vectorizer, if X was texts."""
         return _known(self.fitted_.features.vectorizer, "vectorizer_")
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -1,4 +1,4 @@
-"""From a plan and rows to a fitted model; an earlier model stays as it is."""
+"""Train a fitted model from a plan and rows; an earlier model does not change."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from .plan import TrainingPlan
 from .starting import copy_rows, empty_state, first_parameters, grown
 from .training_data import TrainingData
 
-if TYPE_CHECKING:  # it loads Numba: an estimator is made without
+if TYPE_CHECKING:  # it imports Numba, which creating an estimator does not need
     from .candidate_training import CandidateTraining, Fold
 
 Keep = Callable[[FittedModel], None]
 
-LARGE_WEIGHT = 100.0  # of a row, which may be why a run diverges
+LARGE_WEIGHT = 100.0  # a larger weight of a row may be the reason if a run diverges
 
 
 def check_callbacks(callbacks: Any) -> None:
@@ -49,22 +49,22 @@ def check_callbacks(callbacks: Any) -> None:
 
 
 def as_checkpoint(given: Any) -> Checkpoint | None:
-    """Return the checkpoint that an argument means, which may be a path."""
+    """Return the `Checkpoint` of an argument that may be a path or None."""
     return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
 
 
 def draw_seed(model: BaseEstimator, checkpoint: Checkpoint | None = None) -> int:
-    """Return a seed of the estimator's `random_state`; where that is None, a run that resumes has one already."""
+    """Draw a seed from the estimator's `random_state`; if that is None, return that of the run to resume, if any."""
     if checkpoint and model.random_state is None and (saved := read_checkpoint(checkpoint, verify=False)):
         return saved.seed
     return int(random_state_of(model).randint(np.iinfo(np.int32).max))
 
 
 class Fitting:
-    """A call of `fit`: its plan and rows, and which of these are held out.
+    """A call of `fit`: its plan and rows, and the rows that are held out.
 
-    earlier : the model whose parameters are the first ones, None to begin anew; it stays as it is. keep : called with
-    the model as far as it came where an error ends training.
+    earlier : the model whose parameters are the initial ones; None to start from new ones. keep : called with what was
+    learned so far if an error ends training.
     """
 
     def __init__(
@@ -73,19 +73,19 @@ class Fitting:
         self.plan, self.data, self.earlier, self.seed, self.keep = plan, data, earlier, seed, keep
         self.device = plan.new_device()
         self.held_out = folds_to_hold_out(data, plan.held_out_size, max(plan.n_folds, 1), seed)
-        # The rows that the network does not learn: none where each fold is scored beside a network of its own.
+        # The rows that the network does not learn: none if each fold is scored by a network of its own.
         self.left_out = self.held_out[0] if self.held_out and not plan.n_folds else np.empty(0, np.intp)
         self.weight = weight_without(data, self.left_out)
 
     def train(self, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None) -> FittedModel:
         """Train for all epochs of the plan, learn candidates, and return the model.
 
-        Raises `DivergenceError` where the first epoch diverges.
+        Raises `DivergenceError` if the first epoch diverges.
         """
         plan, earlier = self.plan, self.earlier
         with self._candidate_training() as candidates:
             start = first_parameters(plan.network, plan.optimizer, self.data.dataset.Y, self.seed, self.weight)
-            first = start.params.copy() if plan.n_folds else None  # to draw them takes as long as an epoch of few rows
+            first = start.params.copy() if plan.n_folds else None  # drawing them again would take as long as an epoch
             if earlier is not None:
                 copy_rows(earlier.network.layout, earlier.float_params, plan.network.layout, start.params)
                 start = replace(start, epochs=earlier.n_epochs)
@@ -108,7 +108,7 @@ class Fitting:
     def _candidate_training(self) -> AbstractContextManager[CandidateTraining | None]:
         if not self.plan.n_candidates:
             return nullcontext()
-        from .candidate_training import CandidateTraining  # here: Numba is loaded late
+        from .candidate_training import CandidateTraining  # here, so that Numba is imported late
 
         return CandidateTraining(self.plan, self.data, self.held_out, self.device)
 
@@ -123,7 +123,7 @@ class Fitting:
     ) -> FittedModel:
         """Return the model of a run with candidates, calibration and thresholds.
 
-        first : the starting parameters, where there are folds.
+        first : the initial parameters if there are folds, else None.
         """
         fitted, scored_rows, scores = self._fitted_by(run), self.left_out, None
         try:
@@ -137,7 +137,7 @@ class Fitting:
             fitted = with_thresholds(fitted, self.data, scored_rows, self.device, scores)
             if self.earlier is None and len(self.left_out):
                 self._count_held_out(fitted)
-        except BaseException as error:  # the network alone is a model, too
+        except BaseException as error:  # keep the network, which can predict alone
             self.keep(fitted)
             attach_run(error, run)
             _hint_at_kept(error, run)
@@ -145,16 +145,16 @@ class Fitting:
         return fitted
 
     def _score_folds(self, candidates: CandidateTraining, run: Run, first: NDArray[np.float32] | None) -> list[Fold]:
-        """Return each fold of held-out rows, scored beside a network that has not learned them.
+        """Return each fold of held-out rows, scored by a network that has not learned them.
 
-        The only fold is scored beside the network that is kept. Of several, each has a network that learns all other
-        rows and is not kept. These networks begin anew and learn for as long as the one that is kept: as often as the
-        earlier model has passed over the rows, and the epochs of `run`, where the schedule may not have come to its
-        end. A fold whose network diverges is left out.
+        A single fold is scored by the network that is kept. Several folds are scored by one network each, which learns
+        all other rows and is not kept. Such a network starts from the initial parameters and learns for as many epochs
+        as the network that is kept: those of the earlier model and those of `run`, which may have stopped before the
+        end of its schedule. A fold whose network diverges is left out.
         """
         if first is None:
             return [candidates.fold(0, self.device, run.params)] if len(self.left_out) else []
-        # Records of a call have its first epoch, and count its rows from its start: the last of each call stays.
+        # The rows of each earlier call: records count rows from the start of their call, so that its last one counts.
         history = self.earlier.history if self.earlier else []
         rows_before = {record.get("first_epoch"): record.get("rows", 0) for record in history}
         n_before = round(sum(rows_before.values()) / self.data.dataset.n_rows)
@@ -164,7 +164,7 @@ class Fitting:
         folds: list[Fold] = []
         for number, rows in enumerate(self.held_out):
             weight, device, params = weight_without(self.data, rows), plan.new_device(), first.copy()
-            # The output biases in `first` have counted all rows.
+            # The output biases in `first` are those of all rows.
             network.layout.views(params)[network.output_bias][:] = network.initial_biases(Y, weight)
             start = Start(params, empty_state(network, plan.optimizer))
             learned = replace(self.data, weight=weight, validation=None)
@@ -177,9 +177,9 @@ class Fitting:
         return folds
 
     def _count_held_out(self, fitted: FittedModel) -> None:
-        """Add to the output biases, in place, what the held-out rows would have added to the first ones.
+        """Add to the output biases, in place, what the held-out rows would have added to the initial biases.
 
-        Only after stacking: biases that had counted them before would have told it which labels these rows have.
+        This is done after stacking, from which biases that know the labels of held-out rows must be hidden.
         """
         network, Y = fitted.network, self.data.dataset.Y
         biases = network.layout.views(fitted.params)[network.output_bias]
@@ -187,7 +187,7 @@ class Fitting:
 
 
 class _StopAfter(Callback):
-    """Stop after a number of epochs, whatever the schedule says."""
+    """Stop after a number of epochs, before the end of the schedule."""
 
     def __init__(self, n_epochs: int) -> None:
         self.left = n_epochs
@@ -201,9 +201,9 @@ class _StopAfter(Callback):
 def train_more(
     plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None, seed: int, keep: Keep
 ) -> FittedModel:
-    """Train by a plan that adds rows, from `earlier` if there is one, and return the model.
+    """Train on more rows, beginning with the model `earlier` if there is one, and return the new model.
 
-    Raises `DivergenceError` where the loss is not finite.
+    Raises `DivergenceError` if the loss is not finite.
     """
     Y, device = data.dataset.Y, plan.new_device()
     if earlier is None:
@@ -214,13 +214,13 @@ def train_more(
     if earlier is not None and earlier.label_counts is not None:
         counts[: len(earlier.label_counts)] += earlier.label_counts
         n_rows += earlier.n_samples_seen
-    if earlier is not None and earlier.label_counts is None:  # of a model that was saved without
+    if earlier is not None and earlier.label_counts is None:  # loaded from a file without counts
         counts, n_rows = None, earlier.n_samples_seen
 
     def fitted_by(run: Run) -> FittedModel:
         candidates = None if earlier is None else earlier.candidates
         if candidates is not None:
-            from ..devices.cpu import cpu_of  # here: Numba is loaded late
+            from ..devices.cpu import cpu_of  # here, so that Numba is imported late
 
             cpu = cpu_of(device, plan.n_threads)
             candidates = candidates.with_rows(data.dataset.X, Y, data.weight, data.n_label_rows, cpu)
@@ -236,10 +236,13 @@ def train_more(
 
 
 def divergence_advice(plan: TrainingPlan, weight: NDArray[np.float32] | None, epoch: int) -> str:
-    """Return what to do about a loss that was not finite in `epoch` (from 1); weight : float32 (n,) of the rows."""
+    """Return an error message that says what to do about a loss that was not finite in `epoch`, counted from 1.
+
+    weight : weights of the rows, float32 (n,), or None.
+    """
     rate = plan.learning_rate
     at, remedy = f"at learning_rate_init={rate:g}", f"a lower one ({rate / 10:g})"
-    if (decay := plan.optimizer.weight_decay) * rate > 1:  # which turns the weights' sign at each step, and more
+    if (decay := plan.optimizer.weight_decay) * rate > 1:  # it overshoots zero: weights change their sign at each step
         at, remedy = f"{at} and weight_decay={decay:g}", f"a weight_decay below {1 / rate:g}"
     elif weight is not None and weight.max() > LARGE_WEIGHT:
         at, remedy = f"{at} and weights of rows up to {weight.max():g}", "weights around 1, a lower rate"
@@ -255,7 +258,7 @@ def _fitted(
     seed: int,
     **counts: Any,
 ) -> FittedModel:
-    """Return the model that a run has trained, without candidates."""
+    """Return the model of a run, without candidates."""
     return FittedModel(
         network=plan.network,
         params=run.params,
@@ -283,7 +286,10 @@ def _train(
     checkpoint: Checkpoint | None = None,
     rolls_back: bool = True,
 ) -> Run:
-    """Train from `start`, whose arrays change in place, and return the run; `keep` gets what an error leaves of it."""
+    """Train from `start`, whose arrays change in place, and return the run.
+
+    If an error ends the run, `keep` is called with what was learned so far.
+    """
     job = Job(data.dataset, plan.network, plan.optimizer, seed, data.weight, start, plan.sampler)
     workers = select_workers(plan.algorithm, job, list(plan.workers), plan.precision, plan.batch_size)
     if workers[0].name != plan.workers[0].name:
@@ -308,7 +314,7 @@ def _train(
 
 
 def _hint_at_kept(error: BaseException, run: Run) -> None:
-    """Add to an error that ended training what is kept, and what can be done with it."""
+    """Add to an error that ended training a note on what is kept and how to continue from it."""
     kept = f"what was learned until then is kept, {counted(len(run.records), 'whole epoch')} of this run"
     add_hint(error, f"{kept}; save it, or go on from it by partial_fit or by fit with warm_start=True")
 
@@ -316,10 +322,10 @@ def _hint_at_kept(error: BaseException, run: Run) -> None:
 def _own_callbacks(
     plan: TrainingPlan, data: TrainingData, device: Any, snapshot: LastGoodModel, checkpoint: Checkpoint | None
 ) -> list[Callback]:
-    """Return measuring and stopping, in the order in which they change records and model."""
+    """Return the callbacks for evaluation and early stopping, in the order in which they have to be called."""
     if data.validation is None:
         return []
-    # The rows that decide when a run with a checkpoint stops tell it from others.
+    # With early stopping, the evaluated rows are a part of the identity of a run with a checkpoint.
     rows = checksum_of_rows(data.validation) if checkpoint and plan.early_stopping else ""
     found: list[Callback] = [Evaluation(Measure(data.validation, plan.network, device), rows)]
     if plan.early_stopping:

@@ -1,4 +1,4 @@
-"""Held-out rows, which stacking, calibration and thresholds learn from."""
+"""Held-out rows, from which stacking, calibration and thresholds learn."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from .targets import Form
     from .training_data import TrainingData
 
-FOLDED_ROWS, MOST_FOLDS = 600, 10  # held out in turn: more gain little and take longer (docs/decisions/candidates.md)
-SCORED = 64  # labels of a held-out row whose scores are calibrated, of a network alone: a threshold passes fewer
+FOLDED_ROWS, MOST_FOLDS = 600, 10  # rows that all folds hold out: more hardly help (docs/decisions/candidates.md)
+SCORED = 64  # labels per held-out row by which a network alone is calibrated; fewer of a row reach their threshold
 
 
 def held_out_size(loss: str, form: Form, n_candidates: int) -> HeldOutSize:
-    """Return how many rows are held out: for stacking with candidates, else for calibration where there is any."""
+    """Return how many rows to hold out: for stacking with candidates, else for calibration if scores allow it."""
     if n_candidates:
         return HELD_OUT_STACKING
     return HELD_OUT_NETWORK if are_probabilities(loss, form) else HELD_OUT_NONE
 
 
 def small_folds(n_rows: int) -> tuple[HeldOutSize, int]:
-    """Return the size of each fold of small data, and their number: as many as hold 600 rows out."""
+    """Return the size of each fold of small data, and the number of folds: enough to hold out 600 rows in all."""
     n = HELD_OUT_SMALL.of(n_rows)
     return HELD_OUT_SMALL, min(math.ceil(FOLDED_ROWS / n), MOST_FOLDS) if n else 0
 
 
 def folds_to_hold_out(data: TrainingData, size: HeldOutSize, n_folds: int, seed: int) -> list[NDArray[np.intp]]:
-    """Return folds of held-out rows, each ascending, possibly none, of the rows of a weight above 0."""
+    """Return the folds of held-out rows, ascending row numbers intp (n,), from rows of weight above 0; may be empty."""
     rows = np.arange(data.n_rows) if data.weight is None else np.flatnonzero(data.weight[: data.n_rows])
     groups = None if data.groups is None else data.groups[rows]
     found = [rows[fold] for fold in held_out_folds(len(rows), seed, size, groups, n_folds)]
@@ -60,7 +60,7 @@ def folds_to_hold_out(data: TrainingData, size: HeldOutSize, n_folds: int, seed:
 
 
 def weight_without(data: TrainingData, held_out: NDArray[np.intp]) -> NDArray[np.float32] | None:
-    """Return the weights of the rows, 0 for those held out."""
+    """Return the weights of the rows, with 0 for those held out."""
     if not len(held_out):
         return data.weight
     weight = np.ones(data.dataset.n_rows, np.float32) if data.weight is None else data.weight.copy()
@@ -73,8 +73,8 @@ def with_thresholds(
 ) -> FittedModel:
     """Return the model with calibrated probabilities and thresholds, learned from scores of the held-out rows.
 
-    stacked : scores of their candidates, None without them or where nothing was stacked. Stacking is calibrated by
-    itself: it maximizes the likelihood of these rows.
+    stacked : stacked scores of their candidates; None without candidates, or if nothing was stacked. Stacked scores
+    need no calibration, as stacking maximizes the likelihood of these rows.
     """
     if not len(held_out) or not fitted.has_probabilities or (stacked is None and fitted.candidates is not None):
         return fitted
@@ -95,6 +95,6 @@ def with_thresholds(
 
 
 def with_calibration_of(fitted: FittedModel, earlier: FittedModel) -> FittedModel:
-    """Return the model with the calibration and the thresholds of an earlier one, which may have fewer labels."""
+    """Return the model with calibration and thresholds of an earlier one, which may have fewer labels."""
     thresholds = earlier.thresholds and earlier.thresholds.extended(fitted.network.n_labels)
     return replace(fitted, calibration=earlier.calibration, thresholds=thresholds)

@@ -1,4 +1,4 @@
-"""Features as users hold them, as a CSR: dense and sparse arrays, data frames, our own CSR, texts."""
+"""Read the X of users as a CSR: dense and sparse arrays, data frames, `CSR`, texts."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class FeatureSpace:
-    """How rows are read: the number of features, their names if X had any, and what turns texts into rows.
+    """The features of a model: how X is read.
 
-    owner : the name of the estimator in messages. words : of features whose columns X did not name, for explanations.
+    n_features : number of features. names : names of the features, if X had any. vectorizer : turns texts into rows;
+    None if X was no texts. owner : name of the estimator in messages. words : words of the features for explanations,
+    given by the user for an X without names.
     """
 
     n_features: int
@@ -40,14 +42,14 @@ class FeatureSpace:
 
     @property
     def shown(self) -> Any:
-        """What explanations call the features; None for their numbers."""
+        """Names of the features in explanations; None for their numbers."""
         if self.vectorizer is not None:
             return self.vectorizer.words
         named = self.names if self.words is None else self.words
         return named.array if isinstance(named, MappedNames) else named
 
     def with_words(self, words: Any) -> FeatureSpace:
-        """Return the features with a word for each; `DataError` for fewer or more. Those of texts have their own."""
+        """Return the features with a word for each; features of texts keep theirs. `DataError` for a wrong number."""
         if words is None or self.vectorizer is not None or isinstance(words, TextVectorizer):
             return self
         listed = [str(word) for word in words]
@@ -61,15 +63,17 @@ def learn_features(
     X: Any, given: TextVectorizer | None, owner: str = "XMLClassifier", label_texts: Any = None,
     labels: Callable[[], Labels] | None = None,
 ) -> tuple[CSR, FeatureSpace]:  # fmt: skip
-    """Return X as a CSR, and its features, with a copy of the vectorizer `given`, which is fitted to texts X.
+    """Return X as a CSR, and its features.
 
-    One that is fitted keeps its words, also where X is rows, which are then taken for what it makes of texts.
-    label_texts : texts of labels, not checked here, whose words are features as well. labels : returns those
-    of the rows, by which a vectorizer is chosen if none is given.
+    The features hold a copy of the vectorizer `given`. The copy is fitted to X if X is texts and `given` is not fitted.
+    A fitted one keeps its words, also if X is rows, which are then taken for rows that it made of texts.
+
+    label_texts : texts of labels, not checked here, whose words become features, too. labels : returns the labels of
+    the rows, by which a vectorizer is chosen if none is given.
     """
     X, vectorizer = read_table(X), None
     if given is not None and given.is_fitted:
-        vectorizer = copy(given)  # which its owner may fit to other texts
+        vectorizer = copy(given)  # the caller may fit its own to other texts
     elif is_text(X):
         if given is not None:
             vectorizer = TextVectorizer(**given.options)
@@ -83,10 +87,10 @@ def learn_features(
 def grow_features(
     X: Any, known: FeatureSpace, n_known: int | None = None, label_texts: Any = None
 ) -> tuple[CSR, FeatureSpace]:
-    """Return X as a CSR, and its features, which may be more than those known: columns may be added on the right.
+    """Return X as a CSR, and its features; X may have more columns than `known`, added on the right.
 
-    n_known : how many texts were learned before, to which words of texts X are added; None if their words stay.
-    label_texts : as in `learn_features`.
+    n_known : how many texts were learned before; None to add no words of new texts. label_texts : as in
+    `learn_features`.
     """
     X = read_table(X)
     own = known.vectorizer
@@ -103,7 +107,7 @@ def grow_features(
 
 
 def read_features(X: Any, known: FeatureSpace) -> CSR:
-    """Return X as a CSR, checked against the features known; a CSR of ours is taken as it is, without a copy."""
+    """Return X as a CSR, checked against the features `known`; a `CSR` is not copied."""
     rows, _ = _read_rows(X, known)
     _check_width(rows, known, rows.n_cols != known.n_features)
     return rows
@@ -121,7 +125,7 @@ def _read_rows(
 ) -> tuple[CSR, np.ndarray | None]:
     """Return X as a CSR, and the names of its features; scikit-learn checks names and dense matrices.
 
-    learning : whether any number and names are accepted. growing : whether more columns than those known are.
+    learning : whether to accept any number and names of features. growing : whether to accept additional columns.
     """
     X = read_table(X)
     if isinstance(X, str | bytes):
@@ -139,7 +143,7 @@ def _read_rows(
     anew = learning or (growing and n_columns > known.n_features)
     names = known.names
     if anew or names is not None or not _is_usual(X):
-        checker = type(known.owner, (BaseEstimator,), {})()  # has the estimator's name in messages
+        checker = type(known.owner, (BaseEstimator,), {})()  # messages contain the name of its class
         if not anew:
             checker.n_features_in_ = known.n_features
             if names is not None:
@@ -153,12 +157,12 @@ def _read_rows(
 
 
 class NotANumber(DataError, TypeError):
-    """A value that is no number; scikit-learn's rules ask for a `TypeError`."""
+    """A value is not a number; also a `TypeError`, as scikit-learn requires."""
 
 
 @contextmanager
 def refusals(name: str) -> Iterator[None]:
-    """Turn the error with which scikit-learn or NumPy refuses data into a `DataError` of one line."""
+    """Turn errors by which scikit-learn or NumPy refuse data into a `DataError` of one line."""
     try:
         yield
     except DataError:
@@ -169,13 +173,13 @@ def refusals(name: str) -> Iterator[None]:
 
 
 def check_plain(data: Any, name: str) -> None:
-    """Raise `DataError` for arrays that NumPy would read as something else than they say, and for lazy frames."""
-    if callable(getattr(data, "collect", None)) and not hasattr(data, "__array__"):  # of Polars, without its rows
+    """Raise `DataError` for arrays that NumPy would misread (masked, matrix, complex, dates), and for lazy frames."""
+    if callable(getattr(data, "collect", None)) and not hasattr(data, "__array__"):  # a lazy frame of Polars
         raise DataError(f"{name}: must be read, got a {type(data).__name__}; call its collect() first")
     check_unmasked(data, name)
     if isinstance(data, np.matrix):
         raise DataError(f"{name}: np.matrix is not supported, got one; pass np.asarray of it")
-    dtypes = getattr(data, "dtypes", None)  # a data frame has one a column
+    dtypes = getattr(data, "dtypes", None)  # of the columns of a data frame
     each = dtypes if isinstance(dtypes, Iterable) else [getattr(data, "dtype", None)]
     strange: list[Any] = [dtype for dtype in each if getattr(dtype, "kind", "f") in "cmM"]
     if strange:
@@ -184,18 +188,18 @@ def check_plain(data: Any, name: str) -> None:
 
 
 def check_no_iterator(data: Any, name: str) -> None:
-    """Raise `DataError` for what can be read only once, and has no length."""
+    """Raise `DataError` for an iterator, which has no length and can be read only once."""
     if isinstance(data, Iterator):
         raise DataError(f"{name}: must have a length, got a {type(data).__name__}; pass list(...) of it")
 
 
 def _check_no_words(X: Any) -> None:
-    """Raise `DataError` that says what to do for texts that stand in a table, and for lists of words."""
+    """Raise a `DataError` that says what to do with a table that has texts, or with lists of words."""
     if sp.issparse(X):
         return
     check_no_iterator(X, "X")
     names = column_names(X)
-    rows = X if names is None else np.asarray(X[:1])  # of a table no more than is looked at
+    rows = X if names is None else np.asarray(X[:1])  # only the first row of a table is needed
     first = rows[0] if isinstance(rows, list | tuple | np.ndarray) and len(rows) else None
     if isinstance(first, bytes):
         raise DataError(f"X: must be texts or numbers, got bytes, {shorten(first)}; decode them, as by text.decode()")
@@ -217,12 +221,12 @@ def _check_no_words(X: Any) -> None:
 
 
 def _is_usual(X: Any) -> bool:
-    """Return whether X is what `validate_data` would return as it is, after longer than a row takes to predict."""
+    """Return whether `validate_data`, which takes longer than predicting a row, would return X unchanged."""
     return sp.issparse(X) and X.format == "csr" and X.dtype in (np.float32, np.float64) and min(X.shape) > 0
 
 
 def read_table(X: Any) -> Any:
-    """Return texts, also the only column of a table, as a list or an array, and a table as scikit-learn reads it."""
+    """Return a table with a single column of texts as a list or array, other tables as scikit-learn reads them."""
     if isinstance(X, np.ndarray):
         return X[:, 0] if X.ndim == 2 and X.shape[1] == 1 and is_text(X[:, 0]) else X
     column = only_column(X)
@@ -230,7 +234,7 @@ def read_table(X: Any) -> Any:
 
 
 def is_text(X: Any) -> bool:
-    """Return whether X is a sequence of strings, of which some may be missing."""
+    """Return whether X is a sequence of strings, some of which may be missing."""
     if not isinstance(X, list | tuple) and not (isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.kind in "OUT"):
         return False
     return isinstance(next((text for text in X if not is_missing(text)), None), str)
@@ -241,18 +245,18 @@ def _has_lists(column: Any) -> bool:
 
 
 def _texts_among(label_texts: Any) -> list[str]:
-    """Return the texts in a list or dictionary of label texts; none of a matrix."""
+    """Return the texts in a list or dictionary of label texts; an empty list for a matrix."""
     listed = label_texts.values() if isinstance(label_texts, dict) else as_list(label_texts)
     is_listed = isinstance(listed, Iterable) and not sp.issparse(listed) and getattr(listed, "ndim", 1) == 1
     return [text for text in listed if isinstance(text, str)] if is_listed else []
 
 
-# Of a row, if it is not 0: squares of its gradients, which optimizers keep, must stay within float32, and votes, too.
+# Limits of row weights other than 0, within which squared gradients in optimizer states, and votes, fit float32.
 LEAST_WEIGHT, MOST_WEIGHT = 1e-20, 1e9
 
 
 def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
-    """Return the weights of the rows, float32 (n,); None stays None."""
+    """Return the weights of the rows as float32 (n,), checked; None stays None."""
     if sample_weight is None:
         return None
     sample_weight = as_list(sample_weight)
@@ -286,13 +290,13 @@ def check_weight(weight: np.ndarray, name: str) -> None:
 
 
 def shape_of(data: Any) -> tuple[int, ...]:
-    """Return the shape that NumPy sees, () for what is no array and no sequence."""
+    """Return the shape of `np.asarray(data)`; () for a scalar."""
     shape = getattr(data, "shape", None)
     return shape if isinstance(shape, tuple) else np.asarray(data).shape
 
 
 def _columns_of(X: Any) -> int:
-    """Return the number of columns of a matrix; `DataError` for what is none."""
+    """Return the number of columns of a matrix; raise `DataError` if X is none."""
     if sp.issparse(X) and X.ndim == 2:
         return int(X.shape[1])
     with refusals("X"):
@@ -313,7 +317,7 @@ def _columns_of(X: Any) -> int:
 
 
 def _sparse_rows(X: np.ndarray) -> sp.csr_array:
-    """Return a dense matrix as sparse rows; `DataError` names the first row with a value that is not finite."""
+    """Return a dense matrix as sparse rows; raise `DataError` for a value that is not finite."""
     bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
     if len(bad):
         value = X[bad[0]][~np.isfinite(X[bad[0]])][0]

@@ -1,4 +1,4 @@
-"""Label rows: a row of the words of a label, with this label alone, which training learns beside the rows given."""
+"""Label rows: additional training rows, each made of the words of one label's text, with this label alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .targets import Labels
 
 
 def with_new_labels(labels: Labels, texts: Any) -> Labels:
-    """Return label lists with a column for each label that only `texts`, a dictionary, name: no row has it."""
+    """Return label lists with columns for the labels that no row has but `texts`, if a dictionary, names."""
     if labels.form != "lists" or not isinstance(texts, dict):
         return labels
     named = np.sort(label_array(list(texts), "label_texts"))
@@ -28,10 +28,10 @@ def with_new_labels(labels: Labels, texts: Any) -> Labels:
 
 
 def read_label_rows(texts: Any, feature_names: Any, labels: Names, X: CSR, features: FeatureSpace) -> Dataset:
-    """Return the rows of label texts, each with its label; a label without a known word has no row.
+    """Return the label rows, each with its label; a label without a known word has none.
 
-    texts : a text for each label, None where there is none; a dictionary of them by label; or a matrix (L, F) of
-    features. X : the training rows, whose document frequencies weigh the words of `feature_names`.
+    texts : a list with a text or None for each label; a dictionary of texts by label; or a matrix (L, F) of features.
+    X : the training rows, whose document frequencies decide the weights of the words in `feature_names`.
     """
     if sp.issparse(texts) or isinstance(texts, CSR) or getattr(texts, "ndim", 1) == 2:
         rows = _read_matrix(texts, (len(labels), X.n_cols), features)
@@ -44,12 +44,12 @@ def read_label_rows(texts: Any, feature_names: Any, labels: Names, X: CSR, featu
 
 
 def with_label_rows(dataset: Dataset, label_rows: Dataset) -> Dataset:
-    """Return the rows of both, those of labels last."""
+    """Return a dataset of the given rows, followed by the label rows."""
     return Dataset(stacked(dataset.X, label_rows.X), stacked(dataset.Y, label_rows.Y))
 
 
 def _read_texts(texts: Any, labels: Names) -> list[str]:
-    """Return the text of each label, empty where there is none."""
+    """Return the text of each label; "" for labels without one."""
     texts = as_list(texts)
     if isinstance(texts, dict):
         column = {label: i for i, label in enumerate(values(labels))}
@@ -75,10 +75,10 @@ def _read_texts(texts: Any, labels: Names) -> list[str]:
 
 
 def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVectorizer:
-    """Return what turns label texts into rows such as X."""
+    """Return the vectorizer that turns label texts into rows with the features of X."""
     if features.vectorizer is not None:
         return features.vectorizer
-    if isinstance(feature_names, TextVectorizer):  # of an ensemble
+    if isinstance(feature_names, TextVectorizer):  # passed by an ensemble
         return feature_names
     names = features.names if feature_names is None else feature_names
     if names is None:
@@ -95,12 +95,12 @@ def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVecto
 
 
 def features_of_labels(label_rows: Dataset) -> CSR:
-    """Return the features of each label, (L, F), as `read_label_rows` reads them."""
+    """Return label rows as a matrix (L, F) that `read_label_rows` accepts."""
     return CSR.from_scipy(sp.csr_array(label_rows.Y.to_scipy().T @ label_rows.X.to_scipy()), "label_texts")
 
 
 def _read_matrix(texts: Any, shape: tuple[int, int], features: FeatureSpace) -> CSR:
-    """Return a matrix of features of labels as rows."""
+    """Return a matrix (L, F) of features of labels as a CSR, checked."""
     check_unmasked(texts, "label_texts")
     with refusals("label_texts"):
         matrix = texts if isinstance(texts, CSR) else CSR.from_scipy(sp.csr_array(texts), "label_texts")

@@ -1,4 +1,4 @@
-"""How much memory a run will take, of the process and of its GPUs, before it takes any."""
+"""Estimate the memory of a training run, in the process and on its GPUs, before it starts."""
 
 from __future__ import annotations
 
@@ -23,32 +23,33 @@ from .inference.compact import CompactParams
 from .plan import TrainingPlan
 from .training_data import TrainingData
 
-SCRATCH = 0.03  # of the model and its state: arrays of a step, rows that are measured
-SCRATCH_ROW = 8  # the order of the rows
-WORKER_BYTES = 150_000_000  # a process with Numba and its kernels
-PAIR_BYTES = 150  # of a held-out row and a label, while stacking is learned: scores, scikit-learn's copies, gradients
-MOST_PER_ENTRY = 6  # weights of the linear classifiers for an entry of the rows; there were 0.2 to 3
-# Of a label while candidates are learned: counts, pointers and frequencies, and scratch arrays for each thread. With a
-# million labels of 600 rows, 260 bytes of a label were taken with one thread and 430 with two.
+SCRATCH = 0.03  # share of the model and optimizer state: arrays of a step, evaluation
+SCRATCH_ROW = 8  # bytes per row: the row order
+WORKER_BYTES = 150_000_000  # of a worker process with Numba and its kernels
+# Per pair of a held-out row and a label while stacking is learned: scores, scikit-learn's copies, gradients.
+PAIR_BYTES = 150
+MOST_PER_ENTRY = 6  # weights of the linear classifiers per stored feature of the rows; 0.2 to 3 were measured
+# Per label while candidates are learned: counts, pointers and frequencies; and per label and thread, scratch arrays.
+# With a million labels of 600 rows, 260 bytes per label were measured with one thread and 430 with two.
 LABEL_BYTES, LABEL_SCRATCH = 220, 90
-SOLVER_BYTES = 25  # of a feature, for each thread that solves
-SHARE = 0.8  # of the limit that an estimate may take: the rest is for the interpreter, the kernels, other programs
+SOLVER_BYTES = 25  # per feature, for each thread that solves
+SHARE = 0.8  # of the limit that an estimate may reach: the rest is for the interpreter, kernels and other programs
 
 
 def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None = None) -> dict[str, int]:
     """Return the bytes of a training run by part, and their sum as "total".
 
-    Data in memory maps count as zero: the system takes their pages back when it needs them. `replicas` is the models
-    and states of workers and what merging them keeps, `buffers` what steps and measuring take, `candidates` what
-    learning them takes, `earlier_model` the bytes of a model that stays beside the new one until that is done, `folds`
-    those of a second network, which leaves held-out rows out, and of the first parameters of all.
+    `replicas` are models and optimizer states of workers, and merge states. `buffers` are for steps and evaluation.
+    `candidates` is for learning them. `earlier_model` is a model that is kept until the new one is done. `folds` are a
+    second network, which leaves held-out rows out, and the initial parameters. Memory-mapped data count as zero, as the
+    system can reclaim their pages.
     """
     network = plan.network
     labelled = [data.dataset] if data.validation is None else [data.dataset, data.validation]
     parameters, state = 4 * network.layout.size, 4 * state_layout(network.layout, plan.optimizer).size
     ranked = data.validation or plan.held_out_size.of(data.n_rows)
     packed = 2 * network.n_labels * network.hidden[-1] if ranked and plan.precision == "bfloat16" else 0
-    several = len(plan.workers) > 1  # which share the data, and are processes
+    several = len(plan.workers) > 1  # several workers are processes, and get a copy of the data that they share
     parts = {
         "parameters": parameters,
         "optimizer_state": state,
@@ -65,14 +66,15 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
 
 
 def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float = math.inf) -> dict[str, int]:
-    """Return the bytes that the learners of GPU `name` take, by part, and their sum as "total".
+    """Return the bytes that the learners on GPU `name` need, by part, and their sum as "total".
 
-    Data count where they are so small a part of the `free` bytes that they may stay there; else they travel.
+    Data count only if they are small enough, in relation to the `free` bytes, to stay on the GPU; otherwise each step
+    copies its rows.
     """
     X, Y, network = data.dataset.X, data.dataset.Y, plan.network
     learners, parameters = sum(worker.name == name for worker in plan.workers), 4 * network.layout.size
     travels = 8 * max(X.nnz, Y.nnz) > RESIDENT_SHARE * free
-    # Of a large batch: the mean, and half as much again.
+    # A large batch has half as many entries again as an average one.
     entries = sum(int(1.5 * plan.batch_size * matrix.nnz / max(matrix.n_rows, 1)) for matrix in (X, Y))
     step = step_bytes(network, plan.batch_size, entries, travels, plan.precision != "float32")
     parts = {
@@ -83,7 +85,7 @@ def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float 
         "libraries": LIBRARY_BYTES,
     }
     algorithm = plan.equal_algorithm()
-    if algorithm.sharing is Sharing.REPLICAS and learners == len(plan.workers):  # merged where they are
+    if algorithm.sharing is Sharing.REPLICAS and learners == len(plan.workers):  # merged on the GPU
         parts["merging"] = (2 + algorithm.merge_state_vectors(learners)) * parameters
     if data.validation and plan.workers[0].name == name:
         parts["evaluation"] = parameters + 8 * data.validation.X.nnz
@@ -91,16 +93,16 @@ def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float 
 
 
 def on_gpus(plan: TrainingPlan, data: TrainingData) -> dict[str, int]:
-    """Return the bytes that a run takes on each GPU, by its name."""
+    """Return the bytes that a run needs on each GPU, by its name."""
     return {name: gpu_estimate(plan, data, name)["total"] for name in _gpus(plan)}
 
 
 def check(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None) -> None:
-    """Raise `MemoryEstimateError` for a run that the process's memory, beside `earlier`, or a GPU's would not hold."""
+    """Raise `MemoryEstimateError` if the run, besides the model `earlier`, would not fit into memory or on a GPU."""
     estimated = estimate(plan, data, earlier)
     if estimated["total"] > allowed():
         several = estimated["workers"] + estimated["replicas"]
-        if several > estimated["total"] - several:  # more than all the rest
+        if several > estimated["total"] - several:  # workers need more than all the rest
             remedies = ["use fewer workers in devices"]
         else:
             remedies = [largest_hidden(plan, lambda other: estimate(other, data, earlier)["total"] <= allowed())]
@@ -115,7 +117,7 @@ def check(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None) -
 
 
 def _check_gpu(plan: TrainingPlan, data: TrainingData, name: str) -> None:
-    """Raise `MemoryEstimateError` for a run that the memory of a GPU would not hold."""
+    """Raise `MemoryEstimateError` if the run would not fit into the memory of GPU `name`."""
     free = free_bytes_of(int(name.partition(":")[2] or 0))
     found = gpu_estimate(plan, data, name, free)
     if found["total"] <= free:
@@ -128,15 +130,15 @@ def _check_gpu(plan: TrainingPlan, data: TrainingData, name: str) -> None:
 
 
 def _too_large(where: str, parts: dict[str, int], limit: str, remedies: list[str], more: str) -> MemoryEstimateError:
-    """Return the error of a run that is too large, with its parts, and what would fit."""
+    """Return the error for a run that needs too much memory: its parts, the limit, and what would fit."""
     shown = ", ".join(f"{name} {readable(size)}" for name, size in parts.items() if size and name != "total")
     needed = f"training needs about {readable(parts['total'])} ({shown}), {limit}"
     return MemoryEstimateError(f"{where}{needed}; {', '.join(remedies)}{more}")
 
 
 def largest_hidden(plan: TrainingPlan, fits: Callable[[TrainingPlan], bool]) -> str:
-    """Say which hidden layers, in the proportions of those of `plan`, are the largest with which a run fits."""
-    layers, low, high = plan.network.hidden, 0, max(plan.network.hidden)  # of which high does not fit
+    """Describe the largest hidden layers, in the same proportions as those of `plan`, for which `fits` is true."""
+    layers, low, high = plan.network.hidden, 0, max(plan.network.hidden)  # `high` does not fit
 
     def scaled(width: int) -> tuple[int, ...]:
         return tuple(max(layer * width // max(layers), 1) for layer in layers)
@@ -153,19 +155,19 @@ def largest_hidden(plan: TrainingPlan, fits: Callable[[TrainingPlan], bool]) -> 
 
 
 def model_bytes(fitted: FittedModel) -> int:
-    """Return the bytes of a model's parameters and optimizer state; none of one that is mapped."""
+    """Return the bytes of a model's parameters and optimizer state; 0 if they are memory-mapped."""
     if isinstance(fitted.params, CompactParams):
         return 0
     return resident(fitted.params) + resident(fitted.optimizer and fitted.optimizer.state)
 
 
 def resident(array: np.ndarray | None) -> int:
-    """Return the bytes of an array, zero for none, a memory map, and one number that stands for many."""
+    """Return the bytes of an array; 0 for None, a memory map, and a broadcast array."""
     return 0 if array is None or 0 in array.strides or _is_mapped(array) else array.nbytes
 
 
 def allowed() -> int:
-    """Return the bytes that an estimate may come to."""
+    """Return the most bytes that an estimate may reach."""
     return int(SHARE * memory_limit())
 
 
@@ -180,7 +182,7 @@ def memory_limit() -> int:
 
 
 def _limit_files() -> list[Path]:
-    """Return the files that may hold a limit of our control group (version 2: and of those around it; version 1)."""
+    """Return the files that may hold the memory limit of our control group, version 1 or 2, or (2) of its parents."""
     root = Path("/sys/fs/cgroup")
     files = [root / "memory.max", root / "memory" / "memory.limit_in_bytes"]
     for line in _text_of(Path("/proc/self/cgroup")).splitlines():
@@ -191,7 +193,7 @@ def _limit_files() -> list[Path]:
 
 
 def _text_of(file: Path) -> str:
-    """Return the text of a file, nothing where it cannot be read."""
+    """Return the text of a file, or "" if it cannot be read."""
     try:
         return file.read_text()
     except OSError:
@@ -204,9 +206,9 @@ def _resident(matrix: CSR) -> int:
 
 
 def _replicas(plan: TrainingPlan) -> int:
-    """Return the bytes of the table, of what merges keep and of the model that trials set aside.
+    """Return the bytes of the table, the merge states and the model that is set aside for trials.
 
-    Nothing where one worker goes on in the arrays of the model itself.
+    A single worker without a replica trains the arrays of the model itself, and needs none.
     """
     n, algorithm = len(plan.workers), plan.equal_algorithm()
     if n == 1 and algorithm.sharing is not Sharing.REPLICAS:
@@ -219,16 +221,16 @@ def _replicas(plan: TrainingPlan) -> int:
 
 
 def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
-    """Return the bytes of learning candidates: rows, scaled and by feature, labels of features, pairs, classifiers.
+    """Return the bytes for learning candidates: scaled rows, their index, labels of features, pairs, classifiers.
 
-    A label has weights for features of its own rows, which take 8 bytes each, and 16 in a hash table; where all
-    features of its pairs have some (`Pairs.all_features`), so many are dropped as small that there were no more. While
-    they are solved, a chunk of labels has room for all features of its pairs. Little of it is written, but in pages,
-    which may have 2 MB: of 67 MB for 4,000 rows 35 to 45 were taken.
+    A label has weights for the features of its own rows, 8 bytes each, and 16 in a hash table. With
+    `Pairs.all_features` there are no more, as small weights are dropped. While the classifiers are solved, a chunk of
+    labels has room for all features of its pairs. Only a part of it is written, but the system takes pages of up to
+    2 MB: 35 to 45 MB of 67 MB for 4,000 rows.
     """
     if not plan.n_candidates:
         return 0
-    # Here: an estimator can be made without loading Numba.
+    # Imported here, so that creating an estimator does not import Numba.
     from ..candidates.cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, N_LABELS
     from ..candidates.linear import CHUNK, max_weights, n_random_negatives
     from ..candidates.model import n_voted
@@ -236,7 +238,7 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     X, Y = data.dataset.X, data.dataset.Y
     every = X.n_cols * Y.n_cols
     by_row = np.diff(X.indptr) * np.diff(Y.indptr)
-    own, most = int(by_row.sum()), MOST_PER_ENTRY * X.nnz + int(by_row.max())  # one row may have most of the labels
+    own, most = int(by_row.sum()), MOST_PER_ENTRY * X.nnz + int(by_row.max())  # a single row may have most labels
     weights = min(own, every, most, max_weights(X))
     listed = plan.n_candidates + N_COOCCURRING_IN_TRAINING
     pairs = Y.nnz + X.n_rows * listed

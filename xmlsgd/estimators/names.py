@@ -1,4 +1,4 @@
-"""Names of label columns: all integers, all strings, all floats or all booleans, and they stay what they are."""
+"""Names of label columns: integers, strings, floats or booleans, all of one type, which is kept."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from ..data.frames import as_list
 from ..data.validation import check_unmasked
 from ..errors import DataError, ModelFileError, shorten, warn
 
-# A range stands for columns named by their numbers: it takes no memory, whatever width a matrix claims.
+# A range names columns by their numbers; it takes no memory, however many columns a matrix has.
 Names: TypeAlias = np.ndarray | range
 
 KINDS = {bool: "booleans", int: "integers", float: "floats", str: "strings"}
 
 
 def values(names: Names) -> list[Any]:
-    """Return names as Python values, which compare exactly whatever their types."""
+    """Return names as Python values, which compare exactly even if their types differ."""
     return names.tolist() if isinstance(names, np.ndarray) else list(names)
 
 
 def is_missing(label: Any) -> bool:
-    """Return whether a value stands for no label or text: None, NaN, and what pandas has for these."""
+    """Return whether a value means that a label or text is missing: None, NaN, and NA and NaT of pandas."""
     return (
         label is None or type(label).__name__ in ("NAType", "NaTType") or (isinstance(label, float) and label != label)
     )
 
 
 def as_names(names: Any, name: str) -> np.ndarray:
-    """Return label names as an array; strings of a list as objects, so that one long name does not widen all.
+    """Return label names as an array. Strings in a list become objects, so that one long name does not widen all.
 
-    Integers are int64, or uint64 where they need it. Raises `DataError` for names of several types, of another type,
-    beyond 64 bits, and for text that UTF-8 cannot hold. A name may come twice: titles of real data sets do.
+    Integers become int64, or uint64 if needed. Raises `DataError` for names of several types or an unsupported type,
+    for integers beyond 64 bits, and for text that UTF-8 cannot encode. Names may repeat, as titles of real data do.
     """
     check_unmasked(names, name)
     names = as_list(names)
@@ -57,7 +57,7 @@ def as_names(names: Any, name: str) -> np.ndarray:
 
 
 def names_of_columns(names: Any, name: str = "label_names") -> np.ndarray | None:
-    """Return the names of columns, in their order, None where none are given; warn of a name that two columns have."""
+    """Return the names of columns in order, or None if `names` is; warn if two columns have the same name."""
     if names is None:
         return None
     if isinstance(names, set | frozenset):
@@ -67,15 +67,14 @@ def names_of_columns(names: Any, name: str = "label_names") -> np.ndarray | None
     different, counts = np.unique(named, return_counts=True)
     if len(different) < len(named):
         first = shorten(different[counts > 1].tolist()[0])
-        text = f"{name}: {first} names {counts[counts > 1][0]} columns, which answers do not tell apart"
-        warn(text)
+        warn(f"{name}: {first} names {counts[counts > 1][0]} columns, which answers do not tell apart")
     return named
 
 
 def with_new_names(known: Names, found: Sequence[Any], name: str) -> Names:
-    """Return `known` and, behind them, those of `found` (Python values) that are new.
+    """Return the names `known`, followed by those of `found` (Python values) that are new.
 
-    Raises `DataError` where strings meet numbers: no label of the one kind is ever one of the other.
+    Raises `DataError` if one are strings and the other numbers, which can never be equal.
     """
     before = values(known)
     strange = [label for label in found if before and isinstance(label, str) != isinstance(before[0], str)]
@@ -86,7 +85,7 @@ def with_new_names(known: Names, found: Sequence[Any], name: str) -> Names:
     new = [label for label in found if label not in seen]
     if not new:
         return known
-    # Text of a fixed width grows with its longest name; anything else is built from the values, never by a cast.
+    # NumPy strings become as wide as the longest name. Other arrays are made anew from the values, without any cast.
     if isinstance(known, np.ndarray) and known.dtype.kind == "U":
         check_text(new, name)
         return np.concatenate([known, np.array(new)])
@@ -94,7 +93,7 @@ def with_new_names(known: Names, found: Sequence[Any], name: str) -> Names:
 
 
 def label_array(labels: list[Any], name: str) -> np.ndarray:
-    """Return Python values of one type as an array: int64 or uint64, float64, bool, or strings as objects."""
+    """Return Python values of one type as an array of int64, uint64, float64, bool or, for strings, objects."""
     kinds = {type(label) for label in labels}
     for label in labels:
         if type(label) not in KINDS:
@@ -117,7 +116,7 @@ def label_array(labels: list[Any], name: str) -> np.ndarray:
 
 
 def check_text(labels: Iterable[str], name: str) -> None:
-    """Raise `DataError` for text that UTF-8 cannot hold: a model with such a name could not be saved."""
+    """Raise `DataError` for text that UTF-8 cannot encode, with which a model could not be saved."""
     for label in labels:
         try:
             label.encode()
@@ -126,7 +125,7 @@ def check_text(labels: Iterable[str], name: str) -> None:
 
 
 def warn_of_decomposed(labels: Iterable[Any], name: str) -> None:
-    """Warn of a name that files cannot hold: their names are read in Unicode's composed form."""
+    """Warn of a name in decomposed Unicode, which a name read from a file, always composed, never equals."""
     for label in labels:
         if isinstance(label, str) and not is_normalized("NFC", label):
             text = f"{name}: the label {label!a} is decomposed Unicode; labels read from files are composed, so that"
@@ -135,7 +134,7 @@ def warn_of_decomposed(labels: Iterable[Any], name: str) -> None:
 
 
 def _integers(labels: list[int], name: str) -> np.ndarray:
-    """Return integers exactly: NumPy by itself makes floats of those that need a sign and 64 bits."""
+    """Return integers as int64 or uint64; by itself NumPy may turn large ones into floats."""
     low, high = min(labels), max(labels)
     for dtype in (np.int64, np.uint64):
         if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
@@ -146,7 +145,7 @@ def _integers(labels: list[int], name: str) -> np.ndarray:
 
 
 def names_to_arrays(name: str, names: np.ndarray) -> dict[str, np.ndarray]:
-    """Return names as plain arrays: numbers as they are, strings as UTF-8 bytes and where each ends."""
+    """Return names as arrays to save: numbers unchanged, strings as UTF-8 bytes with the end of each."""
     if names.dtype.kind not in "OU":
         return {name: names}
     texts = [str(text).encode() for text in names]
@@ -157,7 +156,7 @@ def names_to_arrays(name: str, names: np.ndarray) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class MappedNames:
-    """Names of a mapped model that become Python's when they are asked for: there may be millions."""
+    """Names of a memory-mapped model, which become Python objects on first use: there may be millions."""
 
     name: str
     arrays: dict[str, np.ndarray]
@@ -171,7 +170,7 @@ class MappedNames:
 
     @cached_property
     def array(self) -> np.ndarray:
-        """The names, read at the first look."""
+        """The names (L,), read on first use."""
         return names_from_arrays(self.name, self.arrays, self.path)
 
 

@@ -1,4 +1,4 @@
-"""The constructor's parameters: which values are allowed."""
+"""Check the parameters of the estimators."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ MAX_SEED = 2**32 - 1
 
 
 class Parameters(SimpleNamespace):
-    """The constructor's parameters by name, checked."""
+    """The checked parameters of an estimator, as attributes."""
 
 
 class Rule(NamedTuple):
-    """What a parameter may be: in words, and as a test."""
+    """The allowed values of a parameter: in words, and as a test."""
 
     allowed: str
     fits: Callable[[Any], bool]
 
     def beside(self, *words: str) -> Rule:
-        """Return the rule that allows some words, too."""
+        """Return a rule that also allows these words."""
         return Rule(
             f"{', '.join(map(repr, words))} or {self.allowed}", lambda value: _is(value, *words) or self.fits(value)
         )
 
 
 def is_amount(value: object) -> bool:
-    """Return whether a value is a real number of at least 0 that float32 holds."""
+    """Return whether a value is a real number of at least 0 within the range of float32."""
     return is_number(value) and 0 <= float(value) <= FLOAT32_MAX  # type: ignore[arg-type]
 
 
 def is_auto(value: object) -> bool:
-    """Return whether a parameter is left to the plan; an array, which compares element by element, is not."""
+    """Return whether a parameter is "auto", without comparing an array element by element."""
     return _is(value, "auto")
 
 
@@ -92,7 +92,7 @@ RULES = {
     "vectorizer": Rule("a TextVectorizer or None", lambda value: value is None or isinstance(value, TextVectorizer)),
     "warm_start": FLAG,
     "verbose": Rule("0 or 1", lambda value: isinstance(value, int | np.integer | np.bool_) and value in (0, 1)),
-}  # what names something of ours is looked up instead
+}  # parameters that name a part, such as a loss, are looked up instead (`_check_names`)
 
 
 def checked_parameters(model: XMLClassifier) -> Parameters:
@@ -110,14 +110,14 @@ def check_parameters(model: XMLClassifier) -> None:
     if model.vectorizer is not None:
         model.vectorizer.check_options()
     _check_algorithm(model)
-    parse_devices(model.devices)  # here or not: memory is estimated, and models are loaded, where a GPU is missing
+    parse_devices(model.devices)  # the devices need not exist here, where a model may only be loaded or estimated
     check_choice("precision", model.precision, PRECISIONS)
     thread_count(model.n_jobs)
     random_state_of(model)
 
 
 def _check_names(model: XMLClassifier) -> None:
-    """Raise `DataError` for a loss, a sampler, an optimizer, or a schedule that there is not."""
+    """Raise `DataError` for an unknown loss, sampler, optimizer or schedule."""
     if not is_auto(model.loss):
         find_loss(model.loss)
     if not is_auto(model.sampler):
@@ -129,7 +129,7 @@ def _check_names(model: XMLClassifier) -> None:
 
 
 def _check_negatives(sampler: str, negatives: int | str) -> None:
-    """Raise `DataError` for a number of negatives without a sampler that draws them, and the other way round."""
+    """Raise `DataError` for a number of negatives if the sampler draws none, and for "all" if it draws some."""
     if is_auto(negatives):
         return
     draws, has_number = sampler != "all", not _is(negatives, "all")
@@ -139,7 +139,7 @@ def _check_negatives(sampler: str, negatives: int | str) -> None:
 
 
 def _check_algorithm(model: XMLClassifier) -> None:
-    """Raise `DataError` for what names or is no algorithm, and for numbers beside one that has its own."""
+    """Raise `DataError` for an unknown algorithm, and for parameters that contradict those of an `Algorithm`."""
     check_algorithm(model.algorithm)
     if isinstance(model.algorithm, Algorithm):
         for name, own in (("batch_size", model.algorithm.batch), ("learning_rate_init", model.algorithm.learning_rate)):

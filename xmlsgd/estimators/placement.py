@@ -1,6 +1,6 @@
-"""The devices and threads that train: what `devices` and `n_jobs` mean, and the executor and the algorithm for them.
+"""Choose workers, threads, executor and algorithm from the parameters `devices`, `n_jobs` and `algorithm`.
 
-A device is written `kind:index*learners`, several are separated by commas: "cpu", "cpu*2", "cuda:0*4,cpu".
+Devices are written "kind:index*learners" and separated by commas: "cpu", "cpu*2", "cuda:0*4,cpu".
 """
 
 from __future__ import annotations
@@ -33,18 +33,20 @@ from ..training.executors.threads import Threads
 from ..training.learner import Job
 
 _DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d{1,4}))?(\*(?P<learners>0*[1-9]\d{0,3}))?\s*", re.ASCII)
-KINDS = ("cpu", "cuda")  # others are found in the folder of devices; the reference is for tests
+KINDS = ("cpu", "cuda")  # other kinds are modules of `xmlsgd.devices`; the reference is for tests only
 MOST_WORKERS = 256
-# 0.2 ms of a core: on a busy machine, threads that wait for each other five times a step cost more than they bring.
+# Least work per thread of a step, 0.2 ms of a core. With less, waiting for each other, five times a step on a busy
+# machine, costs threads more than they gain.
 FLOPS_PER_THREAD = 2e7
-LIST_FLOPS = 2.5e6  # 25 microseconds of a core
-# Threads of which network and candidates, learned at the same time, use half each. Few leave gaps that the other fills;
-# of many, two that wait for each other in every step would always wait for one whose core the other side uses.
+LIST_FLOPS = 2.5e6  # work of the candidates of a row: 25 microseconds of a core
+# With so many threads, network and candidates that are learned at the same time use half of them each. Fewer threads
+# are shared: one side fills the gaps of the other. With many, there would always be a thread to wait for, because the
+# other side uses its core.
 HALVED_FROM = 4
 
 
 class Worker(NamedTuple):
-    """A learner's device: its kind, its threads, and the name under which it was asked for."""
+    """A worker: the kind of its device, its threads, and the name of the device, such as "cuda:0"."""
 
     kind: str
     n_threads: int
@@ -52,12 +54,12 @@ class Worker(NamedTuple):
 
     @property
     def shares_memory(self) -> bool:
-        """Return whether it computes in the memory of this machine, where it can write a shared model in place."""
+        """Return whether it computes in the memory of the process, where it can write a shared model in place."""
         return self.kind == "cpu"
 
 
 def parse_devices(devices: Any) -> list[str]:
-    """Return the name of each worker's device, `kind` or `kind:index`; raise `DataError` for a text that names none."""
+    """Return the name of each worker's device, "kind" or "kind:index"; raise `DataError` for an invalid text."""
     if not isinstance(devices, str):
         raise DataError(f"devices: must be a text such as 'cpu' or 'cpu*2', got {shorten(devices)}")
     names: list[str] = []
@@ -72,17 +74,16 @@ def parse_devices(devices: Any) -> list[str]:
             near = "; a GPU is 'cuda:0'" if kind == "gpu" else suggest(kind, KINDS)
             raise DataError(f"devices: must be of the kinds {', '.join(KINDS)}, got {name!r}{near}")
         if kind == "cpu" and index is not None:
-            raise DataError(
-                f"devices: the CPU has no index, got {name!r}; pass 'cpu', or 'cpu*2' for two workers on it"
-            )
+            text = f"devices: the CPU has no index, got {name!r}; pass 'cpu', or 'cpu*2' for two workers on it"
+            raise DataError(text)
         names += [name] * int(match["learners"] or 1)
     if len(names) > MOST_WORKERS:
-        raise DataError(f"devices: at most {MOST_WORKERS} workers, got {len(names)}")
+        raise DataError(f"devices: must be at most {MOST_WORKERS} workers, got {len(names)}")
     return names
 
 
 def _near(part: str) -> str:
-    """Return what may be meant by a text that names no device, to be added to the message that says so."""
+    """Return a suggestion for an invalid device, such as "cpux2", to add to the error message; "" for none."""
     near = re.sub(r"^([a-z]+?)x?(\d+)$", r"\1*\2", re.sub(r"\s", "", part.lower()))
     if near.endswith("*0"):
         return "; the least number of workers is 1"
@@ -90,20 +91,20 @@ def _near(part: str) -> str:
 
 
 def check_devices(devices: Any) -> None:
-    """Raise `DataError` for GPUs that this machine cannot use, and for a text that names no devices."""
+    """Raise `DataError` for an invalid text, and for GPUs that this machine cannot use."""
     for name in sorted({*parse_devices(devices)} - {"cpu"}):
         get_device(name)
 
 
 def workers_of(devices: str, n_threads: int) -> list[Worker]:
-    """Return the workers; those on the CPU share its threads evenly."""
+    """Return the workers; those on the CPU share `n_threads` evenly."""
     names = parse_devices(devices)
     n_cpu = sum(name == "cpu" for name in names)
     return [Worker(name.partition(":")[0], max(n_threads // n_cpu, 1) if name == "cpu" else 1, name) for name in names]
 
 
 def make_device(name: str, n_threads: int, precision: str) -> Device:
-    """Return the device of a name."""
+    """Return a new device, given its name."""
     return get_device(name)(n_threads, precision)
 
 
@@ -114,19 +115,19 @@ def precision_of(device: Any) -> str:
 
 @cache
 def precision_of_cpu(precision: str) -> str:
-    """Return the precision of this processor's matrix products where `precision` was asked for."""
+    """Return the precision of matrix products on this processor, given the parameter `precision`."""
     return precision_of(make_device("cpu", 1, precision))
 
 
 @cache
 def usable_precision(name: str, precision: str) -> str:
-    """Return the precision with which device `name` predicts by a model that was trained in `precision`.
+    """Return the precision with which device `name` predicts with a model that was trained in `precision`.
 
-    A processor without bfloat16 products ranks by float32, which is what they approximate, and a log line says so.
+    A processor without bfloat16 products predicts in float32, which they approximate, and logs a message.
     """
     if name != "cpu" or precision != "bfloat16":
         return precision
-    from ..devices.cpu.intrinsics import bf16  # here, so that an estimator can be made without loading Numba
+    from ..devices.cpu.intrinsics import bf16  # here, so that creating an estimator does not import Numba
 
     if bf16.HAS_AVX512_BF16:
         return precision
@@ -137,25 +138,25 @@ def usable_precision(name: str, precision: str) -> str:
 
 
 def executor_of(workers: list[Worker], device: Device, precision: str) -> Executor:
-    """Return the executor: in this process on `device` for one worker, one process a worker for several.
+    """Return the executor: one worker runs in this process on `device`; several workers are a process each.
 
-    Workers on GPUs alone, of which some share one, are threads of this process, each with a stream of its own: a
-    process would need memory for a context of CUDA, and two processes take turns on a GPU.
+    If all workers are on GPUs and some share one, they are threads of this process, each with a stream of its own.
+    Processes would each need memory for a CUDA context, and would take turns on the GPU.
     """
     if len(workers) == 1:
         return Serial([device])
     if all(worker.kind == "cuda" for worker in workers) and len({worker.name for worker in workers}) < len(workers):
         return Threads([make_device(worker.name, worker.n_threads, precision) for worker in workers])
-    # Of the device's module alone: a worker that imported this one would load scikit-learn.
+    # Makers are from the module of the device: to unpickle functions of this module, workers would import scikit-learn.
     makers = [partial(get_device(worker.name), worker.n_threads, precision) for worker in workers]
     shares_memory = [worker.shares_memory for worker in workers]
     return Processes(makers, [worker.n_threads for worker in workers], shares_memory=shares_memory)
 
 
 def algorithm_of(algorithm: str | Algorithm, batch: int, rate: float, workers: list[Worker]) -> Algorithm:
-    """Return the algorithm; "auto" is told how many workers there are, and whether they have one memory.
+    """Return the algorithm of the workers.
 
-    Of an object a copy: runs keep their state in it, and a parameter of an estimator stays what it is.
+    An `Algorithm` is copied, as it keeps the state of a run, and parameters of an estimator must not change.
     """
     one_memory = all(worker.shares_memory for worker in workers)
     return copy.deepcopy(get_algorithm(algorithm, batch, rate, len(workers), one_memory))
@@ -164,7 +165,7 @@ def algorithm_of(algorithm: str | Algorithm, batch: int, rate: float, workers: l
 def select_workers(
     algorithm: str | Algorithm, job: Job, workers: list[Worker], precision: str, batch: int
 ) -> list[Worker]:
-    """Return the workers that train: all, or where "auto" chooses only the faster ones, with a warning."""
+    """Return the workers that train: all, or for "auto" only the faster kind if that is faster, with a warning."""
     if algorithm != "auto" or len({worker.kind for worker in workers}) == 1:
         return workers
     speeds = measure_speeds(job, workers, precision, batch)
@@ -177,15 +178,16 @@ def select_workers(
 
 
 def names_of_excluded(workers: list[Worker], kept: list[Worker]) -> str:
-    """Return the names of the devices of `workers` that `kept` lacks."""
+    """Return the names of the devices that `workers` has and `kept` has not."""
     return ", ".join(sorted({worker.name for worker in workers} - {worker.name for worker in kept}))
 
 
 def faster_workers(workers: list[Worker], mixed: tuple[float, ...], alone: tuple[float, ...]) -> list[Worker]:
-    """Return the workers to train with: all, or those of the fastest kind where the others slow them down.
+    """Return the workers to train with: all, or those of the fastest kind if the others slow them down.
 
-    mixed, alone : rows a second of each worker beside workers of other kinds, and without them. Beside a CPU a GPU
-    copies its model at every step and merges, as local SGD does, which "auto" takes for them; by itself it keeps it.
+    mixed, alone : rows per second of each worker together with workers of other kinds, and without them. Together with
+    a CPU, a GPU has to copy its model at every step, and takes part in the merges of local SGD, which "auto" chooses
+    then; without, it keeps its model.
     """
     totals: dict[str, float] = {}
     for worker, rate in zip(workers, alone, strict=True):
@@ -199,7 +201,7 @@ def faster_workers(workers: list[Worker], mixed: tuple[float, ...], alone: tuple
 def measure_speeds(
     job: Job, workers: list[Worker], precision: str, batch: int, lazy: bool = False
 ) -> tuple[float, ...]:
-    """Return the rows a second of each worker's device in batches of `batch` rows; every kind is timed once.
+    """Return the rows per second of each worker in batches of `batch` rows; equal workers are timed once.
 
     lazy : whether a GPU keeps its model from step to step, as it does without workers on the CPU.
     """
@@ -214,10 +216,10 @@ def measure_speeds(
 
 
 def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:
-    """Return the threads of `n_jobs`: -1 for all cores that this process may use, -2 for all but one, and so on.
+    """Return the number of threads for `n_jobs`: -1 for all cores that this process may use, -2 for all but one, etc.
 
-    None is for as many as `flops`, the work of a step or of a prediction, can feed. At least one and at most all cores:
-    more threads than cores only cost memory. One in a process that was forked after kernels had started threads.
+    None for as many threads as `flops`, the work of a step or a prediction, keeps busy. There is at least one thread,
+    and at most one per core. A process that was forked after kernels had started threads can use only one.
     """
     if n_jobs is None:
         return int(min(usable_threads(), max(flops / FLOPS_PER_THREAD, 1)))
@@ -227,9 +229,9 @@ def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:
 
 
 def flops(network: Network, X: CSR, n_rows: int, listed: bool = False) -> float:
-    """Return about how many floating-point operations the layers take forward on `n_rows` rows like those of X.
+    """Return the approximate floating-point operations of a forward pass over `n_rows` rows such as those of X.
 
-    listed : with candidates in place of the output layer.
+    listed : whether candidates are scored instead of the output layer.
     """
     widths = [*network.hidden] if listed else [*network.hidden, network.n_labels]
     dense = sum(a * b for a, b in itertools.pairwise(widths))

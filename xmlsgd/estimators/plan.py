@@ -1,4 +1,4 @@
-"""The training plan: every decision of a run, made before it (`planning.make_plan`), with its reason."""
+"""The training plan: every decision of a run with its reason, made before the run (`planning.make_plan`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .placement import Worker, algorithm_of, make_device
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided about a run, and why."""
+    """A decision: its name, the chosen value and the reason."""
 
     name: str
     value: str | float | None
@@ -26,13 +26,22 @@ class Decision:
 
 @dataclass(frozen=True, eq=False)
 class TrainingPlan:
-    """How a run goes; `str` of it is a table of decisions, their values and reasons.
+    """The training plan; `str` returns a table of its decisions with their reasons.
 
-    n_candidates : labels per row, 0 for the network alone. concurrent_candidates : whether they are learned while the
-    network is trained. held_out_size : how many rows are held out, in each fold. n_folds : of rows, each scored by a
-    temporary model that has not learned it, while the model learns all rows; 0 where the model leaves out the only one.
-    algorithm : as given, "auto" until the speeds of several workers are measured. precision : as given where not all
-    workers are CPUs.
+    Attributes
+    ----------
+    network, optimizer, schedule, sampler : parts of training.
+    learning_rate, batch_size : peak learning rate, and rows of a batch.
+    n_candidates : candidate labels per row; 0 for the network alone.
+    concurrent_candidates : whether candidates are learned while the network is trained.
+    held_out_size : how many rows are held out, in each fold.
+    n_folds : number of folds, each scored by a temporary network that has not learned it, while the final model learns
+        all rows; 0 if the final model leaves out the only fold.
+    algorithm : as given; "auto" is decided when the speeds of several workers have been measured.
+    workers, n_threads : the workers, and their threads in all.
+    precision : precision of matrix products; as given unless all workers are CPUs.
+    early_stopping, n_epochs_no_change, tol, verbose : parameters of the estimator.
+    decisions : the decisions with their reasons.
     """
 
     network: Network
@@ -61,13 +70,13 @@ class TrainingPlan:
         return "\n".join(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {reason}" for name, value, reason in rows)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Return {decision: {"value": ..., "reason": ...}}, ready for JSON."""
+        """Return {decision: {"value": ..., "reason": ...}}, for JSON."""
         return {d.name: {"value": d.value, "reason": d.reason} for d in self.decisions}
 
     def new_device(self) -> Device:
-        """Return the first worker's device, with all threads: it trains where it is the only one, and measures."""
+        """Return a new device of the first worker with all threads, for evaluation and for training by one worker."""
         return make_device(self.workers[0].name, self.n_threads, self.precision)
 
     def equal_algorithm(self) -> Algorithm:
-        """Return the algorithm of all workers, before any is excluded; `DataError` for options that do not fit."""
+        """Return the algorithm as it is if no worker is excluded; raise `DataError` for invalid options."""
         return algorithm_of(self.algorithm, self.batch_size, 1.0, list(self.workers))

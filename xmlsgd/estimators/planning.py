@@ -1,4 +1,4 @@
-"""Make the training plan: decide each thing that the parameters leave open, by the data, and say why."""
+"""Make the training plan: decide all "auto" parameters from the data, and record the reasons."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ GIVEN = "as given"
 
 @dataclass(frozen=True, eq=False)
 class _Planner:
-    """What a plan is made from, and the decisions so far.
+    """The inputs of a plan, and the decisions so far.
 
-    earlier : the model that training goes on from. adds_rows : whether it keeps the rows that it knows.
+    given : the parameters. earlier : the model from which training continues, if any. adds_rows : whether its training
+    rows are kept (`partial_fit`). made : the decisions.
     """
 
     given: Parameters
@@ -47,17 +48,17 @@ class _Planner:
 
     @property
     def own_algorithm(self) -> Algorithm | None:
-        """The algorithm, where it is given as an object, which has its own batch size and learning rate."""
+        """The algorithm if given as an object, which has its own batch size and learning rate; else None."""
         return self.given.algorithm if isinstance(self.given.algorithm, Algorithm) else None
 
 
 def make_plan(
     given: Parameters, data: TrainingData, earlier: FittedModel | None = None, adds_rows: bool = False
 ) -> TrainingPlan:
-    """Decide how to train on `data`; nothing is trained.
+    """Decide how to train on `data`, without training.
 
-    earlier : the model that training goes on from. adds_rows : whether it keeps the rows that it knows and learns these
-    as well, as in `partial_fit`, where its network may grow.
+    earlier : the model from which training continues, if any. adds_rows : whether the rows are learned in addition to
+    those that `earlier` has learned, as in `partial_fit`, where the network may grow.
     """
     planner = _Planner(given, data, earlier, adds_rows)
     optimizer = optimizer_of(given)
@@ -95,12 +96,12 @@ def make_plan(
         verbose=bool(given.verbose),
         decisions=tuple(planner.made),
     )
-    plan.equal_algorithm()  # checks one that is given
+    plan.equal_algorithm()  # raises an error for invalid options
     return plan
 
 
 def _plan_model(planner: _Planner) -> tuple[Network, int]:
-    """Decide what is trained: the network, and candidate labels per row (0 for the network alone)."""
+    """Decide the network, and the number of candidate labels per row (0 for the network alone)."""
     given, data, earlier = planner.given, planner.data, planner.earlier
     before = None if earlier is None else earlier.network
     loss = _loss(given, before)
@@ -129,7 +130,7 @@ def _plan_steps(planner: _Planner, optimizer: Optimizer, n_candidates: int) -> t
 
 
 def _plan_schedule(planner: _Planner, batch_size: int, is_short: bool) -> Schedule:
-    """Decide the number of epochs, and how the learning rate rises and falls; `is_short`: beside candidates."""
+    """Decide the number of epochs and the learning-rate schedule; `is_short` : see `_is_short`."""
     given, n_rows = planner.given, planner.data.dataset.n_rows
     if planner.adds_rows:
         schedule = Schedule(1, "constant", 0.0)
@@ -146,7 +147,7 @@ def _plan_schedule(planner: _Planner, batch_size: int, is_short: bool) -> Schedu
 
 
 def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[HeldOutSize, int]:
-    """Decide how many rows are held out for stacking and thresholds, in how many folds."""
+    """Decide how many rows to hold out for stacking, calibration and thresholds, and in how many folds."""
     data = planner.data
     n_weighted = _n_weighted(data)
     held_out, n_folds = held_out_size(loss, data.form, n_candidates), 0
@@ -163,19 +164,19 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
 
 
 def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSize, int]:
-    """Decide how many folds of rows are held out in turn, 0 for one that the network does not learn; and their size."""
+    """Decide the size of folds and their number; 0 for a single one that the final network does not learn."""
     n_folds, why = 0, "the network does not learn the held-out rows"
-    one_worker = len(parse_devices(planner.given.devices)) == 1  # several take long to start
+    one_worker = len(parse_devices(planner.given.devices)) == 1  # several would take long to start for each fold
     if n_rows <= defaults.SMALL_ROWS and one_worker:
         size, n_folds = small_folds(n_rows)
         why = f"of {n_rows} rows the model learns all"
     elif planner.earlier is not None:
-        n_folds, why = 1, "the model has learned all rows before, one that begins anew leaves the held-out ones out"
+        n_folds, why = 1, "the earlier model has learned all rows; a temporary one leaves out the held-out rows"
     return size, planner.decide("folds", n_folds, why + _in_groups(planner.data) if n_folds else why)
 
 
 def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
-    """Decide which labels a batch trains: all, or its own and some negatives."""
+    """Decide which labels a batch trains: all, or its true labels and some negatives."""
     given, n_labels = planner.given, planner.data.dataset.n_labels
     keeps_candidates = planner.adds_rows and planner.earlier is not None and planner.earlier.candidates is not None
     n_negatives, why = _negatives(given, n_candidates > 0 or keeps_candidates, n_labels)
@@ -186,10 +187,10 @@ def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
 
 
 def _plan_workers(planner: _Planner, network: Network, batch_size: int) -> tuple[tuple[Worker, ...], int]:
-    """Decide who trains, on how many threads."""
+    """Decide the workers, and their number of threads in all."""
     given = planner.given
     several = len(parse_devices(given.devices)) > 1
-    # Backward takes two products for each forward one.
+    # The backward pass has two products for each one of the forward pass.
     work = math.inf if several else 3 * flops(network, planner.data.dataset.X, batch_size)
     n_threads = thread_count(given.n_jobs, work)
     why = GIVEN if given.n_jobs is not None else "as many threads as a step can feed"
@@ -211,36 +212,36 @@ def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worke
 
 
 def _plan_precision(planner: _Planner, workers: tuple[Worker, ...]) -> str:
-    """Decide the precision: the fastest of the processor, as given where not all workers are CPUs."""
+    """Decide the precision: "auto" becomes the fastest of the processor if all workers are CPUs."""
     given = planner.given.precision
     precision = precision_of_cpu(given) if all(worker.kind == "cpu" for worker in workers) else given
     return planner.decide("precision", precision, _why(given, "the fastest of this processor"))
 
 
 def _why(given: Any, reason: str) -> str:
-    """Return why a parameter has its value: `reason` where it was "auto"."""
+    """Return why a parameter has its value: `reason` if it was "auto", else that it was given."""
     return reason if is_auto(given) else GIVEN
 
 
 def _n_weighted(data: TrainingData) -> int:
-    """Return how many rows there are of a weight above 0."""
+    """Return the number of rows with a weight above 0."""
     return data.n_rows if data.weight is None else int(np.count_nonzero(data.weight[: data.n_rows]))
 
 
 def _groups(data: TrainingData) -> tuple[int, str]:
-    """Return how many groups of rows there are, and what is assumed of new rows."""
+    """Return the number of groups of rows, and what is assumed about new rows."""
     if data.groups is None:
         return 0, "none given: rows are assumed independent, and new ones like these"
     return len(np.unique(data.groups)), "held out as a whole: new rows are assumed to be of new groups"
 
 
 def _in_groups(data: TrainingData) -> str:
-    """Return that a number of held-out rows, or of folds, is the largest possible where whole groups are held out."""
+    """Return a note that whole groups are held out, so that a number of rows or folds is only the largest possible."""
     return "" if data.groups is None else "; at most, as groups are held out whole"
 
 
 def _loss(given: Parameters, earlier: Network | None) -> str:
-    """Return the loss by name, "bce" where nothing is given; one that goes on stays."""
+    """Return the name of the loss: that of an earlier network, or "bce" for "auto"."""
     if earlier is None:
         return "bce" if is_auto(given.loss) else given.loss
     if not is_auto(given.loss) and given.loss != earlier.loss:
@@ -249,14 +250,14 @@ def _loss(given: Parameters, earlier: Network | None) -> str:
 
 
 def _is_short(data: TrainingData, n_candidates: int) -> bool:
-    """Return whether the network trains for few epochs at a high rate, as beside candidates it does by default."""
+    """Return whether the network trains for few epochs at a high rate: with candidates, unless it is very small."""
     return n_candidates > 0 and data.dataset.n_features + data.dataset.n_labels > defaults.SMALL_NETWORK
 
 
 def _hidden(
     given: Parameters, data: TrainingData, n_candidates: int, earlier: Network | None
 ) -> tuple[tuple[int, ...], str]:
-    """Return the units of the hidden layers; a network that goes on keeps them."""
+    """Return the units of the hidden layers, and why; an earlier network keeps them."""
     if not is_auto(given.hidden_layer_sizes):
         return tuple(int(size) for size in given.hidden_layer_sizes), GIVEN
     if earlier:
@@ -268,7 +269,7 @@ def _hidden(
 def _network(
     given: Parameters, data: TrainingData, loss: str, earlier: Network | None, hidden: tuple[int, ...]
 ) -> Network:
-    """Return the network for the rows; one that goes on keeps its hidden layers and its scale."""
+    """Return the network for the rows; an earlier network keeps its hidden layers and input scale."""
     dataset = data.dataset
     drops: dict[str, Any] = {"input_dropout": float(given.input_dropout), "hidden_dropout": float(given.hidden_dropout)}
     if earlier is None:
@@ -280,7 +281,7 @@ def _network(
 
 
 def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epochs: int | None) -> tuple[float, str]:
-    """Return the peak learning rate, and why; epochs : of a short run, None for another."""
+    """Return the peak learning rate, and why; epochs : number of epochs of a short run, else None."""
     if planner.own_algorithm is not None:
         return planner.own_algorithm.learning_rate, "the algorithm's"
     if is_auto(planner.given.learning_rate_init):
@@ -300,7 +301,7 @@ def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
 
 
 def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, str]:
-    """Return the candidate labels per row, 0 for the network alone."""
+    """Return the number of candidate labels per row (0 for the network alone), and why."""
     n_rows, n_labels = _n_weighted(data), data.rows.Y.n_cols
     if is_auto(given.candidates):
         found = defaults.auto_candidates(n_rows, n_labels, loss)
@@ -312,7 +313,7 @@ def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, 
 
 
 def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[int | None, str]:
-    """Return how many labels are drawn for a batch besides its own, None for all."""
+    """Return how many negatives are drawn for a batch (None for all labels), and why."""
     wanted, why = given.negatives, GIVEN
     if given.sampler == "all":
         return None, "sampler='all'"
@@ -326,14 +327,14 @@ def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[
 
 
 def _uses_all_cores(n_jobs: int | None, n_threads: int) -> bool:
-    """Return whether no core is to be left free; there must be several."""
+    """Return whether training may use all cores, of which there are several."""
     return usable_threads() > 1 and (n_jobs is None or n_threads >= usable_threads())
 
 
 def _rounding(
     given: Parameters, n_labels: int, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]
 ) -> tuple[float, str]:
-    """Return the threshold of gradients."""
+    """Return the threshold of gradient sparsification, and why."""
     if is_auto(given.gradient_rounding):
         found = defaults.auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
         return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels"

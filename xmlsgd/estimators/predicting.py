@@ -1,4 +1,4 @@
-"""What a trained classifier answers: labels, rankings, scores, probabilities."""
+"""The prediction methods of fitted estimators: labels, rankings, scores, probabilities, explanations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_PROBABILITIES = "needs a loss with probabilities, such as 'bce' or 'softmax';
 
 
 def _has_probabilities(model: Predictor) -> bool:
-    """Return whether scores are log odds; a margin is not."""
+    """Return True if the loss has probabilities; else raise the `AttributeError` of a missing `predict_proba`."""
     told = next(getattr(model, name) for name in ("network_", "estimator", "loss") if hasattr(model, name))
     loss = getattr(told, "loss", told)
     if loss != "auto" and find_loss(loss).probability is None:
@@ -44,20 +44,20 @@ def _has_probabilities(model: Predictor) -> bool:
 
 
 class Predictor(FittedAttributes, ClassifierMixin):
-    """The methods of fitted estimators."""
+    """The prediction methods of fitted estimators."""
 
     def _scorer(self, X: CSR) -> Scorer | MeanScorer:
-        """Return what scores rows such as X."""
+        """Return the scorer for rows such as X."""
         raise NotImplementedError
 
     def _read(self, X: Any) -> CSR:
-        """Return X as checked rows; scikit-learn's `NotFittedError` before `fit`."""
-        if not self.__sklearn_is_fitted__():  # asking scikit-learn each time takes as long as half a row
+        """Return X as checked rows; raise scikit-learn's `NotFittedError` before `fit`."""
+        if not self.__sklearn_is_fitted__():  # `check_is_fitted` alone would take as long as predicting half a row
             check_is_fitted(self)
         return read_features(X, self.fitted_.features)
 
     def _ranker(self, X: CSR, label_weight: Any, exclude: Any = None) -> Ranker | WeightedRanker:
-        """Return what ranks the labels of rows such as X, each of which counts as much as its weight, if given."""
+        """Return the ranker for rows such as X, with weights of labels and excluded labels, if given."""
         scorer: Ranker = self._scorer(X)
         if exclude is not None and np.size(exclude):
             excluded = np.zeros(self.network_.n_labels, np.bool_)
@@ -80,17 +80,18 @@ class Predictor(FittedAttributes, ClassifierMixin):
         X : matrix, CSR or texts
             Rows (n, F) as in `fit`.
         threshold : {"micro", "macro"} or float, optional
-            The least probability of a label: that learned on held-out rows for micro F1, those for macro F1, one for
-            each label (`thresholds_`), or a number. By default "micro" where scores stand for probabilities; with one
-            class a row, softmax and squared hinge they do not, and none is accepted.
+            Least probability of a predicted label: a number, or the thresholds that were learned on held-out rows for
+            micro F1 (one for all labels) or macro F1 (one for each label, `thresholds_`). By default "micro". With one
+            class per row, softmax or squared hinge, scores are not probabilities of single labels, and no threshold is
+            accepted.
 
         Returns
         -------
         ndarray or scipy.sparse.csr_array
-            One class a row: the best. Otherwise every label with at least the threshold's probability, with softmax
-            every label with at least half the probability of the best, with squared hinge every label with a margin
-            above 0: a dense indicator (n, L) where Y was dense, else a CSR array. With candidates and probabilities,
-            these are among the labels that `predict_topk` ranks, which may be fewer.
+            With one class per row, the best class (n,). Otherwise an indicator (n, L), dense if Y was dense, else a
+            CSR array: of all labels whose probability reaches the threshold; with softmax, of those with at least half
+            the probability of the best; with squared hinge, of those with a margin above 0. With candidates and
+            probabilities, only labels that `predict_topk` ranks can be predicted.
         """
         X, n_labels = self._read(X), self.network_.n_labels
         if threshold is not None or self.fitted_.has_probabilities:
@@ -117,9 +118,9 @@ class Predictor(FittedAttributes, ClassifierMixin):
         return sp.csr_array((np.ones(len(row), np.int8), label.astype(np.int32), indptr), shape=(X.n_rows, n_labels))
 
     def load_kernels(self, X: Any, k: int = 5, *, label_weight: Any = None) -> None:
-        """Load, or compile, what `predict_topk(X, k)` will run, by ranking a few of the rows.
+        """Load or compile the kernels of `predict_topk(X, k)` by ranking a few of the rows.
 
-        It takes a second, or a minute where nothing was compiled yet: more than the first user of a server should wait.
+        This takes a second, or a minute if nothing was compiled yet. A server should do it before its first request.
 
         Parameters
         ----------
@@ -143,40 +144,41 @@ class Predictor(FittedAttributes, ClassifierMixin):
     ) -> Any:
         """Return the k best labels of each row.
 
-        With candidates, these are scored: by default 64 with the most votes and 64 by co-occurrence. A row with fewer
-        than k is filled up by the network, whose best labels compete with the candidates where k is more than half of
-        their number; where `labels` are given, all of these are scored.
-        Without candidates all labels are; where `precision_` is bfloat16, the best k + 8 by such products are scored
-        anew in float32 and ranked by that, so a label just below them may be missed.
+        With candidates, only these are scored: by default 64 with the most votes and 64 by co-occurrence. A row with
+        fewer than k candidates is filled up with the best labels of the network. If k is more than half of the number
+        of candidates, the best labels of the network compete with them. If `labels` is given, all of these are scored.
+
+        Without candidates, all labels are scored. If `precision_` is "bfloat16", the best k + 8 labels are scored again
+        in float32 and ranked by that, so that a label just below them may be missed.
 
         Parameters
         ----------
         X : matrix, CSR or texts
             Rows (n, F) as in `fit`.
         k : int
-            Labels per row; a k above the number of labels is that number.
+            Labels per row, at most the number of labels.
         labels : array of int, optional
-            The only columns that count.
+            Columns to rank; by default all.
         exclude : array of int, optional
-            Columns that do not count, such as those of deprecated labels.
+            Columns that are never returned, such as those of deprecated labels.
         threshold : float, "micro" or "macro", optional
-            The least probability of a label that counts, as in `predict`.
+            Least probability of a returned label, as in `predict`.
         label_weight : array of float (L,), optional
-            What a true label counts, above 0: labels are ranked by weight x probability, of which the scores are the
-            logs (with softmax up to a constant of the row), among the likeliest 32, of an ensemble 16, or k.
-            `inverse_propensity()` makes PSP@k as large as it can be, a power of it between 0 and 1 trades P@k for it.
+            Value of each label if it is true, above 0. The 32 (in an ensemble 16) or k most probable labels are ranked
+            by weight x probability; scores are the logarithms of these products, with softmax up to a constant per
+            row. `inverse_propensity()` maximizes PSP@k; a power of it between 0 and 1 trades P@k for PSP@k.
         proba : bool
-            Whether to return probabilities in place of scores; not with softmax, whose probabilities take all labels.
+            Whether to return probabilities instead of scores; not with softmax, which needs all labels for them.
         as_csr : bool
-            Whether to return one scipy CSR array (n, L) of the scores instead.
+            Whether to return a scipy CSR array (n, L) of the scores instead.
 
         Returns
         -------
         labels : ndarray of int32 (n, k)
-            Label columns, best first, of equals the smaller first; `classes_[labels]` are their names. Where fewer than
-            k labels count, -1 fills up.
+            Columns of the best labels in order; of equal scores, the smaller column comes first. `classes_[labels]` are
+            the names. Padded with -1.
         scores : ndarray of float32 (n, k)
-            Their scores, those of `decision_function`; -inf fills up. With `proba` float64, filled up by 0.
+            Scores as of `decision_function`, padded with -inf. With `proba`, float64, padded with 0.
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
@@ -187,7 +189,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         columns = None if labels is None else checked_columns(labels, self.network_.n_labels)
         ranker = self._ranker(X, label_weight, exclude)
         best, scores = ranker.top_k(X, min(int(k), self.network_.n_labels), columns)
-        all_count = columns is None and exclude is None  # then label -1 stands for a score that is not finite
+        all_count = columns is None and exclude is None  # then there is no padding, and -1 means a score is not finite
         check_finite(scores, X, counted=None if all_count else best >= 0)
         if least is not None or proba:
             if label_weight is None:
@@ -207,23 +209,23 @@ class Predictor(FittedAttributes, ClassifierMixin):
         return answer
 
     def explain(self, X: Any, labels: Any = None, k: int = 5) -> list[list[Explanation]]:
-        """Return what the scores of labels are made of: words, neighbors, co-occurrence and network.
+        """Explain the scores of labels by words, neighbors, co-occurrence and network.
 
         Parameters
         ----------
         X : matrix, CSR or texts
             Rows (n, F) as in `fit`.
         labels : array of int or str (m,), optional
-            The columns to explain, or names that are strings; by default the k best labels of each row.
+            Labels to explain, as columns or as names that are strings; by default the k best labels of each row.
         k : int
-            Labels per row, where `labels` are not given.
+            Labels per row if `labels` is not given.
 
         Returns
         -------
         list of list of Explanation
-            Of each row, in the order of `labels`, or the label with the highest score first.
+            For each row, in the order of `labels`, or by falling score.
         """
-        from .inference.explanation import explain_row  # here, so that an estimator can be made without loading Numba
+        from .inference.explanation import explain_row  # here, so that creating an estimator does not import Numba
 
         X, words = self._read(X), self.fitted_.features.shown
         if labels is None:
@@ -237,7 +239,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
             row, listed = X.span(i, i + 1), columns[i] >= 0
             scorer = self._scorer(row)
             found = explain_row(scorer, row, columns[i][listed])
-            if labels is None and isinstance(scorer, MeanScorer):  # whose ranking has upper bounds of means
+            if labels is None and isinstance(scorer, MeanScorer):  # its ranking may be by upper bounds of the means
                 found.sort(key=lambda each: -each.score)
             else:
                 known = zip(found, scores[i][listed].tolist(), strict=True)
@@ -247,14 +249,14 @@ class Predictor(FittedAttributes, ClassifierMixin):
         return explained
 
     def inverse_propensity(self, A: float = 0.55, B: float = 1.5, n_labels: int | None = None) -> np.ndarray:
-        """Return the inverse propensity of each label by its training rows; the rarer a label, the larger.
+        """Return the inverse propensity of each label, given its number of training rows; larger for rarer labels.
 
         Parameters
         ----------
         A, B : float
             See `xmlsgd.inverse_propensity`.
         n_labels : int, optional
-            More labels than L; those that are added were in no row.
+            Number of labels to return, more than L; the additional ones had no rows.
 
         Returns
         -------
@@ -263,7 +265,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         Raises
         ------
         DataError
-            For a model of fewer than 3 rows, and one that was saved without its label counts.
+            If the model has learned fewer than 3 rows, or was saved without its label counts.
         """
         check_is_fitted(self)
         if self.label_counts_ is None:
@@ -272,24 +274,25 @@ class Predictor(FittedAttributes, ClassifierMixin):
         return inverse_propensity_of(self.label_counts_, self.n_samples_seen_, A, B, n_labels)
 
     def decision_function(self, X: Any, *, labels: Any = None) -> np.ndarray:
-        """Return the scores of all labels, or of some.
+        """Return the scores of all labels, or of some columns.
 
         Parameters
         ----------
         X : matrix, CSR or texts
             Rows (n, F) as in `fit`.
         labels : array of int (m,), optional
-            The columns to score.
+            Columns to score; by default all.
 
         Returns
         -------
         ndarray of float32 (n, L) or (n, m)
-            Logits, or margins of the hinge. With two classes, one a row: the score of the second over the first, (n,).
+            Logits, or margins with squared hinge. With two classes and one class per row, the score of the second minus
+            that of the first, (n,).
 
         Raises
         ------
         MemoryEstimateError
-            Above 1 GB.
+            If the result would need more than 1 GB.
         """
         X = self._read(X)
         columns = None if labels is None else checked_columns(labels, self.network_.n_labels)
@@ -314,13 +317,14 @@ class Predictor(FittedAttributes, ClassifierMixin):
         Returns
         -------
         ndarray of float64 (n, L)
-            Of each label by itself, calibrated on held-out rows where there were 100 training rows with candidate
-            labels, or 1,000 for a network alone; with softmax, and with one class a row, they sum to 1 in a row.
+            Probability of each label by itself, calibrated on held-out rows if there were at least 100 training rows
+            with candidates, or 1,000 for a network alone. With softmax, and with one class per row, the probabilities
+            of a row sum to 1.
 
         Raises
         ------
         MemoryEstimateError
-            Above 1 GB.
+            If the result would need more than 1 GB.
         """
         X = self._read(X)
         check_dense(X.n_rows, self.network_.n_labels, 8)
@@ -330,9 +334,9 @@ class Predictor(FittedAttributes, ClassifierMixin):
         return probabilities
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy for one class a row, P@1 (a fraction) for multi-label data.
+        """Return the accuracy with one class per row, or P@1 (a fraction) for multi-label data.
 
-        Labels that the model does not know count as missed; an indicator must have a column for each that it knows.
+        Labels that the model does not know count as missed. An indicator must have the columns of the model.
 
         Parameters
         ----------
@@ -365,7 +369,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         return np.broadcast_to(np.asarray(threshold, np.float64), self.network_.n_labels)
 
     def _check_probabilities(self, name: str) -> None:
-        """Raise `DataError` where scores do not stand for probabilities."""
+        """Raise `DataError`, which names parameter `name`, if scores are not probabilities of single labels."""
         if not self.fitted_.has_probabilities:
             if self.label_form_ == "multiclass":
                 raise DataError(f"{name}: works for sets of labels, got one class a row; use predict_proba for these")
@@ -373,20 +377,20 @@ class Predictor(FittedAttributes, ClassifierMixin):
             raise DataError(f"{name}: {wanted}, got loss {self.network_.loss!r}")
 
     def _ranked_probabilities(self, X: CSR, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the k best labels of some rows of X, and their probabilities."""
+        """Return the k best labels of some rows of X, and their probabilities, both (rows, k)."""
         labels, scores = self._scorer(X).top_k(X.take(rows), k)
         check_finite(scores, X, rows)
         return labels, self.fitted_.probability(scores)
 
     def _logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield what `Scorer.logits` does, all of it finite."""
+        """Yield the blocks of `Scorer.logits`, checked to be finite."""
         for rows, Z in self._scorer(X).logits(X, columns):
             check_finite(Z, X, rows)
             yield rows, Z
 
 
 def _picked_labels(Z: np.ndarray, loss: str) -> np.ndarray:
-    """Return which labels `predict` names, given logits."""
+    """Return which labels `predict` returns without thresholds, bool (rows, L), given their logits."""
     if find_loss(loss).normalized:
         return Z - Z.max(axis=1, keepdims=True) >= LOG_HALF
     return Z > 0

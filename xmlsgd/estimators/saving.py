@@ -1,6 +1,6 @@
-"""Estimators as directories of JSON and plain arrays, and back; see `folders.write_folder` for the format.
+"""Save and load estimators as folders of JSON and plain arrays; `folders.write_folder` describes the format.
 
-An ensemble is names once, and what each classifier has learned under its number.
+The folder of an ensemble holds the shared names once, and the arrays of each classifier with its number as a prefix.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind")
 THRESHOLDS = "thresholds"
 WORDS = "features_words"
-COUNTS = "classes_counts"  # beside the names of labels, which are no parameters either
-ENSEMBLE_PARAMETERS = ("n_estimators", "random_state", "estimator_random_state")  # of the ensemble itself
+COUNTS = "classes_counts"  # begins as the names of labels do, as the classifiers of an ensemble share both
+ENSEMBLE_PARAMETERS = ("n_estimators", "random_state", "estimator_random_state")  # saved apart from its classifiers
 
 
 def save(model: XMLClassifier | XMLEnsemble, path: str | PathLike[str], *, compact: bool = False) -> None:
-    """Write the model to a directory of JSON and plain arrays, with checksums; nothing in it is code.
+    """Write the model to a folder of JSON and plain arrays, with checksums and without code.
 
-    An earlier model at `path` is replaced in one step once the new one is whole; until then, and where that fails,
-    it stays what it was.
+    An earlier model at `path` is replaced in one step when the new one is complete; if writing fails, it does not
+    change.
 
     Parameters
     ----------
     path : path
-        The directory.
+        The folder.
     compact : bool
-        Round weights to int8, which changes P@k by hundredths and makes the directory a third as large. Such a model
-        predicts, but cannot learn on.
+        Whether to round weights to int8, which changes P@k by hundredths and makes the folder a third as large. A
+        compact model can predict, but not learn.
 
     Raises
     ------
     ModelFileError
-        Where `path` is, or holds, anything else than a model.
+        If `path` exists and is not a model.
     """
     check_is_fitted(model)
     fitted = model.fitted_
@@ -74,32 +74,32 @@ def load(
     kind: type[XMLClassifier], path: str | PathLike[str], *, verify: bool = True,
     device: str | None = None, precision: str | None = None,
 ) -> XMLClassifier:  # fmt: skip
-    """Return the model that `save` wrote; its arrays stay read-only memory maps.
+    """Return the model that `save` wrote; its arrays are read-only memory maps.
 
     A compact model opens in milliseconds; its pointers and indices are checked during prediction.
 
     Parameters
     ----------
     path : path
-        The directory.
+        The folder.
     verify : bool
-        Whether to compare checksums, except of files unchanged since their last comparison (`verified.json`).
+        Whether to compare checksums, except for files unchanged since they were last compared (`verified.json`).
     device, precision : str, optional
-        On which device and in which precision to predict, as "cpu" and "float32"; as saved where None.
+        Device and precision for prediction, such as "cpu" and "float32"; None for those that were saved.
 
     Raises
     ------
     ModelFileError
-        For a directory that `save` did not write, or that was altered.
+        If the folder was not written by `save`, or was altered.
     """
-    # One that is saved meanwhile is read as it was or as it is.
+    # If another process saves a model there at the same time, either the old or the new one is read.
     model = read_checked(path, verify, partial(read_classifier, kind))
     model.fitted_ = predicting_on(model.fitted_, device, precision)
     return model
 
 
 def predicting_on(fitted: FittedModel, device: str | None, precision: str | None) -> FittedModel:
-    """Return the model that predicts on `device` in `precision`, if given; `DataError` for what this machine lacks."""
+    """Return the model with another device and precision, if given; raise `DataError` for those that are missing."""
     if device is not None and len(parse_devices(device)) > 1:
         raise DataError(f"device: must name one device, as in 'cpu', got {shorten(device)}")
     moved = fitted if device is None else replace(fitted, device=device)
@@ -122,7 +122,7 @@ def shared_arrays(fitted: FittedModel) -> dict[str, np.ndarray]:
 
 
 def contents_of(model: XMLClassifier | XMLEnsemble, compact: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the description of a model and its arrays, small ones if `compact`."""
+    """Return the description and the arrays of a model; compact arrays if `compact`."""
     fitted, arrays = model.fitted_, shared_arrays(model.fitted_)
     if hasattr(model, "estimators_"):
         description, more = _contents_of_ensemble(model, compact)
@@ -135,7 +135,7 @@ def contents_of(model: XMLClassifier | XMLEnsemble, compact: bool) -> tuple[dict
 
 
 def read_checked(path: str | PathLike[str], verify: bool, read: Callable[[FolderContent, Path], Kind]) -> Kind:
-    """Return what `read` makes of the files in the folder `path`, and save that they are verified if `verify`."""
+    """Return the result of `read` for the files in folder `path`; if `verify`, record that they are verified."""
 
     def read_all(folder: Path) -> tuple[Kind, FolderContent]:
         files = read_folder(folder, verify)
@@ -147,15 +147,15 @@ def read_checked(path: str | PathLike[str], verify: bool, read: Callable[[Folder
             update_verified(Path(path), files.states)
         return model
     except OSError as error:
-        if is_of_system(error) or (error.errno is None and error.filename is None):  # a library's
+        if is_of_system(error) or (error.errno is None and error.filename is None):  # raised by a library
             raise
         raise ModelFileError(f"{error.filename or path}: cannot be read, got {error.strerror or error}") from error
 
 
 def learned_arrays(fitted: FittedModel, compact: bool) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
-    """Return what describes the model's candidates, None without them, and the arrays of all that was learned.
+    """Return the description of the candidate model (None without) and the arrays of everything that was learned.
 
-    Those of a model that was loaded compact are the arrays that were read.
+    For a model that was loaded compact, these are the arrays that were read.
     """
     params, layout = fitted.params, fitted.network.layout
     if isinstance(params, CompactParams):
@@ -168,14 +168,14 @@ def learned_arrays(fitted: FittedModel, compact: bool) -> tuple[dict[str, Any] |
     if fitted.candidates is None:
         return None, arrays
     from ..candidates.compact import compact_arrays
-    from ..candidates.serialization import to_arrays  # here, so that a model without one loads no Numba
+    from ..candidates.serialization import to_arrays  # here, so that a model without candidates imports no Numba
 
     described, lists = to_arrays(fitted.candidates)
     return described, arrays | (compact_arrays(lists) if compact else lists)
 
 
 def read_classifier(kind: type[XMLClassifier], files: FolderContent, path: Path) -> XMLClassifier:
-    """Return the model of which these are the files."""
+    """Return the classifier in these files."""
     compact, saved = is_compact(files), arrays_of(files, path)
     model = read_parameters(kind, files.description, path)
     facts = read_facts(files.description, path)
@@ -185,12 +185,12 @@ def read_classifier(kind: type[XMLClassifier], files: FolderContent, path: Path)
 
 
 def is_compact(files: FolderContent) -> bool:
-    """Return whether the arrays of a model are small."""
+    """Return whether the model was saved with compact arrays."""
     return files.description.get("compact") is True
 
 
 def arrays_of(files: FolderContent, path: Path) -> FolderArrays:
-    """Return the arrays of a model; a compact one must open quickly, so numbers looked at once are not again."""
+    """Return the arrays of a model; those of a compact one are not checked once they are verified, which is quicker."""
     return FolderArrays(files.arrays, path, check=not (is_compact(files) and files.verified))
 
 
@@ -198,7 +198,7 @@ def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict
     """Return the fields of `FittedModel` that the classifiers of an ensemble share."""
     path = saved.path
     names: np.ndarray | MappedNames = MappedNames("classes", saved.arrays, path)
-    if not is_compact(files):  # else they are read when asked for
+    if not is_compact(files):  # otherwise they are read on first use
         names = names_from_arrays("classes", saved.arrays, path)
     if len(names) != network.n_labels:
         raise ModelFileError(f"{path}: must name {network.n_labels} labels, got {len(names)}")
@@ -227,7 +227,7 @@ def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict
 
 
 def read_learned(facts: dict[str, Any], saved: FolderArrays, described: Any, compact: bool) -> FittedModel:
-    """Return the model of these fields, with parameters and candidates, which stay mapped."""
+    """Return the fitted model, given its other fields, with memory-mapped parameters and candidates."""
     network, params, candidates = facts["network"], None, None
     if compact:
         learned = {name: array for name, array in saved.arrays.items() if not name.startswith(("classes", "features"))}
@@ -235,7 +235,7 @@ def read_learned(facts: dict[str, Any], saved: FolderArrays, described: Any, com
     else:
         params = saved.finite("params", network.layout.size)
     if described is not None:
-        from ..candidates.serialization import from_arrays  # here, so that a model without one loads no Numba
+        from ..candidates.serialization import from_arrays  # here, so that a model without candidates imports no Numba
 
         candidates = from_arrays(described, saved, (network.n_features, network.n_labels), compact)
     thresholds = None
@@ -270,7 +270,7 @@ def load_any(
     device: str | None,
     precision: str | None,
 ) -> XMLClassifier | XMLEnsemble:
-    """Return the ensemble or the classifier at `path`, to predict with."""
+    """Return the ensemble or classifier at `path`."""
 
     def read(files: FolderContent, folder: Path) -> tuple[XMLEnsemble | None, list[XMLClassifier]]:
         if files.description.get("estimator") == ENSEMBLE:
@@ -287,14 +287,14 @@ def load_any(
 
 
 def prefix_of(number: int) -> str:
-    """Return what the names of the arrays of an ensemble's classifier begin with, which has a number from 0."""
+    """Return the prefix of array names of classifier `number`, from 0, of an ensemble."""
     return f"member{number}_"
 
 
 def _read_ensemble(
     kind: type[XMLEnsemble], member: type[XMLClassifier], files: FolderContent, path: Path
 ) -> tuple[XMLEnsemble, list[XMLClassifier]]:
-    """Return the ensemble of which these are the files, and its classifiers."""
+    """Return the ensemble in these files, and its classifiers."""
     described = files.description.get("members")
     if not isinstance(described, list) or not described or not all(isinstance(each, dict) for each in described):
         raise ModelFileError(f"{path}: members must be a list of descriptions, got {shorten(described)}")
@@ -318,7 +318,7 @@ def _read_ensemble(
 
 
 def _ensemble_parameters(given: Any, path: Path) -> dict[str, Any]:
-    """Return the parameters of the ensemble itself."""
+    """Return the parameters of the ensemble, apart from those of its classifiers, checked."""
     fits = (
         isinstance(given, dict)
         and set(given) == set(ENSEMBLE_PARAMETERS)

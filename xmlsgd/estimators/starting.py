@@ -1,4 +1,4 @@
-"""The model that a run starts from: first parameters, or a copy of an earlier model, which may have grown."""
+"""The model that a run starts from: initial parameters, or a copy of an earlier model, possibly grown."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .fitted import FittedModel
 def first_parameters(
     network: Network, optimizer: Optimizer, Y: CSR, seed: int, weight: NDArray[np.float32] | None
 ) -> Start:
-    """Return a model with starting parameters (`Network.initialize`) and an empty optimizer state."""
+    """Return a model with initial parameters (`Network.initialize`) and an optimizer state of zeros."""
     flat = zeros(network.layout.size)
     network.initialize(flat, Y, seed, weight)
     return Start(flat, empty_state(network, optimizer))
 
 
 def empty_state(network: Network, optimizer: Optimizer) -> NDArray[np.float32]:
-    """Return an empty optimizer state."""
+    """Return an optimizer state of zeros."""
     return zeros(state_layout(network.layout, optimizer).size)
 
 
@@ -39,9 +39,9 @@ def grown(
 ) -> Start:
     """Return a copy of `earlier` as a model of `network`, which may have more features and labels.
 
-    What is new starts as in a new model; output biases of labels without rows so far start at their frequencies among
-    all rows but the last `n_label_rows`, unless a label text has taught a higher one. The optimizer's state is kept
-    where there is one, of the same optimizer.
+    New features and labels start as in a new model. The output bias of a label that had no rows so far starts at its
+    frequency among all rows but the last `n_label_rows`, unless a label text has taught a higher one. The optimizer
+    state is kept if there is one of the same optimizer.
     """
     old, flat, state = earlier.network, zeros(network.layout.size), empty_state(network, optimizer)
     if old.layout == network.layout:
@@ -59,8 +59,8 @@ def grown(
         fresh[: old.n_labels] = earlier.label_counts == 0
         biases = network.layout.views(start.params)[network.output_bias]
         found = network.biases_of(counts, earlier.n_samples_seen + n_rows)
-        # Training without rows only lowers a bias: one above that of no row was taught by a label text. How many rows
-        # were label texts only candidates know.
+        # Without rows, training can only lower a bias. If it is above the bias of a label without rows, a label text
+        # has taught it. The number of rows with label texts is known only to the candidate model.
         n_before = earlier.n_samples_seen if earlier.candidates is None else earlier.candidates.knn.Y.n_rows
         known, known_found = biases[: old.n_labels], found[: old.n_labels]
         taught = known > network.biases_of(np.zeros(1), n_before)
@@ -74,7 +74,7 @@ def grown(
 
 
 def copy_rows(old: Layout, source: NDArray[np.float32], new: Layout, target: NDArray[np.float32]) -> None:
-    """Copy every tensor of `source` to the first rows of its larger namesake: features and labels are rows."""
+    """Copy each tensor of `source` to the first rows of that in `target`, which may have more features and labels."""
     views = new.views(target)
     for name, tensor in old.views(source).items():
         views[name][: len(tensor)] = tensor

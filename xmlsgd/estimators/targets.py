@@ -1,4 +1,4 @@
-"""Labels as users hold them, as a CSR: indicator matrices, lists of labels, one class a row."""
+"""Read the labels of users as a CSR: indicator matrices, lists of labels, one class per row."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ from .parameters import is_amount
 Form: TypeAlias = Literal["sparse", "dense", "lists", "multiclass"]
 
 
-SEPARATORS = (",", ";", "|")  # of labels that are joined in one string
-# Of parts that stand alone or at another place in other classes: above it they are labels. Of joined lists of real
-# labels that repeat it was above 0.6; of names with commas 0.13 to 0.23, of made-up "last, first" ones at most 0.55.
+SEPARATORS = (",", ";", "|")  # characters that may join several labels in one string
+# Classes are taken for joined labels if more than this share of their parts also occur alone, or at another position,
+# in other classes. The share is above 0.6 for joined lists of real labels, 0.13 to 0.23 for names with commas, and at
+# most 0.55 for made-up names "last, first".
 SHARE_JOINED = 0.6
 COLLECTIONS = list | tuple | set | frozenset | np.ndarray
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of n rows: Y (n, L) without zeros, the name of each column, and the form in which they came."""
+    """The labels of n rows: Y (n, L) without zeros, the names of its columns, and the form in which they were given."""
 
     Y: CSR
     classes: Names
@@ -49,9 +50,9 @@ class Labels:
 
 
 def form_of(Y: Any, name: str = "Y") -> Form:
-    """Return the form of labels: a matrix, a sequence of label collections, or one class a row.
+    """Return the form of labels: a matrix, a sequence of label collections, or one class per row.
 
-    As in scikit-learn, lists of one length that hold 0 and 1 only are the rows of an indicator.
+    As in scikit-learn, lists of equal length that hold only 0 and 1 are the rows of an indicator matrix.
     """
     check_plain(Y, name)
     check_no_iterator(Y, name)
@@ -63,7 +64,7 @@ def form_of(Y: Any, name: str = "Y") -> Form:
         return "lists"
     try:
         shape = shape_of(Y)
-    except ValueError:  # of a pandas GroupBy, whose groups differ in length
+    except ValueError:  # raised for a pandas GroupBy whose groups differ in length
         shape = ()
     if len(shape) == 0:
         raise DataError(f"{name}: must be a matrix, label lists or one class a row, got {shorten(Y)}")
@@ -75,10 +76,10 @@ def form_of(Y: Any, name: str = "Y") -> Form:
 
 
 def read_labels(Y: Any, classes: Names | None = None, name: str = "Y") -> Labels:
-    """Return labels of any form; those not among `classes` get columns behind them.
+    """Return labels of any form; new ones get columns after those of `classes`.
 
-    `classes` are the names of the columns so far; those of a table name themselves. A matrix with more columns than
-    names is an error unless the names are the column numbers.
+    `classes` are the names of the columns so far; a table has names of its own. A matrix with more columns than names
+    is an error, unless the names are the column numbers.
     """
     form, named, Y = form_of(Y, name), _names_in_table(Y, name), as_matrix(only_column(Y))
     if form == "lists":
@@ -101,7 +102,7 @@ def read_labels(Y: Any, classes: Names | None = None, name: str = "Y") -> Labels
 
 
 def _names_in_table(Y: Any, name: str) -> np.ndarray | None:
-    """Return the names of the columns of a table that are all strings, or all integers that are not their numbers."""
+    """Return the column names of a table if all are strings, or all are integers other than the column numbers."""
     named = column_names(Y)
     if named is None or len(named) < 2:
         return None
@@ -112,13 +113,14 @@ def _names_in_table(Y: Any, name: str) -> np.ndarray | None:
 
 
 def _with_named(known: Names | None, named: np.ndarray, name: str) -> Names:
-    """Return the names known so far and, behind them, those of further columns of a table.
+    """Return the names known so far, followed by those of further columns of a table.
 
-    Raises `DataError` where columns change places. Names of which a table has none were given beside one.
+    Raises `DataError` if columns have changed their order. If the table has none of the known names, these were given
+    as `label_names`, and are kept.
     """
     if known is None:
         return named
-    if np.array_equal(known, np.arange(len(known))):  # of a matrix: the columns had no names
+    if np.array_equal(known, np.arange(len(known))):  # earlier labels were a matrix without names
         return known
     before, given = values(known), named.tolist()
     if given[: len(before)] == before:
@@ -132,10 +134,10 @@ def _with_named(known: Names | None, named: np.ndarray, name: str) -> Names:
 
 
 def declared(known: Names | None, classes: Any, Y: Any) -> Names | None:
-    """Return the names known so far and, behind them, those of `classes` that are new.
+    """Return the names known so far, followed by those of `classes` that are new.
 
-    The first names are sorted, unless Y is a matrix, whose columns they name in their order. Raises `DataError` where
-    `classes` lacks a label that is known or holds one twice.
+    If none are known, `classes` is sorted, unless Y is a matrix, whose columns it names in order. Raises `DataError` if
+    `classes` lacks a known label, or has one twice.
     """
     if classes is None:
         return known
@@ -156,18 +158,19 @@ def declared(known: Names | None, classes: Any, Y: Any) -> Names | None:
 
 
 def check_declared(names: Names, declared: Names | None) -> None:
-    """Raise `DataError` where rows brought labels beyond those declared as `classes`."""
+    """Raise `DataError` if rows have labels that were not declared as `classes`."""
     if declared is not None and len(names) > len(declared):
         got = shorten(values(names)[len(declared)])
         raise DataError(f"classes: must hold every label of Y, got {got} in Y; add it, or leave classes out")
 
 
 def label_weights(class_weight: Any, labels: Labels) -> np.ndarray | None:
-    """Return the weight of each row by its class, float32 (n,); only one class a row has such a weight."""
+    """Return the weight of each row by its class, float32 (n,); raise `DataError` unless there is one class per row."""
     if class_weight is None:
         return None
     if labels.form != "multiclass":
-        raise DataError("class_weight: works for one class a row (1-D Y); weigh rows with sample_weight")
+        form = f"class_weight: must be None unless Y has one class per row, got labels that are {labels.form}"
+        raise DataError(f"{form}; weigh rows with sample_weight")
     if isinstance(class_weight, dict):
         by_class = _given_weights(class_weight, values(labels.classes))
     elif isinstance(class_weight, str) and class_weight == "balanced":
@@ -179,7 +182,7 @@ def label_weights(class_weight: Any, labels: Labels) -> np.ndarray | None:
 
 
 def _given_weights(class_weight: dict[Any, Any], classes: list[Any]) -> np.ndarray:
-    """Return the weight of each class, 1 where it is not given; with weight 0 the rows of a class are not learned."""
+    """Return the weight of each class, 1 if it is not given. Rows of a class of weight 0 are not learned."""
     unknown = [key for key in class_weight if key not in set(classes)]
     if unknown:
         raise DataError(f"class_weight: must name classes of Y, got {shorten(unknown[0])}")
@@ -191,7 +194,7 @@ def _given_weights(class_weight: dict[Any, Any], classes: list[Any]) -> np.ndarr
 
 
 def _check_table(Y: Any, name: str) -> None:
-    """Raise `DataError` for a table of several columns of which one holds texts or lists."""
+    """Raise `DataError` for a table of several columns if one of them holds texts or lists."""
     named = column_names(Y)
     if named is None or len(named) < 2 or (first := np.asarray(as_table(Y)[:1])).dtype.kind in "biuf":
         return
@@ -203,14 +206,14 @@ def _check_table(Y: Any, name: str) -> None:
 
 
 def _is_lists(Y: Any) -> bool:
-    """Return whether Y is a sequence of collections that does not already form a matrix of NumPy."""
+    """Return whether Y is a sequence of collections, and not a NumPy matrix."""
     if isinstance(Y, np.ndarray) and (Y.dtype != object or Y.ndim != 1):
         return False
     return isinstance(Y, list | tuple | np.ndarray) and any(isinstance(row, COLLECTIONS) for row in Y)
 
 
 def _is_indicator(Y: Iterable[Any]) -> bool:
-    """Return whether all rows are of the same length, above 1, and hold 0 and 1 only."""
+    """Return whether all rows have the same length, above 1, and hold only 0 and 1."""
     rows = [row for row in Y if isinstance(row, list | tuple | np.ndarray)]
     if len(rows) < len(list(Y)) or len(rows[0]) < 2:
         return False
@@ -245,7 +248,7 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
 
 
 def _check_finite(Y: np.ndarray, name: str) -> None:
-    """Raise `DataError` with the row of a value that is not finite, in the words that scikit-learn's rules ask for."""
+    """Raise `DataError` for a value that is not finite: its row, and the words that scikit-learn's checks require."""
     if Y.dtype.kind == "f" and not (finite := np.isfinite(Y).reshape(len(Y), -1).all(axis=1)).all():
         row = int(np.argmin(finite))
         with refusals(f"{name}: row {row}"):
@@ -253,7 +256,7 @@ def _check_finite(Y: np.ndarray, name: str) -> None:
 
 
 def _check_labels(labels: Iterable[tuple[int, Any]], name: str) -> None:
-    """Raise `DataError` with the row of a missing label, or of one of another type than those before."""
+    """Raise `DataError` for a missing label, or one of another type than those before; labels : (row, label)."""
     before: Any = None
     for row, given in labels:
         label = given.item() if isinstance(given, np.generic) else given
@@ -267,7 +270,7 @@ def _check_labels(labels: Iterable[tuple[int, Any]], name: str) -> None:
 
 
 def _numbers(Y: np.ndarray, name: str) -> np.ndarray:
-    """Return a matrix of objects as floats; `DataError` with the row of what is no number."""
+    """Return a matrix of objects as floats; raise `DataError` for a value that is no number."""
     for row, cells in enumerate(Y):
         for cell in cells:
             if not isinstance(cell, Real | np.bool_):
@@ -277,7 +280,10 @@ def _numbers(Y: np.ndarray, name: str) -> np.ndarray:
 
 
 def _read_lists(Y: Any, classes: Names | None, name: str) -> Labels:
-    """Return label lists as columns in the order of `classes`, then sorted; a label twice in a row counts once."""
+    """Return label lists as `Labels`. Columns are those of `classes`, then new labels in sorted order.
+
+    A label that occurs twice in a row counts once.
+    """
     rows = [set(_items(row, i, name)) for i, row in enumerate(Y)]
     found = set().union(*rows)
     if len({isinstance(label, str) for label in found}) > 1:
@@ -302,9 +308,9 @@ def _items(row: Any, i: int, name: str) -> Iterable[Any]:
 
 
 def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
-    """Return one class a row as columns in the order of `classes`, then sorted."""
+    """Return one class per row as `Labels`. Columns are those of `classes`, then new classes in sorted order."""
     with refusals(name):
-        # NumPy would make strings of numbers beside strings, and floats of large integers.
+        # As objects, because NumPy would turn numbers next to strings into strings, and large integers into floats.
         y = column_or_1d(np.array(Y, dtype=object) if isinstance(Y, list | tuple) else Y, warn=True)
         if y.dtype == object:
             if set(map(type, y)) != {str}:
@@ -313,7 +319,7 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
         if y.dtype.kind not in "biufUO":
             raise DataError(f"{name}: classes must be numbers or strings, got {y.dtype}")
         _check_finite(y, name)
-        if y.dtype.kind == "f":  # of others it would only warn that they are many
+        if y.dtype.kind == "f":  # for others, the check could only warn of many classes
             check_classification_targets(y)
     found, ids = np.unique(y, return_inverse=True)
     if classes is None:
@@ -333,7 +339,10 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
 
 
 def _warn_of_joined(classes: list[str], name: str) -> None:
-    """Warn of classes that are lists of labels in one string; parts of names such as "Smith, John" have their place."""
+    """Warn if classes look like several labels joined in one string, unlike names such as "Smith, John".
+
+    Parts of such names always have the same position, but joined labels also occur alone and in other positions.
+    """
     for separator in SEPARATORS:
         if not any(separator in label for label in classes):
             continue
@@ -352,7 +361,7 @@ def _warn_of_joined(classes: list[str], name: str) -> None:
 
 
 def _with_new(known: Names | None, found: Iterable[Any], name: str) -> Names:
-    """Return the names known so far and, behind them, those `found` that are new, sorted."""
+    """Return the names known so far, followed by those of `found` that are new, sorted."""
     ordered = np.sort(label_array(list(found), name))
     warn_of_decomposed(set(ordered.tolist()).difference(() if known is None else values(known)), name)
     return ordered if known is None else with_new_names(known, ordered.tolist(), name)

@@ -9,16 +9,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-CHOICES = np.arange(1, 100) / 100  # thresholds to choose among
-# True pairs of other labels that count like those of the label itself. Macro F1 hardly differs between 1 and 10
+CHOICES = np.arange(1, 100) / 100  # possible thresholds
+# Weight of other labels in the F1 of a label, as a number of true pairs. Macro F1 hardly differs between 1 and 10
 # (docs/decisions/prediction.md).
 PRIOR = 3.0
-BLOCK = 1 << 12  # labels whose counts at all choices are held in memory together: 3 MB an array
+BLOCK = 1 << 12  # labels that are processed together; their counts at all choices take 3 MB per array
 
 
 @dataclass(frozen=True, eq=False)
 class Thresholds:
-    """The least probability of a predicted label. micro : for all labels. macro : float64 (L,), for each."""
+    """The least probability of predicted labels. micro : one for all labels. macro : of each label, float64 (L,)."""
 
     micro: float
     macro: NDArray[np.float64]
@@ -32,18 +32,25 @@ class Thresholds:
         n_true: NDArray[np.int64],
         frequency: NDArray[np.int64],
     ) -> Thresholds:
-        """Return the thresholds of the largest F1 on held-out rows.
+        """Learn the thresholds on held-out rows.
 
-        labels, probabilities, truth (n,) : pairs of a held-out row and a label. n_true (L,) : held-out rows that have
-        each label, also those without a pair. frequency (L,) : training rows of each label.
+        The threshold for micro F1 is half of the largest micro F1 on held-out rows. This is optimal for calibrated
+        probabilities (Lipton, Elkan, Naryanaswamy 2014), and varies less than the threshold with the largest F1.
 
-        The threshold of micro F1 is half of the largest micro F1 on held-out rows, which is optimal for calibrated
-        probabilities (Lipton, Elkan, Naryanaswamy 2014) and varies less than where the largest one lies.
+        A single label has few held-out rows, and its own best threshold would overfit (Yang 2001). Therefore the F1 of
+        a label also counts pairs of labels of a similar frequency, and their F1 also counts pairs of all labels, both
+        scaled to `PRIOR` true pairs. The hits of the label itself are those that its probabilities predict. Its
+        threshold is half of the largest F1. A label without held-out rows gets the threshold with the largest F1 of
+        labels of a similar frequency.
 
-        One label has few held-out rows, and its own best threshold overfits (Yang 2001). So its F1 counts, beside the
-        label's own pairs, the pairs of labels of a similar frequency, and beside theirs those of all labels, both
-        scaled to `PRIOR` true pairs. Its own hits are those expected by the probabilities; its threshold is half of the
-        largest F1. A label without held-out rows has the threshold of its frequency, that of the largest F1.
+        Parameters
+        ----------
+        labels, probabilities, truth : ndarray (n,)
+            Pairs of a held-out row and a label: the label, its probability, and whether it is true.
+        n_true : ndarray (L,)
+            Number of held-out rows that have each label, including those without a pair.
+        frequency : ndarray (L,)
+            Number of training rows of each label.
         """
         curves = _Curves.counted(np.zeros(len(labels), np.int64), probabilities, truth, n_true.sum(keepdims=True))
         octave = np.log2(1 + frequency).astype(np.int64)
@@ -63,7 +70,7 @@ class Thresholds:
 
     @classmethod
     def of(cls, array: NDArray[np.float64]) -> Thresholds:
-        """Return the thresholds in an `array`."""
+        """Return the thresholds, given their `array`."""
         return cls(float(array[0]), array[1:])
 
     @classmethod
@@ -78,15 +85,16 @@ class Thresholds:
         return np.concatenate([[self.micro], self.macro])
 
     def extended(self, n_labels: int) -> Thresholds:
-        """Return the thresholds of more labels; a new label has that of micro F1."""
+        """Return the thresholds with more labels; new labels get that for micro F1."""
         fresh = np.full(n_labels - len(self.macro), self.micro)
         return replace(self, macro=np.concatenate([self.macro, fresh]))
 
 
 class _Curves(NamedTuple):
-    """For each of m groups of labels and each choice: pairs that are predicted and true, and predicted; true pairs.
+    """Counts of pairs, for m groups of labels and each possible threshold.
 
-    hits, predicted : float64 (m, choices). true : float64 (m, 1).
+    hits : pairs that are predicted and true, float64 (m, choices). predicted : predicted pairs, float64 (m, choices).
+    true : true pairs, float64 (m, 1).
     """
 
     hits: NDArray[np.float64]
@@ -97,7 +105,7 @@ class _Curves(NamedTuple):
     def counted(
         cls, group: NDArray[np.int64], probabilities: NDArray[np.float64], hits: NDArray, true: NDArray
     ) -> _Curves:
-        """Count pairs, each of a group. hits (n,) : whether, or how probably, each is true."""
+        """Count pairs by their `group` (n,). hits (n,) : whether, or with which probability, each pair is true."""
         shape = len(true), len(CHOICES) + 1
         at = group * shape[1] + np.searchsorted(CHOICES, probabilities, side="right")
         counts = (np.bincount(at, weights, shape[0] * shape[1]) for weights in (hits, None))
@@ -105,7 +113,7 @@ class _Curves(NamedTuple):
         return cls(n_hits, predicted, np.asarray(true, float)[:, None])
 
     def with_prior(self, prior: _Curves) -> _Curves:
-        """Return the counts with those of `prior` added, which are scaled to `PRIOR` true pairs."""
+        """Return these counts plus those of `prior`, scaled to `PRIOR` true pairs."""
         scale = PRIOR / np.maximum(prior.true, 1)
         return _Curves(*(own + scale * other for own, other in zip(self, prior, strict=True)))
 
@@ -119,9 +127,9 @@ class _Curves(NamedTuple):
         return 2 * self.hits / np.maximum(self.predicted + self.true, 1)
 
     def best(self) -> NDArray[np.float64]:
-        """Return the choice with the largest F1 of each group, float64 (m,)."""
+        """Return the threshold with the largest F1 of each group, float64 (m,)."""
         return CHOICES[self.f1.argmax(axis=1)]
 
     def half_of_best_f1(self) -> NDArray[np.float64]:
-        """Return the choice nearest to half of the largest F1 of each group, float64 (m,)."""
+        """Return the possible threshold nearest to half of the largest F1 of each group, float64 (m,)."""
         return np.maximum(np.rint(50 * self.f1.max(axis=1)), 1) / 100

@@ -1,4 +1,4 @@
-"""The rows that `fit` was given, read and checked: features, labels, weights, rows held out."""
+"""Read and check the rows that `fit` is given: features, labels, weights, groups, validation rows."""
 
 from __future__ import annotations
 
@@ -21,18 +21,25 @@ from .names import Names, values
 from .parameters import Parameters
 from .targets import Form, Labels, form_of, label_weights, read_labels
 
-MIN_COLUMNS = 8  # with fewer, one may well matter most
-LARGE = 10  # times the values of other columns: one that has most of the squares may just be frequent
+# Warn of a column with most of the squared values only if there are at least `MIN_COLUMNS` columns, and its values are
+# more than `LARGE` times those of others: it may just be frequent.
+MIN_COLUMNS, LARGE = 8, 10
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Rows to train on, and what is known of them.
+    """Rows to train on, with their properties.
 
-    weight : float32 (n,) of the rows, None for ones. validation : rows that are measured after every epoch, None for
-    none. groups : int64 (n,), rows of one of which are held out together; None where rows are independent.
-    n_label_rows : how many of the rows, the last ones, are made of label texts. They are trained on, and never counted,
-    held out or measured.
+    Attributes
+    ----------
+    dataset : the rows; the last `n_label_rows` are made of label texts.
+    names : names of the label columns.
+    form : form of the labels.
+    features : how X is read.
+    weight : weights of the rows, float32 (n,); None for ones.
+    validation : rows that are evaluated after every epoch; None for none.
+    groups : numbers of groups, int64 (n,); rows of a group are held out together. None for independent rows.
+    n_label_rows : number of label rows. They are trained on, but never counted, held out or evaluated.
     """
 
     dataset: Dataset
@@ -46,18 +53,18 @@ class TrainingData:
 
     @property
     def n_rows(self) -> int:
-        """Return the number of rows without those of label texts."""
+        """Return the number of rows without label rows."""
         return self.dataset.n_rows - self.n_label_rows
 
     @property
     def rows(self) -> Dataset:
-        """Return the rows without those of label texts."""
+        """Return the rows without label rows."""
         return Dataset(self.dataset.X.span(0, self.n_rows), self.dataset.Y.span(0, self.n_rows))
 
 
 @dataclass(frozen=True, eq=False)
 class GivenRows:
-    """The rows of a call of `XMLClassifier.fit`, under the names of its arguments; neither read nor checked."""
+    """The rows given to `XMLClassifier.fit`, by the names of its arguments, neither read nor checked yet."""
 
     X: Any
     y: Any
@@ -78,10 +85,22 @@ def read_training_data(
     anew: bool = False,
     seed: int = 0,
 ) -> TrainingData:
-    """Read and check rows; X and Y may be wider than those of `earlier`, if training goes on from it.
+    """Read and check rows.
 
-    names : of the label columns, as far as they are known. anew : whether training, also from the parameters of
-    `earlier`, learns all rows anew, those of `earlier` included. seed : of the choice of the rows held out.
+    Parameters
+    ----------
+    parameters
+        Parameters of the estimator.
+    given
+        The rows.
+    names
+        Names of the label columns known so far.
+    earlier
+        The model from which training continues; X and Y may have more columns than it has features and labels.
+    anew
+        Whether the rows include all rows that `earlier` has learned, as in `fit`, and not in `partial_fit`.
+    seed
+        Seed of the choice of validation rows.
     """
     X, features, labels = _read_features_and_labels(parameters, given, names, earlier, anew)
     weight = _row_weights(parameters.class_weight, given.sample_weight, labels)
@@ -91,14 +110,15 @@ def read_training_data(
     data = TrainingData(Dataset(X, labels.Y), labels.classes, labels.form, features, weight, validation, groups)
     if parameters.early_stopping and validation is None:
         data = _with_validation(data, parameters.validation_fraction, seed)
-        if earlier is not None and anew and data.n_rows != earlier.n_samples_seen:  # else these were held out before
+        # With the same number of rows, the same ones were held out before.
+        if earlier is not None and anew and data.n_rows != earlier.n_samples_seen:
             text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
             warn(f"{text}; pass eval_set=(X, y) of other rows")
     return data if given.label_texts is None else _with_label_texts(data, given, X)
 
 
 def _read_groups(groups: Any, X: CSR) -> NDArray[np.int64] | None:
-    """Return the groups of the rows, int64 (n,): those given, or of similar rows, or None."""
+    """Return the groups of the rows, int64 (n,): given ones, or of similar rows; None for no groups."""
     if isinstance(groups, str) and groups == "similar":
         return groups_of_similar_rows(X)
     return read_groups(groups, X.n_rows)
@@ -107,10 +127,10 @@ def _read_groups(groups: Any, X: CSR) -> NDArray[np.int64] | None:
 def _read_features_and_labels(
     parameters: Parameters, given: GivenRows, names: Names | None, earlier: FittedModel | None, anew: bool
 ) -> tuple[CSR, FeatureSpace, Labels]:
-    """Return X, its features, and its labels, all checked against each other and `earlier`."""
+    """Return X, its features and its labels, checked against each other and `earlier`."""
     if given.y is None:
         raise DataError("This XMLClassifier estimator requires y to be passed, but the target y is None; pass labels")
-    # Read after X, unless it takes the labels to choose a vectorizer for texts.
+    # Labels are read after X, or when they are needed to choose a vectorizer for texts.
     read = cache(lambda: with_new_labels(read_labels(given.y, names), given.label_texts))
     if earlier is None:
         X, features = learn_features(given.X, parameters.vectorizer, label_texts=given.label_texts, labels=read)
@@ -123,7 +143,7 @@ def _read_features_and_labels(
     if X.n_rows == 0:
         raise DataError("X: must have at least one row, got 0")
     check_lengths(X.n_rows, labels.Y.n_rows)
-    if labels.Y.nnz == 0 and earlier is None:  # to a model, rows without labels are evidence as well
+    if labels.Y.nnz == 0 and earlier is None:  # an earlier model can learn from rows without labels, too
         raise DataError(f"Y: must have at least one label, got none in {labels.Y.n_rows} rows")
     if earlier is not None and anew:
         _check_not_fewer(labels, earlier)
@@ -131,7 +151,7 @@ def _read_features_and_labels(
 
 
 def _with_label_texts(data: TrainingData, given: GivenRows, X: CSR) -> TrainingData:
-    """Return the data with the rows of label texts, last; X : all rows given, those of validation included."""
+    """Return the data with label rows added at the end; X : all given rows, including validation rows."""
     label_rows = read_label_rows(given.label_texts, given.feature_names, data.names, X, data.features)
     weight = data.weight
     if weight is not None:
@@ -141,7 +161,7 @@ def _with_label_texts(data: TrainingData, given: GivenRows, X: CSR) -> TrainingD
 
 
 def _warn_of_large_feature(X: CSR) -> None:
-    """Warn where one column has most of the squared values of X, as with columns of different units."""
+    """Warn if one column has most of the squared values of X, which happens with columns of different units."""
     squares, counts = feature_squares(X)
     if X.n_cols < MIN_COLUMNS or not squares.any():
         return
@@ -153,9 +173,9 @@ def _warn_of_large_feature(X: CSR) -> None:
 
 
 def _check_not_fewer(labels: Labels, earlier: FittedModel) -> None:
-    """Raise `DataError` unless the rows may be all that the earlier model has learned, and others.
+    """Raise `DataError` if the rows cannot include all that the earlier model has learned.
 
-    Candidates are learned from these rows alone, and the network would forget what they lack.
+    Candidates are learned from the given rows only, and the network would forget missing ones.
     """
     Y, got = labels.Y, ""
     if Y.n_rows < earlier.n_samples_seen:
@@ -166,12 +186,12 @@ def _check_not_fewer(labels: Labels, earlier: FittedModel) -> None:
             name = shorten(values(labels.classes[fewer[:1]])[0])
             got = f"{counts[fewer[0]]} of {earlier.label_counts[fewer[0]]} rows with the label {name}"
     if got:
-        text = f"warm_start: fit must be given all rows learned so far, others are welcome, got {got}"
-        raise DataError(f"{text}; partial_fit learns from new rows alone, and warm_start=False begins anew")
+        text = f"warm_start: fit must be given all rows learned so far, and may be given others, got {got}"
+        raise DataError(f"{text}; use partial_fit to learn new rows only, or warm_start=False to start over")
 
 
 def check_form(form: Form, seen: Form, name: str = "") -> None:
-    """Raise `DataError` where one class a row meets sets of labels."""
+    """Raise `DataError` if one of two forms is one class per row, and the other sets of labels."""
     if (form == "multiclass") != (seen == "multiclass"):
         raise DataError(f"{name}Y must be of the form of the training labels ({seen}), got {form}")
 
@@ -183,7 +203,7 @@ def check_lengths(n_rows: int, n_labelled: int, name: str = "") -> None:
 
 
 def _row_weights(class_weight: Any, sample_weight: Any, labels: Labels) -> NDArray[np.float32] | None:
-    """Return the weight of each row, its own times that of its class, or None for ones."""
+    """Return the weight of each row, its sample weight times that of its class, float32 (n,); None for ones."""
     weight, by_class = read_weight(sample_weight, labels.Y.n_rows), label_weights(class_weight, labels)
     if by_class is None:
         return weight
@@ -195,7 +215,7 @@ def _row_weights(class_weight: Any, sample_weight: Any, labels: Labels) -> NDArr
 
 
 def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels) -> Dataset | None:
-    """Return the held-out rows that the caller gave."""
+    """Return the rows of `eval_set`, checked; None if there are none."""
     if eval_set is None:
         return None
     if not isinstance(eval_set, tuple | list) or len(eval_set) != 2:
@@ -210,7 +230,7 @@ def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels) -> Dat
 
 
 def _with_validation(data: TrainingData, share: float, seed: int) -> TrainingData:
-    """Return the training rows without a random share of them, which are measured."""
+    """Return the data with a random share of its rows as validation rows."""
     n = data.dataset.n_rows
     n_held = max(round(share * n), 1)
     split = hold_out(data, n_held, seed)
@@ -221,7 +241,7 @@ def _with_validation(data: TrainingData, share: float, seed: int) -> TrainingDat
 
 
 def hold_out(data: TrainingData, n_held: int, seed: int) -> TrainingData | None:
-    """Return the training rows without `n_held` random ones, which are measured; None where there are not so many."""
+    """Return the data with `n_held` random rows as validation rows; None if there are too few rows."""
     n = data.dataset.n_rows
     held = draw_rows(n, n_held, data.groups, np.random.default_rng((seed, VALIDATION)))
     if n_held >= n or not len(held):

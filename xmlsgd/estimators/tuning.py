@@ -1,4 +1,4 @@
-"""Search for parameters that are better than the defaults, by a metric of held-out rows, within a time budget."""
+"""Search for better parameters by a metric on held-out rows, within a time budget."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from .training_data import GivenRows, TrainingData, hold_out, read_training_data
 
 Measure = Callable[[XMLClassifier, Dataset], float]
 
-SHARE, MOST_ROWS = 0.1, 10_000  # of the rows that are held out
-F1 = ("micro F1", "macro F1")  # of the labels above the learned thresholds
+SHARE, MOST_ROWS = 0.1, 10_000  # share and largest number of the rows that are held out
+F1 = ("micro F1", "macro F1")  # metrics of the labels above the learned thresholds
 SHORT_NAMES = {"P": "precision", "nDCG": "ndcg", "R": "recall", "PSP": "psprecision"}
 
 
@@ -39,11 +39,11 @@ class Trial(NamedTuple):
     Attributes
     ----------
     parameters : dict
-        Parameters of `XMLClassifier` that differ from the given ones; none in the first trial.
+        Parameters of `XMLClassifier` that differ from the given ones; empty in the first trial.
     value : float
-        The metric of the held-out rows in percent, NaN where training diverged or memory would not have sufficed.
+        The metric on held-out rows in percent; NaN if training diverged or would have needed too much memory.
     seconds : float
-        Time of training and measuring.
+        Duration of training and evaluation.
     """
 
     parameters: dict[str, Any]
@@ -57,9 +57,9 @@ class Tuning(NamedTuple):
     Attributes
     ----------
     best : Trial
-        The trial with the largest value, of equals the first.
+        The trial with the largest value; of equal ones, the first.
     trials : list of Trial
-        All, in their order; the first is that of the given parameters.
+        All trials in order; the first has the given parameters.
     n_held_out : int
         Number of held-out rows.
     """
@@ -74,23 +74,23 @@ class TimeUp(Exception):
 
 
 class Deadline(Callback):
-    """Raise `TimeUp` at the end of the first epoch after a time."""
+    """Raise `TimeUp` at the end of the first epoch after a given time."""
 
     def __init__(self, end: float) -> None:
         self.end = end
 
     def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
-        """Look at the clock."""
+        """Check the time."""
         if now() > self.end:
             raise TimeUp
         return False
 
 
 class SearchSpace:
-    """Which parameters of a model a search may change, and to what.
+    """The parameters of a model that a search may change, and their ranges.
 
-    plan : that of all rows. rows, label_texts : what trials learn. fixed : parameters that stay as they are, as do
-    those whose value is not the default.
+    plan : the plan of training on all rows. rows, label_texts : the rows that trials learn, and label texts. fixed :
+    parameters that do not change; neither do those whose value in `model` is not the default.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class SearchSpace:
         given, defaults = model.get_params(), XMLClassifier().get_params().items()
         self._free = {name: value for name, value in defaults if name not in fixed and given[name] == value}
         self._rows, self._label_texts = rows, label_texts
-        # Candidates as of all rows, where fewer would be too few.
+        # The number of candidates planned for all rows, even if the rows of trials were too few for candidates.
         self.base = clone(model).set_params(candidates=plan.n_candidates)
         self.defaults = {
             "candidates": plan.n_candidates, "hidden_layer_sizes": plan.network.hidden[0],
@@ -107,10 +107,10 @@ class SearchSpace:
         }  # fmt: skip
 
     def parameters(self, trial: Any) -> dict[str, Any]:
-        """Return the parameters of a trial of Optuna, the same ones in each trial.
+        """Return the parameters of a trial of Optuna; each trial has the same set of parameters.
 
-        Epochs and learning rate are drawn as factors of what the plan decides. With the values of `defaults`, the
-        parameters are those of the model.
+        Epochs and learning rate are drawn as factors of their values in the plan. If the trial has the values of
+        `defaults`, the result are the parameters of the model.
         """
         free, rows = self._free, self._rows
         found: dict[str, Any] = {}
@@ -131,7 +131,7 @@ class SearchSpace:
         return found
 
     def changed(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Return those of the parameters that differ from the defaults."""
+        """Return the parameters that differ from the defaults."""
         return {name: value for name, value in parameters.items() if value != self._free[name]}
 
 
@@ -149,34 +149,34 @@ def tune(
     fixed: Collection[str] = (),
     callback: Callable[[Trial], None] | None = None,
 ) -> Tuning:
-    """Search for parameters with a larger metric on held-out rows; needs Optuna, `pip install "xmlsgd[tune]"`.
+    """Search for parameters with a higher metric on held-out rows; needs Optuna, `pip install "xmlsgd[tune]"`.
 
-    A tenth of the rows, at most 10,000, is held out. The first trial has the given parameters, so that the best one is
-    never below it on these rows; then Optuna's TPE sampler chooses. It searches `candidates`, `hidden_layer_sizes`,
-    `max_epochs`, `learning_rate_init` and `hidden_dropout`, but for those that are `fixed` or that `model`
-    has other values of than the default.
+    A tenth of the rows, at most 10,000, is held out. The first trial has the given parameters, so that the result is
+    never worse on these rows. Then Optuna's TPE sampler chooses `candidates`, `hidden_layer_sizes`, `max_epochs`,
+    `learning_rate_init` and `hidden_dropout`, except for parameters that are `fixed` or not at their default in
+    `model`.
 
     Parameters
     ----------
     X, y : matrix, CSR or texts; indicator or label lists
-        Rows and their labels, as in `XMLClassifier.fit`; one class a row is refused.
+        Rows and their labels, as in `XMLClassifier.fit`; one class per row is refused.
     model : XMLClassifier, optional
-        The other parameters, also `random_state`, the seed of the held-out rows, of the search and of each training
-        run. It stays as it is.
+        Estimator with the given parameters; it does not change. Its `random_state` is the seed of the held-out rows,
+        the search and each training run.
     metric : str
         A metric at a rank, such as "P@1", "nDCG@5", "PSP@3", "R@5", "coverage@5" (docs/metrics.md), or "micro F1" or
         "macro F1" of the labels above the learned thresholds.
     seconds : float
-        No trial begins that would end later than this, if it took as long as those before; one whose network trains
-        longer does not count. The first one is always done.
+        Time budget. No trial begins that would end later, if it took as long as the trials before; a trial whose
+        training exceeds the budget does not count. The first trial is always completed.
     n_trials : int, optional
-        At most so many trials. With it alone (``seconds=inf``), the same seed gives the same trials.
+        Maximum number of trials. With ``seconds=inf``, the same seed gives the same trials.
     groups, label_texts, feature_names : optional
         As in `fit`; whole groups are held out.
-    fixed : names, optional
-        Parameters that stay as they are.
+    fixed : collection of str, optional
+        Names of parameters that do not change.
     callback : callable, optional
-        Called with each `Trial` after it.
+        Called with each `Trial` when it is done.
 
     Returns
     -------
@@ -185,7 +185,7 @@ def tune(
     Raises
     ------
     DataError
-        For input that breaks a rule, and for an unknown metric.
+        If the input is invalid, or the metric is unknown.
     """
     optuna = optional_module("optuna", "tune")  # here, as it is slow to import
 
@@ -205,7 +205,7 @@ def tune(
     end = now() + seconds
     while not trials or (len(trials) != n_trials and now() + fmean(trial.seconds for trial in trials) <= end):
         asked, begun = study.ask(), now()
-        suggested = space.parameters(asked)  # for the first trial as well: the study is told of it
+        suggested = space.parameters(asked)  # also in the first trial, so that the study knows its parameters
         changed = space.changed(suggested) if trials else {}
         try:
             tried = clone(space.base).set_params(**changed)
@@ -226,7 +226,7 @@ def tune(
 
 
 def _check_limits(seconds: float, n_trials: int | None) -> None:
-    """Raise `DataError` for a time or a number of trials outside its range."""
+    """Raise `DataError` if the time budget or the number of trials is invalid."""
     if not seconds > 0:
         raise DataError(f"seconds: must be above 0, got {shorten(seconds)}")
     if n_trials is not None and not is_positive_integer(n_trials):
@@ -234,7 +234,7 @@ def _check_limits(seconds: float, n_trials: int | None) -> None:
 
 
 def _read_rows(model: XMLClassifier, given: GivenRows, seed: int) -> tuple[TrainingData, TrainingData, CSR | None]:
-    """Return all rows, the same with a tenth of them held out, and the features of each label if it has a text."""
+    """Return all rows; the same with a tenth of them held out; and the label texts as a matrix (L, F), or None."""
     parameters = Parameters(**vars(checked_parameters(model)) | {"early_stopping": False})
     data = read_training_data(parameters, given)
     of_labels = None
@@ -243,7 +243,7 @@ def _read_rows(model: XMLClassifier, given: GivenRows, seed: int) -> tuple[Train
         of_labels = features_of_labels(Dataset(data.dataset.X.span(n, n_all), data.dataset.Y.span(n, n_all)))
         data = replace(data, dataset=data.rows, n_label_rows=0)
     if data.form == "multiclass":
-        raise DataError("y: tune needs label lists or an indicator, got one class a row; use GridSearchCV for these")
+        raise DataError("y: must be label lists or an indicator, got one class per row; use GridSearchCV for these")
     split = hold_out(data, min(int(SHARE * data.n_rows), MOST_ROWS), seed)
     if split is None:
         wanted = "must have 10 rows, and a group of at most a tenth of them, to hold out"
@@ -252,7 +252,7 @@ def _read_rows(model: XMLClassifier, given: GivenRows, seed: int) -> tuple[Train
 
 
 def _measured(model: XMLClassifier, split: TrainingData, of_labels: CSR | None, measure: Measure, end: float) -> float:
-    """Train a model until `end` at most and return the metric of the held-out rows, in percent."""
+    """Train a model, at the latest until `end`, and return the metric on the held-out rows in percent."""
     assert split.validation is not None
     rows = split.dataset
     model.fit(rows.X, rows.Y, groups=split.groups, label_texts=of_labels, callbacks=[Deadline(end)])
@@ -260,7 +260,7 @@ def _measured(model: XMLClassifier, split: TrainingData, of_labels: CSR | None, 
 
 
 def _measure_of(name: str) -> Measure:
-    """Return what measures a trained model on rows, in percent."""
+    """Return a function that computes a metric of a trained model on rows, in percent."""
     if name in F1:
         kind = name.split()[0]
         return lambda model, rows: 100 * getattr(label_scores(rows.Y, model.predict(rows.X, kind)), f"{kind}_f1")

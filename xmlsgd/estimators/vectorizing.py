@@ -10,23 +10,23 @@ from ..data.csr import CSR
 from ..data.vectorizer import TextVectorizer, text_without_spaces
 from ..errors import DataError
 
-# n-grams of four characters suit languages that join and inflect words. Those of one to four suit writing without
+# n-grams of four characters suit languages that compound and inflect words. Those of one to four suit scripts without
 # spaces, codes and very short texts, and take twice the time.
 FOUR, ONE_TO_FOUR = (4, 4), (1, 4)
-MOST_TEXTS, MOST_CHARACTERS = 5000, 300_000  # that are looked at
-LONGEST = 1_000  # characters of a text that are looked at
-FEW_TEXTS = 250  # which may share no n-gram
-HELD_OUT, LEAST_HELD_OUT = 0.2, 50  # share of the texts, and number, on which k-NN is compared
-# n-grams take two to four times the time of words, so they must find a tenth more true labels among the top ones
+MOST_TEXTS, MOST_CHARACTERS = 5000, 300_000  # most texts, and most characters in all, that are compared
+LONGEST = 1_000  # most characters of each text that are compared
+FEW_TEXTS = 250  # fewer texts may have no n-gram in common
+HELD_OUT, LEAST_HELD_OUT = 0.2, 50  # share, and least number, of the texts on which k-NN is evaluated
+# n-grams take two to four times the time of words. So they must find a tenth more true labels among the best TOP_K
 # (docs/decisions/texts.md), and more by two standard errors.
 TOP_K, LEAST_GAIN = 5, 0.1
 
 
 def choose_vectorizer(texts: Sequence[str], Y: CSR) -> TextVectorizer:
-    """Return a vectorizer, not fitted, of words or of n-grams of characters, whose `reason` says why.
+    """Return an unfitted vectorizer of words or of n-grams of characters; its `reason` says why.
 
-    A random sample of the texts decides, the same in each run. Texts without spaces become n-grams, however few they
-    are. Y : CSR (n, L).
+    A random sample of the texts decides, the same in each run. Texts without spaces always become n-grams. Y : labels
+    of the texts, CSR (n, L).
     """
     random = np.random.default_rng(0)
     drawn = random.permutation(len(texts))[:MOST_TEXTS]
@@ -66,8 +66,8 @@ def _of_characters(ngram_range: tuple[int, int], min_df: int = 2) -> TextVectori
 def _hits(
     vectorizer: TextVectorizer, texts: Mapping[int, str], Y: CSR, known: np.ndarray, held_out: np.ndarray
 ) -> np.ndarray:
-    """Return the number of true labels among the top ones by votes of each held-out text, int (h,)."""
-    from ..candidates.knn import KNNIndex  # here: Numba is loaded late
+    """Return the number of true labels among the TOP_K with the most votes for each held-out text, int (h,)."""
+    from ..candidates.knn import KNNIndex  # here, so that Numba is imported late
     from ..candidates.weighting import idf_weights, unit_rows
     from ..devices.cpu import CPU
 

@@ -1,1 +1,1 @@
-"""The commands, a module each: its docstring and `EXAMPLES` are the help, `FLAGS` its flags, `run` the function."""
+"""The commands, one module each: docstring and `EXAMPLES` are its help, `FLAGS` its flags, `run` what it does."""

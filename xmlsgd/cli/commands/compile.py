@@ -19,7 +19,7 @@ MANY_LABELS = 1 << 20
 
 
 def run(parameters: dict[str, Any], console: Console) -> None:
-    """Compile, and say how long it took."""
+    """Compile all kernels and report the duration."""
     from ...data.parser.parse import Options, parse
     from ...estimators.placement import make_device, thread_count
     from ...nn.losses import find_loss, loss_names
@@ -38,12 +38,19 @@ def run(parameters: dict[str, Any], console: Console) -> None:
 
 
 def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, compact: bool = True) -> None:
-    """Compile or load what training, saving, loading and prediction need, by doing each with a few rows.
+    """Compile or load all kernels of training and prediction, by training, saving, loading and predicting a few rows.
 
-    `parameters` are the estimator's; the timed part of a run then has no compilation. Of several workers one of each
-    kind runs in this process, so that the workers find their kernels in the cache, and all threads together, since
-    candidates are trained by them. The rows are enough to train stacking; with `n_labels` labels gradients may be
-    rounded. compact : whether those of compact models as well, whose arrays have other types.
+    The timed part of a run is then free of compilation. With several workers, one of each kind is run in this process,
+    so that the workers find their kernels in the cache; and one with all threads, by which candidates are trained.
+
+    Parameters
+    ----------
+    parameters
+        Parameters of the estimator.
+    n_labels
+        Number of labels, which decides whether gradients may be sparsified.
+    compact
+        Whether to compile the kernels of compact models, too, whose arrays have other types.
     """
     from ...data.synthetic import make_xmc
     from ...estimators import XMLClassifier
@@ -74,4 +81,4 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, com
                 loaded.explain(few.X.span(0, 1), k=1)
     except OSError as error:
         if error.errno not in DISK_FULL:
-            raise  # without room, loading compiles later; the run itself may need no temporary files
+            raise  # on a full disk, kernels are compiled later; the run itself may need no temporary files

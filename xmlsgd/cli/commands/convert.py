@@ -44,19 +44,19 @@ def run(
     overwrite: bool,
     console: Console,
 ) -> None:
-    """Read the source, write the target."""
+    """Read the source and write the target."""
     origin, end = Path(source), Path(target)
     if target == STDOUT:
         raise UsageError("TARGET -: convert writes no standard output; name a file or a folder")
     from ...data.conversion import convert, format_for
     from ...data.formats.base import check_free
 
-    format_for(end, to)  # refuses a wrong one before anything is read
+    format_for(end, to)  # raises an error for a wrong format before anything is read
     check_apart(target, "TARGET", (source, vectorizer, format_options.vocabulary, format_options.stop_words))
     check_parent(target, "TARGET")
     format_options.check_inputs(source)
     if not end.is_file():
-        check_free(end)  # what writing would refuse at the end is refused now
+        check_free(end)  # raises the errors of writing before anything is read
     check_new(target, "TARGET", overwrite)
     has_texts = not origin.exists() or format_options.holds_documents(source, labelled=True)
     if has_texts:
@@ -70,7 +70,7 @@ def run(
 
 
 def lost_names(source: Path, target: Path, has_texts: bool) -> list[str]:
-    """Return what the source knows by name, as texts do, and the target does not."""
+    """Return which names (of labels, of features) the source has and the target has not; texts have both."""
     from ...data.formats.base import LABEL_NAMES
     from ...data.vectorizer import VECTORIZER_FILE
 
@@ -91,7 +91,7 @@ def convert_texts(source: str, target: Path, options: FormatOptions, vectorizer_
 
     rows = read_source(source, options, vectorizer_of)
     train, test = rows.train, rows.test
-    if test is not None:  # labels that only it has get columns in both
+    if test is not None:  # labels that only the test rows have get columns in both
         train = Dataset(train.X, replace(train.Y, n_cols=test.n_labels), test.label_names)
     with parents_created(target):
         format_for(target, to).write(target, train, test, single=test is None)
@@ -101,7 +101,7 @@ def convert_texts(source: str, target: Path, options: FormatOptions, vectorizer_
 
 
 def size_on_disk(target: Path) -> str:
-    """Return the bytes of a file or folder in words."""
+    """Return the size of a file or folder as text."""
     files = [target] if target.is_file() else [file for file in target.rglob("*") if file.is_file()]
     where = f", a folder of {len(files)} files" if target.is_dir() else ""
     return f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB{where}"

@@ -1,7 +1,7 @@
-"""Train on real data that every machine has: what the functions of your Python installation call.
+"""Train on real data that every machine has: which names the functions of your Python installation call.
 
 A row is a function of the standard library or of an installed scientific package: the words of its name, arguments and
-docstring. Its labels are the names that it calls. Nothing is downloaded, and no code that is read is run.
+docstring. Its labels are the names that it calls. Nothing is downloaded, and none of the code is run.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ FLAGS = (
 )  # fmt: skip
 EXAMPLES = "  xmlsgd demo"
 EXAMPLE_ROWS = 5
-WORDS = 14  # of an example on display
+WORDS = 14  # words shown of an example
 
 
 def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None, console: Console) -> None:
-    """Build the data, train, compare with a baseline, show examples."""
+    """Build the data, train a model, compare it with a baseline and show examples."""
     check_folder(out)
     check_new(out, "--out", overwrite or out == OUT)
     from ...data.python_functions import python_functions_texts, vectorized
@@ -72,7 +72,7 @@ def baseline(train: Dataset, test: Dataset) -> dict[str, float]:
 
 
 def examples(model: XMLClassifier | XMLEnsemble, test: Dataset, texts: RawText) -> list[str]:
-    """Return two lines for each of some test rows spread over the set: its words, and the best labels."""
+    """Return two lines for each of some test rows: its words, and its best labels."""
     import numpy as np
 
     long = np.flatnonzero([len(text.split()) >= WORDS // 2 for text in texts.texts])

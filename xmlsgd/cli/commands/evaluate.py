@@ -73,7 +73,7 @@ def run(
     json: str | None,
     console: Console,
 ) -> None:
-    """Load, read, rank, measure, show."""
+    """Load the model, read and rank the rows, compute and show the metrics."""
     ks = sorted({*KS, *(k or ())})
     format_options.check_inputs(test, propensity)
     estimator = read_predictor(model, test, "evaluate", parameters)
@@ -83,7 +83,7 @@ def run(
     from .. import evaluation
 
     more = metric or []
-    for name in more:  # before rows are read
+    for name in more:  # raises an error for an unknown metric before rows are read
         find_metric(name)
     format_options = options_of_model(format_options, model, estimator)
     rows, Y_train, _ = read_test_rows(estimator, test, format_options, ks, propensity)
@@ -112,7 +112,7 @@ def read_test_rows(
     model: XMLClassifier | XMLEnsemble, test: str, options: FormatOptions, ks: Sequence[int] = KS,
     propensity: str | None = None,
 ) -> tuple[Dataset, CSR | None, list[str] | None]:  # fmt: skip
-    """Read the test rows, the labels that give the propensities, where a file has them, and texts of the rows."""
+    """Read the test rows; the labels for propensities if `propensity` names a file; and texts of the rows, if any."""
     from ..input_warnings import warn_of_unknown
     from ..sources import Columns, read_test_and_texts, read_training_labels, without_gaps
 
@@ -129,7 +129,7 @@ def read_test_rows(
 
 
 def show(result: dict[str, Any], ks: list[int], more: list[str], console: Console) -> None:
-    """Print the metrics at each k, then those of the whole ranking."""
+    """Print a table of the metrics at each k, then the other metrics."""
     from ..evaluation import reliability_table, report
 
     metrics = [name for name in ("P", "nDCG", "R", "PSP", *more) if f"{name}@1" in result]

@@ -1,10 +1,10 @@
 """Write a model in another form: compact, or its network as ONNX.
 
-A compact model is for prediction only, and a third as large. ONNX holds the network alone; the scores of a model with
-candidates are made of more. docs/model_folder.md says how the plain arrays of a saved model make all of them, in any
-program.
+A compact model is for prediction only, and a third as large. ONNX holds the network alone, but the scores of a model
+with candidates need more. docs/model_folder.md says how any program can compute all scores from the plain arrays of a
+saved model.
 
---onnx needs more: pip install "xmlsgd[onnx]".
+--onnx needs more packages: pip install "xmlsgd[onnx]".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXAMPLES = """  xmlsgd export model --compact small
 
 
 def run(model: str, compact: str | None, onnx: str | None, overwrite: bool, console: Console) -> None:
-    """Load and write."""
+    """Load the model and write it in the wanted forms."""
     files = {"--compact": compact, "--onnx": onnx}
     if not any(files.values()):
         raise UsageError("must have --compact DIR or --onnx FILE, got neither")

@@ -1,4 +1,4 @@
-"""Show versions, the processor and what of it is used."""
+"""Show versions, the processor, and which of its features are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores of trained models: the best labels of rows, or all logits, of a network, with candidates, or of several."""
+"""Score labels with trained models: the best labels of rows, or all scores; of one model or the mean of several."""
 
 from .scorer import Measure, Ranker, Scorer
 

@@ -1,4 +1,4 @@
-"""Scores of a network with candidates."""
+"""The scorer of a network with candidates."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from .rankings import best_of_all
 from .scorer import FILLED_K, Scorer, row_ranges, some_rows
 
 NO_ACTIVATIONS = np.empty((0, 1), np.float32)
-ROWS_A_CALL = 1 << 16  # Ctrl-C does not end a kernel: on one thread this takes about three seconds
+ROWS_A_CALL = 1 << 16  # about three seconds on one thread: Ctrl-C has to wait for the end of a kernel
 
 
 @dataclass(eq=False)
 class CandidateScorer(Scorer):
-    """A network with candidates, whose scores are stacked; see `CandidateModel`."""
+    """A scorer that stacks the scores of a network and of candidates (`CandidateModel`)."""
 
     candidates: CandidateModel
     cpu: CPU
 
-    min_k: ClassVar[int] = 8  # enough; a row with fewer candidates takes as long as an exact search
+    min_k: ClassVar[int] = 8  # not more: a row with fewer candidates takes as long as an exact search
 
     @property
     def max_k(self) -> int:
-        """Return the largest k that candidates alone answer: half of them, as other labels may beat the rest."""
+        """Return the largest k for which only candidates are ranked: half of them, as others may beat the rest."""
         return self._n_candidates // 2
 
     @property
     def _n_candidates(self) -> int:
-        """Return the most candidates of a row: those with votes and those by co-occurrence."""
+        """Return the maximum number of candidates per row: those with votes and those by co-occurrence."""
         return n_voted(self.candidates.size) + N_COOCCURRING
 
     @cached_property
     def _learned(self) -> tuple[Any, ...]:
-        """The arrays and numbers of `best_candidates` that are of the model."""
+        """The arguments of `best_candidates` that belong to the model."""
         first = weights_of(self.host_layers[0])
         if not self._in_one_call:
             first = tuple(part[:0] for part in first)
@@ -54,17 +54,18 @@ class CandidateScorer(Scorer):
         return tuple(for_kernels(each) if isinstance(each, np.ndarray) else each for each in learned)
 
     def load_kernels(self, X: CSR, k: int) -> None:
-        """Load what `top_k` of these rows runs, by running it on a few of them, also where candidates are few."""
+        """Compile or load the kernels of `top_k` by running it on a few rows, also as if they had few candidates."""
         for part in some_rows(X):
             found = self.top_k(part, k)
             if k <= max(self.max_k, FILLED_K):
                 self._filled_up(part, *found, k)
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k candidates of each row and their scores.
+        """Return the best k labels of each row, int32 (n, k), and their scores, float32 (n, k).
 
-        Rows with fewer than k candidates are filled up with the labels that the network ranks highest; above `max_k`
-        these compete with the candidates of all rows. All labels are scored where only `columns` count, or k is large.
+        Usually only candidates are ranked. A row with fewer than k candidates is filled up with the labels that the
+        network ranks highest. For k above `max_k`, these labels compete with the candidates in all rows. All labels are
+        scored if `columns` is given or k is large.
         """
         if columns is not None or k > max(self.max_k, FILLED_K):
             return best_of_all(self, X, k, columns)
@@ -87,11 +88,11 @@ class CandidateScorer(Scorer):
 
     @property
     def _in_one_call(self) -> bool:
-        """Return whether `best_candidates` takes the activations as well: one row then needs no other kernel."""
+        """Return whether `best_candidates` also computes the activations, so that one kernel does everything."""
         return self.device is self.cpu and len(self.network.hidden) == 1
 
     def _parts(self, X: CSR) -> Iterator[tuple[CSR, np.ndarray, slice]]:
-        """Yield a block of rows at a time, their activations, none where one call takes these too, and their span."""
+        """Yield blocks of rows, their activations (empty if `best_candidates` computes them), and their span."""
         if not self._in_one_call:
             for rows, A in self.activations(X):
                 span = slice(rows[0], rows[-1] + 1)
@@ -99,11 +100,11 @@ class CandidateScorer(Scorer):
             return
         for first in range(0, X.n_rows, ROWS_A_CALL):
             span = slice(first, min(first + ROWS_A_CALL, X.n_rows))
-            # To cut a row out of one row takes 9 microseconds.
+            # `span` is avoided for a single block: for a single row it would take 9 microseconds.
             yield X if X.n_rows <= ROWS_A_CALL else X.span(span.start, span.stop), NO_ACTIVATIONS, span
 
     def _filled_up(self, X: CSR, labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k of all labels, given all candidates (n, m), -1 for none, and their scores."""
+        """Return the best k labels and their scores, given all candidates (n, m), -1 for none, and their scores."""
         others, Z = super().top_k(X, min(k + labels.shape[1], self.network.n_labels))
         first = np.arange(len(labels))[:, None] * np.int64(self.network.n_labels)
         fresh = (others >= 0) & ~np.isin(first + others, (first + labels)[labels >= 0])
@@ -113,7 +114,7 @@ class CandidateScorer(Scorer):
         return np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield row numbers and their stacked scores (rows, L), or (rows, m) of m columns, a block at a time."""
+        """Yield blocks of row numbers and their stacked scores (rows, L), or (rows, m) for m columns."""
         for rows, Z in super().logits(X, columns):
             whole = np.full((len(rows), self.network.n_labels), np.nan, np.float32)
             labels, scores = self.candidates.score(X.span(rows[0], rows[-1] + 1), pair_scores(self, self.cpu), self.cpu)
@@ -123,17 +124,20 @@ class CandidateScorer(Scorer):
             yield rows, np.where(np.isnan(listed), self._scores_of_others(Z, labels), listed)
 
     def _scores_of_others(self, Z: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the scores of labels that are no candidates, given their logits and the candidates, -1 for none.
+        """Return the scores of labels as if they were no candidates, given their logits.
 
-        Of a row without candidates, such as one without known features, they are the logits themselves: the stacking
-        has seen no such row.
+        labels : the candidates of each row, -1 for none. In a row without any, such as one without known features,
+        scores are the logits themselves, as stacking has seen no such row.
         """
         has_candidates = (labels >= 0).any(axis=1, keepdims=True)
         return np.where(has_candidates, self.candidates.non_candidate_scores(Z), Z)
 
 
 def pair_scores(scorer: Scorer, cpu: CPU) -> Callable[[CSR, np.ndarray], np.ndarray]:
-    """Return what gives the network's logits of the labels int32 (n, M) of each row, float32; 0 where a label is -1."""
+    """Return a function that computes the network's logits of some labels per row.
+
+    It takes rows and labels, int32 (n, M), and returns logits, float32 (n, M); 0 if a label is -1.
+    """
 
     def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
         output, out = weights_of(scorer.output), np.empty(labels.shape, np.float32)

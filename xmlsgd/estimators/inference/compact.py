@@ -1,8 +1,7 @@
-"""The arrays of a model in a quarter of their bytes, to predict only: weights as int8, numbers no wider than they need.
+"""Compact parameters: a model in a quarter of the bytes, for prediction only, with int8 weights and narrow integers.
 
-A row of weights shares a scale: what rounding moves is below what training leaves open (P@k before and after:
-docs/decisions/prediction.md). Biases stay float32. Kernels read the arrays as they lie in the folder, mapped into
-memory.
+Each row of weights has one scale; biases stay float32. Rounding hardly changes P@k (docs/decisions/prediction.md).
+Kernels read the arrays directly from the memory-mapped files.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ from ...nn.parameters import Layout, zeros
 
 @dataclass(frozen=True, eq=False)
 class CompactParams:
-    """Parameters of `layout`, the weights int8 with a scale a row, among the `arrays` of a compact model.
+    """Parameters of a compact model: int8 weights with a scale per row, and float32 biases.
 
-    candidates : their description, so that the model can be saved again as it is.
+    arrays : all arrays of the model, by name. candidates : description of its candidate model, if any, so that the
+    model can be saved again unchanged. path : folder of the model.
     """
 
     layout: Layout
@@ -33,7 +33,7 @@ class CompactParams:
 
     @classmethod
     def of(cls, layout: Layout, saved: FolderArrays, candidates: dict[str, Any] | None) -> CompactParams:
-        """Return the parameters that were saved; raise `ModelFileError` for what `compact_params` cannot have made."""
+        """Return saved parameters; raise `ModelFileError` for arrays that `compact_params` cannot have made."""
         for name, shape in layout.shapes.items():
             if len(shape) == 1:
                 saved.finite(name, *shape)
@@ -43,7 +43,7 @@ class CompactParams:
         return cls(layout, saved.arrays, candidates, saved.path)
 
     def layers(self) -> list[Layer | CompactLayer]:
-        """Return the layers: the first and the last as they are, those between, which are small, in float32."""
+        """Return the layers: the first and the last in int8, those between, which are small, in float32."""
         none, last = np.zeros((1, 1), np.float32), len(self.layout.shapes) // 2 - 1
         layers: list[Layer | CompactLayer] = []
         for i in range(last + 1):
@@ -53,7 +53,7 @@ class CompactParams:
         return layers
 
     def expanded(self) -> np.ndarray:
-        """Return the parameters in float32, a flat vector."""
+        """Return the parameters as a flat vector, float32 (n_params,)."""
         flat = zeros(self.layout.size)
         for name, tensor in self.layout.views(flat).items():
             if tensor.ndim == 1:
@@ -64,7 +64,7 @@ class CompactParams:
 
 
 def compact_params(params: np.ndarray, layout: Layout) -> dict[str, np.ndarray]:
-    """Return the arrays of which `CompactParams` reads parameters, float32 and flat."""
+    """Return the arrays of `CompactParams`, by name, given parameters, float32 (n_params,)."""
     small = {}
     for name, tensor in layout.views(params).items():
         if tensor.ndim == 1:

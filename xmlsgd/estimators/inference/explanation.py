@@ -1,7 +1,8 @@
-"""What the scores of labels are made of: their terms, and the parts of each term, by the scorer's own kernels.
+"""Explain the scores of labels: their terms, and what each feature and neighbor contributes to a term.
 
-The margins of rows of one feature are weight x value; an index whose labels are its rows returns the neighbors' shares
-of the votes. So the parts have the rounding of the scores, also in compact models.
+The kernels of the scorer compute the parts, which therefore have the same rounding, also in compact models. Margins of
+rows with one feature are weight x value; a k-NN index whose labels are its own rows returns the share of each neighbor
+in the votes.
 """
 
 from __future__ import annotations
@@ -25,16 +26,20 @@ from .candidates import CandidateScorer, pair_scores
 from .rankings import MeanScorer
 from .scorer import Scorer
 
-SHOWN = 5  # features and neighbors of a line of text
+SHOWN = 5  # features or neighbors in a line of text
 NETWORK, NEIGHBORS, LINEAR, COOCCURRENCE, INTERCEPT = TERMS = (
     "network", "neighbors", "linear classifiers", "co-occurrence", "intercept",
 )  # fmt: skip
-EXCLUSION = "exclusion"  # a further term where labels exclude each other
-N_INPUTS = 4  # of the stacking, in the order of TERMS
+EXCLUSION = "exclusion"  # a further term of models in which labels exclude each other
+N_INPUTS = 4  # inputs of stacking: the first of TERMS
 
 
 class Term(NamedTuple):
-    """A summand of a score. value : the input of the stacking. weight : times the value; None for trees and means."""
+    """A summand of a score.
+
+    name : one of TERMS or EXCLUSION. value : input of stacking. weight : weight of the value; None if the contribution
+    is not weight x value, as with trees and in means of models. contribution : the summand.
+    """
 
     name: str
     value: float
@@ -43,16 +48,17 @@ class Term(NamedTuple):
 
 
 class FeaturePart(NamedTuple):
-    """What a feature, by name or else by number, contributes."""
+    """The contribution of a feature, given by its name or, without names, by its number."""
 
     feature: Any
     contribution: float
 
 
 class Neighbor(NamedTuple):
-    """A training row that votes for the label, its cosine similarity, and its share of all votes.
+    """A training row that votes for the label.
 
-    row : its number among all rows that were learned; None for the text of the label (`label_texts`).
+    row : its number among all training rows; None for the text of the label (`label_texts`). similarity : its cosine
+    similarity. share : its share of all votes.
     """
 
     row: int | None
@@ -62,31 +68,33 @@ class Neighbor(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the score of a label is made of.
+    """The parts of the score of a label.
 
     Attributes
     ----------
-    label : name of the label
+    label : int or str
+        Name of the label.
     column : int
-        Its column.
+        Column of the label.
     score : float
-        As `predict_topk` returns it; of an ensemble, the mean of the classifiers' scores.
+        Score as returned by `predict_topk`; for an ensemble, the mean of the classifiers' scores.
     terms : tuple of Term
-        Their contributions sum to the score. With candidates they are the inputs of the stacking: network, neighbors,
-        linear classifiers, co-occurrence and intercept, and exclusion by other labels if the model knows any. A network
-        alone has one.
+        Summands of the score. With candidates, there is one for each input of stacking (network, neighbors, linear
+        classifiers, co-occurrence), an intercept, and exclusion by other labels if the model learned it. A network
+        alone has one term.
     features : tuple of FeaturePart
-        With candidates, weight x value of each feature of the row in the linear classifier: with `bias` they sum to the
-        margin, the value of its term. Of a network alone, with `bias` they sum to the logit. Largest first.
+        With candidates, weight x value of each feature of the row in the linear classifier of the label; with `bias`
+        they sum to the margin, the value of that term. For a network alone, they sum to the logit with `bias`. Largest
+        first.
     bias : float
         The part of the margin, or of the logit, that depends on no feature.
     neighbors : tuple of Neighbor
-        Training rows that voted for the label, nearest first; their shares sum to the label's share of the votes. The
-        text of the label votes, too, if it was learned.
+        Training rows that voted for the label, nearest first; their shares sum to the label's vote. The text of the
+        label is one of them if it was learned.
     cooccurrence : tuple of FeaturePart
-        Features that propose the label; they sum to its co-occurrence. Largest first.
+        Features that propose the label, largest first; they sum to its co-occurrence.
     is_candidate : bool
-        Whether the label was a candidate of the row; if not, only the network has scored it.
+        Whether the label was a candidate of the row; otherwise only the network has scored it.
     """
 
     label: Any
@@ -101,7 +109,7 @@ class Explanation:
 
     @classmethod
     def mean(cls, members: Sequence[Explanation]) -> Explanation:
-        """Return the mean of explanations of one label by several models, in which what one model lacks is 0."""
+        """Return the mean of explanations of one label by several models; parts that a model lacks count as 0."""
 
         def sums(groups: Sequence[Sequence[Any]]) -> dict[Any, np.ndarray]:
             found: dict[Any, np.ndarray] = {}
@@ -127,7 +135,7 @@ class Explanation:
         )
 
     def named(self, label: Any, words: Sequence[Any] | None) -> Explanation:
-        """Return the explanation with the names of label and features, None for none, in place of their columns."""
+        """Return the explanation with names in place of columns; `words` names the features, None for no names."""
         if words is None:
             return replace(self, label=label)
         features, cooccurrence = (
@@ -162,13 +170,13 @@ class Explanation:
 
 
 def _shown(feature: Any) -> str:
-    """Return a feature as text, in quotes if it begins or ends with a space, as n-grams of characters do."""
+    """Return a feature as text, quoted if it begins or ends with a space, as n-grams of characters may."""
     text = str(feature)
     return text if text and text == text.strip() else repr(text)
 
 
 def explain_row(scorer: Scorer | MeanScorer, X: CSR, labels: np.ndarray) -> list[Explanation]:
-    """Return the explanations of the labels int32 (m,) of one row; scores are the sums of the terms."""
+    """Return explanations of the labels, int32 (m,), of one row."""
     if isinstance(scorer, MeanScorer):
         members = [explain_row(each, X, labels) for each in scorer.scorers]
         return [Explanation.mean(each) for each in zip(*members, strict=True)]
@@ -178,10 +186,10 @@ def explain_row(scorer: Scorer | MeanScorer, X: CSR, labels: np.ndarray) -> list
 
 
 def explain_network(scorer: Scorer, X: CSR, labels: np.ndarray) -> list[Explanation]:
-    """Return the explanations of logits.
+    """Return explanations of the logits of a network.
 
-    With ReLU, a logit is a linear function of the row wherever the same units are active: a feature contributes value x
-    gradient, and biases the rest.
+    With ReLU, a logit is a linear function of the row as long as the same units are active. Therefore a feature
+    contributes value x gradient, and the rest is the bias.
     """
     features, values = X.row(0)
     first, *hidden, output = scorer.host_layers
@@ -206,7 +214,7 @@ def explain_network(scorer: Scorer, X: CSR, labels: np.ndarray) -> list[Explanat
 
 
 def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list[Explanation]:
-    """Return the explanations of stacked scores."""
+    """Return explanations of stacked scores."""
     model, device, pairs = scorer.candidates, scorer.cpu, pair_scores(scorer, scorer.cpu)
     listed, found = model.inputs(X, pairs, device)
     if not (listed >= 0).any():
@@ -246,7 +254,7 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
         if not is_candidate[j]:
             explanations.append(replace(whole, bias=float(NON_CANDIDATE_MARGIN), is_candidate=False))
             continue
-        # A label that co-occurrence alone proposed counts as one without votes.
+        # No neighbors are listed for a label that only co-occurrence proposed: stacking gets no votes for it.
         voted = [each for each, names in neighbors if label in names and inputs[j, 1] > 0]
         explanations.append(
             replace(
@@ -258,7 +266,7 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
 
 
 def _logistic_terms(model: CandidateModel, inputs: np.ndarray) -> list[Term]:
-    """Return weight x input of each input float32 (4,), and the intercept."""
+    """Return the terms of logistic regression: weight x input for each input, float32 (4,), and the intercept."""
     values = [*meta_features(*inputs).tolist(), 1.0]
     weights = np.float32(model.stacking.regression).tolist()
     return [Term(name, x, w, w * x) for name, x, w in zip(TERMS, values, weights, strict=True)]
@@ -267,10 +275,13 @@ def _logistic_terms(model: CandidateModel, inputs: np.ndarray) -> list[Term]:
 def _tree_parts(
     model: CandidateModel, labels: np.ndarray, inputs: np.ndarray, without: np.ndarray, device: Any
 ) -> list[list[float]]:
-    """Return Shapley values of the inputs (m, 4) of the trees, and what they add for a row without features.
+    """Return what each input, and finally a constant, contributes to the correction by trees: m lists of 5.
 
-    A Shapley value is what an input adds to the score, averaged over the orders in which inputs replace those of a row
-    without features, (m, 4) `without` (Sundararajan and Najmi, 2020). The label's frequency is the same in both.
+    inputs : float32 (m, 4). without : the inputs of a row without features, float32 (m, 4).
+
+    Contributions are baseline Shapley values (Sundararajan and Najmi 2020): what an input adds when it replaces that of
+    the row without features, averaged over all orders of replacement. The constant is the correction of that row. The
+    frequency of the label is the same in both rows.
     """
     assert model.stacking.trees is not None
     subsets = np.array(list(product([False, True], repeat=N_INPUTS)))
@@ -280,7 +291,7 @@ def _tree_parts(
         scores = model.stacking.trees.corrected(
             np.zeros_like(logits), np.tile(labels, (len(subsets), 1)), logits, votes, margins, shares, device
         ).astype(np.float64)
-    number = 1 << np.arange(N_INPUTS)[::-1]  # of a subset: its members' bits
+    number = 1 << np.arange(N_INPUTS)[::-1]  # the number of a subset is the sum of these over its members
     parts = np.zeros(inputs.shape)
     for subset, before in zip(subsets, scores, strict=True):
         size = int(subset.sum())
@@ -291,22 +302,22 @@ def _tree_parts(
 
 
 def _margin_parts(model: CandidateModel, unit: CSR, labels: np.ndarray, device: Any) -> np.ndarray:
-    """Return weight x value of each entry of a row of norm 1 for each label, float32 (nnz, m)."""
+    """Return weight x value of each feature of a row of norm 1 for each label, float32 (nnz, m)."""
     alone = CSR(np.arange(unit.nnz + 1), unit.indices, unit.data, unit.n_cols)
     margins = model.linear.margins(alone, np.tile(labels, (unit.nnz, 1)), device)
     return margins - model.linear.bias[labels]
 
 
 def _neighbors(model: CandidateModel, scaled: CSR, device: Any) -> list[tuple[Neighbor, list[int]]]:
-    """Return the training rows that vote, nearest first, and their labels; the device is started."""
+    """Return the training rows that vote, nearest first, each with its labels; the device must have been started."""
     knn, n_rows = model.knn, model.knn.Y.n_rows
-    numbers = np.arange(n_rows).astype(knn.Y.indices.dtype)  # of a type that the kernel is compiled for
+    numbers = np.arange(n_rows).astype(knn.Y.indices.dtype)  # the type that the kernel is compiled for
     itself = CSR(np.arange(n_rows + 1), numbers, np.broadcast_to(np.float32(1), n_rows), n_rows)
     (rows,), (shares,) = replace(knn, Y=itself).votes(scaled, N_NEIGHBORS, device)
     shares, rows = shares[rows >= 0], rows[rows >= 0]
     order = np.argsort(rows)
     shares, rows = shares[order], rows[order]
-    # Cosines over the posting lists that the kernel reads: the shortest, until there are too many entries.
+    # Cosines are summed over the posting lists that the kernel reads: the shortest ones, up to MAX_POSTINGS entries.
     lengths = np.diff(knn.postings.indptr)[scaled.indices]
     shortest = np.argsort(lengths, kind="stable")
     read = shortest[np.cumsum(lengths[shortest]) <= MAX_POSTINGS]
@@ -324,7 +335,7 @@ def _neighbors(model: CandidateModel, scaled: CSR, device: Any) -> list[tuple[Ne
 
 
 def _with_one_text(neighbors: list[Neighbor]) -> tuple[Neighbor, ...]:
-    """Return the neighbors with one of all texts of the label: it has several if `partial_fit` was given it again."""
+    """Return the neighbors with all texts of the label as one: several calls of `partial_fit` may have learned it."""
     found: dict[int | None, Neighbor] = {}  # nearest first
     for each in neighbors:
         first = found.get(each.row)
@@ -333,7 +344,7 @@ def _with_one_text(neighbors: list[Neighbor]) -> tuple[Neighbor, ...]:
 
 
 def _proposers(model: CandidateModel, scaled: CSR, labels: np.ndarray) -> list[tuple[FeaturePart, ...]]:
-    """Return the part of each feature in the co-occurrence of a row and each of the labels."""
+    """Return, for each label, what each feature contributes to the co-occurrence of row and label."""
     shares, scale = model.cooccurrence.shares, model.cooccurrence.arrays[3]
     sizes = np.abs(scaled.data) / (np.abs(scaled.data).sum(dtype=np.float64) or 1)
     entries, n_each = shares.entries_of(scaled.indices), np.diff(shares.indptr)[scaled.indices]
@@ -344,12 +355,12 @@ def _proposers(model: CandidateModel, scaled: CSR, labels: np.ndarray) -> list[t
 
 
 def _parts(features: np.ndarray, parts: np.ndarray) -> tuple[FeaturePart, ...]:
-    """Return the features and their parts; those without one are left out."""
+    """Return the features whose part is not 0, with their parts, largest first."""
     return _ordered(FeaturePart(int(f), float(part)) for f, part in zip(features, parts, strict=True) if part)
 
 
 def _rows_of(layer: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Return some rows of weights, float64."""
+    """Return rows of the weights of a layer, float64."""
     W = (
         layer.W[rows]
         if not isinstance(layer, CompactLayer)
@@ -359,5 +370,5 @@ def _rows_of(layer: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def _ordered(parts: Any) -> tuple[Any, ...]:
-    """Return parts by falling size of their last number."""
+    """Return parts by decreasing absolute value of their last number."""
     return tuple(sorted(parts, key=lambda part: -abs(part[-1])))

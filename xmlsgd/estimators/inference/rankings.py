@@ -1,4 +1,4 @@
-"""Rankings made of those of scorers: means of several models, weighted labels, excluded labels, likely labels."""
+"""Rankings derived from scorers: means of several models, weighted labels, excluded labels, labels above thresholds."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from .scorer import FILLED_K, Ranker, Scorer, row_ranges
 
 Ranked = tuple[NDArray[np.int32], NDArray[np.float64]]  # labels and probabilities (rows, k)
 
-WIDTH = 2  # labels that each model names for one that is asked for, and `Scorer.min_k` of them at least
-ENTRY_BYTES = 128  # of a label that a model names, while means are taken
-FIRST_K = 16  # labels that are looked at; more, where all of them are chosen
+WIDTH = 2  # each model lists so many times the labels that are asked for, and at least `Scorer.min_k`
+ENTRY_BYTES = 128  # memory per listed label while means are computed
+FIRST_K = 16  # labels per row that are ranked first; if all of them are chosen, GROWTH times as many
 GROWTH = 4
 
 
 class MeanScorer:
-    """The mean scores of several models, each of a `Scorer`."""
+    """Ranks labels by the mean of the scores of several models."""
 
     def __init__(self, scorers: Sequence[Scorer]) -> None:
         self.scorers = scorers
 
     @property
     def n_reweighted(self) -> int:
-        """Return how many labels of a row it ranks in hardly more time than the best."""
+        """Return how many labels per row can be ranked, in order to reweight them, in hardly more time than one."""
         return max(min(scorer.n_reweighted for scorer in self.scorers) // WIDTH, 1)
 
     def load_kernels(self, X: CSR, k: int) -> None:
-        """Load what `top_k` of these rows runs."""
+        """Compile or load the kernels of `top_k` by running those of the scorers on a few of these rows."""
         for scorer in self.scorers:
             scorer.load_kernels(X, min(k, scorer.max_k))
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k labels and their mean scores, of those among the best 2 k of a model, or its `min_k`.
+        """Return the best k labels, int32 (n, k), and their mean scores, float32 (n, k); padded with -1 and -inf.
 
-        To a model whose best these do not include, a label has the score of the last of them. That is never too low
-        without candidates; with them, a label that is not a candidate of that model may have a higher score. Of
-        `columns`, where given, all are scored; -1 and -inf fill up.
+        Each model lists its best 2 k labels, at least `min_k`. If a label is not in the list of a model, the score of
+        the last label in it is used. This is never too low without candidates; with candidates, a label that is not a
+        candidate may have a higher score. If `columns` is given, all of these are scored.
         """
         max_k, min_k = min(scorer.max_k for scorer in self.scorers), max(scorer.min_k for scorer in self.scorers)
         if columns is not None or k > max(max_k, FILLED_K // WIDTH):
@@ -54,19 +54,19 @@ class MeanScorer:
         return labels, scores
 
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield row numbers and their mean scores (rows, L), or (rows, m) of m columns, a block at a time."""
+        """Yield blocks of row numbers and their mean scores (rows, L), or (rows, m) for m columns."""
         for blocks in zip(*(scorer.logits(X, columns) for scorer in self.scorers), strict=True):
-            with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` says more
+            with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` raises an error instead
                 means = np.mean([Z for _, Z in blocks], axis=0, dtype=np.float32)
-            yield blocks[0][0], means  # outside, or whoever asks would be without warnings, too
+            yield blocks[0][0], means  # outside of the context, which would also cover the caller
 
 
 def best_of_all(
     scorer: Scorer | MeanScorer, X: CSR, k: int, columns: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best k labels and their scores, all labels scored, or all of `columns`; -1 and -inf fill up.
+    """Score all labels, or all of `columns`; return the best k, int32 (n, k), and their scores, float32 (n, k).
 
-    int32 and float32 (n, k), best first; of equals the smaller goes first.
+    Of equal scores, the smaller label comes first. Padded with -1 and -inf.
     """
     columns = columns if columns is None else np.unique(columns)
     labels, scores = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
@@ -79,12 +79,12 @@ def best_of_all(
 
 
 def best_of_means(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return all labels of each row and their mean scores, int32 and float32 (n, M m), best first, each label once.
+    """Return all listed labels of each row, int32 (n, M m), best first, and their mean scores, float32 (n, M m).
 
-    found : of each of M models labels, int32 (n, m), -1 where it has no more, and their scores, float32 (n, m), of
-        which the least in a row stands for labels that the model did not name.
+    found : for each of M models, labels, int32 (n, m), padded with -1, and their scores, float32 (n, m). The least
+        score of a row is used for labels that the model does not list.
 
-    -1 and -inf fill up; of equals the smaller label goes first.
+    Each label occurs once. Of equal scores, the smaller label comes first. Padded with -1 and -inf.
     """
     least, above = [], []
     for named, scores in found:
@@ -98,7 +98,7 @@ def best_of_means(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.nd
     first[:, 1:] = labels[:, 1:] != labels[:, :-1]
     means = np.full(labels.shape, -np.inf)
     means[first] = np.bincount(np.cumsum(first) - 1, weights=gains.ravel())
-    means = ((means + np.sum(least, axis=0)) / len(found)).astype(np.float32)  # before ranking: equals go by label
+    means = ((means + np.sum(least, axis=0)) / len(found)).astype(np.float32)  # rounded first, so that ties are ties
     means[labels < 0] = -np.inf
     order = np.argsort(-means, axis=1, kind="stable")
     labels, means = np.take_along_axis(labels, order, axis=1), np.take_along_axis(means, order, axis=1)
@@ -107,11 +107,11 @@ def best_of_means(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.nd
 
 @dataclass(frozen=True, eq=False)
 class WeightedRanker:
-    """Ranks the likeliest labels of `ranker` by log(weight x probability), which are its scores.
+    """Ranks the most probable labels of `ranker` by log(weight x probability).
 
-    weight : float64 (L,), above 0, what a true label counts. With the inverse propensity this order has the largest
-    expected PSP@k (Jain, Prabhu, Varma, KDD 2016). log_odds : turns scores into calibrated log odds; None for softmax,
-    whose scores are the logs of the probabilities up to a constant of the row.
+    weight : value of a true label, float64 (L,), above 0. Inverse propensities maximize the expected PSP@k (Jain,
+    Prabhu, Varma, KDD 2016). log_odds : turns scores into calibrated log odds; None for softmax, whose scores are the
+    logarithms of probabilities up to a constant per row.
     """
 
     ranker: Ranker
@@ -119,13 +119,13 @@ class WeightedRanker:
     log_odds: Callable[[np.ndarray], np.ndarray] | None
 
     def load_kernels(self, X: CSR, k: int) -> None:
-        """Load what `top_k` of these rows runs, by running it on a few of them."""
+        """Compile or load the kernels of `top_k` by running it on a few of these rows."""
         self.ranker.load_kernels(X, self._wide(k))
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k of the labels that have the highest chance, `n_reweighted` of the ranker, and their scores.
+        """Return the best k of the `n_reweighted` most probable labels, int32 (n, k), and their scores, float32 (n, k).
 
-        int32 and float32 (n, k); of equals the smaller goes first; -1 and -inf fill up.
+        Of equal scores, the smaller label comes first. Padded with -1 and -inf.
         """
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
         log_weight, wide = np.log(self.weight), self._wide(k)
@@ -140,7 +140,7 @@ class WeightedRanker:
         return labels, scores
 
     def _wide(self, k: int) -> int:
-        """Return how many labels are weighed."""
+        """Return how many labels of a row are reweighted."""
         return min(max(k, self.ranker.n_reweighted), len(self.weight))
 
 
@@ -150,10 +150,11 @@ def labels_above(
     thresholds: NDArray[np.float64],
     first: Ranked | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.float64]]:
-    """Return pairs of row and label of at least the label's threshold (L,), ordered, and their probabilities.
+    """Return rows, labels and probabilities of all pairs whose probability reaches the label's threshold, in order.
 
-    ask : given row numbers and k, returns the best k labels, -1 for none, and their probabilities (rows, k). It is
-    asked for more until none can be chosen, so that few of many labels cost little. first : what it said of all rows.
+    ask : takes row numbers and k; returns the best k labels, padded with -1, and their probabilities (rows, k). It is
+    called with larger k until no further label can be chosen, so that few labels of many cost little. thresholds :
+    of each label, (L,). first : the answer of `ask` for all rows, if it is known.
     """
     n_labels, least = len(thresholds), thresholds.min()
     chosen: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.intp), np.empty(0, np.int32), np.empty(0))]
@@ -175,24 +176,24 @@ def labels_above(
 
 @dataclass(frozen=True, eq=False)
 class ExcludingRanker:
-    """Ranks the labels of `ranker` without those that are `excluded`, bool (L,)."""
+    """Ranks the labels of `ranker` but for those that are `excluded`, bool (L,)."""
 
     ranker: Ranker
     excluded: NDArray[np.bool_]
 
     @property
     def n_reweighted(self) -> int:
-        """Return how many labels of a row it ranks in hardly more time than the best."""
+        """Return how many labels per row can be ranked, in order to reweight them, in hardly more time than one."""
         return self.ranker.n_reweighted
 
     def load_kernels(self, X: CSR, k: int) -> None:
-        """Load what `top_k` of these rows runs, by running it on a few of them."""
+        """Compile or load the kernels of `top_k` by running it on a few of these rows."""
         self.ranker.load_kernels(X, k)
 
     def top_k(self, X: CSR, k: int, columns: NDArray[np.intp] | None = None) -> tuple[NDArray, NDArray]:
-        """Return the best k labels that are not excluded, int32 (n, k), and their scores, float32; -1 and -inf fill up.
+        """Return the best k labels that are not excluded, int32 (n, k), and their scores, float32 (n, k).
 
-        Rows among whose best labels many are excluded are asked for more.
+        More labels are ranked for rows that have many excluded ones among their best. Padded with -1 and -inf.
         """
         if columns is not None:
             columns = columns[~self.excluded[columns]]

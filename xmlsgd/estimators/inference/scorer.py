@@ -1,4 +1,4 @@
-"""Scores of a trained model, a block of rows at a time: the best labels, or all logits; their checks and precision."""
+"""Score labels with a network, a block of rows at a time: the best labels, or all logits; and check the results."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ from ...metrics import precision_at_k
 from ...nn.network import Network
 from .compact import CompactParams
 
-# Weights up to here are multiplied in float64, so that the answer to a row does not depend on the rows beside it: the
-# BLAS sums one row in another order than many.
+# Layers with at most so many weights are multiplied in float64, so that the scores of a row do not depend on the other
+# rows: BLAS sums one row in another order than many rows.
 SMALL_LAYER = 1 << 20
-# Labels that are weighted anew: as many as rows near a training row have candidates. Weighted by inverse propensity,
-# PSP@1/3/5 of the artworks are 36.82/39.03/40.02 with 8, 37.61/40.73/42.17 with 16, 37.70/40.91/42.68 with 32,
-# 37.70/40.91/42.67 with 64, in four times the time.
+# Labels per row that are reweighted; half of the candidates. With inverse propensities as weights, PSP@1/3/5 of the
+# artworks is 36.82/39.03/40.02 with 8, 37.61/40.73/42.17 with 16, 37.70/40.91/42.68 with 32, and 37.70/40.91/42.67 with
+# 64, in four times the time.
 N_REWEIGHTED = 32
-# The largest k for which the network fills up candidates: its search inserts into a sorted list of 2 k.
+# The largest k for which the network's best labels are searched to fill up candidates: the search inserts into a sorted
+# list of 2 k. For larger k, all labels are scored.
 FILLED_K = 256
-ROW_BLOCK_BYTES = 64 << 20  # of what is computed of a block of rows
-DENSE_LIMIT = 1 << 30  # bytes of a dense (n, L) answer: above, a user wanted `predict_topk`
-LARGE_VALUE = 1e6  # of a feature, which may be why a score is not finite
+ROW_BLOCK_BYTES = 64 << 20  # most memory for the results of a block of rows
+DENSE_LIMIT = 1 << 30  # most bytes of a dense (n, L) result; a larger one is refused in favor of `predict_topk`
+LARGE_VALUE = 1e6  # a feature with a larger value may be the reason if a score is not finite
 
 
 class Ranker(Protocol):
-    """What ranks labels: a scorer, the mean of several, or one that weights or excludes labels."""
+    """The interface of objects that rank labels: scorers, their means, and rankers that weight or exclude labels."""
 
     @property
     def n_reweighted(self) -> int:
-        """Return how many labels of a row it ranks in hardly more time than the best."""
+        """Return how many labels per row can be ranked, in order to reweight them, in hardly more time than one."""
 
     def load_kernels(self, X: CSR, k: int) -> None:
-        """Load what `top_k` of these rows runs, by running it on a few of them."""
+        """Compile or load the kernels of `top_k` by running it on a few of these rows."""
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k labels and their scores, among `columns` where given."""
+        """Return the best k labels, int32 (n, k), and their scores, float32 (n, k); only of `columns` if given."""
 
 
 @dataclass(eq=False)
@@ -53,24 +54,24 @@ class Scorer:
     Parameters
     ----------
     network : Network
-        What the parameters are of.
-    params : ndarray of float32 (n_params,)
-        Its parameters, or compact ones.
+        Shape of the network.
+    params : ndarray of float32 (n_params,) or CompactParams
+        Parameters of the network.
     device : Device
-        Where scores are computed, such as `CPU()`.
+        Device that computes the scores, such as `CPU()`.
 
     Raises
     ------
     DataError
-        For parameters of another network; `top_k` and `logits` raise it for rows of other features.
+        If the parameters do not fit the network. `top_k` and `logits` raise it if the number of features does not.
     """
 
     network: Network
     params: np.ndarray | CompactParams
     device: Any
 
-    # Labels that it ranks at least where means of several are taken. Of one class each, without candidates, the best
-    # one was another in 8 of 100 rows with 2 labels, in one with 8, in none with 32.
+    # Least labels per row that each model ranks if the scores of several are averaged. Without candidates and with one
+    # class per row, the best class was wrong in 8 of 100 rows with 2 labels, in one with 8, and in none with 32.
     min_k: ClassVar[int] = 32
 
     def __post_init__(self) -> None:
@@ -80,16 +81,16 @@ class Scorer:
 
     @property
     def max_k(self) -> int:
-        """Return the largest k that `top_k` answers without scoring all labels by more than the network."""
+        """Return the largest k for which `top_k` need not compute the full scores of all labels."""
         return self.network.n_labels
 
     @property
     def n_reweighted(self) -> int:
-        """Return how many labels of a row it ranks in hardly more time than the best."""
+        """Return how many labels per row can be ranked, in order to reweight them, in hardly more time than one."""
         return min(N_REWEIGHTED, self.max_k)
 
     def layers(self) -> list[Any]:
-        """Return the layers in the device's memory; a device with a memory of its own gets them anew at each call."""
+        """Return the layers in the memory of the device; they are copied there at each call if that is its own."""
         if not self.device.memory:
             return self.host_layers
         flat = self.params.expanded() if isinstance(self.params, CompactParams) else self.params
@@ -98,8 +99,8 @@ class Scorer:
 
     @cached_property
     def host_layers(self) -> list[Any]:
-        """The layers in the memory of the process, as kernels want them."""
-        from ...devices.cpu.compiling import for_kernels  # here, so that an estimator can be made without loading Numba
+        """The layers in the memory of the process, as arrays that kernels accept."""
+        from ...devices.cpu.compiling import for_kernels  # here, so that creating an estimator does not import Numba
 
         if isinstance(self.params, CompactParams):
             return [type(layer)(*map(for_kernels, layer)) for layer in self.params.layers()]
@@ -111,14 +112,14 @@ class Scorer:
         return self.host_layers[-1]
 
     def load_kernels(self, X: CSR, k: int) -> None:
-        """Load what `top_k` of these rows runs, by running it on a few of them."""
+        """Compile or load the kernels of `top_k` by running it on a few of these rows."""
         for part in some_rows(X):
             self.top_k(part, k)
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the k >= 1 best labels, int32 (n, k), and their scores, float32 (n, k), best first; -1, -inf fill up.
+        """Return the best k >= 1 labels, int32 (n, k), and their scores, float32 (n, k); padded with -1 and -inf.
 
-        Only `columns`, int (m,), count where they are given.
+        columns : the labels to rank, int (m,); None for all.
         """
         self._check_rows(X)
         if k < 1:
@@ -138,32 +139,32 @@ class Scorer:
         return labels, scores
 
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield row numbers and their logits (rows, L), or (rows, m) of m columns, a block at a time."""
+        """Yield blocks of row numbers and their logits (rows, L), or (rows, m) for m columns."""
         self._check_rows(X)
         product = product_with(self.output, columns)
         n_columns = self.network.n_labels if columns is None else len(columns)
         for rows, A in self.activations(X, n_columns):
-            with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` says more
+            with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` raises an error instead
                 Z = product(A)
             yield rows, Z
 
     def _hidden(self, X: CSR, rows: np.ndarray, layers: list[Any]) -> Any:
         """Return the last hidden activations of consecutive rows.
 
-        They go as a matrix of their own: of a larger one a GPU would keep a copy, and the caller may change its X.
+        The device gets a matrix of only these rows: a GPU may keep a copy of a larger one, which the caller may change.
         """
         part = X.span(int(rows[0]), int(rows[-1]) + 1)
         return self.network.hidden_activations(self.device, layers, part, np.arange(len(rows)))
 
     def _check_rows(self, X: CSR) -> None:
-        """Raise `DataError` for rows of other features: kernels would read what lies behind the weights."""
+        """Raise `DataError` for a wrong number of features, with which kernels would read beyond the weights."""
         if X.n_cols != self.network.n_features:
             raise DataError(f"X: must have the {self.network.n_features} features of the network, got {X.n_cols}")
 
     def activations(self, X: CSR, width: int = 1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield row numbers and their last hidden activations (rows, H), a block at a time.
+        """Yield blocks of row numbers and their last hidden activations (rows, H).
 
-        width : floats that the caller computes of each row; blocks are cut so that these take little memory, too.
+        width : floats that the caller computes per row, which the size of the blocks takes into account.
         """
         device, layers = self.device, self.layers()
         for rows in row_ranges(X.n_rows, max(width, *self.network.hidden)):
@@ -174,16 +175,16 @@ class Scorer:
 
 @dataclass(eq=False)
 class Measure:
-    """Measures P@1, P@3 and P@5 in percent on held-out rows; called with parameters, float32 (n_params,).
+    """Measures P@1, P@3 and P@5 in percent on held-out rows; call it with parameters, float32 (n_params,).
 
     Parameters
     ----------
     held_out : Dataset
         The rows.
     network : Network
-        What the parameters are of.
+        Shape of the network.
     device : Device
-        Where scores are computed, such as `CPU()`.
+        Device that computes the scores, such as `CPU()`.
     """
 
     held_out: Dataset
@@ -198,12 +199,12 @@ class Measure:
 
 
 def some_rows(X: CSR) -> list[CSR]:
-    """Return a row, and more than devices rank one by one: few and many have kernels of their own."""
+    """Return the first row, and the first 16: devices have different kernels for few and for many rows."""
     return [X.span(0, min(n_rows, X.n_rows)) for n_rows in (1, 16)]
 
 
 def product_with(layer: Layer | CompactLayer, columns: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what gives A W^T + b (rows, L), or some columns of it; compact weights are widened in parts."""
+    """Return a function that computes A W^T + b (rows, L), or some columns; compact weights are expanded in parts."""
     W, b = (each if columns is None else each[columns] for each in (layer.W, layer.b))
     if isinstance(layer, CompactLayer):
         scales = layer.scales if columns is None else layer.scales[columns]
@@ -232,15 +233,17 @@ def product_with(layer: Layer | CompactLayer, columns: np.ndarray | None) -> Cal
 
 
 def row_ranges(n_rows: int, width: int) -> list[np.ndarray]:
-    """Return the row numbers of blocks of which `width` floats a row take at most 64 MB."""
+    """Return the row numbers of blocks; `width` floats per row of a block take at most 64 MB."""
     size = max(ROW_BLOCK_BYTES // (4 * width), 1)
     return [np.arange(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
 def check_finite(scores: np.ndarray, X: CSR, rows: np.ndarray | None = None, counted: np.ndarray | None = None) -> None:
-    """Raise unless the scores (n, m) of these rows of X, or of all, are finite in float32; of `counted` ones, if given.
+    """Raise an error unless scores (n, m) are finite in float32.
 
-    `DataError` for a row of values too large to multiply, else `ModelFileError`: no run leaves such a model.
+    The error is a `DataError` if the row has values too large to multiply, else a `ModelFileError`, as training never
+    leaves such a model. rows : the rows of X that were scored; None for all. counted : bool (n, m), which scores to
+    check; None for all.
     """
     if scores.max(initial=0) <= FLOAT32_MAX and scores.min(initial=0) >= -FLOAT32_MAX:
         return
@@ -256,7 +259,7 @@ def check_finite(scores: np.ndarray, X: CSR, rows: np.ndarray | None = None, cou
 
 
 def columns_of(labels: Any, classes: np.ndarray) -> np.ndarray:
-    """Return the checked columns of labels, int32 (m,), which are given as such, or as names that are strings."""
+    """Return the columns of labels, int32 (m,), checked; `labels` are column numbers, or names that are strings."""
     if isinstance(labels, list | tuple | np.ndarray) and all(isinstance(label, str) for label in labels):
         columns = {name: column for column, name in enumerate(classes.tolist())}
         unknown = [label for label in labels if label not in columns]
@@ -267,7 +270,7 @@ def columns_of(labels: Any, classes: np.ndarray) -> np.ndarray:
 
 
 def checked_columns(labels: Any, n_labels: int, name: str = "labels") -> np.ndarray:
-    """Return checked columns of labels, int32 (m,), the type that kernels are compiled for."""
+    """Return column numbers as int32 (m,), the type that kernels are compiled for, checked."""
     check_unmasked(labels, name)
     columns = np.asarray(labels)
     if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
@@ -280,7 +283,7 @@ def checked_columns(labels: Any, n_labels: int, name: str = "labels") -> np.ndar
 
 
 def checked_weight(weight: Any, n_labels: int) -> np.ndarray:
-    """Return checked weights of labels, float64 (L,)."""
+    """Return the weights of labels as float64 (L,), checked."""
     checked = as_vector(weight, n_labels, "label_weight")
     bad = np.flatnonzero(~((checked > 0) & np.isfinite(checked)))
     if len(bad):
@@ -289,7 +292,7 @@ def checked_weight(weight: Any, n_labels: int) -> np.ndarray:
 
 
 def check_dense(n_rows: int, n_labels: int, size: int) -> None:
-    """Raise `MemoryEstimateError` for a dense answer above the limit."""
+    """Raise `MemoryEstimateError` for a dense result (n_rows, n_labels) above `DENSE_LIMIT`; size : bytes per entry."""
     needed = n_rows * n_labels * size
     if needed > DENSE_LIMIT:
         raise MemoryEstimateError(
