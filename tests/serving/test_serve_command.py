@@ -248,7 +248,7 @@ def test_wrong_calls_are_refused(folder, tmp_path, capsys, monkeypatch):
     assert "--save: needs a token" in complaint(capsys, folder, "--save")
     with monkeypatch.context() as patch:
         patch.setenv("XMLSGD_TOKEN", "short")
-        assert "XMLSGD_TOKEN: must be a token of 8 or more" in complaint(capsys, folder)
+        assert "XMLSGD_TOKEN: must be 8 or more" in complaint(capsys, folder)
     XMLClassifier((4,), max_epochs=1, random_state=0, n_jobs=1).fit([[0.0, 1.0], [1.0, 0.0]], [[0], [1]]).save(
         tmp_path / "m"
     )

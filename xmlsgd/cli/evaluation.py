@@ -1,4 +1,4 @@
-"""Rank the labels of test rows, timed, and measure the ranking."""
+"""Rank the labels of test rows, timed, and compute metrics of the ranking."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from .results import csv_line, table, text_file
 
 ZERO_SHOT_K = 10
 PER_LABEL = ("label", "training_rows", "test_rows", "threshold", "precision", "recall", "F1")
-CALIBRATED = 5  # best labels of a row: nearly all others have probability 0
-BATCH = 8192  # rows ranked between two movements of the bar
+CALIBRATED = 5  # calibration is measured on the best labels of each row; nearly all others have probability 0
+BATCH = 8192  # rows ranked between two updates of the progress bar
 
 
 class Ranking(NamedTuple):
-    """The best labels of test rows, int32 (n, k), with their probabilities (n, k) where scores stand for such.
+    """The best labels of test rows.
 
-    seconds : those of ranking alone, without reading, compiling and measuring.
+    labels : int32 (n, k). probabilities : float64 (n, k), None if scores are not probabilities. seconds : duration of
+    ranking alone, without reading, compiling and evaluating.
     """
 
     labels: np.ndarray
@@ -46,7 +47,7 @@ class Ranking(NamedTuple):
 def rank_rows(
     model: XMLClassifier | XMLEnsemble, X: CSR, k: int = 5, quiet: bool = False, label_weight: np.ndarray | None = None
 ) -> Ranking:
-    """Return the k best labels of each row, timed."""
+    """Rank the k best labels of each row, timed."""
     k, proba = min(k, len(model.classes_)), model.fitted_.has_probabilities
     labels, values, seconds = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k)), 0.0
     model.load_kernels(X.span(0, min(BATCH, X.n_rows)), k, label_weight=label_weight)  # outside the timed part
@@ -70,8 +71,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the metrics in percent (`evaluate_ranking`), "predict_seconds" and "predict_rows_per_second".
 
-    Where scores stand for probabilities, also the calibration of the five best labels. With `groups`, one a row,
-    "groups" has P@k averaged over them and its standard deviation.
+    If scores are probabilities, add the calibration of the five best labels. With `groups`, the group of each row, add
+    "groups": the mean of P@k over groups, and its standard deviation.
     """
     labels, probabilities, seconds = ranking
     found: dict[str, Any] = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
@@ -94,10 +95,10 @@ def evaluate(
 def _zero_shot_recall(
     model: XMLClassifier | XMLEnsemble, test: Dataset, label_weight: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return the recall at 10 of true labels that no training row had, and their number; nothing if there are none.
+    """Return the recall at 10 of true labels that no training row had, and their number; {} if there are none.
 
-    The recall is a mean, in percent, over the rows that have such labels. These rows are ranked anew, so that the timed
-    ranking has the same k whatever labels the rows have.
+    The recall is a mean, in percent, over the rows that have such labels. These rows are ranked again, so that k of the
+    timed ranking does not depend on their labels.
     """
     counts = model.label_counts_
     if counts is None or counts.all():
@@ -114,7 +115,7 @@ def _zero_shot_recall(
 
 
 def report(result: dict[str, Any]) -> list[str]:
-    """Return what `evaluate` and `evaluate_thresholds` have found, for a person."""
+    """Return lines about the results of `evaluate` and `evaluate_thresholds`, but for metrics at k."""
     lines = []
     if "micro F1" in result:
         micro = f"micro F1 {result['micro F1']:.2f} from probability {result['threshold']:.2f} on"
@@ -132,7 +133,7 @@ def report(result: dict[str, Any]) -> list[str]:
 
 
 def reliability_table(result: dict[str, Any]) -> str:
-    """Return the bins of probability, the pairs in each, and mean probability and share of true pairs in percent."""
+    """Return a table of bins of probability: number of pairs, mean probability, share of true pairs in percent."""
     bins = result["reliability"]
     rows = {
         f"{100 * low:.0f} to {100 * high:.0f} %": {"pairs": n, "probability": 100 * p, "true": 100 * t}
@@ -144,12 +145,12 @@ def reliability_table(result: dict[str, Any]) -> str:
 
 
 def write_per_label(path: str, model: XMLClassifier | XMLEnsemble, names: Sequence[Any], scores: LabelScores) -> None:
-    """Write a CSV file with a line per label: names, rows, threshold, precision, recall and F1 in percent."""
+    """Write a CSV file with a line per label: name, rows, threshold, precision, recall and F1 in percent."""
     counts, thresholds = model.label_counts_, model.thresholds_["macro"].tolist()
     with text_file(path) as stream:
         stream.write(csv_line(PER_LABEL) + "\n")
         for label, (n_true, _, _, *percent) in enumerate(zip(*(each.tolist() for each in scores), strict=True)):
-            is_known = label < len(thresholds)  # the others are in no training row
+            is_known = label < len(thresholds)  # only test rows have the others
             trained = 0 if not is_known else "" if counts is None else int(counts[label])
             least = f"{thresholds[label]:.2f}" if is_known else ""
             shown = [f"{100 * value:.2f}" for value in percent]
@@ -159,9 +160,9 @@ def write_per_label(path: str, model: XMLClassifier | XMLEnsemble, names: Sequen
 def evaluate_thresholds(
     model: XMLClassifier | XMLEnsemble, test: Dataset, ranking: Ranking | None
 ) -> tuple[dict[str, Any], LabelScores | None]:
-    """Return F1 at the learned thresholds, in percent, and each label's scores; none where there are no probabilities.
+    """Return F1 at the learned thresholds, in percent, and the scores of each label; {} and None without probabilities.
 
-    Only rows that may have more labels above a threshold than `ranking` has, by probability, are ranked anew.
+    Only rows that may have more labels above a threshold than `ranking` holds are ranked again.
     """
     if not model.fitted_.has_probabilities:
         return {}, None
@@ -184,9 +185,9 @@ def evaluate_thresholds(
 def inverse_propensity_if_known(
     model: XMLClassifier | XMLEnsemble, n_labels: int, Y_train: CSR | None = None, A: float = 0.55, B: float = 1.5
 ) -> np.ndarray | None:
-    """Return q_l of each label by the labels `Y_train`, by default those the model was trained on.
+    """Return the inverse propensity of each label by the labels `Y_train`, by default those of the training rows.
 
-    Warn and return None where the model does not know its label counts or was trained on too few rows.
+    Warn and return None if the model does not know its label counts, or was trained on too few rows.
     """
     if Y_train is not None:
         return inverse_propensity(Y_train, A, B, n_labels)

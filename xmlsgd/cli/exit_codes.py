@@ -1,4 +1,4 @@
-"""Exit codes: an exception becomes one line on stderr and a number."""
+"""Exit codes: turn an exception into one line on stderr and a number."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .signals import signal_number, signals_as_exceptions
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 SIGNALLED = 128  # plus the signal's number, as shells report it
 READER_LEFT = SIGNALLED + 13  # SIGPIPE
-NO_THREAD = "can't start new thread"  # of Python
-STANDARD_ERROR = 2  # the last number of the standard streams
+NO_THREAD = "can't start new thread"  # error message of Python
+STANDARD_ERROR = 2  # file descriptor, the highest of the standard streams
 
 REMEDIES = {
     errno.EMFILE: "; let a process open more files, by ulimit -n",
@@ -29,17 +29,17 @@ REMEDIES = {
 
 
 class UsageError(ValueError):
-    """The words of the command line are wrong."""
+    """The command line is wrong."""
 
 
 class TrainingStopped(RuntimeError):
-    """An error ended a run, whose model was saved nevertheless; the text says where."""
+    """An error ended a run, but its model was saved; the text says where."""
 
 
 def open_closed_streams() -> None:
-    """Connect standard streams that were closed to the null device.
+    """Connect closed standard streams to the null device.
 
-    Otherwise files of the run would get their numbers and receive what libraries print.
+    Otherwise files of the run would get their descriptors, and receive what libraries print.
     """
     while (null := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
         os.set_inheritable(null, True)
@@ -50,10 +50,10 @@ def open_closed_streams() -> None:
 
 
 def run_guarded(run: Callable[[], None], traceback: bool = False) -> int:
-    """Call `run` and return the exit code; an error becomes one line, below its traceback if that is asked for."""
+    """Call `run` and return the exit code; print an error in one line, after its traceback if `traceback`."""
     with warnings.catch_warnings(), signals_as_exceptions():
-        # A warning is one line without the source line that Python adds. NumPy's warnings of infinite numbers would
-        # come before our own error, which says what to do.
+        # A warning is one line, without the source line that Python adds. NumPy's warnings of infinite numbers are
+        # ignored, because our own error follows, which says what to do.
         warnings.simplefilter("default", UserWarning)
         warnings.simplefilter("ignore", RuntimeWarning)
         warnings.showwarning = _show_warning
@@ -61,7 +61,7 @@ def run_guarded(run: Callable[[], None], traceback: bool = False) -> int:
             run()
             with disk_errors_named(STANDARD_OUTPUT):
                 sys.stdout.flush()
-        except SystemExit as stop:  # argparse's --help and --version
+        except SystemExit as stop:  # raised by argparse for --help and --version
             return stop.code if isinstance(stop.code, int) else DONE
         except BrokenPipeError:
             _discard_output()
@@ -69,7 +69,7 @@ def run_guarded(run: Callable[[], None], traceback: bool = False) -> int:
         except KeyboardInterrupt as stop:
             say(str(stop) or "interrupted")
             return SIGNALLED + signal_number(stop)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the user gets a line and no traceback)
+        except Exception as error:  # noqa: BLE001 (any error becomes one line without a traceback)
             if traceback:
                 import traceback as tracebacks
 
@@ -86,7 +86,7 @@ def exit_code_and_text(error: Exception) -> tuple[int, str]:
     """Return the exit code and the text of an error."""
     if isinstance(error, DataError | MissingPackage | ModelFileError | UsageError):
         return BAD_INPUT, str(error)
-    if isinstance(error, FileExistsError) and error.errno is None:  # ours, with a whole sentence
+    if isinstance(error, FileExistsError) and error.errno is None:  # raised by us, with a complete message
         return BAD_INPUT, str(error)
     if isinstance(error, WorkerDied):
         last = error.traceback.splitlines()[-1:]
@@ -101,7 +101,7 @@ def exit_code_and_text(error: Exception) -> tuple[int, str]:
         return code, f"{what}{error.strerror}{REMEDIES.get(error.errno, '')}"
     if isinstance(error, RuntimeError) and str(error) == NO_THREAD:
         return FAILED, f"{error}; pass a smaller --threads, or see ulimit -u"
-    if isinstance(error, OSError):  # DownloadError and others of our own carry a whole sentence
+    if isinstance(error, OSError):  # raised by us, such as DownloadError, with a complete message
         return FAILED, str(error)
     return FAILED, f"internal error: {type(error).__name__}: {error}; --traceback shows where"
 
@@ -111,7 +111,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _discard_output() -> None:
-    """Connect stdout to the null device, or its flush at exit would raise the same error again."""
+    """Connect stdout to the null device, so that its flush at exit does not raise the same error again."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError, AttributeError):

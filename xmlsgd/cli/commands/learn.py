@@ -1,11 +1,12 @@
 """Add rows to a saved model, for a fraction of the time that training on all rows would take.
 
-DATA is any source that train reads. The network goes over the new rows once; the k-NN index, co-occurrence and linear
-classifiers get them as well; stacking stays. Labels and words that are new are added. With --label-texts, texts of new
-labels are learned as well, also of labels that no row has. With --test the model is measured before and after.
+DATA is any source that train reads. The network is trained on the new rows in one pass; the k-NN index, co-occurrence
+and linear classifiers learn them, too; stacking does not change. New labels and words are added. With --label-texts,
+texts of new labels are learned as well, including labels that no row has. With --test, the model is evaluated before
+and after.
 
-The model in DIR is replaced at the end, in one step; with --out it stays as it is. It must have been saved without
---compact; an ensemble cannot learn on.
+The model in DIR is replaced at the end, in one step; with --out it does not change. It must not be compact, and no
+ensemble.
 """
 
 from __future__ import annotations

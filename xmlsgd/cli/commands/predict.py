@@ -1,13 +1,13 @@
 """Write the best labels of each row and their probabilities, one line per row.
 
-A line of text reads `label:probability label:probability ...`, best first. Where the model knows label names, these
-stand for the numbers and tabs separate the entries, since names may contain blanks. A line of JSON is an object with
-the number of the row, from 0, and its labels; CSV has a header and a line per row. A model without probabilities
-(softmax, squared hinge) writes scores. With --explain, lines of text are followed by what each score is made of, and
-JSON has it as the "explanation" of a label.
+A line of text reads `label:probability label:probability ...`, best first. If the model knows label names, these
+replace the numbers, and tabs separate the entries, as names may contain blanks. A line of JSON is an object with the
+number of the row, from 0, and its labels. CSV has a header and a line per row. A model without probabilities (softmax,
+squared hinge) writes scores. With --explain, each line of text is followed by an explanation of each score, and each
+label in JSON has an "explanation".
 
-DATA may be text without labels if the model was trained on text. `-` is standard input or output; a document on
-standard input is answered before the next one is sent.
+DATA may be text without labels if the model was trained on text. `-` is standard input or output; each document on
+standard input is answered before the next one is read.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ INSTEAD = {
 EXAMPLES = """  xmlsgd predict model test.txt --k 3 --out predictions.txt
   xmlsgd predict model texts.txt --threshold micro --out predictions.csv
   cat texts.txt | xmlsgd predict model - --output-format json"""
-BATCH = 8192  # rows ranked before their lines are written
+BATCH = 8192  # rows that are ranked at a time
 
 
 def run(
@@ -78,7 +78,7 @@ def run(
     out: str,
     console: Console,
 ) -> None:
-    """Load, rank, write."""
+    """Load the model, rank the rows and write the predictions."""
     output_format = output_format or format_of_output(out)
     if explain and output_format == "csv":
         raise UsageError("--explain: needs --output-format text or json, got csv")
@@ -120,7 +120,7 @@ def run(
 
 
 def format_of_output(out: str) -> str:
-    """Return the format that the name of the output file tells, or text; `UsageError` for a file of NumPy or SciPy."""
+    """Return the format by the name of the output file; raise `UsageError` for a file of NumPy or SciPy."""
     suffix = Path(out).suffix.lower()
     if suffix in (".npz", ".npy"):
         in_python = "in Python, predict_topk(X, k, as_csr=True) returns a sparse matrix"
@@ -129,7 +129,7 @@ def format_of_output(out: str) -> str:
 
 
 def check_data(data: str, model: str, options: FormatOptions) -> None:
-    """Raise `DataError` where there are no rows; if a text was given in place of a file, say how to pass it."""
+    """Raise `DataError` if there is no such input; if it looks like a text, the error says how to pass a text."""
     try:
         options.check_inputs(data)
     except DataError as error:

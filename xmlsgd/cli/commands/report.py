@@ -1,6 +1,6 @@
 """Write an evaluation as one HTML page: metrics, precision by label frequency and threshold, calibration, errors.
 
-The page needs no network and no other file. Its numbers are those of evaluate; labels and words are escaped.
+The page needs no network access and no other file. Its numbers are those of evaluate. Labels and words are escaped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ METRICS = (
 def run(
     model: str, test: str, format_options: FormatOptions, parameters: dict[str, Any], out: str, console: Console
 ) -> None:
-    """Load, rank, measure, write."""
+    """Load the model, rank and evaluate the rows, and write the page."""
     format_options.check_inputs(test)
     estimator = read_predictor(model, test, "report", parameters)
     from .. import evaluation, html_report
@@ -60,7 +60,7 @@ def run(
 
 
 def parts_of_metrics(rows: Dataset, result: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return title and HTML of what the rows are, and of their metrics."""
+    """Return title and HTML of the parts about the test rows and the metrics."""
     from .. import evaluation, html_report
 
     metrics = [
@@ -76,7 +76,7 @@ def parts_of_metrics(rows: Dataset, result: dict[str, Any]) -> list[tuple[str, s
 def parts_of_labels(
     model: XMLClassifier | XMLEnsemble, rows: Dataset, ranking: Ranking, result: dict[str, Any]
 ) -> list[tuple[str, str]]:
-    """Return title and HTML of each part on the labels that are ranked and missed, by frequency and probability."""
+    """Return title and HTML of the parts about labels: by frequency, thresholds, calibration, most missed labels."""
     import numpy as np
 
     from .. import html_report

@@ -5,8 +5,8 @@ GET / shows a page. POST /v1/projects/NAME/suggest answers as Annif does, where 
 GET /metrics are for monitoring. With a token in the environment variable XMLSGD_TOKEN, POST /learn takes {"documents":
 [{"text": ..., "labels": [...]}]} and adds them to the model; --save also writes it to DIR.
 
-SIGHUP loads the model in DIR anew, such as one that `train --overwrite` has written; the earlier one answers until
-then.
+SIGHUP loads the model in DIR again, after `train --overwrite` has replaced it, for example; the earlier one answers
+until then.
 
 Needs starlette and uvicorn: pip install "xmlsgd[serve]".
 """
@@ -47,9 +47,9 @@ FLAGS = (
 )  # fmt: skip
 EXAMPLES = """  xmlsgd serve model
   XMLSGD_TOKEN=change-me-please xmlsgd serve model --port 9000 --save"""
-GRACE_SECONDS = 30  # for requests that a signal finds unanswered
+GRACE_SECONDS = 30  # for requests that are not answered when a signal arrives
 MIN_TOKEN = 8  # characters
-MANY = ["a text"] * 16  # texts of one call, which take other kernels than a few
+MANY = ["a text"] * 16  # so many texts in one call run other kernels than a few
 
 
 def run(
@@ -79,12 +79,12 @@ def run(
     app = new_app(service)
     listening = bound(host, port)
     compile_for(service.served)
-    gc.freeze()  # a full collection goes through the objects of Numba and scikit-learn, 0.1 s without an answer
+    gc.freeze()  # or a full collection would visit all objects of Numba and scikit-learn, and delay answers by 0.1 s
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
     console.show(f"serving {name} at {address}")
     if not is_loopback(host):
         warn(f"--host {host}: others can reach it, without TLS; put a proxy before it")
-    config = uvicorn.Config(  # a line for each malformed request could fill a disk
+    config = uvicorn.Config(  # logs only errors, as a line for each malformed request could fill a disk
         app, log_level="error", access_log=False, lifespan="off", http=Connection, ws="none",
         limit_concurrency=most_connections(), timeout_graceful_shutdown=GRACE_SECONDS,
     )  # fmt: skip
@@ -93,16 +93,16 @@ def run(
         try:
             await service.load_anew(lambda: compile_for(load()))
             console.show(f"serving {name} as {model} has it now")
-        except Exception as error:  # noqa: BLE001  whatever is wrong there, the model that is served goes on
+        except Exception as error:  # noqa: BLE001  after any error, the model that is served stays
             say(f"{exit_code_and_text(error)[1]}; the model that was loaded before goes on")
 
     asyncio.run(_serve(uvicorn.Server(config).serve(sockets=[listening]), load_anew))
 
 
 async def _serve(serving: Awaitable[None], load_anew: Callable[[], Awaitable[None]]) -> None:
-    """Serve until a signal; SIGHUP loads the model anew, unless it is the end of the terminal.
+    """Serve until a signal; SIGHUP loads the model again, unless it means that the terminal was closed.
 
-    Those that come while a model is loaded are one more load, as its files may have changed after they were read.
+    Any number of SIGHUPs during a load causes one more load, as files may have changed after they were read.
     """
     hangup = asyncio.Event()
 
@@ -113,7 +113,7 @@ async def _serve(serving: Awaitable[None], load_anew: Callable[[], Awaitable[Non
 
     loading = asyncio.create_task(load_after_hangups())
     if sys.stdin.isatty():
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as an exception it would be that of any request
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # an exception would be raised inside any request
     elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
     await serving
@@ -121,29 +121,30 @@ async def _serve(serving: Awaitable[None], load_anew: Callable[[], Awaitable[Non
 
 
 def compile_for(served: Served) -> Served:
-    """Compile or load the kernels of answers, to one request and to many at once; return the model."""
+    """Compile or load all kernels that answer requests, single or many; return the model."""
     served.model.load_kernels(MANY)
     served.model.explain(MANY[:1])
     return served
 
 
 def read_token() -> str | None:
-    """Return the token of the environment; None without one."""
+    """Return the token in the environment, or None."""
     token = os.environ.get(TOKEN)
     if token is not None and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable()):
-        raise UsageError(f"{TOKEN}: must be a token of {MIN_TOKEN} or more printable ASCII characters")
+        got = f"{len(token)} characters" if len(token) < MIN_TOKEN else "others"
+        raise UsageError(f"{TOKEN}: must be {MIN_TOKEN} or more printable ASCII characters, got {got}")
     return token
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; `UsageError` where the address is taken, or none of this machine."""
+    """Return a listening socket; raise `UsageError` if the address is in use, or not of this machine."""
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:
         number = getattr(error, "errno", None)
         reason = os.strerror(number) if number is not None and number > 0 else error
         raise UsageError(f"--host {host} --port {port}: {reason}; pass another") from error
-    # Headers and body are two packets: without it, the second one waits 40 ms for the acknowledgement of the first.
+    # Headers and body are two packets. Without TCP_NODELAY, the second waits 40 ms for the first to be acknowledged.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 

@@ -1,11 +1,11 @@
-"""Simulate training on other devices: P@1 over time, and who is busy.
+"""Simulate training on other devices: P@1 over time, and how busy each device is.
 
-DATA is what train reads. The arithmetic is real and only the clock is simulated: a device of speed 1 is as fast as this
-machine, whose steps are timed first. Without a test part a fifth of the rows is held out.
+DATA is any source that train reads. The arithmetic is real; only the clock is simulated. A device of speed 1 is as fast
+as this machine, whose steps are timed first. Without a test part, a fifth of the rows is held out.
 
-A fleet is NAME:SPEED[*COUNT] with commas between, as in "gpu:1*2,cpu:.1", or one of the scenarios S1 to S8, which have
-noise, stalls, slowdowns and absences. Devices named cpu write a shared model in place; all others pull copies of it and
-push their changes. That takes time by --bandwidth, and so do merges.
+A fleet is a list of NAME:SPEED[*COUNT], separated by commas, as in "gpu:1*2,cpu:.1"; or one of the scenarios S1 to S8,
+which have noise, stalls, slowdowns and absences. Devices named cpu write a shared model in place. All others pull
+copies of it and push their changes, which takes time by --bandwidth, as merges do.
 
 Columns of the tables:
 """
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from ..format_options import FormatOptions
     from ..messages import Console
 
-REACHED = 0.95  # of the best P@1 of a comparison
+REACHED = 0.95  # share of the best final P@1 of a comparison
 DIVERGED = "the loss was not finite; pass a lower --learning-rate-init"
-# Columns and how their numbers are written.
+# Columns of tables, and formats of their numbers.
 COLUMNS = {
     "P@1": ".2f", "seconds": SIGNIFICANT, "to 95 %": SIGNIFICANT, "rows/s": SIGNIFICANT, "busy %": ".0f",
     "effic. %": ".0f", "sync %": ".1f",
@@ -82,9 +82,9 @@ FLAGS = (
 )  # fmt: skip
 EXAMPLES = """  xmlsgd simulate train.txt --fleet "gpu:1*2,cpu:.1"
   xmlsgd simulate train.txt --fleet S3 --compare adaptive,synchronous --plot curves.png"""
-TEST_ROWS = 2000  # measured several times per epoch: more would take longer than training
+TEST_ROWS = 2000  # most test rows: evaluating more of them several times per epoch would take longer than training
 ALONE = "fastest alone"
-PARTS = ("diverged", "curve", "workers", "records")  # of an outcome, for JSON
+PARTS = ("diverged", "curve", "workers", "records")  # attributes of an outcome that are written as JSON
 
 
 def run(
@@ -101,7 +101,7 @@ def run(
     json: str | None,
     console: Console,
 ) -> None:
-    """Read, time this machine, train on the simulated clock, show."""
+    """Read the rows, time this machine, train on the simulated clock and show the results."""
     format_options.check_inputs(train, test)
     if not 0 < bandwidth < math.inf:
         raise UsageError(f"--bandwidth: must be finite and above 0, in GB per second, got {bandwidth:g}")
@@ -109,7 +109,7 @@ def run(
         from ...training.plots import check_suffix
 
         check_suffix(plot)
-    devices_of(fleet)  # refuses a wrong one before anything is read
+    devices_of(fleet)  # raises an error for a wrong fleet before anything is read
     algorithms = algorithms_of(parameters["algorithm"], compare)
     plan, data = make_plan_of(train, test, rows, format_options, parameters)
     compile_kernels(parameters, data.dataset.n_labels, compact=False)
@@ -132,9 +132,9 @@ def run(
 
 @dataclass(frozen=True)
 class Race:
-    """Outcomes of algorithms by name, on the same devices.
+    """Outcomes of algorithms, by name, on the same fleet.
 
-    base : this machine, the device of speed 1. update_seconds : those of one batch on it.
+    base : the device of speed 1, which is this machine. update_seconds : duration of an update on it.
     """
 
     outcomes: dict[str, Outcome]
@@ -147,9 +147,9 @@ def run_race(
     plan: TrainingPlan, data: TrainingData, parameters: dict[str, Any], fleet: str, algorithms: Sequence[str],
     points: int, bandwidth: float, console: Console,
 ) -> Race:  # fmt: skip
-    """Time this machine, then train with each algorithm on the simulated clock, or on the fastest device `ALONE`.
+    """Time this machine, then train with each algorithm on the simulated clock.
 
-    bandwidth : bytes per second.
+    algorithms : names; `ALONE` is plain SGD on the fastest device. bandwidth : bytes per second.
     """
     from ...estimators.inference import Measure
     from ...training.executors.calibration import measure_device
@@ -176,7 +176,7 @@ def run_race(
 def make_plan_of(
     train: str, test: str | None, most: int, options: FormatOptions, parameters: dict[str, Any]
 ) -> tuple[TrainingPlan, TrainingData]:
-    """Return the training plan of the flags, and at most `most` rows."""
+    """Return the training plan for the flags, and the data with at most `most` training rows."""
     from ...data.synthetic import split_rows
     from ...estimators import XMLClassifier
     from ...estimators.parameters import checked_parameters
@@ -194,7 +194,7 @@ def make_plan_of(
 
 
 def sample_rows(dataset: Dataset, most: int) -> Dataset:
-    """Return at most `most` rows, drawn at random: files are often sorted."""
+    """Return at most `most` rows, drawn at random, as files are often sorted."""
     import numpy as np
 
     if dataset.n_rows <= most:
@@ -204,7 +204,7 @@ def sample_rows(dataset: Dataset, most: int) -> Dataset:
 
 
 def algorithms_of(algorithm: str, compare: str | None) -> list[str]:
-    """Return the names of the algorithms to run; `DataError` for unknown ones."""
+    """Return the names of the algorithms to run; raise `DataError` for unknown ones."""
     from ...algorithms import algorithm_names, check_algorithm
 
     if compare == "all":
@@ -219,7 +219,7 @@ def algorithms_of(algorithm: str, compare: str | None) -> list[str]:
 
 
 def algorithm_on(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevice]) -> Algorithm:
-    """Return the algorithm of a name; "auto" is told how many devices there are, and whether all write one memory."""
+    """Return the algorithm of a name; "auto" depends on the number of devices, and whether all write in place."""
     from ...algorithms import get_algorithm
 
     return get_algorithm(name, batch, rate, len(fleet), all(device.in_place for device in fleet))
@@ -228,7 +228,7 @@ def algorithm_on(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevi
 def devices_of(
     fleet: str, base: VirtualDevice | None = None, n_rows: int = 1, nnz: float = 1.0, batch: int = 1
 ) -> list[VirtualDevice]:
-    """Return the devices of a scenario or a list; `base` is the device of speed 1. Raise `DataError` for neither."""
+    """Return the devices of a fleet, a scenario or a list; `base` is the device of speed 1."""
     from ...training.executors.scenarios import SCENARIOS, parse_fleet, scenario
     from ...training.executors.virtual_device import VirtualDevice
 
@@ -255,7 +255,7 @@ def results(parameters: dict[str, Any], race: Race) -> dict[str, Any]:
 
 
 def summarize(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, float | None]:
-    """Return the row of an outcome in a comparison."""
+    """Return an outcome's row of a comparison."""
     target = REACHED * max(other.final() for other in outcomes.values())
     return {
         "P@1": outcome.final(),
@@ -269,7 +269,7 @@ def summarize(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, fl
 
 
 def describe_comparison(outcomes: Mapping[str, Outcome]) -> list[str]:
-    """Return the row of each algorithm, which of them diverged, and what "auto" chose."""
+    """Return a table with a row for each algorithm, and lines on those that diverged and on what "auto" chose."""
     from ...training.worker_log import choice
 
     lines = [table({name: summarize(outcome, outcomes) for name, outcome in outcomes.items()}, COLUMNS)]
@@ -279,7 +279,7 @@ def describe_comparison(outcomes: Mapping[str, Outcome]) -> list[str]:
 
 
 def describe_outcome(outcome: Outcome) -> list[str]:
-    """Return P@1 over time, what each device did, and the figures of the whole run."""
+    """Return a table of P@1 over time, one of the devices, and lines about the whole run."""
     from ...training.worker_log import advice, choice
 
     found = [table({f"{point['rows']:>12,} rows": point for point in outcome.curve}, CURVE), ""]
@@ -296,7 +296,7 @@ def describe_outcome(outcome: Outcome) -> list[str]:
 
 
 def summarize_device(outcome: Outcome, entry: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the row of a worker: its speed, shares of the work, size of its last batches."""
+    """Return a worker's row of the table of devices: its speed, shares of the work, size of its last batches."""
     rows, updates = (max(sum(other[name] for other in outcome.workers), 1) for name in ("rows", "updates"))
     last: Mapping[str, Any] = next((e for e in outcome.records[-1]["workers"] if e["worker"] == entry["worker"]), {})
     return {

@@ -3,13 +3,13 @@
 TRAIN is a file (XMC or LIBSVM text, raw text `label1,label2<TAB>text`), a folder, a converted store, or the name of a
 data set. If it has a test part of its own, that is the default of --test.
 
-An earlier model in DIR is replaced with --overwrite only; `xmlsgd learn DIR DATA` adds rows to it. During the run,
-DIR.history.jsonl gets a line after every epoch. Ctrl-C saves the model as it is: in DIR, or in DIR.interrupted if DIR
-holds an earlier model. So does an error that ends the run. If DIR cannot be written at the end, the model goes to a
-folder among the temporary files, which the error names.
+An earlier model in DIR is replaced only with --overwrite; `xmlsgd learn DIR DATA` adds rows to it. During the run,
+DIR.history.jsonl gets a line after every epoch. Ctrl-C, or an error that ends the run, saves what was learned so far:
+in DIR, or in DIR.interrupted if DIR holds an earlier model. If DIR cannot be written at the end, the model is saved in
+a temporary folder, which the error names.
 
-With --checkpoint the state of the run is saved in DIR.checkpoint every so many minutes, until DIR is there: after
-kill -9, a power cut, SIGTERM or Ctrl-C the same command resumes from it. After Ctrl-C the model as it was is in
+With --checkpoint, the state of the run is saved in DIR.checkpoint every so many minutes, until the model is in DIR.
+After kill -9, a power cut, SIGTERM or Ctrl-C, the same command resumes from it. After Ctrl-C, the model is in
 DIR.interrupted as well.
 """
 
@@ -109,7 +109,7 @@ def run(
     json: str | None,
     console: Console,
 ) -> None:
-    """Read, then train, measure and save, or only plan."""
+    """Read the rows; then train, evaluate and save a model, or only show the plan."""
     inputs = (train, test, groups, label_texts, feature_names, format_options.vocabulary, format_options.stop_words)
     finished = None
     if not dry_run:
@@ -151,7 +151,7 @@ def run(
 
 
 def check_no_model(out: str, overwrite: bool, n_estimators: int) -> None:
-    """Raise `UsageError` where the folder has content that may not be overwritten."""
+    """Raise `UsageError` if the folder has content that must not be overwritten."""
     check_new(out, "--out", overwrite, ", xmlsgd learn adds rows to it" if n_estimators == 1 else "")
 
 
@@ -159,7 +159,7 @@ def read_training_rows(
     train: str, test: str | None, groups: str | None, options: FormatOptions, label_texts: str | None,
     feature_names: str | None,
 ) -> InputRows:  # fmt: skip
-    """Read rows and their groups; warn of rows that are probably not what was meant."""
+    """Read rows and their groups; warn of rows that are probably not what the user meant."""
     from ..input_warnings import warn_of_training_rows
     from ..sources import read_training
 
@@ -177,7 +177,7 @@ def show_plan(model: XMLClassifier | XMLEnsemble, rows: InputRows, json: str | N
 
 
 def outcome(model: XMLClassifier | XMLEnsemble, rows: InputRows, result: dict[str, Any]) -> list[str]:
-    """Return what a run has measured and cost, for a person."""
+    """Return lines about the metrics and the cost of a run."""
     from ...training.worker_log import advice, choice
     from ..evaluation import report
 
@@ -192,7 +192,7 @@ def outcome(model: XMLClassifier | XMLEnsemble, rows: InputRows, result: dict[st
 
 
 def of_whom(model: XMLClassifier | XMLEnsemble, rows: InputRows) -> str:
-    """Return of which part of the model the learning curve is, where the table is of more."""
+    """Return a note if the learning curve is of networks alone, unlike the table of metrics."""
     classifiers = classifiers_of(model)
     if len(classifiers) > 1:
         return OF_EACH
@@ -200,14 +200,14 @@ def of_whom(model: XMLClassifier | XMLEnsemble, rows: InputRows) -> str:
 
 
 def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> XMLClassifier | XMLEnsemble:
-    """Return the estimator of the flags."""
+    """Return the estimator for the flags, checked."""
     from ...estimators import XMLClassifier, XMLEnsemble
     from ...estimators.parameters import check_parameters
     from ...estimators.placement import check_devices, parse_devices
     from ..input_warnings import warn_of_workers
 
     model = XMLClassifier(**parameters)
-    check_parameters(model)  # before the data are read, which may take minutes
+    check_parameters(model)  # raises errors before the data are read, which may take minutes
     check_devices(model.devices)
     warn_of_workers(parse_devices(model.devices))
     model.set_params(verbose=0)  # the command line has its own progress bar
@@ -215,7 +215,7 @@ def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> XMLClassifie
 
 
 def new_tracker(text: str) -> Callback:
-    """Return the tracker of a flag, `NAME` or `NAME:PLACE`."""
+    """Return the tracker of a flag, "NAME" or "NAME:PLACE"."""
     from ...training.trackers import TRACKERS
 
     name, _, place = text.partition(":")
@@ -284,7 +284,7 @@ def train_and_save(
 
 
 def what_is_left(folder: str | None, checkpoint: Checkpoint | None) -> str:
-    """Return where the model of a run that was ended is, if it was saved, and what the same command would do."""
+    """Return where the model of a run that ended early was saved, if it was, and what the same command would do."""
     saved = "" if folder is None else f"; the model as it was then is in {folder}"
     if not checkpoint:
         return saved
@@ -293,12 +293,12 @@ def what_is_left(folder: str | None, checkpoint: Checkpoint | None) -> str:
 
 
 def is_resumed_by_machine(stop: BaseException | None, checkpoint: Checkpoint) -> bool:
-    """Return whether a signal other than Ctrl-C has ended a run that can be resumed: then nobody needs the model."""
+    """Return whether a signal other than Ctrl-C ended a run that can be resumed; its model is not saved then."""
     return isinstance(stop, KeyboardInterrupt) and signal_number(stop) != SIGINT and checkpoint.exists
 
 
 def ended(stop: KeyboardInterrupt | Exception, where: str) -> SignalInterrupt | TrainingStopped:
-    """Return the exception of a run that a signal or an error has ended and whose model is saved."""
+    """Return the exception to raise when a signal or an error has ended a run whose model is saved."""
     if isinstance(stop, KeyboardInterrupt):
         number = signal_number(stop)
         return SignalInterrupt(f"{in_words(number)} {where}", number)
@@ -308,7 +308,7 @@ def ended(stop: KeyboardInterrupt | Exception, where: str) -> SignalInterrupt | 
 def measures(
     model: XMLClassifier | XMLEnsemble, test: Dataset | None, console: Console, with_thresholds: bool = True
 ) -> dict[str, Any]:
-    """Return the metrics of test rows, none without them, and by default F1 at the learned thresholds, too."""
+    """Return the metrics on test rows, if any, by default with F1 at the learned thresholds."""
     if test is None:
         return {}
     from ..evaluation import evaluate, evaluate_thresholds, inverse_propensity_if_known, rank_rows
@@ -322,14 +322,14 @@ def fit(
     model: XMLClassifier | XMLEnsemble, rows: InputRows, callbacks: Sequence[Callback], checkpoint: Checkpoint | None,
     console: Console,
 ) -> None:  # fmt: skip
-    """Train with a progress bar, measuring P@k on the test rows after every epoch."""
+    """Train with a progress bar; evaluate P@k on the test rows after every epoch."""
     from ...training.progress_bar import ProgressBar
     from ..sources import first_labels
 
     train, test = rows.train, rows.test
     if rows.vectorizer is not None:
         template_of(model).set_params(vectorizer=rows.vectorizer)
-    # New labels of the test rows have no column in the model; P@k does not need them.
+    # Labels that only the test rows have are no columns of the model; P@k does not need them.
     eval_set = None if test is None else (test.X, first_labels(test.Y, train.n_labels))
     with nullcontext() if console.quiet else ProgressBar() as bar:
         model.fit(
@@ -345,7 +345,7 @@ def fit(
 
 
 def about_run(model: XMLClassifier | XMLEnsemble, rows: InputRows, records: list[EpochRecord]) -> dict[str, Any]:
-    """Return the settings and the cost of a run, by the records of its own epochs."""
+    """Return the settings and the cost of a run, given the records of its epochs."""
     from ...training.history import runs_of
     from ...training.worker_log import summary
 

@@ -1,9 +1,9 @@
-"""Search for parameters that are better than the defaults, by a metric of held-out rows, within a time budget.
+"""Search for better parameters by a metric on held-out rows, within a time budget.
 
-A tenth of the rows, at most 10,000, is held out. The first trial has the parameters of the flags, by default the
-defaults, so that the best one is never below it on these rows. Those that a flag sets stay as they are; of the others
-candidates, hidden layers, epochs, learning rate and dropout are searched. The last line is the command that
-trains with the best ones. Needs Optuna: pip install "xmlsgd[tune]".
+A tenth of the rows, at most 10,000, is held out. The first trial has the parameters of the flags, or else the defaults,
+so that the result is never worse on these rows. Parameters that a flag sets do not change. Of the others, candidates,
+hidden layers, epochs, learning rate and dropout are searched. The last line of the output is the command that trains
+with the best parameters. Needs Optuna: pip install "xmlsgd[tune]".
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ FLAGS = (
     *VECTORIZER_FLAGS,
     *LABEL_FLAGS,
     *parameter_flags(),
-    Flag("metric", NAME, "what shall be large: a metric at a rank, as in nDCG@5 or PSP@3, \"micro F1\" or \"macro F1\"",
+    Flag("metric", NAME, "metric to maximize: one at a rank, as in nDCG@5 or PSP@3, \"micro F1\" or \"macro F1\"",
          "search", "P@1"),
-    Flag("seconds", FLOAT, "no trial begins that would end later, by the time of those before", "search", 600.0),
-    Flag("trials", INT, "at most so many trials", "search", default_text="no limit"),
+    Flag("seconds", FLOAT, "time budget; no trial begins that would probably end later", "search", 600.0),
+    Flag("trials", INT, "maximum number of trials", "search", default_text="no limit"),
     JSON_FILE,
 )  # fmt: skip
 INSTEAD = {
@@ -59,8 +59,8 @@ def run(
     json: str | None,
     console: Console,
 ) -> None:
-    """Read, search, show."""
-    optuna = optional_module("optuna", "tune")  # before rows are read
+    """Read the rows, search, and show the best parameters."""
+    optuna = optional_module("optuna", "tune")  # raises an error before rows are read
     format_options.check_inputs(train)
     from ...estimators.tuning import tune
     from ..sources import read_training
@@ -97,7 +97,7 @@ def run(
 
 
 def flags_of(parameters: dict[str, Any]) -> str:
-    """Return parameters as flags of `train`."""
+    """Return parameters as the text of flags of `train`."""
     words = []
     for name, value in parameters.items():
         flag = name.replace("_", "-")
