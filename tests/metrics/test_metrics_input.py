@@ -141,7 +141,7 @@ def test_k_may_exceed_few_labels_but_not_without_bound():
         (np.array([["a"]]), "Y_true: must be a matrix of numbers, got <U1"),
         (
             [["a"], ["b", "c"]],
-            r"Y_true: must be a matrix of numbers, got object of shape \(2,\); lists of names become one",
+            r"Y_true: must be a matrix of numbers, got object of shape \(2,\); convert lists of names by",
         ),
         (np.zeros((0, 3)), "Y_true: must have at least one row"),
         (np.array([[np.nan]]), "Y_true: row 0: values must be finite"),

@@ -1,14 +1,12 @@
 """Metrics of a ranking of labels at k, of predicted sets, and of probabilities.
 
-At k there are precision, recall, nDCG, their propensity-scored forms, F1 and coverage.
-
-Each function compares the true labels of n rows with a prediction, and returns the metric at 1, 2, ..., k as fractions,
-float64 (k,).
+Metrics at k are precision, recall, nDCG, their propensity-scored forms, F1 and coverage. Each function `..._at_k`
+compares the true labels of n rows with a prediction, and returns the metric at 1, 2, ..., k as fractions, float64 (k,).
 
 - `Y_true` (n, L) is a `CSR`, a scipy sparse matrix or a dense indicator matrix; a nonzero entry is a true label.
 - `predicted` is a ranking, integers (n, any), best first, padded with label -1; or scores (n, L), a `CSR`, a scipy
-  sparse matrix whose stored entries are the candidates, or dense floats, where -inf is no candidate. Equal scores rank
-  by the smaller label.
+  sparse matrix whose stored entries are the candidates, or dense floats, where -inf stands for no candidate. Of equal
+  scores, the smaller label ranks first.
 
 Notation: h_ij = 1 if the label at rank j of row i is true, n_i the number of true labels of row i, d_j = 1/log2(j+1),
 q_l the inverse propensity of label l. Rows without true labels score 0 and count. All functions raise `DataError` for

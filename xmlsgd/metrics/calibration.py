@@ -32,7 +32,7 @@ class Reliability(NamedTuple):
 
 
 def reliability(Y_true: Matrix, labels: ArrayLike, probabilities: ArrayLike, n_bins: int = 10) -> Reliability:
-    """Compare probabilities of predicted labels with how often these are true: a reliability diagram as a table.
+    """Compare probabilities of predicted labels with how often the labels are true: a reliability diagram as a table.
 
     Parameters
     ----------
@@ -67,8 +67,9 @@ def reliability(Y_true: Matrix, labels: ArrayLike, probabilities: ArrayLike, n_b
         )
     compared = compare(Y_true, ranking, max(ranking.shape[1], 1))
     hits, chances = compared.hits[ranking >= 0], chances[ranking >= 0]
-    if not ((chances >= 0) & (chances <= 1)).all():
-        raise DataError("probabilities: must be numbers in [0, 1], got others")
+    bad = chances[~((chances >= 0) & (chances <= 1))]
+    if len(bad):
+        raise DataError(f"probabilities: must be in [0, 1], got {bad[0]:g}; predict_topk(..., proba=True) returns them")
     bins = np.minimum((chances * n_bins).astype(np.int64), n_bins - 1)
     count, total, true = (np.bincount(bins, each, n_bins) for each in (None, chances, hits))
     return Reliability(np.linspace(0, 1, n_bins + 1), count, quotient(total, count), quotient(true, count))

@@ -1,4 +1,4 @@
-"""What all metrics start from: the top k predicted labels of each row, checked, and which of them are true."""
+"""What all metrics begin with: check labels and prediction, take the top k of each row, compare with the truth."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..errors import DataError, shorten
 
 Matrix: TypeAlias = Any  # CSR, scipy sparse matrix or array, numpy array
 
-MAX_RANK = 100  # of k, if there are fewer labels
+MAX_RANK = 100  # k may be this large even if there are fewer labels
 NAMES_REMEDY = (
-    "; lists of names become one by MultiLabelBinarizer(classes=[*model.classes_, *unknown_names]).fit_transform(lists)"
+    "; convert lists of names by MultiLabelBinarizer(classes=[*model.classes_, *unknown_names]).fit_transform(lists)"
 )
-DENSE_CHUNK = 1 << 22  # dense scores ranked together; limits temporaries to about 100 MB
+DENSE_CHUNK = 1 << 22  # dense scores ranked at once, so that temporary arrays take about 100 MB at most
 
 
 class Compared(NamedTuple):
@@ -26,7 +26,7 @@ class Compared(NamedTuple):
     Y: CSR  # true labels
     labels: np.ndarray  # int64 (n, k), best first, padded with -1
     hits: np.ndarray  # bool (n, k), whether they are true
-    at_least_one: np.ndarray  # int64 (n, 1), max(n_i, 1)
+    at_least_one: np.ndarray  # int64 (n, 1): max(n_i, 1), a divisor for rows with and without true labels
 
 
 def compare(Y_true: Matrix, predicted: Matrix, k: int) -> Compared:
@@ -121,7 +121,7 @@ def _top_of_dense(scores: np.ndarray, k: int) -> np.ndarray:
 
 
 def top_of_rows(indptr: np.ndarray, indices: np.ndarray, scores: np.ndarray, k: int) -> np.ndarray:
-    """Return the k best entries of each sparse row, ties in their order, padded with -1."""
+    """Return the indices of the k best entries of each sparse row, padded with -1; ties keep their order."""
     _check_numbers(scores)
     rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     order = np.lexsort((-np.asarray(scores, dtype=np.float64), rows))  # stable: ties stay in the order of labels

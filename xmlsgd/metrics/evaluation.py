@@ -19,12 +19,12 @@ SUFFIX = "_at_k"
 
 
 def metric(name: str) -> Callable[..., np.ndarray]:
-    """Return the function `<name>_at_k` of a module in this folder.
+    """Return the metric of a name, a function `<name>_at_k` of one of the modules of `xmlsgd.metrics`.
 
     Parameters
     ----------
     name : str
-        Such as "coverage".
+        Such as "coverage" for `coverage_at_k`.
 
     Returns
     -------
@@ -33,7 +33,7 @@ def metric(name: str) -> Callable[..., np.ndarray]:
     Raises
     ------
     DataError
-        If there is none.
+        If no metric has this name.
     """
     functions = metrics_by_name()
     check_choice("metric", name, functions)
@@ -41,7 +41,7 @@ def metric(name: str) -> Callable[..., np.ndarray]:
 
 
 def metrics_by_name() -> dict[str, Callable[..., np.ndarray]]:
-    """Return the functions `<name>_at_k` of the modules in this folder by their names, sorted."""
+    """Return all functions `<name>_at_k` of the modules in this folder, by `<name>`, sorted."""
     package = import_module(__package__)
     modules = [import_module(f"{__package__}.{module.name}") for module in iter_modules(package.__path__)]
     functions = {key: value for module in modules for key, value in vars(module).items() if key.endswith(SUFFIX)}
@@ -89,10 +89,10 @@ def evaluate_ranking(
     Raises
     ------
     DataError
-        If the inputs do not fit each other, or there is no metric of a name.
+        If the inputs do not fit each other, or if no metric has one of the names.
     """
     if Y_train is not None and inv_propensity is not None:
-        raise DataError("inv_propensity: must be given without Y_train, got both")
+        raise DataError("inv_propensity: must be given without Y_train, got both; leave one out")
     ks = list(ks) if isinstance(ks, Iterable) else [ks]
     if not ks or not all(map(is_positive_integer, ks)):
         raise DataError(f"ks: must be integers of at least 1, got {shorten(ks)}")

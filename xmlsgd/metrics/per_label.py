@@ -1,4 +1,4 @@
-"""Metrics averaged over labels: macro precision, recall and F1, micro F1, coverage, at k and of predicted sets."""
+"""Metrics by label: macro precision, recall and F1, micro F1 and coverage at k, and scores of predicted sets."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def label_scores(Y_true: Matrix, Y_predicted: Matrix) -> LabelScores:
 
 
 def _per_label(compared: Compared) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield for each k how often each label is predicted correctly, and predicted, in the top k: both int64 (L,)."""
+    """Yield for each k how often each label is predicted correctly in the top k, and how often at all, int64 (L,)."""
     n_hits = np.zeros(compared.Y.n_cols, dtype=np.int64)
     n_predicted = np.zeros(compared.Y.n_cols, dtype=np.int64)
     for labels, hits in zip(compared.labels.T, compared.hits.T, strict=True):

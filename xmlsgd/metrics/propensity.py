@@ -10,7 +10,7 @@ from ..errors import DataError, shorten
 from .comparison import Compared, Matrix, compare, labels_of, quotient, top_of_rows
 from .ranking import cumulated_mean, mean_dcg
 
-MAX_INVERSE = 1e100  # sums of larger ones could overflow
+MAX_INVERSE = 1e100  # sums of larger inverse propensities could overflow
 
 
 def inverse_propensity(
@@ -26,7 +26,7 @@ def inverse_propensity(
         Published results use A=0.5, B=0.4 for WikiLSHTC-325K, Wikipedia-500K and the WikiTitles sets, A=0.6, B=2.6 for
         the Amazon sets, and the defaults elsewhere.
     n_labels : int, optional
-        If larger than L, labels are added that no training row has.
+        If larger than L, the labels from L on count as labels that no training row has.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def psndcg_at_k(
 
 
 def _gains(compared: Compared, inv_propensity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return q h of the ranking and of the best possible one, both float64 (n, k)."""
+    """Return q h of the ranking and of the best possible ranking, both float64 (n, k)."""
     Y, labels = compared.Y, compared.labels
     q = as_vector(inv_propensity, Y.n_cols, "inv_propensity")
     bad = q[~((q > 0) & (q <= MAX_INVERSE))]

@@ -1,7 +1,7 @@
 """A backend of Annif (https://annif.org): a project with `backend=xmlsgd` trains, suggests, learns and is tuned.
 
-Annif has no entry points for backends, only a dictionary of its own. To import this module adds the backend to it;
-the console script `xmlsgd-annif` does so and then runs Annif's command line.
+Annif has no entry points for backends, only a dictionary. Importing this module adds the backend to it; the console
+script `xmlsgd-annif` imports it and then runs Annif's command line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import annif.backend
 import numpy as np
 import optuna
 import scipy.sparse as sp
-from annif import create_app as create_app  # for servers: what imports this module has the backend
+from annif import create_app as create_app  # for WSGI servers: they start `xmlsgd.serving.annif:create_app`
 from annif.backend.backend import AnnifLearningBackend
 from annif.backend.hyperopt import AnnifHyperoptBackend, HPObjective, HPRecommendation, HyperparameterOptimizer
 from annif.backend.mixins import TfidfVectorizerMixin
@@ -33,19 +33,19 @@ from ..estimators import XMLClassifier
 from ..estimators.inference.compact import CompactParams
 from ..estimators.tuning import SearchSpace
 
-# Settings that Annif reads, or this backend beside its own.
+# Settings of a project that are no parameters of the classifier; Annif or this backend reads them.
 OF_PROJECTS = ("name", "language", "backend", "vocab", "analyzer", "transform", "access", "allow_learn", "limit")
 
 
 class XMLObjective(HPObjective):
-    """Train on the rows of the last training, and measure what is suggested for validation documents.
+    """A trial of the search: train on the rows of the last training, measure the suggestions for validation documents.
 
-    args : the `XMLOptimizer`, in each process.
+    args : the `XMLOptimizer`, which Annif copies to each process.
     """
 
     @classmethod
     def run_trial(cls, trial_id: int, storage_url: str, study_name: str) -> dict[str, Any]:
-        """Run a trial; one of them has the parameters of the project, so that the best one is not below these."""
+        """Run a trial. The first one tries the parameters of the project, so that the best is at least as good."""
         if trial_id == 0:
             optuna.load_study(storage=storage_url, study_name=study_name).enqueue_trial(cls.args.space.defaults)
         return super().run_trial(trial_id, storage_url, study_name)
@@ -93,7 +93,7 @@ class XMLOptimizer(HyperparameterOptimizer):
         return float(batch.results(metrics=[self._metric])[self._metric])
 
     def _postprocess(self, study: Any) -> HPRecommendation:
-        """Return the lines of the best parameters for the project's configuration."""
+        """Return the best parameters as lines for the project's configuration."""
         if not study.get_trials(states=[optuna.trial.TrialState.COMPLETE]):
             message = "no trial has ended, for the reasons above; set other parameters in the project"
             raise OperationFailedException(message, backend_id=self._backend.backend_id)
@@ -106,7 +106,7 @@ class XMLOptimizer(HyperparameterOptimizer):
 
 
 class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBackend):
-    """TF-IDF rows of the words that the project's analyzer finds, and a classifier with a column per subject."""
+    """The backend: a TF-IDF vectorizer with the project's analyzer, and a classifier with a column per subject."""
 
     name = "xmlsgd"
 
@@ -115,10 +115,10 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
     # Words of labels count as evidence where a text has them, and rare ones most: hence no least frequency of words.
     DEFAULT_PARAMETERS = {"min_df": 1, "ngram": 1, "label_texts": True}  # noqa: RUF012
 
-    _loaded: tuple[XMLClassifier, np.ndarray] | None = None  # and the columns that it must not suggest
+    _loaded: tuple[XMLClassifier, np.ndarray] | None = None  # the model, and the columns that it must not suggest
 
     def initialize(self, parallel: bool = False) -> None:
-        """Load vectorizer and model; with `parallel`, one of several processes uses one thread."""
+        """Load vectorizer and model; parallel : whether this is one of several processes, which use one thread each."""
         self.initialize_vectorizer()
         if self._loaded is None:
             self._loaded = self._load()
@@ -126,11 +126,11 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
             self._loaded[0].n_jobs = 1
 
     def get_hp_optimizer(self, corpus: Any, metric: str) -> XMLOptimizer:
-        """Return what searches for better parameters by validation documents; the project must be trained."""
+        """Return the search for better parameters on validation documents; the project must be trained."""
         return XMLOptimizer(self, corpus, metric, XMLObjective)
 
     def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
-        """Train on a corpus, or once more on the rows of the last one where it is "cached"."""
+        """Train on a corpus; if it is "cached", train again on the rows that the last training kept."""
         known = {*OF_PROJECTS, *self.DEFAULT_PARAMETERS, *_parameter_names()}
         for name in params:
             if name not in known:
@@ -147,7 +147,7 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
             self._save(model, compact=not boolean(params.get("allow_learn", False)))
 
     def _learn(self, corpus: Any, params: dict[str, Any]) -> None:
-        """Learn from more documents, also of subjects that were added to the vocabulary."""
+        """Learn from more documents, which may have subjects that were added to the vocabulary since training."""
         self.initialize()
         model, _ = self._loaded or self._load()
         if isinstance(model.fitted_.params, CompactParams):
@@ -158,18 +158,18 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
             model = XMLClassifier.load(self._path(self.MODEL_FOLDER))
             X, Y = self._rows(corpus, self.vectorizer.transform)
             known = len(model.classes_)
-            labels = self._label_rows(params, known) if Y.shape[1] > known else None  # those before are learned
+            labels = self._label_rows(params, known) if Y.shape[1] > known else None  # of new subjects only
             model.partial_fit(X, Y, label_texts=labels)
             self._save(model)
 
     def _suggest_batch(self, documents: list[Any], params: dict[str, Any]) -> SuggestionBatch:
-        """Return the `limit` likeliest subjects of each document, with their probabilities."""
+        """Return the `limit` most probable subjects of each document, with their probabilities."""
         X = self.vectorizer.transform([document.text for document in documents])
         with self._refusals():
             return self._best(*(self._loaded or self._load()), X, int(params["limit"]))
 
     def _best(self, model: XMLClassifier, unavailable: np.ndarray, X: Any, limit: int) -> SuggestionBatch:
-        """Return the likeliest subjects of rows, but for columns that must not be suggested."""
+        """Return the `limit` most probable subjects of each row; unavailable : columns that must not be suggested."""
         found = model.predict_topk(X, limit, exclude=unavailable, proba=True, as_csr=True)
         found.data[np.repeat(np.diff(X.indptr) == 0, np.diff(found.indptr))] = 0  # texts without a known word
         shape = (X.shape[0], len(self.project.subjects))
@@ -178,7 +178,7 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
         return SuggestionBatch(found)
 
     def _new_rows(self, corpus: Any, params: dict[str, Any]) -> tuple[sp.csr_array, sp.csr_array]:
-        """Return rows of a corpus, to which the vectorizer is fitted; they are kept for training on "cached"."""
+        """Fit the vectorizer to a corpus, and return its rows X, Y; they are saved for training on "cached" later."""
         options = {
             "min_df": int(params["min_df"]),
             "ngram_range": (1, int(params["ngram"])),
@@ -198,7 +198,7 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
         return X, Y
 
     def _read_rows(self) -> tuple[sp.csr_array, sp.csr_array]:
-        """Return the rows that the last training kept."""
+        """Return the rows X, Y that the last training saved."""
         rows, n_features = sp.load_npz(self._path(self.TRAIN_FILE)), len(self.vectorizer.vocabulary_)
         X, Y = rows[:, :n_features], rows[:, n_features:]
         Y.resize(rows.shape[0], len(self.project.subjects))  # the vocabulary may have grown
@@ -224,7 +224,7 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
         return X[kept], Y[kept]
 
     def _label_texts(self, first: int = 0) -> list[str]:
-        """Return the label of each subject in the project's language; none of those before `first`."""
+        """Return the label of each subject in the project's language; an empty text for those before `first`."""
         texts = [""] * len(self.project.subjects)
         for column, subject in self.project.subjects.active:
             if column >= first:
@@ -239,7 +239,7 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
         """Return the saved model, and the columns that it must not suggest."""
         with self._refusals():
             model = XMLClassifier.load(self._path(self.MODEL_FOLDER))
-        model.n_jobs = None  # not that of the process which trained it
+        model.n_jobs = None  # instead of the number of the process that trained it
         return model, self._unavailable(model)
 
     def _unavailable(self, model: XMLClassifier) -> np.ndarray:
@@ -248,13 +248,13 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
         return np.setdiff1d(np.arange(len(model.classes_)), active)
 
     def _save(self, model: XMLClassifier, compact: bool = False) -> None:
-        """Save a model and suggest with it from now on."""
+        """Save a model, and make suggestions with it from now on."""
         self.info("saving the model")
         model.save(Path(self.datadir, self.MODEL_FOLDER), compact=compact)
         self._loaded = self._load()
 
     def _path(self, name: str) -> Path:
-        """Return the path of a file or folder that training has written."""
+        """Return the path of a file or folder that training has written; raise an error if there is none."""
         path = Path(self.datadir, name)
         if not path.exists():
             raise NotInitializedException(f"{path} not found: train the project", backend_id=self.backend_id)
@@ -262,7 +262,7 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Report what xmlsgd refuses as Annif reports its own errors, in a line."""
+        """Turn errors of xmlsgd into those of Annif, which prints them in one line."""
         try:
             yield
         except (ValueError, MemoryEstimateError, DivergenceError) as error:
@@ -270,7 +270,7 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
 
 
 def _classifier_parameters(params: dict[str, Any]) -> dict[str, Any]:
-    """Return those parameters of a project that are parameters of `XMLClassifier`, read from texts."""
+    """Return the settings of a project that are parameters of `XMLClassifier`, converted from texts."""
     return {name: _read(params[name]) for name in _parameter_names().intersection(params)}
 
 
@@ -280,7 +280,7 @@ def _parameter_names() -> set[str]:
 
 
 def _read(value: Any) -> Any:
-    """Return the Python literal that a text is, as in 0.5, True or (512, 256); else the text."""
+    """Convert a text such as 0.5, True or (512, 256) to the Python value; return any other text unchanged."""
     try:
         return ast.literal_eval(value)
     except (ValueError, SyntaxError):

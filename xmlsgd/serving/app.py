@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from .service import Service, Suggestions
 
-    Handler = Callable[[Service, Request], Awaitable[Any]]  # whose answer is JSON, or a response
+    Handler = Callable[[Service, Request], Awaitable[Any]]  # returns what becomes JSON, or a response
 
-ANSWER_SECONDS = 30.0  # for an answer; learning takes as long as it takes
+ANSWER_SECONDS = 30.0  # limit for an answer; learning has none
 ANNIF = "/v1/projects"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
@@ -67,7 +67,7 @@ def new_app(service: Service) -> Starlette:
 
 
 def _guarded(service: Service, path: str, handler: Handler, seconds: float | None) -> Any:
-    """Return the endpoint of a handler: errors become JSON, and requests are counted."""
+    """Return the endpoint of a handler: it turns errors into JSON, limits the time to `seconds`, counts requests."""
     from starlette.responses import JSONResponse, Response
 
     async def answer(request: Request) -> Response:
@@ -78,7 +78,7 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
         except DataError as error:
             return _problem(400, str(error))
         except RecursionError:
-            return _problem(400, "body: is nested too deeply")
+            return _problem(400, "body: is nested too deeply; send fewer levels")
         except asyncio.TimeoutError:
             return _problem(503, f"no answer within {ANSWER_SECONDS:g} s; send fewer texts, or try again later")
         except Exception as error:
@@ -90,7 +90,7 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
         started = time.perf_counter()
         try:
             response = await answer(request)
-        finally:  # also where the request is cancelled
+        finally:  # also if the request is cancelled
             request.app.state.pending_bytes.pop(request, None)
         service.metrics.record(path, response.status_code, time.perf_counter() - started)
         return response
@@ -109,14 +109,14 @@ def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None)
 
 
 async def page(service: Service, request: Request) -> Response:
-    """Return the page, which asks `/suggest` and `/explain`."""
+    """Return the web page on which a user tries the model; it sends its requests to `/suggest` and `/explain`."""
     from starlette.responses import HTMLResponse
 
     return HTMLResponse(files(__package__).joinpath("page.html").read_text(encoding="utf-8"), headers=HEADERS)
 
 
 async def health(service: Service, request: Request) -> dict[str, Any]:
-    """Say that the server answers, and with what."""
+    """Say that the server is up, and describe its model."""
     model = service.model
     return {
         "status": "ok", "project": service.name, "labels": len(model.classes_), "learns": service.token is not None,
@@ -132,7 +132,7 @@ async def metrics(service: Service, request: Request) -> Response:
 
 
 async def projects(service: Service, request: Request) -> dict[str, Any]:
-    """List the only project, as Annif does."""
+    """List the one project of this server, as Annif lists all of its own."""
     return {"projects": [_description(service)]}
 
 
@@ -143,7 +143,7 @@ async def project(service: Service, request: Request) -> dict[str, Any]:
 
 
 async def annif_suggest(service: Service, request: Request) -> dict[str, Any]:
-    """Suggest labels for the text of a form, as Annif does; a label without a URI is one itself."""
+    """Suggest labels for the text of a form, as Annif does; a label without a URI takes the place of its URI."""
     _check_project(service, request)
     form = requests.form_of(await requests.read_body(request, requests.FORM))
     text = requests.text_of(form.get("text"))
@@ -168,7 +168,7 @@ async def suggest(service: Service, request: Request) -> dict[str, Any]:
 
 
 async def explain(service: Service, request: Request) -> dict[str, Any]:
-    """Say what the scores of the best labels of a text are made of."""
+    """Explain the scores of the best labels of a text."""
     body = await requests.read_json(request)
     text = requests.text_of(body.get("text"))
     limit = requests.limit_of(body.get("limit"), most=requests.MAX_EXPLAINED)
@@ -177,7 +177,7 @@ async def explain(service: Service, request: Request) -> dict[str, Any]:
 
 
 async def learn(service: Service, request: Request) -> dict[str, Any]:
-    """Learn from texts and their labels; answer when suggestions are those of the new model."""
+    """Learn from texts and their labels; answer as soon as the new model makes the suggestions."""
     if service.token is None:
         raise RequestError(403, "learning is off; start the server with a token in XMLSGD_TOKEN")
     given = request.headers.get("authorization", "").encode("latin-1")
@@ -189,7 +189,7 @@ async def learn(service: Service, request: Request) -> dict[str, Any]:
 
 
 def _above(found: Suggestions, threshold: float) -> Suggestions:
-    """Return the suggestions with at least this score; all where the threshold is 0, as scores may be margins."""
+    """Return the suggestions with at least this score; all for threshold 0, as margins may be negative."""
     return [(label, score) for label, score in found if threshold == 0 or score >= threshold]
 
 

@@ -1,4 +1,4 @@
-"""What requests may ask for: bodies of a limited size, read in a limited time, with fields of known types."""
+"""Read and check requests: bodies of limited size, read in limited time, and fields of known types."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 4 << 20  # of a body
 MAX_TEXTS = 1024  # of a request
-MAX_PENDING_BYTES = 64 << 20  # bytes of the bodies of all requests that are not answered yet; texts may take four times
+MAX_PENDING_BYTES = 64 << 20  # of the bodies of all unanswered requests; as texts they may take four times as much
 MAX_LIMIT = 1000  # labels of a text
 MAX_SUGGESTIONS = 100_000  # labels of all texts of a request, and of a call of the model
-MAX_EXPLAINED = 50  # labels of an explanation, each with all words of the text
+MAX_EXPLAINED = 50  # labels of an explanation, which lists all words of the text for each
 DEFAULT_LIMIT = 10  # as in Annif
-MAX_NAME = 1000  # characters of a label to learn, which each answer that suggests it holds
-BODY_SECONDS = 10.0
-BREAKS = frozenset("\t\n\r\0")  # which names of labels must not hold
+MAX_NAME = 1000  # characters of a label to learn: every answer that suggests it contains them
+BODY_SECONDS = 10.0  # limit for a body to arrive
+BREAKS = frozenset("\t\n\r\0")  # characters that the name of a label must not contain
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
 
 
 class RequestError(Exception):
-    """A request that is answered with an error: HTTP status and what is wrong."""
+    """A request is answered with an error: its HTTP status, and a text that says what is wrong."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -36,7 +36,7 @@ class RequestError(Exception):
 
 
 async def read_body(request: Request, media_type: str) -> bytes:
-    """Return the body; `RequestError` where it is too large or slow, of another type, or where too many are pending."""
+    """Return the body; raise `RequestError` if it is too large, too slow or of another type, or the server is busy."""
     from starlette.requests import ClientDisconnect
 
     got = request.headers.get("content-type", media_type).partition(";")[0].strip().lower()
@@ -57,19 +57,19 @@ async def read_body(request: Request, media_type: str) -> bytes:
     try:
         await asyncio.wait_for(read(), BODY_SECONDS)
     except asyncio.TimeoutError:
-        raise RequestError(408, f"body: must arrive within {BODY_SECONDS:g} s") from None
+        raise RequestError(408, f"body: must arrive within {BODY_SECONDS:g} s; send fewer texts") from None
     except ClientDisconnect:
-        raise RequestError(400, "body: is incomplete; the client has left") from None
+        raise RequestError(400, "body: is incomplete, the client has left; send it again") from None
     return b"".join(chunks)
 
 
 async def read_json(request: Request) -> dict[str, Any]:
-    """Return the object of a JSON body."""
+    """Read the body and return its JSON object."""
     return json_of(await read_body(request, JSON))
 
 
 def json_of(body: bytes) -> dict[str, Any]:
-    """Return the JSON object that a body is."""
+    """Parse a body as a JSON object."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
@@ -80,7 +80,7 @@ def json_of(body: bytes) -> dict[str, Any]:
 
 
 def form_of(body: bytes) -> dict[str, str]:
-    """Return the fields of the form that a body is."""
+    """Parse a body as a form; return its fields, the last value of each."""
     try:
         fields = parse_qs(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=16)
     except ValueError as error:
@@ -89,7 +89,7 @@ def form_of(body: bytes) -> dict[str, str]:
 
 
 def limit_of(value: Any, n_texts: int = 1, most: int = MAX_LIMIT) -> int:
-    """Return the number of labels that is asked for each text, in JSON or in a form; None for the default."""
+    """Return the field "limit", the number of labels per text; value : from JSON or a form, None for the default."""
     most = min(most, MAX_SUGGESTIONS // n_texts)
     limit = _number(value, DEFAULT_LIMIT, int)
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= most:
@@ -99,7 +99,7 @@ def limit_of(value: Any, n_texts: int = 1, most: int = MAX_LIMIT) -> int:
 
 
 def threshold_of(value: Any) -> float:
-    """Return the least score that is asked for, in JSON or in a form; None for 0."""
+    """Return the field "threshold", the lowest score to return; value : from JSON or a form, None for 0."""
     threshold = _number(value, 0.0, float)
     if not is_number(threshold) or not 0 <= threshold <= 1:
         raise RequestError(400, f"threshold: must be a number from 0 to 1, got {shorten(value)}")
@@ -107,7 +107,7 @@ def threshold_of(value: Any) -> float:
 
 
 def _number(value: Any, default: float, kind: type[int] | type[float]) -> Any:
-    """Return a number of a form, which is text, or of JSON, the default for None; what is no number as it is."""
+    """Convert the text of a form's field to a number; return `default` for None, and any other value unchanged."""
     try:
         return default if value is None else kind(value) if isinstance(value, str) else value
     except ValueError:

@@ -20,27 +20,27 @@ from ..estimators import XMLClassifier, XMLEnsemble
 from .requests import MAX_SUGGESTIONS
 
 LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
-BATCH_SECONDS = 0.001  # requests that arrive within them are answered by one call of the model
+BATCH_SECONDS = 0.001  # one call of the model answers all requests that arrive within this time
 Suggestions = list[tuple[Any, float]]  # names and probabilities, or scores, of labels, best first
 
 
 class RequestMetrics:
-    """What a server has answered; used by one thread."""
+    """Counts of what a server has answered, and how long it took, for Prometheus; not safe for several threads."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()  # rows and calls of the model, by name
+        self.counts: Counter[str] = Counter()  # of texts and calls of the model, by name of the counter
         self._requests: Counter[tuple[str, int]] = Counter()
         self._buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(LATENCY_BOUNDS) + 1))
         self._sums: defaultdict[str, float] = defaultdict(float)
 
     def record(self, path: str, status: int, seconds: float) -> None:
-        """Count a request; path : that of the route, so that there are few."""
+        """Count a request; path : of its route, such as "/suggest", so that there are few different ones."""
         self._requests[path, status] += 1
         self._buckets[path][bisect_left(LATENCY_BOUNDS, seconds)] += 1
         self._sums[path] += seconds
 
     def text(self) -> str:
-        """Return all metrics."""
+        """Return all metrics in the text format of Prometheus."""
         lines = ["# TYPE xmlsgd_requests_total counter"]
         lines += [
             f'xmlsgd_requests_total{{path="{path}",status="{status}"}} {n}'
@@ -71,8 +71,9 @@ class _PendingRequest(NamedTuple):
 class Served:
     """A model, and what a server knows of its labels.
 
-    names_of_uris : of a vocabulary; labels to learn may be its URIs, and suggestions have them. exclude : int (m,),
-    columns of labels that are never suggested; learning leaves them in place, as new labels get columns behind them.
+    names_of_uris : the label of each URI of a vocabulary, empty without one. Texts to learn from may name labels by
+    their URIs, and suggestions contain the URIs. exclude : int (m,), columns of labels that are never suggested. They
+    stay valid when the model learns new labels, whose columns come after all others.
     """
 
     model: XMLClassifier | XMLEnsemble
@@ -88,7 +89,8 @@ class Served:
 class Service:
     """Answers the requests of one event loop with the current model.
 
-    name : of the project. token : that `learn` asks for; None where learning is off. save : called with each new model.
+    name : of the project. token : the secret that a request to learn must show; None turns learning off. save : called
+    with each new model.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class Service:
         self._waiting: list[_PendingRequest] = []
         self._worker: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
-        self._explaining = ThreadPoolExecutor(1)  # so that suggestions find a thread, however many texts are explained
+        self._explaining = ThreadPoolExecutor(1)  # of its own, so that many explanations leave threads to suggestions
 
     @property
     def model(self) -> XMLClassifier | XMLEnsemble:
@@ -107,7 +109,7 @@ class Service:
         return self.served.model
 
     async def suggest(self, texts: Sequence[str], limit: int) -> list[Suggestions]:
-        """Return the `limit` best labels of each text; requests that come together are one call of the model."""
+        """Return the `limit` best labels of each text; one call of the model answers requests that come together."""
         future: asyncio.Future[list[Suggestions]] = asyncio.get_running_loop().create_future()
         pending = _PendingRequest(texts, limit, future)
         self._waiting.append(pending)
@@ -115,7 +117,7 @@ class Service:
             self._worker = asyncio.create_task(self._answer_waiting())
         try:
             return await future
-        except asyncio.CancelledError:  # it waited too long: its texts are held no more
+        except asyncio.CancelledError:  # the request waited too long: forget its texts
             self._waiting = [each for each in self._waiting if each is not pending]
             raise
 
@@ -125,7 +127,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._explaining, _explain, *arguments)
 
     async def learn(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> None:
-        """Learn from texts and their labels on a copy of the model, and put it in the model's place when it is done."""
+        """Train a copy of the model on texts and their labels; then replace the model by it."""
         async with self._changing:
             names = self.served.names_of_uris
             named = [[name_of(label, names) if names else label for label in row] for row in labels]
@@ -136,19 +138,19 @@ class Service:
             self.metrics.counts["learned_texts"] += len(texts)
 
     async def load_anew(self, load: Callable[[], Served]) -> None:
-        """Put what `load` returns in the place of the model, and of what was learned and not saved."""
+        """Replace the model by what `load` returns; what was learned and not saved is lost."""
         async with self._changing:
             self.served = await asyncio.to_thread(load)
             self.metrics.counts["loads"] += 1
 
     def with_uri(self, label: Any) -> dict[str, Any]:
-        """Return a label and, where there is a vocabulary, its URI, None of one that has none."""
+        """Return a label and, if there is a vocabulary, its URI; None for a label without one."""
         if not self.served.names_of_uris:
             return {"label": label}
         return {"label": label, "uri": uri_of(label, self.served.uris)}
 
     async def _answer_waiting(self) -> None:
-        """Answer what is waiting, and what arrives meanwhile."""
+        """Answer all waiting requests, and those that arrive meanwhile."""
         while self._waiting:
             await asyncio.sleep(BATCH_SECONDS)
             if not (batch := self._next_batch()):
@@ -158,7 +160,7 @@ class Service:
             self.metrics.counts["texts"] += len(texts)
             try:
                 found = await asyncio.to_thread(_suggest, self.model, texts, batch[0].limit, self.served.exclude)
-            except Exception as error:  # noqa: BLE001  each request says so
+            except Exception as error:  # noqa: BLE001  it is raised where each request waits
                 for request in batch:
                     if not request.answer.done():
                         request.answer.set_exception(error)
@@ -169,10 +171,10 @@ class Service:
                     request.answer.set_result(own)
 
     def _next_batch(self) -> list[_PendingRequest]:
-        """Take the requests of the next call of the model: as many as its suggestions have room for, one at least.
+        """Take the requests of the next call of the model: at least one, and at most `MAX_SUGGESTIONS` suggestions.
 
-        All ask for as many labels as the first: the labels that are scored exactly, and so the best ones, depend on
-        their number, and an answer must not depend on the requests beside it.
+        All of them ask for the same number of labels as the first. This number determines which labels are scored
+        exactly, and so which ones are best; an answer must not depend on the other requests of its batch.
         """
         batch: list[_PendingRequest] = []
         others: list[_PendingRequest] = []
@@ -211,9 +213,9 @@ def _explain(model: XMLClassifier | XMLEnsemble, text: str, k: int, exclude: np.
 def _best(
     model: XMLClassifier | XMLEnsemble, texts: Sequence[str], k: int, exclude: np.ndarray | None
 ) -> tuple[CSR, np.ndarray, np.ndarray]:
-    """Return the rows of texts, and the columns of their k best labels and their scores, (n, k); -1 for no label.
+    """Return the rows of texts, the columns of their k best labels, and their scores, (n, k); -1 for no label.
 
-    A text without a known word has no labels: they would be the most frequent ones, whatever it says.
+    A text without a known word gets no labels: the model would name the most frequent ones, whatever the text says.
     """
     X = model.vectorizer_.rows_of(texts)
     labels, scores = model.predict_topk(X, k, exclude=exclude, proba=model.fitted_.has_probabilities)
@@ -224,5 +226,5 @@ def _best(
 def _learned(model: Any, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> XMLClassifier:
     learned: XMLClassifier = copy.copy(model)
     learned.partial_fit(list(texts), [list(names) for names in labels])
-    learned.load_kernels(list(texts[:1]))  # or the first request would wait
+    learned.load_kernels(list(texts[:1]))  # else the first request would wait for it
     return learned
