@@ -48,7 +48,7 @@ def test_a_line_of_stop_words_that_is_more_than_one_is_named(place, capsys):
     (place / "several.txt").write_text("the\n\nand a\tb\n")
     code = main(["train", str(place / "text.txt"), "--out", "m", "--stop-words", str(place / "several.txt")])
     assert code == 2
-    assert capsys.readouterr().err.endswith("several.txt:3: must be one word, got 'and a\\tb'\n")
+    assert capsys.readouterr().err.endswith("several.txt:3: must be one word, got 'and a\\tb'; write one word a line\n")
 
 
 @pytest.mark.parametrize("command", ["learn", "evaluate", "report", "predict", "simulate"])

@@ -1,6 +1,7 @@
-"""Flags as data, and the parser that is made of them: types of values, help, spellings, errors in one line.
+"""Tables of flags, and the parser that is built from them.
 
-From one entry of a table follow the parser's argument, its line in the help and its other spellings.
+One entry of a table gives the parser's argument, its line in the help and its other spellings. The parser reports
+errors in one line.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from .exit_codes import UsageError
 
 # Headings of the help, in this order.
 GROUPS = ("arguments", "data", "model", "training", "workers", "search", "server", "output")
-CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")  # argparse's words
+# In the errors of argparse.
+CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 OTHER_SPELLINGS = re.compile(r"^(argument [^\s/:]+)(?:/[^\s:]+)+")
 
 
 @dataclass(frozen=True)
 class ValueType:
-    """The type of a flag's value: its name in the help and `read`, which raises `ArgumentTypeError` for a wrong text.
+    """The type of a flag's value.
 
-    `choices` are shown in the help.
+    name : as shown in the help. read : convert the text of a value, or raise `ArgumentTypeError`. choices : of names,
+    shown in the help.
     """
 
     name: str
@@ -38,8 +41,8 @@ class ValueType:
 
 
 def _read_path(text: str) -> str:
-    """Return the name of a file or folder; an empty one is usually a shell variable that was never set."""
-    if not text:
+    """Return the name of a file or folder, which must not be empty."""
+    if not text:  # mostly because a variable of the shell is not set
         raise ArgumentTypeError("must be a name, got ''")
     return text
 
@@ -47,7 +50,10 @@ def _read_path(text: str) -> str:
 def _reader(
     convert: Callable[[str], Any], wanted: str, fits: Callable[[Any], bool] = lambda value: True
 ) -> Callable[[str], Any]:
-    """Return a reader that says what is `wanted` of a text that `convert` refuses, or whose value does not fit."""
+    """Return a function that converts the text of a value.
+
+    It raises `ArgumentTypeError`, which says what is `wanted`, if `convert` fails or the value does not fit.
+    """
 
     def read(text: str) -> Any:
         with suppress(ValueError):
@@ -59,12 +65,12 @@ def _reader(
 
 
 def number(wanted: str, fits: Callable[[float], bool]) -> ValueType:
-    """Return the type of a number that fits what is `wanted`."""
+    """Return the type of a number for which `fits` is true; `wanted` says so in errors."""
     return ValueType("FLOAT", _reader(float, wanted, fits))
 
 
 PATH = ValueType("PATH", _read_path)
-FILE = ValueType("FILE", _read_path)  # which the command writes; what it reads is a PATH
+FILE = ValueType("FILE", _read_path)  # a file that the command writes; those that it reads are a PATH
 DIR = ValueType("DIR", _read_path)
 NAME = ValueType("NAME", str)
 INT = ValueType("INT", _reader(int, "a whole number"))
@@ -94,7 +100,7 @@ def name_among(*choices: str) -> ValueType:
 
 
 def or_word(value_type: ValueType, *words: str) -> ValueType:
-    """Return a type that takes some words besides its values, as in `auto`."""
+    """Return a type that also takes some words, such as `auto`, besides its values."""
 
     def read(text: str) -> Any:
         if text in words:
@@ -115,10 +121,11 @@ THRESHOLD = or_word(number("a probability in [0, 1]", lambda least: 0 <= least <
 class Flag:
     """A flag or, in the group "arguments", a positional argument.
 
-    name : of the command's argument; the flag of `batch_size` is `--batch-size`. value_type : None for a switch.
-    default : value without the flag; `default_text` says it in the help where the value itself would not.
-    collected_in : the argument of the command that collects this one with others, in a dictionary. only_if_given :
-    without the flag that dictionary has no entry, and `default` is only shown. repeated : each use adds a value.
+    name : of the argument of the command's function; the flag of `batch_size` is `--batch-size`. value_type : None for
+    a switch. default : value without the flag. default_text : how the help shows the default, if not as it is.
+    collected_in : name of the dictionary, an argument of the function, that takes the value; empty for an argument of
+    its own. only_if_given : without the flag, the dictionary has no entry, and `default` is only shown in the help.
+    repeated : each use adds a value.
     """
 
     name: str
@@ -159,7 +166,7 @@ class Flag:
         ).replace("%", "%%")
 
     def add_to(self, group: Any) -> None:
-        """Add the argument to a parser or to a group of one."""
+        """Add the argument to a parser, or to an argument group of it."""
         if self.group == "arguments" and self.value_type is not None:
             group.add_argument(self.name, type=self.value_type.read, metavar=self.metavar, help=self.help_text)
             return
@@ -177,7 +184,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class FormatFlag(Flag):
-    """A field of `FormatOptions`, which has the defaults."""
+    """A flag that sets a field of `FormatOptions`; the defaults are there."""
 
     group: str = "data"
     collected_in: str = "format_options"
@@ -194,7 +201,7 @@ def add_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
 
 
 def collect(flags: Sequence[Flag], values: dict[str, Any]) -> dict[str, Any]:
-    """Return a command's arguments from the values that the parser has found."""
+    """Return the arguments of a command's function, given the values that the parser has found."""
     arguments: dict[str, Any] = {flag.collected_in: {} for flag in flags if flag.collected_in}
     for flag in flags:
         if flag.name in values:
@@ -280,9 +287,9 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message if message.endswith("?") else f"{message}; see {self.prog} --help")
 
     def nearest_flag(self, word: str) -> str:
-        """Return a suggestion of the flag, in any of its spellings, that a word may have meant."""
+        """Return "; did you mean" and the flag, in any of its spellings, that is most like a word; empty if none is."""
         flag = word.partition("=")[0].lstrip("-").replace("_", "-")
-        # Without their hyphens, in which all flags are alike.
+        # Compare names without hyphens, which all flags begin with.
         by_name = {name.lstrip("-"): name for name in self._option_string_actions if "_" not in name}
         near = get_close_matches(flag, by_name, n=1)
         return f"; did you mean {by_name[near[0]]!r}?" if near else ""

@@ -1,4 +1,4 @@
-"""How data files are to be read, and whether a file holds raw text or rows of numbers, by its first lines."""
+"""Options of reading data files; detect by the first lines whether a file holds documents or rows of numbers."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from ..data.text import RawText
     from ..data.vectorizer import TextVectorizer
 
-LINES_SEEN = 100
-LINE_BYTES = 1 << 20
+LINES_SEEN = 100  # lines by which a format is detected
+LINE_BYTES = 1 << 20  # read of each of them
 ENTRY = re.compile(r"-?\d*:")  # the beginning of an entry `feature:value`, also of a broken one
-# Flags that not all formats have.
+# The formats for which a flag has a meaning; flags not listed have one for all.
 FORMATS_OF = {
     "text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": tuple(DOCUMENT_FORMATS),
 }  # fmt: skip
-# What a model remembers of how its training data was read, by type: a file read otherwise often gives no error.
+# Options, and their types, that are saved with a model: reading a file by others often gives wrong rows, not an error.
 REMEMBERED: dict[str, type] = {
     "text_column": str, "label_column": str, "label_separator": str, "one_based": bool, "one_based_labels": bool,
 }  # fmt: skip
-NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
+NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a word of the header
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class FormatOptions(DocumentOptions):
 
     @classmethod
     def of_flags(cls, **values: Any) -> FormatOptions:
-        """Return the options of the flags that were given, by name, and the defaults of all others."""
+        """Return options with the values of the given flags, and defaults for all others."""
         return cls(**values, set_by_flags=tuple(values))
 
     def document_format(self, path: str) -> str:
@@ -69,7 +69,7 @@ class FormatOptions(DocumentOptions):
         return format_by_name(Path(path)) or self.format_by_lines(first_lines(Path(path))) or "raw"
 
     def format_by_lines(self, lines: Iterable[str]) -> str | None:
-        """Return the format of documents that the first lines of a file show, None where they may be raw text or rows.
+        """Return the format of documents that the first lines of a file show; None if they may be raw text or rows.
 
         A first line with one of both column names may be raw text, unless a flag has named the column.
         """
@@ -90,10 +90,10 @@ class FormatOptions(DocumentOptions):
         return "annif" if are_annif(lines) else None
 
     def check_inputs(self, *paths: str | None) -> None:
-        """Raise `DataError` for an input that is neither a path, nor standard input, nor a named data set.
+        """Check the options, and that the inputs exist.
 
-        Raise `UsageError` for a flag of formats that no input has.
-        Raise `DataError` for an option of texts outside its range.
+        Raises `DataError` for an input that is neither a path, nor standard input, nor a named data set, and for an
+        option of texts that is out of range; `UsageError` for a flag of formats that no input has.
         """
         self.new_vectorizer()
         from ..data.datasets import check_known
@@ -103,7 +103,7 @@ class FormatOptions(DocumentOptions):
             if path != STDIN:
                 check_known(path)
         flags = [name for name in FORMATS_OF if name in self.set_by_flags]
-        if not flags:  # no file is opened: a pipe gives its lines once
+        if not flags:  # then do not open files: of a pipe, lines can be read only once
             return
         found = {self._format_of_input(path) for path in given}
         for option in flags:
@@ -113,7 +113,7 @@ class FormatOptions(DocumentOptions):
                 raise UsageError(f"{flag}: {wanted}, got {', '.join(given)}; pass --format, or leave it out")
 
     def _format_of_input(self, path: str) -> str:
-        """Return how an input is read by its flags; without --format, nobody knows what standard input will hold."""
+        """Return the format of an input; "rows" for standard input without --format, as it cannot be looked at yet."""
         if self.format != "auto":
             return self.format
         return self.document_format(path) if path != STDIN and self.holds_documents(path, labelled=True) else "rows"
@@ -127,7 +127,7 @@ class FormatOptions(DocumentOptions):
         return read_documents(path, self.document_format(path), labelled, self)
 
     def new_vectorizer(self) -> TextVectorizer:
-        """Return a vectorizer with the options of the flags, checked, not fitted."""
+        """Return a vectorizer, not fitted, with the options of the flags; raise `DataError` for a wrong one."""
         from ..data.vectorizer import TextVectorizer
 
         options = self.vectorizer_options
@@ -146,7 +146,7 @@ class FormatOptions(DocumentOptions):
         return {name: value for name, value in self.given.items() if name in names}
 
     def refuse_vectorizer_options(self, got: str) -> None:
-        """Raise `UsageError` for a flag of a vectorizer where no words become features."""
+        """Raise `UsageError` if a flag of a vectorizer is given, for a command in which no words become features."""
         for name in self.vectorizer_options:
             wanted = "needs texts whose words become features"
             raise UsageError(f"--{name.replace('_', '-')}: {wanted}, got {got}; leave it out")
@@ -158,11 +158,11 @@ class FormatOptions(DocumentOptions):
 
     @property
     def to_remember(self) -> dict[str, Any]:
-        """Return the options that a model remembers."""
+        """Return the given options that are saved with a model."""
         return {name: value for name, value in self.given.items() if name in REMEMBERED}
 
     def with_remembered(self, saved: Mapping[str, Any]) -> FormatOptions:
-        """Return the options with those that a model remembers, where no flag was given; of wrong types, none."""
+        """Return options with the values `saved` with a model where no flag is given; ignore values of wrong types."""
         types = {name: of_type for name, of_type in REMEMBERED.items() if name not in self.set_by_flags}
         fit = {name: saved[name] for name, of_type in types.items() if isinstance(saved.get(name), of_type)}
         return replace(self, **fit)
@@ -170,7 +170,8 @@ class FormatOptions(DocumentOptions):
     def for_rows_of(self, path: str) -> dict[str, Any]:
         """Return the options of `read_libsvm` for a source.
 
-        What a model remembers of its training data is for text alone, whereas a flag is refused where there is no text.
+        For a source that is no text, such as a store, they come from the given flags alone, which loading then refuses;
+        options saved with a model are left out.
         """
         from ..data.formats import holds_text
 
@@ -195,8 +196,9 @@ class FormatOptions(DocumentOptions):
     def are_documents(self, lines: Iterable[str], labelled: bool) -> bool:
         """Return whether lines are documents and not rows of numbers.
 
-        With `labelled`, a document stands behind a tab: `label1,label2<TAB>text`. No row of numbers has words behind a
-        tab, but words alone may be a broken row: then most lines decide.
+        With `labelled`, a document comes after a tab: `label1,label2<TAB>text`. No row of numbers has words after a
+        tab, so that one such line decides. Without `labelled`, words may also be a broken row, so that most lines
+        decide.
         """
         if self.format != "auto":
             return self.format != "rows"
@@ -204,7 +206,7 @@ class FormatOptions(DocumentOptions):
         return any(found) if labelled else 2 * sum(found) > len(found)
 
     def have_labels(self, lines: Iterable[str]) -> bool:
-        """Return whether documents have labels before a tab: at least half of them; in a few the tab is text."""
+        """Return whether at least half of the documents have labels before a tab; else the tab belongs to the text."""
         found = [_has_words(line, labelled=True) for line in lines if line.strip()]
         return self.format == "auto" and any(found) and 2 * sum(found) >= len(found)
 
@@ -216,13 +218,13 @@ def _words_in(path: str) -> list[str]:
     words = []
     for number, line in enumerate(lines_of_file(path), 1):
         if len(found := line.split()) > 1:
-            raise DataError(f"{path}:{number}: must be one word, got {shorten(line)}")
+            raise DataError(f"{path}:{number}: must be one word, got {shorten(line)}; write one word a line")
         words += found
     return words
 
 
 def first_lines(file: Path) -> list[str]:
-    """Return the first lines of a file that may be compressed, none where it cannot be read: its reader says why."""
+    """Return the first lines of a file, which may be compressed; none if it cannot be read: its reader will say why."""
     try:
         with open_text(file) as stream:
             lines = [stream.readline(LINE_BYTES) for _ in range(LINES_SEEN)]
@@ -233,7 +235,7 @@ def first_lines(file: Path) -> list[str]:
 
 
 def _has_words(line: str, labelled: bool) -> bool:
-    """Return whether a line has words where rows have only numbers and entries."""
+    """Return whether a line has words that cannot be part of a row of numbers."""
     labels, tab, text = line.rstrip().partition("\t")
     if labelled and not tab:
         return False

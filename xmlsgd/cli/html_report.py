@@ -1,4 +1,4 @@
-"""The evaluation of a model as one page of HTML that needs no other file: tables, diagrams, explained errors."""
+"""The report of `evaluate --html`: one page without other files, with tables, diagrams and explained errors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ svg { max-width: 100% }
 pre { overflow-x: auto; background: #f5f5f5; padding: .5rem }"""
 SIDE, MARGIN = 300, 40  # of a diagram, in pixels
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
-MOST_CHARACTERS = 500  # of a text
-FIRST_BINS = (0, 1, 2, 5, 10, 20, 50, 100)  # least training rows of a bin; then powers of ten, past the most
+MOST_CHARACTERS = 500  # of a text that is quoted
+FIRST_BINS = (0, 1, 2, 5, 10, 20, 50, 100)  # edges of bins of training rows; powers of ten follow
 
 
 def page(title: str, parts: Iterable[tuple[str, str]]) -> str:
-    """Return a page of parts, each a heading and its HTML."""
+    """Return a page; parts : pairs of a heading and the HTML below it."""
     name = escape(title)
     body = "\n".join(f"<h2>{escape(heading)}</h2>\n{html}" for heading, html in parts)
     head = f'<meta charset="utf-8">\n<title>{name}</title>\n<style>\n{STYLE}\n</style>'
@@ -43,7 +43,7 @@ def html_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def reliability_diagram(bins: dict[str, list[float]]) -> str:
-    """Return an SVG of the share of true pairs by mean probability; the area of a circle is the number of pairs."""
+    """Return an SVG of the share of true pairs by mean probability; the area of a circle shows the number of pairs."""
     most = max([*bins["count"], 1])
     circles = [
         f'<circle {_at("cx", "cy", p, true)} r="{3 + 12 * (n / most) ** 0.5:.1f}" '
@@ -56,9 +56,10 @@ def reliability_diagram(bins: dict[str, list[float]]) -> str:
 
 
 def precision_and_recall(hits: np.ndarray, probabilities: np.ndarray, n_true: int, chosen: float) -> str:
-    """Return an SVG of precision by recall for all thresholds, and a table of some; `chosen` is that of the model.
+    """Return an SVG of precision by recall for all thresholds, and a table for some of them.
 
-    hits, probabilities (n, k) : of the best labels of each row. n_true : true pairs of all rows.
+    hits, probabilities (n, k) : of the best labels of each row. n_true : number of true pairs of all rows. chosen : the
+    threshold of the model.
     """
     order = np.argsort(-probabilities, axis=None, kind="stable")
     sorted_probabilities, n_hits = probabilities.ravel()[order], np.cumsum(hits.ravel()[order])
@@ -85,7 +86,7 @@ def precision_and_recall(hits: np.ndarray, probabilities: np.ndarray, n_true: in
 
 
 def _diagram(name: str, x: str, y: str, shapes: Sequence[str]) -> str:
-    """Return an SVG with axes from 0 to 1."""
+    """Return an SVG of shapes, with axes from 0 to 1 that are labelled `x` and `y`."""
     low, high = MARGIN, MARGIN + SIDE
     ticks = [
         f'<text x="{_x(t)}" y="{high + 18}" text-anchor="middle">{t:g}</text>'
@@ -115,7 +116,7 @@ def _y(share: float) -> str:
 
 
 def _at(x: str, y: str, across: float, up: float) -> str:
-    """Return the attributes `x` and `y` of a place in a diagram."""
+    """Return the attributes named `x` and `y` of a point in a diagram, given its coordinates from 0 to 1."""
     return f'{x}="{_x(across)}" {y}="{_y(up)}"'
 
 
@@ -141,7 +142,7 @@ def by_frequency(Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarra
 def most_missed(
     Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarray | None, names: Sequence[Any]
 ) -> list[tuple[Any, ...]]:
-    """Return name, training rows, test rows and missed rows of the ten labels that are missed in the most rows."""
+    """Return name, training rows, test rows and missed rows of the ten labels that are missed in most rows."""
     n_true = np.bincount(Y.indices, minlength=Y.n_cols)
     missed = n_true - np.bincount(labels[hits], minlength=Y.n_cols)
     worst = [label for label in np.argsort(-missed, kind="stable")[:10].tolist() if missed[label]]
@@ -153,10 +154,10 @@ def explained_errors(
     model: Any, X: CSR, Y: CSR, ranking: np.ndarray, probabilities: np.ndarray, names: Sequence[Any],
     documents: Sequence[str] | None = None,
 ) -> str:  # fmt: skip
-    """Return the five rows whose best label is wrong with the highest probability: that label and the true ones.
+    """Return HTML that explains the five worst errors: rows whose best label is wrong with the highest probability.
 
-    ranking, probabilities (n, k) : the best labels of each row, and their probabilities or scores.
-    documents : the texts of the rows, where there are any.
+    Explained are this label and the true ones. ranking, probabilities (n, k) : the best labels of each row, and their
+    probabilities or scores. documents : the texts of the rows, if there are any.
     """
     wrong = np.flatnonzero(~Y.has(ranking)[:, 0])
     shown = []

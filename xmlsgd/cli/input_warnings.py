@@ -1,4 +1,4 @@
-"""Warnings of data and settings that are probably not what was meant."""
+"""Warnings about data and settings that are probably a mistake."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from .sources import InputRows
 
 QUOTES, SEPARATORS = "\"'", ";|"
 SPACED_COMMA = re.compile(r", +(?=\S)")
-MOST_CASES = 0.02  # of the labels; vocabularies have a few that differ in case alone, such as China and china
-MOST_UNKNOWN = 0.3  # of the labels of test rows
-ONCE, FEW_ROWS = 1.2, 20  # with fewer rows per label, or fewer rows, nothing can be said
+MOST_CASES = 0.02  # share of labels that differ in case alone, such as China and china; vocabularies have a few
+MOST_UNKNOWN = 0.3  # share of the labels of test rows that the model does not know
+ONCE = 1.2  # rows per label, on average, below which labels hardly occur twice
+FEW_ROWS = 20  # with fewer rows nothing can be said
 
 
 def warn_of_training_rows(
     rows: InputRows, train: str, test: str | None, options: FormatOptions, n_known: int = 0
 ) -> None:
-    """Warn of what is suspicious in the rows of a training run, or in those added to a model of `n_known` labels."""
+    """Warn of what is suspicious in training rows; n_known : number of labels of the model that learns more rows."""
     read_as = options.document_format(train) if rows.vectorizer is not None else None
     is_raw, names = read_as == "raw", rows.train.label_names or ()
     warn_of_rare_labels(rows.train, train, is_raw, n_known)
-    if rows.vectorizer is None and not n_known:  # a few rows more need not have the first feature and label
+    if rows.vectorizer is None and not n_known:  # a few more rows may well lack feature 0 and label 0
         warn_of_base(rows.train, train)
     elif is_raw:
         warn_of_quotes(names, train)
@@ -45,7 +46,7 @@ def warn_of_training_rows(
 
 
 def warn_of_rare_labels(dataset: Dataset, path: str, is_raw: bool, n_known: int = 0) -> None:
-    """Warn if hardly a label occurs twice: there is nothing to learn, or texts were taken for labels.
+    """Warn if hardly any label occurs twice: there is little to learn, or texts were taken for labels.
 
     Labels that a model knows already may occur once.
     """
@@ -58,7 +59,7 @@ def warn_of_rare_labels(dataset: Dataset, path: str, is_raw: bool, n_known: int 
 
 
 def warn_of_quotes(names: Sequence[str], path: str) -> None:
-    """Warn of label names of raw text that look as if the file was quoted by other rules."""
+    """Warn if names of labels in raw text begin with a quote and do not end with it: the file has other rules."""
     cut = next((name for name in names if name[0] in QUOTES and (len(name) == 1 or name[-1] != name[0])), None)
     if cut is not None:
         text = f"{path}: the label {shorten(cut)} begins with a quote and does not end with it"
@@ -67,7 +68,7 @@ def warn_of_quotes(names: Sequence[str], path: str) -> None:
 
 
 def warn_of_separators(names: Sequence[str], path: str) -> None:
-    """Warn of label names that look like several, of a file that separates them by another character."""
+    """Warn if most names of labels contain another separator: they are probably several names each."""
     for mark in SEPARATORS:
         if 2 * sum(mark in name for name in names) > len(names):
             text = f"{path}: most of {len(names):,} labels contain {mark!r}"
@@ -75,7 +76,7 @@ def warn_of_separators(names: Sequence[str], path: str) -> None:
 
 
 def warn_of_cases(names: Sequence[str], path: str) -> None:
-    """Warn if many label names differ from another in case alone: they are different labels."""
+    """Warn if many names of labels differ in case alone: they count as different labels."""
     seen = Counter(map(str.casefold, names))
     alike = [name for name in names if seen[name.casefold()] > 1]
     if len(alike) > MOST_CASES * len(names):
@@ -85,7 +86,7 @@ def warn_of_cases(names: Sequence[str], path: str) -> None:
 
 
 def warn_of_commas(path: str) -> None:
-    """Warn if raw text has `a, b` before the tab: it may be one name that has a comma."""
+    """Warn if raw text has `a, b` before the tab: it may be one name that contains a comma."""
     labels = [line.partition("\t")[0] for line in first_lines(Path(path))] if Path(path).is_file() else []
     spaced = next((each for each in labels if SPACED_COMMA.search(re.sub(QUOTED, "", each))), None)
     if spaced is not None:
@@ -102,7 +103,7 @@ def warn_of_base(dataset: Dataset, path: str) -> None:
 
 
 def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
-    """Warn if test rows have no labels, or few that the model knows, as with another separator than in training."""
+    """Warn if test rows have no labels, or many that the model does not know, as after a change of the separator."""
     share = float(np.mean(dataset.Y.indices >= n_known)) if dataset.Y.nnz else 0.0
     if not dataset.Y.nnz:
         warn(

@@ -1,4 +1,4 @@
-"""The texts of labels, of `--label-texts` or `--vocabulary`, and the labels that they belong to."""
+"""Texts of labels, from `--label-texts` or `--vocabulary`, and their assignment to labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBER = re.compile("0|[1-9][0-9]*")
 
 
 def find_label_texts(path: str, options: FormatOptions, label_texts: str | None) -> LabelTexts:
-    """Return label and text of each line of `--label-texts`, without it those of `--vocabulary`."""
+    """Return label and text of each line of `--label-texts`; without this flag, of each entry of `--vocabulary`."""
     if label_texts is None and (options.vocabulary is None or not options.holds_documents(path, labelled=True)):
         return []
     names = options.names_of_uris
@@ -29,8 +29,8 @@ def find_label_texts(path: str, options: FormatOptions, label_texts: str | None)
 def with_label_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tuple[Dataset, list[str | None]]:
     """Return training rows with a column for each label of `--label-texts`, and the text of each column.
 
-    Labels with names are found by them where any line begins with one; otherwise line i is of label i, also where names
-    are numbers, which are not sorted as numbers.
+    If labels have names and any line begins with one, lines are assigned by name. Otherwise line i is the text of label
+    i, or of the label named i if all names are numbers: as names, these are not in numeric order.
     """
     names = train.label_names
     if names and path is not None and not are_named(lines, set(names)) and all(map(NUMBER.fullmatch, names)):
@@ -47,7 +47,7 @@ def with_label_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tup
 
 
 def _with_named_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tuple[Dataset, list[str | None]]:
-    """Return the same for texts of labels that are found by their names; new ones get columns behind."""
+    """Do the same by the names of labels; new ones get columns after the others."""
     text_of = text_of_each(lines, path)
     known = list(train.label_names or ())
     names = known + sorted(set(text_of).difference(known, [""]))
@@ -61,7 +61,7 @@ def are_named(lines: LabelTexts, names: Set[str]) -> bool:
 
 
 def text_of_each(lines: LabelTexts, path: str | None) -> dict[str, str]:
-    """Return the text of each label; `DataError` for a label with two."""
+    """Return the text of each label; raise `DataError` for a label with two."""
     text_of: dict[str, str] = {}
     for number, (label, text) in enumerate(lines, 1):
         if label in text_of:

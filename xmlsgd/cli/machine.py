@@ -13,7 +13,7 @@ from typing import Any
 from .. import __version__
 from ..errors import DataError, MemoryEstimateError
 
-# Bytes of addresses that libraries, kernels and two threads need: for training 800 MB were too few, 900 enough.
+# Bytes of virtual memory that libraries, kernels and two threads need; for training, 800 MB were too few, 900 enough.
 LEAST_ADDRESS_SPACE = 1 << 30
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "llvmlite")
 
@@ -50,7 +50,7 @@ def processor() -> dict[str, Any]:
 
 
 def gpu() -> str:
-    """Return "cuda:0" where the first GPU can be used, else what is missing; imports CuPy if it is there."""
+    """Return "cuda:0" if the first GPU can be used, else what is missing; imports CuPy if it is installed."""
     from ..devices.cuda.availability import check_gpu
 
     try:
@@ -61,7 +61,7 @@ def gpu() -> str:
 
 
 def processor_name() -> str:
-    """Return the name of the processor, or of its architecture where the system does not say."""
+    """Return the name of the processor, or that of its architecture if the system does not tell."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -71,7 +71,7 @@ def processor_name() -> str:
 
 
 def check_address_space() -> None:
-    """Raise `MemoryEstimateError` where so few addresses are allowed that libraries crash or hang."""
+    """Raise `MemoryEstimateError` if the limit of virtual memory is so low that libraries crash or hang."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
         needed, got = (f"{size >> 20:,} MB" for size in (LEAST_ADDRESS_SPACE, limit))
@@ -81,8 +81,8 @@ def check_address_space() -> None:
 def limit_threads(parameters: dict[str, Any]) -> None:
     """Limit parsers, kernels and OpenBLAS to `n_jobs` threads, at most one per processor, before they are loaded.
 
-    Numba reads its limit once, when it is loaded; where it is loaded already, the estimator's own limit holds alone.
-    OpenBLAS starts a thread per processor when it is loaded; where the system grants none, it hangs or reports Ctrl-C.
+    Numba reads its limit once, when it is loaded; if it is loaded already, only the estimator's own limit holds.
+    OpenBLAS starts a thread per processor when it is loaded; if the system refuses one, it hangs or reports Ctrl-C.
     """
     n_jobs = parameters.get("n_jobs")
     if n_jobs and n_jobs > 0 and "numba" not in sys.modules:

@@ -1,4 +1,4 @@
-"""What a person reads: results on stdout; notes, warnings and log records in lines on stderr."""
+"""Messages to the user: results on stdout; notes, warnings and log records, one line each, on stderr."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ..data.files.compiled import LOGGER
 from ..data.files.temporary import disk_errors_named
 
 STDIN = STDOUT = "-"
-STANDARD_OUTPUT = Path("standard output")  # as errors name it
+STANDARD_OUTPUT = Path("standard output")  # its name in errors
 
 
 @dataclass(frozen=True)
 class Console:
     """The streams of a command.
 
-    quiet : print no notes and no progress. stdout_taken : the JSON or the predictions have stdout to themselves.
+    quiet : print no notes and no progress. stdout_taken : stdout is for JSON or predictions alone.
     """
 
     quiet: bool = False
     stdout_taken: bool = False
 
     def answer(self, text: str) -> None:
-        """Print what was asked for, quiet or not."""
+        """Print the result that was asked for, even if `quiet`."""
         if not self.stdout_taken:
             with disk_errors_named(STANDARD_OUTPUT):
                 print(text, flush=True)
 
     def show(self, text: str) -> None:
-        """Print a result that is also saved elsewhere, unless the user wants quiet."""
+        """Print a result that is also saved elsewhere, unless `quiet`."""
         if not self.quiet:
             self.answer(text)
 
@@ -43,29 +43,29 @@ class Console:
         return not self.quiet and sys.stderr.isatty()
 
     def note(self, text: str) -> None:
-        """Tell a person at a terminal what happens."""
+        """Print a note about the progress, if a person reads it at a terminal."""
         if self.is_interactive:
             print(text, file=sys.stderr)
 
 
 def say(text: str) -> None:
-    """Write one line to stderr, whatever characters the text holds."""
+    """Write a text as one line to stderr, with escapes for characters that it cannot show."""
     line = " ".join(text.split())
     with suppress(OSError):  # the terminal may be gone
         print("xmlsgd:", line.encode(errors="backslashreplace").decode(), file=sys.stderr)
 
 
 class _LineHandler(logging.Handler):
-    """Write each log record as a line on stderr, wherever that leads at the moment."""
+    """Writes each log record as a line to the current `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write it."""
+        """Write a record."""
         say(record.getMessage())
 
 
 @contextmanager
 def log_lines(console: Console) -> Iterator[None]:
-    """Print the package's log records, such as "compiling kernels"; errors alone where the user wants quiet."""
+    """Print log records of the package, such as "compiling kernels", inside this context; only errors if quiet."""
     logger, handler = logging.getLogger(LOGGER), _LineHandler(logging.ERROR if console.quiet else logging.NOTSET)
     propagates = logger.propagate
     logger.addHandler(handler)

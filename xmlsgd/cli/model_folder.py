@@ -1,4 +1,4 @@
-"""The folder that `train` leaves: the saved model and, beside its files, the history, the curve and the report."""
+"""The folder that `train` writes: the saved model, and its history, learning curve and report."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
     from ..training.history import EpochRecord, History
     from .sources import InputRows
 
-CALL = "call"  # in the report: the checksum of the call of `train --checkpoint` that has made a model, and its runs
+CALL = "call"  # key of the report: checksum and runs of the call of `train --checkpoint` that trained the model
 
 
 @contextmanager
 def growing_history(out: str) -> Iterator[History]:
-    """Yield a `History` that is written to `OUT.history.jsonl` during training, as the folder is written at the end.
+    """Yield a `History` that is written to `OUT.history.jsonl` during training.
 
-    The file is removed when the folder has been written. It stays if the process is killed or fails.
+    The model's folder, with the history, is written at the end; then this file is removed. It stays if the process is
+    killed or fails.
     """
     from ..training.history import History
 
@@ -50,7 +51,7 @@ def growing_history(out: str) -> Iterator[History]:
 
 
 def checkpoint_of(out: str, minutes: float | None, n_estimators: int) -> Checkpoint | None:
-    """Return the checkpoint of a run, `OUT.checkpoint`, after a check of what it holds; None without `minutes`."""
+    """Check and return the checkpoint of a run, `OUT.checkpoint`; None without `minutes`."""
     from ..training.checkpoints import Checkpoint, read_checkpoint
 
     path = f"{Path(out)}.checkpoint"
@@ -68,10 +69,10 @@ def checkpoint_of(out: str, minutes: float | None, n_estimators: int) -> Checkpo
 
 
 def name_of_interrupted(out: str, resumable: bool = False) -> str:
-    """Return where the model of an interrupted run is saved: `out`, unless that has a model, which may be better.
+    """Return the folder to which the model of an interrupted run is saved.
 
-    Then, and where the run can be resumed, which needs `out`, it is `OUT.interrupted`, or with a number the first such
-    name that is free.
+    It is `out`, unless there is a model, which may be better, or the run can be resumed, which needs this name. Then it
+    is the first free name of `OUT.interrupted`, `OUT.interrupted-2`, ...
     """
     if not (resumable or Path(out, MANIFEST).is_file()):
         return out
@@ -84,9 +85,9 @@ def save(
     model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool,
     names_of_uris: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
-    """Write the folder of a model; add to `result` where the learning curve is, or why there is none.
+    """Write the folder of a model; add to `result` the path of the learning curve, or the reason why there is none.
 
-    Where that fails, write it among the temporary files and raise `TrainingStopped`, which says where.
+    If writing fails, write the folder among the temporary files, and raise `TrainingStopped` with its path.
     """
     try:
         _write(model, out, result, title, compact, names_of_uris)
@@ -94,7 +95,7 @@ def save(
         spare = Path(tempfile.mkdtemp(prefix="xmlsgd-model-"))
         try:
             _write(model, str(spare / Path(out).name), result, title, compact, names_of_uris)
-        except Exception:  # noqa: BLE001  the first error counts
+        except Exception:  # noqa: BLE001  report the first error instead
             shutil.rmtree(spare, ignore_errors=True)
             raise error from None
         text = f"{exit_code_and_text(error)[1]}; the model is in {spare / Path(out).name} instead"
@@ -105,7 +106,7 @@ def _write(
     model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool,
     names_of_uris: Mapping[str, str] | None,
 ) -> None:  # fmt: skip
-    """Write the folder as a whole."""
+    """Write the folder, which appears when it is complete."""
     with atomic_folder(out) as folder:
         model.save(folder, compact=compact)
         lines = [json.dumps(as_json(record)) + "\n" for record in model.history_]
@@ -121,7 +122,7 @@ def save_without_history(
     model: XMLClassifier | XMLEnsemble, out: str, read_by: Mapping[str, Any] | None,
     names_of_uris: Mapping[str, str] | None, compact: bool = False,
 ) -> None:  # fmt: skip
-    """Write a model and what commands remember of its data, without the history and report of its training."""
+    """Write a model, its vocabulary and its options of reading data, without the history and report of its training."""
     with atomic_folder(out) as folder:
         model.save(folder, compact=compact)
         save_names(folder, names_of_uris)
@@ -130,7 +131,7 @@ def save_without_history(
 
 
 def draw_curve(folder: Path, records: list[EpochRecord], title: str) -> str | None:
-    """Draw the learning curve; return why there is none, None where there is one."""
+    """Draw the learning curve; return None, or the reason if there is none."""
     from ..training.plots import plot_learning_curve
 
     if not records:
@@ -139,7 +140,7 @@ def draw_curve(folder: Path, records: list[EpochRecord], title: str) -> str | No
         plot_learning_curve(records, folder / CURVE, title)
     except ImportError:
         return 'not drawn, matplotlib is missing: pip install "xmlsgd[plot]"'
-    except Exception as error:  # noqa: BLE001 (whatever it is, the model must not be lost for its picture)
+    except Exception as error:  # noqa: BLE001  no error of the drawing may lose the model
         (folder / CURVE).unlink(missing_ok=True)
         return f"not drawn, {type(error).__name__}: {error}"
     return None
@@ -148,25 +149,25 @@ def draw_curve(folder: Path, records: list[EpochRecord], title: str) -> str | No
 def training_speed(folder: str, ends: list[EpochRecord]) -> dict[str, Any]:
     """Return "train_seconds" and "rows_per_second" of a saved model, from its report or else from `ends`.
 
-    Those are the last record of the model, or of each classifier of an ensemble.
+    ends : the last record of the model's history, or one for each classifier of an ensemble.
     """
-    with suppress(OSError, ValueError, TypeError, LookupError, RecursionError):  # saved by the estimator, or altered
+    with suppress(OSError, ValueError, TypeError, LookupError, RecursionError):  # no report, or a broken one
         report = report_in(folder)
         return {name: report[name] for name in ("train_seconds", "rows_per_second")}
     return speed(ends)
 
 
 def speed(ends: list[EpochRecord], seconds_after: float = 0.0) -> dict[str, Any]:
-    """Return the seconds of runs with these last records, plus what came after them, and the rows per second."""
+    """Return the seconds of runs with these last records, plus `seconds_after`, and the rows per second."""
     rows, seconds = (sum(end.get(name, 0) for end in ends) for name in ("rows", "seconds"))
     return {"train_seconds": seconds + seconds_after, "rows_per_second": rows / max(seconds + seconds_after, 1e-9)}
 
 
 def call_of(settings: Any, rows: InputRows) -> str:
-    """Return a checksum of all that decides what a call trains: its settings, rows, labels and their names.
+    """Return a checksum of all that determines what a call trains: its settings, rows, labels and their names.
 
-    A supervisor repeats a call where the process was killed when the model was in place, but the checkpoint and the
-    history beside it were not removed yet. By the checksum the call recognizes its model, and succeeds.
+    If a process is killed after it has saved the model, but before it has removed the checkpoint and the history, a
+    supervisor repeats the call. By the checksum the second call recognizes the model as its own, and succeeds.
     """
     from ..training.checkpoints import checksum_of_rows
 
@@ -176,7 +177,7 @@ def call_of(settings: Any, rows: InputRows) -> str:
 
 
 def finished_call(out: str) -> dict[str, Any] | None:
-    """Return what the report in a model's folder says of the call, None where no call with a checkpoint made it."""
+    """Return the entry `CALL` of the report in a model's folder; None if it was trained without a checkpoint."""
     with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
         call = report_in(out)[CALL]
         if isinstance(call["sha256"], str) and isinstance(call["runs"], list):
@@ -185,7 +186,7 @@ def finished_call(out: str) -> dict[str, Any] | None:
 
 
 def clean_up(out: str, finished: dict[str, Any], checkpoint: Checkpoint) -> None:
-    """Remove what the process that made the model has left beside it; a checkpoint of another run stays."""
+    """Remove the files that the process which trained the model has left; a checkpoint of another run stays."""
     checkpoint.request.runs.extend(finished["runs"])
     replace(checkpoint, keep=False).done()
     if not checkpoint.exists:

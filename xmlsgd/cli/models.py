@@ -1,4 +1,4 @@
-"""The model of a command: read from its folder, and what a classifier and an ensemble have in common."""
+"""Read the model of a command from its folder, and treat classifiers and ensembles alike."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from ..estimators import XMLClassifier, XMLEnsemble
     from .format_options import FormatOptions
 
-READ_BY = "read_by"  # in the report: the options of reading that later commands take from it
+READ_BY = "read_by"  # key of the report: options of reading data, which later commands use again
 
 
 def read_predictor(folder: str, data: str, command: str, parameters: dict[str, Any]) -> XMLClassifier | XMLEnsemble:
-    """Return the model in a folder with `parameters` set; `data` is the argument that follows it in the command."""
+    """Return the model in a folder, with `parameters` set; data : the next argument of the command, for errors."""
     if not MODEL.exists_at(Path(folder)):
         if MODEL.exists_at(Path(data)):
             right = f"xmlsgd {command} {data} {folder}"
             raise UsageError(f"{folder}: is not a saved model, but {data} is; the model comes first: {right}")
         from ..data.files.folders import read_folder
 
-        read_folder(folder)  # says what is wrong before seconds are spent on imports
+        read_folder(folder)  # raises an error at once; with the imports below it would take seconds
     from ..estimators import load_model
 
     given = {"n_jobs": None, **parameters}
@@ -42,7 +42,7 @@ def read_predictor(folder: str, data: str, command: str, parameters: dict[str, A
 
 
 def read_learner(folder: str, parameters: dict[str, Any]) -> XMLClassifier:
-    """Return the classifier in a folder with `parameters` set; an error where it cannot learn on."""
+    """Return the classifier in a folder, with `parameters` set; raise an error if it cannot learn more rows."""
     from ..estimators import XMLClassifier
 
     given = dict(parameters)
@@ -52,7 +52,7 @@ def read_learner(folder: str, parameters: dict[str, Any]) -> XMLClassifier:
 
 
 def saved_names(folder: str) -> dict[str, str] | None:
-    """Return the names of the subjects of `train --vocabulary`, by URI; None where there was none."""
+    """Return the names of the vocabulary that `train --vocabulary` saved, by URI; None if there was none."""
     from ..data.vocabulary import read_vocabulary
 
     path = Path(folder, VOCABULARY)
@@ -60,7 +60,7 @@ def saved_names(folder: str) -> dict[str, str] | None:
 
 
 def save_names(folder: Path, names_of_uris: Mapping[str, str] | None) -> None:
-    """Write what `saved_names` returns into a folder; nothing for None."""
+    """Write names of a vocabulary into a folder, for `saved_names`; nothing for None."""
     from ..data.vocabulary import write_vocabulary
 
     if names_of_uris is not None:
@@ -68,17 +68,17 @@ def save_names(folder: Path, names_of_uris: Mapping[str, str] | None) -> None:
 
 
 def options_of_model(options: FormatOptions, folder: str, model: XMLClassifier | XMLEnsemble) -> FormatOptions:
-    """Return options that read data as training data was read, and URIs as the labels that the model knows them as."""
+    """Return options that read data as the training data was read, with names of URIs as the model knows them."""
     from ..data.vocabulary import uris_among
 
     names = saved_names(folder)
-    if names is None and options.vocabulary is not None:  # it may have learned the URIs themselves
+    if names is None and options.vocabulary is not None:  # the names of its labels may be URIs
         names = uris_among([str(name) for name in model.classes_.tolist()])
     return replace(options.with_remembered(remembered_options(folder) or {}), names=names)
 
 
 def remembered_options(folder: str) -> dict[str, Any] | None:
-    """Return the options by which training data was read, None where no report in a model's folder has them."""
+    """Return the options by which the training data was read; None if the model's folder has no report with them."""
     with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
         return dict(report_in(folder)[READ_BY])
     return None
@@ -104,9 +104,9 @@ def label_weight_of(
 def read_excluded(
     path: str | None, model: XMLClassifier | XMLEnsemble, names_of: Mapping[str, str]
 ) -> np.ndarray | None:
-    """Return the columns of the labels whose names, or URIs, a file has, one per line; None without a file.
+    """Return the columns of the labels that a file lists by name or URI, one per line; None without a file.
 
-    Names that the model does not have are warned of: they may be wrongly written.
+    Warns of names that the model does not have: they may be misspelled.
     """
     if path is None:
         return None
@@ -116,7 +116,7 @@ def read_excluded(
     from ..data.vocabulary import name_of
 
     columns = {str(name): column for column, name in enumerate(model.classes_.tolist())}
-    # Names learned in Python may not be composed.
+    # Names that were learned in Python may not be in the composed form (NFC), in which lines are compared.
     columns = {composed(name): column for name, column in columns.items()} | columns
     lines = (composed(line.strip()) for line in lines_of_file(path))
     names = [name if name in columns else name_of(name, names_of) for name in lines]
@@ -129,24 +129,24 @@ def read_excluded(
 
 
 def groups_in_training(given: str | None, n_rows: int) -> list[str] | str | None:
-    """Return the groups in a file, or "similar" as it is, which `fit` understands; a file of this name is ./similar."""
+    """Return the groups in a file, or "similar" unchanged, as `fit` takes it; a file of this name is ./similar."""
     return given if given == "similar" else groups_in_file(given, n_rows)
 
 
 def groups_in_file(path: str | None, n_rows: int) -> list[str] | None:
-    """Return the group of each row: line i of a file is that of row i; None without a file."""
+    """Return the group of each row, line i of a file for row i; None without a file."""
     if path is None:
         return None
     from ..data.text import lines_of_file
 
     groups = [line.strip() for line in lines_of_file(path)]
     if len(groups) != n_rows:
-        raise UsageError(f"--groups {path}: must have a line for each of {n_rows:,} rows, got {len(groups):,}")
+        raise UsageError(f"--groups {path}: must have a line for each of {n_rows:,} rows, got {len(groups):,} lines")
     return groups
 
 
 def names_in(rows: Dataset, model: XMLClassifier | XMLEnsemble) -> Sequence[Any]:
-    """Return the names of the labels of rows; where they have none those of the model, and behind it numbers."""
+    """Return the names of the labels of rows; if they have none, names of the model, and numbers for other labels."""
     known = model.classes_.tolist()
     return rows.label_names or [*known, *range(len(known), rows.n_labels)]
 
@@ -157,12 +157,12 @@ def classifiers_of(model: XMLClassifier | XMLEnsemble) -> list[XMLClassifier]:
 
 
 def template_of(model: XMLClassifier | XMLEnsemble) -> XMLClassifier:
-    """Return the classifier that has the parameters of the flags: of an ensemble the one that it clones."""
+    """Return the classifier whose parameters the flags set; of an ensemble, the one that it clones."""
     return cast("XMLClassifier", getattr(model, "estimator", model))
 
 
 def parameters_of(model: XMLClassifier | XMLEnsemble) -> dict[str, Any]:
-    """Return the parameters of a model, in JSON's place those of the ensemble, too."""
+    """Return the parameters of a model, of an ensemble its own ones, too."""
     parameters: dict[str, Any] = template_of(model).get_params(deep=False)
     if template_of(model) is not model:
         parameters |= {name: getattr(model, name) for name in ("n_estimators", "random_state")}

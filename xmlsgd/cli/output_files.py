@@ -1,4 +1,4 @@
-"""Checks of output names before the work begins: nothing that matters may be overwritten."""
+"""Check output names before the work begins, so that no input, model or other data is overwritten."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .messages import STDIN, STDOUT
 
 
 def check_files(flags: Sequence[Flag], values: Mapping[str, Any]) -> None:
-    """Check all files that a command with these flags is to write, given the flags' values."""
+    """Check all files that a command with these flags will write, given the values of the flags."""
     out = next((values["out"] for flag in flags if flag.name == "out" and flag.value_type is DIR), None)
     inputs = [values.get(flag.name) for flag in flags if flag.value_type in (PATH, DIR) and flag.name != "out"]
     for flag in flags:
@@ -25,15 +25,15 @@ def check_files(flags: Sequence[Flag], values: Mapping[str, Any]) -> None:
 
 
 def check_file(path: str | None, flag: str, *inputs: str | None, beside: str | None = None) -> None:
-    """Raise `UsageError` where no file of this name can be written, or where it would replace an input.
+    """Raise `UsageError` if no file of this name can be written, or if it would replace an input.
 
-    `beside` is a folder that the same command writes, in which the file must not lie.
+    beside : a folder that the same command writes, in which the file must not lie.
     """
     if path is None or path == STDOUT:
         return
     here, folder = Path(path), Path(os.path.realpath(path)).parent
     if here.is_dir():
-        raise UsageError(f"{flag} {path}: must be a file, got a folder")
+        raise UsageError(f"{flag} {path}: must be a file, got a folder; choose another name")
     if here.exists() and not here.is_file():  # such as /dev/stdout, which is written in place
         if not os.access(here, os.W_OK):
             raise UsageError(f"{flag} {path}: cannot be written; choose another name")
@@ -47,14 +47,14 @@ def check_file(path: str | None, flag: str, *inputs: str | None, beside: str | N
 
 
 def check_new(path: str, flag: str, overwrite: bool, remedy: str = "") -> None:
-    """Raise `UsageError` where a file or a folder with content has this name, unless it may be overwritten."""
+    """Raise `UsageError` if a file or a folder with content has this name, unless `overwrite`."""
     here = Path(path)
     if not overwrite and (here.is_file() or (here.is_dir() and any(here.iterdir()))):
         raise UsageError(f"{flag} {path}: exists; --overwrite replaces it{remedy}, or choose another name")
 
 
 def check_folder(out: str, *inputs: str | None, flag: str = "--out") -> None:
-    """Raise `UsageError` where no model folder can be written to `out`, or where an input is or lies there."""
+    """Raise `UsageError` if no model folder can be written to `out`, or if an input is or lies there."""
     path = Path(out).absolute()
     if reason := MODEL.obstacle_at(path):
         raise UsageError(f"{flag} {out}: {reason}")
@@ -65,18 +65,18 @@ def check_folder(out: str, *inputs: str | None, flag: str = "--out") -> None:
 
 
 def check_parent(path: str, flag: str) -> None:
-    """Raise `UsageError` where the missing folders above `path`, or where that leads as a link, cannot be made."""
+    """Raise `UsageError` if the missing folders above `path`, or above the target of a link, cannot be made."""
     above = next(folder for folder in Path(os.path.realpath(path)).parents if os.path.lexists(folder))
     if not above.is_dir():
-        raise UsageError(f"{flag} {path}: {above} is not a folder")
+        raise UsageError(f"{flag} {path}: {above} is not a folder; choose another name")
     if not os.access(above, os.W_OK):
-        raise UsageError(f"{flag} {path}: the folder {above} cannot be written")
+        raise UsageError(f"{flag} {path}: {above} cannot be written; choose another folder or change permissions")
 
 
 def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:
-    """Raise `UsageError` where an output is an input or one of its files, or lies in a saved model or a store.
+    """Raise `UsageError` if an output is an input or one of its files, or lies in a saved model or a store.
 
-    An input in a folder that is going to be replaced would be lost with it.
+    It must not be a folder that contains an input either: the input would be replaced with the folder.
     """
     from ..data.formats.base import is_store
     from ..data.loading import is_data_file
@@ -98,7 +98,7 @@ def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:
 
 
 def _is_same(given: str, path: str) -> bool:
-    """Return whether an input is the file or folder of this name, also through links and as standard input."""
+    """Return whether an input, which may be standard input, and a path are the same file or folder."""
     try:
         there = os.fstat(sys.stdin.fileno()) if given == STDIN else os.stat(given)
         here = os.stat(path)
@@ -108,6 +108,6 @@ def _is_same(given: str, path: str) -> bool:
 
 
 def _is_in(path: str, folder: str) -> bool:
-    """Return whether a path is a folder, which need not exist yet, or lies in it."""
+    """Return whether a path is this folder or lies in it; neither needs to exist."""
     real = Path(os.path.realpath(path))
     return Path(os.path.realpath(folder)) in (real, *real.parents)

@@ -1,4 +1,4 @@
-"""The estimator's parameters as flags of the same names, with the spellings that other programs have for them."""
+"""The parameters of `XMLClassifier` as flags of the same names, with synonyms that other programs use."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def parts_in(folder: str) -> tuple[str, ...]:
-    """Return the names of the modules in a folder of the package: a loss, an optimizer ... is a module."""
+    """Return the names of the modules in a folder of the package; each module is a part, such as a loss."""
     return tuple(sorted({file.stem for file in (PACKAGE / folder).glob("[!_]*.py")} - {"base"}))
 
 
 def named(*choices: str) -> ValueType:
-    """Return the type of a name that the estimator checks, which knows parts that were added elsewhere, too."""
+    """Return the type of a name; the help shows the choices, and the estimator checks it: it knows added parts, too."""
     return ValueType("NAME", str, choices)
 
 
 @dataclass(frozen=True)
 class Parameter(Flag):
-    """A parameter of `XMLClassifier`; without the flag the estimator's own default holds, which is shown."""
+    """The flag of a parameter of `XMLClassifier`; its default, shown in the help, is the estimator's own."""
 
     collected_in: str = "parameters"
     only_if_given: bool = True
@@ -32,7 +32,7 @@ class Parameter(Flag):
 
 AUTO_INT, AUTO_FLOAT = or_word(INT, "auto"), or_word(FLOAT, "auto")
 
-# Ranges and names are checked by the estimator, for all its users.
+# The estimator checks ranges and names.
 PARAMETERS = (
     Parameter("hidden_layer_sizes", or_word(INTS, "auto"), "units of the hidden layers", "model", "auto",
               synonyms=("--hidden",)),
@@ -84,7 +84,7 @@ PARAMETERS = (
 
 
 def parameter_flags(*names: str, **defaults: Any) -> tuple[Flag, ...]:
-    """Return the flags of some parameters, or of all, with the defaults that a command has of its own."""
+    """Return the flags of the named parameters, by default of all; defaults : those of the command itself, by name."""
     return tuple(
         replace(flag, default=defaults[flag.name], default_text="", only_if_given=False)
         if flag.name in defaults

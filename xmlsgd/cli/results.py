@@ -1,4 +1,4 @@
-"""What a command writes: files that appear whole or not at all, JSON, tables, predictions, sizes of data."""
+"""Write results: files that appear when they are complete, JSON, tables, predictions, sizes of data."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ..data.csr import Dataset
     from ..estimators.inference.explanation import Explanation
 
-SIGNIFICANT = "three digits"  # a format of numbers
-ESCAPED = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})  # what would end an entry or a line
+SIGNIFICANT = "three digits"  # a format of numbers, see `significant`
+ESCAPED = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})  # characters that end an entry or a line
 FORMATS = ("text", "json", "csv")
-# Of row number, labels best first, -1 for none, values, and explanations of the labels, possibly none (not for CSV).
+# A function of row number, labels (best first, -1 for none), their values, and their explanations (may be empty).
 Line = Callable[[int, Sequence[int], Sequence[float], "Sequence[Explanation]"], str]
 UriOf = Callable[[str], "str | None"]
 
@@ -39,7 +39,7 @@ def text_file(path: str) -> Iterator[TextIO]:
 
 
 def write_json(path: str | None, result: Mapping[str, Any]) -> None:
-    """Write a result if a file is asked for; numbers that are not finite become null."""
+    """Write a result to a file, unless `path` is None; numbers that are not finite become null."""
     if path is not None:
         with text_file(path) as stream:
             json.dump(as_json(result), stream, indent=1, allow_nan=False)
@@ -47,7 +47,7 @@ def write_json(path: str | None, result: Mapping[str, Any]) -> None:
 
 
 def as_json(value: Any) -> Any:
-    """Return a value in the types of JSON."""
+    """Convert a value to types of JSON: NumPy scalars to numbers, NaN and infinity to None, other objects to text."""
     if isinstance(value, dict):
         return {str(key): as_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -60,7 +60,7 @@ def as_json(value: Any) -> Any:
 
 
 def table(rows: Mapping[str, Mapping[str, float | None]], columns: Sequence[str] | Mapping[str, str]) -> str:
-    """Return named rows of numbers below their columns; a mapping gives each column's format, by default two digits."""
+    """Return a table of named rows of numbers; a mapping `columns` gives the format of each, by default two digits."""
     formats = columns if isinstance(columns, dict) else dict.fromkeys(columns, ".2f")
 
     def shown(value: float | None, form: str) -> str:
@@ -71,7 +71,7 @@ def table(rows: Mapping[str, Mapping[str, float | None]], columns: Sequence[str]
 
 
 def significant(value: float) -> str:
-    """Return a number with at least three significant digits: 0.00128, 45.2, 1,234,567."""
+    """Format a number with at least three significant digits: 0.00128, 45.2, 1,234,567."""
     if not value or not math.isfinite(value):
         return f"{value:.0f}"
     decimals = max(2 - math.floor(math.log10(abs(value))), 0)
@@ -79,7 +79,7 @@ def significant(value: float) -> str:
 
 
 def aligned(names: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """Return lines of names and right-aligned cells below their columns."""
+    """Return a table as text: a line of columns, then a line for each name with its right-aligned cells."""
     first = max((len(name) for name in names), default=0)
     widths = [max(9, 2 + max(map(len, column))) for column in zip(columns, *cells, strict=True)]
     lines = [
@@ -108,12 +108,12 @@ def size_numbers(dataset: Dataset) -> dict[str, int]:
 
 
 def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of: UriOf | None = None) -> Line:
-    """Return what makes the line of a row.
+    """Return the function that formats a row of predictions as a line of "text", "json" or "csv".
 
-    names : of the labels. value : what stands beside a label, "probability" or "score". tabs : whether tabs separate
-    the entries of text, since names may contain blanks; tabs and ends of lines in names are escaped. uri_of : gives the
-    URI of a name, None where it has none, for JSON and CSV. Explanations stand below a line of text, and in JSON beside
-    their label.
+    names : of the labels. value : name of the number of each label, "probability" or "score". tabs : whether tabs
+    separate the entries of text, since names may contain blanks; tabs and ends of lines in names are escaped. uri_of :
+    return the URI of a name, or None, for JSON and CSV. Explanations are printed below a line of text, and in JSON with
+    their label; CSV leaves them out.
     """
 
     def text_line(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
@@ -141,19 +141,19 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of:
 
 
 def csv_cells(names: Sequence[Any], label: int, value: float, uri_of: UriOf | None) -> list[Any]:
-    """Return the cells of a label, which stay empty where a row has no more."""
+    """Return the cells of a label; they are empty for label -1."""
     cells = [names[label], f"{value:.6g}"] if label >= 0 else ["", ""]
     return cells if uri_of is None else [cells[0], uri_of(cells[0]) or "", cells[1]]
 
 
 def csv_header(k: int, value: str, with_uris: bool) -> str:
-    """Return the first line of CSV with k labels a row."""
+    """Return the header of CSV with k labels per row."""
     columns = ("label", "uri", value) if with_uris else ("label", value)
     return csv_line(["row", *(f"{column}_{rank}" for rank in range(1, k + 1) for column in columns)])
 
 
 def csv_line(cells: Sequence[Any]) -> str:
-    """Return cells as a line of CSV, quoted where they need it."""
+    """Return cells as a line of CSV, quoted if necessary."""
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\r\n").writerow(cells)  # before Python 3.13, only its characters are quoted
     return stream.getvalue().removesuffix("\r\n")

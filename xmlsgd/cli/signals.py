@@ -1,4 +1,4 @@
-"""Signals that end a process, as exceptions, so that `with` and `finally` blocks clean up."""
+"""Turn signals that end a process into exceptions, so that `with` and `finally` blocks clean up."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from ..training.checkpoints import Checkpoint
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-DEFAULT_HANDLERS = (signal.SIG_DFL, signal.default_int_handler)  # Python's, where the user has set no other
+DEFAULT_HANDLERS = (signal.SIG_DFL, signal.default_int_handler)  # of Python, if the user has set no other
 RETRY_SECONDS = 0.02  # until a signal that came at a bad moment is handled
-CHECKPOINT_SECONDS = 10.0  # for a run to write its checkpoint before it is interrupted; clusters kill after 30
-CLEANUP_SECONDS = 30.0  # for what the first signal has started; a later signal then cuts it short
+CHECKPOINT_SECONDS = 10.0  # time for a run to write its checkpoint before it is interrupted; clusters kill after 30
+CLEANUP_SECONDS = 30.0  # time to clean up after the first signal; a later signal then interrupts the cleaning
 
 
 class SignalInterrupt(KeyboardInterrupt):
@@ -34,10 +34,10 @@ class SignalInterrupt(KeyboardInterrupt):
 
 @dataclass(eq=False)
 class _Deferral:
-    """A block of the program in which signals are kept in `received` instead of raised.
+    """A block of the program in which signals are kept in `received`, not raised.
 
-    first_raises : the first signal raises and only later ones are kept. A run with a `checkpoint` is first given a
-    moment to write it. text : printed when the first signal arrives.
+    first_raises : the first signal is raised, and only later ones are kept. text : printed when the first signal
+    arrives. checkpoint : of a run, which gets `CHECKPOINT_SECONDS` to write it before the signal is raised.
     """
 
     first_raises: bool
@@ -55,7 +55,7 @@ class _Deferral:
         self.received.append(interrupt)
         self.raised_at = time.monotonic()
         if self.text:
-            with suppress(OSError):  # not `print`: the stream may be in the middle of another
+            with suppress(OSError):  # not by `print`, which the signal may have interrupted
                 line = f"xmlsgd: {interrupt}: {self.text}\n"
                 os.write(sys.__stderr__.fileno() if sys.__stderr__ else -1, line.encode())
 
@@ -65,9 +65,9 @@ _DEFERRALS: list[_Deferral] = []  # the innermost last
 
 @contextmanager
 def signals_as_exceptions() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise like Ctrl-C, so that no half-written and no temporary file stays.
+    """Let SIGTERM and SIGHUP raise an exception as Ctrl-C does, so that no incomplete or temporary file is left.
 
-    A signal that the process handles in another way already stays as it is: `nohup` ignores SIGHUP.
+    A signal that the process handles otherwise already is left alone: `nohup` ignores SIGHUP.
     """
     numbers = NUMBERS if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: old for number in numbers if (old := signal.getsignal(number)) in DEFAULT_HANDLERS}
@@ -91,10 +91,9 @@ def signals_as_exceptions() -> Iterator[None]:
 def signals_deferred(
     first_raises: bool = False, text: str = "", checkpoint: Checkpoint | None = None
 ) -> Iterator[list[SignalInterrupt]]:
-    """Keep signals in the yielded list until the block ends, while something is written that must be complete.
+    """Keep signals in the yielded list until the block ends, because it writes something that must be complete.
 
-    first_raises : raise the first one, and keep only later ones, while an interrupted run is brought to its end.
-    text : printed with the first. checkpoint : of a run that gets a moment to write it first.
+    The arguments are those of `_Deferral`.
     """
     deferral = _Deferral(first_raises, text, checkpoint)
     _DEFERRALS.append(deferral)
@@ -105,19 +104,19 @@ def signals_deferred(
 
 
 def signal_number(interrupt: BaseException) -> int:
-    """Return the number of the signal that an interruption, or the cause of it, came from."""
+    """Return the number of the signal that caused an interruption; SIGINT if it is not known."""
     if isinstance(interrupt, SignalInterrupt):
         return interrupt.signal
     return signal_number(interrupt.__cause__) if interrupt.__cause__ else int(signal.SIGINT)
 
 
 def in_words(number: int) -> str:
-    """Return what a signal has done."""
+    """Say what a signal has done: "interrupted", "ended by SIGTERM"."""
     return "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    """Raise `SignalInterrupt`, unless it is deferred, would do harm or would be lost; then handle it later."""
+    """Raise `SignalInterrupt`; or keep it for later, if it is deferred, or must not be raised in this frame."""
     interrupt = SignalInterrupt(in_words(number), number)
     deferral = _DEFERRALS[-1] if _DEFERRALS else _Deferral(first_raises=True)
     if not deferral.raises_now():
@@ -133,7 +132,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
 
 
 def _raise_again(lost: sys.UnraisableHookArgs) -> None:
-    """Raise a signal again that arrived in a finalizer or a callback, where Python prints exceptions and goes on."""
+    """Raise a signal again that arrived in a finalizer or a callback: Python prints exceptions there and continues."""
     if isinstance(lost.exc_value, SignalInterrupt):
         for deferral in _DEFERRALS:
             deferral.received[:] = [each for each in deferral.received if each is not lost.exc_value]
@@ -149,7 +148,7 @@ def _retry(number: int) -> None:
 
 
 def _insist(deferral: _Deferral, interrupt: SignalInterrupt, seconds: float) -> None:
-    """Raise an interrupt that a run was to end by, if the run has not ended within some seconds."""
+    """Raise an interrupt after some seconds, if it has not ended the run by then."""
 
     def insist(_: int, frame: FrameType | None) -> None:
         if deferral.checkpoint is None or deferral.checkpoint.request.error is not interrupt:
@@ -164,9 +163,9 @@ def _insist(deferral: _Deferral, interrupt: SignalInterrupt, seconds: float) -> 
 
 
 def _must_wait(frame: FrameType | None) -> bool:
-    """Return whether a frame, or one of its callers, is in LLVM or in `_raise_again`.
+    """Return whether no signal must be raised in a frame: it, or one of its callers, is in LLVM or `_raise_again`.
 
-    LLVM's objects crash the process if they are freed in the wrong order; what the hook raises is ignored.
+    Objects of LLVM crash the process if they are freed in the wrong order; Python ignores what the hook raises.
     """
     while frame is not None:
         module = frame.f_globals.get("__name__", "").partition(".")[0]

@@ -1,4 +1,4 @@
-"""Data arguments: a file in any format, a folder, a store, or the name of a data set, read into rows."""
+"""Read the data arguments of commands: a file in any format, a folder, a store, or the name of a data set."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that rows must fit: F features, L labels, the labels' names, and the vectorizer of texts."""
+    """The columns that rows must have: F features, L labels, the names of labels, and the vectorizer of texts."""
 
     n_features: int
     n_labels: int
@@ -48,10 +48,10 @@ class Columns:
 
 @dataclass(frozen=True)
 class InputRows:
-    """Training rows, their test rows if there are any, and the vectorizer that turns texts into such rows.
+    """Training rows, test rows if there are any, and the vectorizer if they come from texts.
 
-    groups : of the training rows, one each, if there are any, or "similar". texts : the arguments of `fit` for label
-    texts. names_of_uris : of a vocabulary. read_by : the options of reading that a model remembers.
+    groups : one for each training row, or "similar". texts : the arguments of `fit` for label texts. names_of_uris : of
+    a vocabulary. read_by : the options of reading data that are saved with the model.
     """
 
     train: Dataset
@@ -64,15 +64,15 @@ class InputRows:
 
     @property
     def columns(self) -> Columns:
-        """Return the columns that test rows must fit."""
+        """Return the columns that test rows must have."""
         return Columns(self.train.n_features, self.train.n_labels, self.train.label_names, self.vectorizer)
 
 
 @contextmanager
 def on_disk(path: str, head: bytes = b"") -> Iterator[str]:
-    """Give `path`, or for `-` a file with a copy of standard input: readers look at a file more than once.
+    """Yield `path`, or for `-` the path of a file with a copy of standard input, as readers open a file repeatedly.
 
-    head : what was read of standard input already.
+    head : the bytes that were read from standard input already.
     """
     if path != STDIN:
         yield path
@@ -118,10 +118,10 @@ def read_training(
 def read_more(
     path: str, options: FormatOptions, columns: Columns, label_texts: str | None = None
 ) -> tuple[Dataset, Sequence[str] | None, dict[str, str]]:
-    """Return rows that a trained model learns from, their texts if they have any, and the texts of new labels by name.
+    """Return more rows for a trained model, their texts if they have any, and the texts of new labels by name.
 
-    Features and labels that are new get columns behind the model's own, also labels that only have a text. Rows of
-    texts are empty: the model makes their features when it learns them.
+    New features and labels get columns after those of the model; so do labels that only have a text. Rows of texts are
+    empty: the model computes their features when it learns them.
     """
     with on_disk(path) as file:
         lines, raw = find_label_texts(file, options, label_texts), _texts(file, options)
@@ -141,7 +141,7 @@ def read_more(
 def read_source(path: str, options: FormatOptions, vectorizer_of: str | None = None) -> InputRows:
     """Return the rows of any source.
 
-    Raw text becomes rows by the words of the model or store `vectorizer_of`, by default by its own words.
+    Raw text is vectorized by the words of the model or store `vectorizer_of`, by default by its own words.
     """
     columns = None
     if vectorizer_of is not None:
@@ -155,12 +155,12 @@ def read_source(path: str, options: FormatOptions, vectorizer_of: str | None = N
 
 
 def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
-    """Return labelled rows with the given columns; labels that are new get columns behind them."""
+    """Return labelled rows with the given columns; new labels get columns after them."""
     return read_test_and_texts(path, options, columns)[0]
 
 
 def read_test_and_texts(path: str, options: FormatOptions, columns: Columns) -> tuple[Dataset, list[str] | None]:
-    """Return rows as `read_test` does, and their texts, None of rows of numbers."""
+    """Return rows as `read_test` does, and their texts; None for rows of numbers."""
     with on_disk(path) as file:
         raw = _texts(file, options)
         return _test_rows(file, options, columns, raw=raw), None if raw is None else raw.texts
@@ -169,9 +169,9 @@ def read_test_and_texts(path: str, options: FormatOptions, columns: Columns) -> 
 def read_test_for_learning(
     path: str, options: FormatOptions, columns: Columns
 ) -> tuple[Dataset, Callable[[Columns], Dataset]]:
-    """Return rows as `read_test` does, and what returns them with the columns of a model that has learned on.
+    """Return rows as `read_test` does, and a function that returns them with the columns of the model after learning.
 
-    The file is read once, texts with it: what was learned must not be lost by an error here.
+    The file is read once, before learning, so that an error in it cannot lose what was learned.
     """
     with on_disk(path) as file:
         raw = _texts(file, options)
@@ -182,7 +182,7 @@ def read_test_for_learning(
 
 
 def read_training_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:
-    """Return the labels of training rows in the given columns, and these with new labels added behind them."""
+    """Return the labels of training rows in the given columns, and the columns with new labels added at the end."""
     with on_disk(path) as file:
         train = _labelled_rows(file, options, columns, _texts(file, options))
     Y, names = _matched(train.Y, train.label_names, columns)
@@ -197,7 +197,7 @@ def read_training_labels(path: str, options: FormatOptions, columns: Columns) ->
 
 
 def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: bytes = b"") -> CSR:
-    """Return rows to predict labels for; they need no labels. head : see `on_disk`."""
+    """Return rows to predict labels for, which need no labels; head : see `on_disk`."""
     with on_disk(path, head) as file:
         if columns.vectorizer is not None and _is_blank(Path(file)):
             return columns.vectorizer.rows_of([])
@@ -210,19 +210,19 @@ def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: b
 
 
 def _is_blank(file: Path) -> bool:
-    """Return whether a file has no documents, as an export of a day without any."""
+    """Return whether a file has no documents, such as an export of a day without new ones."""
     return file.is_file() and file.stat().st_size < BLANK_BYTES and not file.read_bytes().strip()
 
 
 def _texts(path: str, options: FormatOptions) -> RawText | None:
-    """Return labelled documents; None for rows of numbers."""
+    """Read the labelled documents of a file; return None if it holds rows of numbers."""
     return options.read_documents(path, labelled=True) if options.holds_documents(path, labelled=True) else None
 
 
 def _training_rows(
     path: str, options: FormatOptions, columns: Columns | None, label_texts: LabelTexts = (), raw: RawText | None = None
 ) -> InputRows:
-    """Return the rows of a source and its own test part; a vectorizer is fitted where there are no `columns`.
+    """Return the rows of a source, and those of its test part; without `columns`, fit a vectorizer to its texts.
 
     raw : its documents, if they are read already.
     """
@@ -239,7 +239,7 @@ def _training_rows(
 
 
 def _labelled_rows(path: str, options: FormatOptions, columns: Columns, raw: RawText | None) -> Dataset:
-    """Return training rows for a model with `columns`; those of documents, `raw`, have labels but no features."""
+    """Return training rows for a model with `columns`; rows of documents, `raw`, have labels but no features."""
     if raw is None:
         return _training_rows(path, options, columns).train
     unread = replace(raw, texts=[""] * len(raw.texts))
@@ -247,7 +247,7 @@ def _labelled_rows(path: str, options: FormatOptions, columns: Columns, raw: Raw
 
 
 def _words_of(raw: RawText, path: str, options: FormatOptions, label_texts: LabelTexts) -> TextVectorizer:
-    """Return a vectorizer of the words of a file, and of those of label texts; chosen where no flag says which."""
+    """Return a vectorizer fitted to the texts of a file and of labels; without flags, choose its options by data."""
     vectorizer = options.new_vectorizer()
     if raw.labels and not options.vectorizer_options:
         from ..estimators.vectorizing import choose_vectorizer  # here: it needs scikit-learn
@@ -262,7 +262,7 @@ def _words_of(raw: RawText, path: str, options: FormatOptions, label_texts: Labe
 def _test_rows(
     path: str, options: FormatOptions, columns: Columns, labels_required: bool = True, raw: RawText | None = None
 ) -> Dataset:
-    """Return the rows of a file or a named set, as `read_test` says; raw : its documents, if they are read already."""
+    """Return rows as `read_test` does; raw : the documents of the file, if they are read already."""
     raw = raw or _texts(path, options)
     if raw is not None:
         return _rows_of_texts(path, raw, columns.vectorizer, _names_of(columns, raw, path))
@@ -276,19 +276,20 @@ def _test_rows(
 
 
 def in_columns(dataset: Dataset, columns: Columns, path: str) -> Dataset:
-    """Return test rows with the given columns; `DataError` for a feature that training did not have."""
+    """Return test rows with the given columns; raise `DataError` for a feature that training did not have."""
     if dataset.n_features > columns.n_features:
         raise DataError(
-            f"{path}: must have the {columns.n_features} features of training, got {dataset.n_features};"
-            " give the training file a header with the larger number"
+            f"{path}: must have the {columns.n_features} features of training, got {dataset.n_features}; "
+            "give the training file a header with the larger number"
         )
     return Dataset(replace(dataset.X, n_cols=columns.n_features), *_matched(dataset.Y, dataset.label_names, columns))
 
 
 def check_words(vectorizer: TextVectorizer | None, columns: Columns, path: str) -> None:
-    """Check rows of numbers for a model that was trained on text, whose features are words.
+    """Check that rows of numbers come from the words of a model that was trained on text.
 
-    Raise `DataError` where the vectorizer of the rows has other words, warn where the rows have none.
+    vectorizer : that made the rows, or None. Raises `DataError` if it has other words than the model, and warns if
+    there is none.
     """
     if columns.vectorizer is None:
         return
@@ -301,9 +302,9 @@ def check_words(vectorizer: TextVectorizer | None, columns: Columns, path: str) 
 
 
 def _matched(Y: CSR, names: Sequence[str] | None, columns: Columns) -> tuple[CSR, Sequence[str] | None]:
-    """Return Y in the label columns given, by name where both have names, and the names of its columns.
+    """Return Y in the given label columns, matched by name if both have names, and the names of its columns.
 
-    New labels get columns behind the others.
+    New labels get columns after the others.
     """
     if columns.names is not None and names is not None:
         if list(names) == list(columns.names)[: len(names)]:
@@ -319,9 +320,9 @@ def first_labels(Y: CSR, n_labels: int) -> CSR:
 
 
 def without_gaps(test: Dataset, known: Sequence[Any]) -> Dataset:
-    """Return test rows; where labels are numbers, the unknown ones get the columns right after the `known` labels.
+    """Return test rows; if labels are numbers, move unknown ones to the columns right after the `known` labels.
 
-    Arrays have an entry per column: a single large number, such as a typing error, would take all memory.
+    Arrays have an entry per column, so that a single large number, such as a typing error, would take all memory.
     """
     n_known, Y = len(known), test.Y
     if test.label_names is not None or Y.n_cols - n_known <= Y.nnz:
@@ -348,7 +349,7 @@ def _vectorizer_of_store(path: str) -> TextVectorizer | None:
 
 
 def _rows_of_texts(path: str, raw: RawText, vectorizer: TextVectorizer | None, names: Sequence[str] | None) -> Dataset:
-    """Return documents as rows."""
+    """Convert documents to rows; names : of the known label columns, None if there are none yet."""
     if vectorizer is None:
         raise DataError(f"{path}: {NO_VECTORIZER}")
     Y, columns = index_labels(raw.labels or (), names)
@@ -358,7 +359,7 @@ def _rows_of_texts(path: str, raw: RawText, vectorizer: TextVectorizer | None, n
 
 
 def _names_of(columns: Columns, raw: RawText, path: str) -> Sequence[str] | None:
-    """Return the names by which labels of documents are found, numbers for a model that knows no names."""
+    """Return the names by which labels of documents are matched; for a model without names, its numbers as texts."""
     if columns.vectorizer is None or columns.names is not None or not columns.n_labels:
         return columns.names
     numbers = [str(label) for label in range(columns.n_labels)]

@@ -1,4 +1,4 @@
-"""Documents on standard input, one a line, as they arrive: a line that waits for its answer gets it."""
+"""Read documents from standard input as they arrive, so that `predict` answers a line before the next one comes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .format_options import FormatOptions
 from .messages import STDIN
 from .sources import Columns, read_unlabelled
 
-HEAD_BYTES = 1 << 16  # by which documents are told from rows of numbers, if no line ends before
+HEAD_BYTES = 1 << 16  # read to tell documents from rows of numbers, if no line ends before
 NAME = "stdin"  # in errors
 
 
 def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Iterator[CSR]:
     """Yield the rows of a file or of standard input to predict labels for.
 
-    All are in one block, but for documents on standard input, one a line: their blocks are of the lines that have
-    arrived. A blank line is answered with the next one that is not: at the end it is no document.
+    Documents on standard input, one per line, come in blocks of the lines that have arrived; everything else is one
+    block. A blank line is yielded with the next line that is not blank; blank lines at the end are no documents.
     """
     head = b""
     if path == STDIN and columns.vectorizer is not None and options.format in ("auto", "raw"):
@@ -40,7 +40,7 @@ def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Itera
 
 
 def _documents(head: bytes, stream: BinaryIO, labelled: bool) -> Iterator[list[str]]:
-    """Yield the documents of the lines that arrive together; `head` is what was read of the stream already."""
+    """Yield the documents of lines that arrive together; head : the bytes that were read from the stream already."""
     number = n_blank = 0
     for lines in _arriving_lines(head, stream):
         texts: list[str] = []
@@ -57,7 +57,7 @@ def _documents(head: bytes, stream: BinaryIO, labelled: bool) -> Iterator[list[s
 
 
 def _arriving_lines(head: bytes, stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield the lines that arrive together, one or more; the last of all may have no end."""
+    """Yield the lines that arrive together, one or more; the last line of all may have no line end."""
     chunk, rest = head, b""
     while chunk and len(rest) <= MAX_LINE_BYTES:
         *lines, rest = (rest + chunk).split(b"\n")
