@@ -36,9 +36,9 @@ TABLES = {
     "workers": workers,
 }
 # What `all` leaves out.
-OTHERS = {"samplers": samplers, "ablation": ablation}
+OTHERS = {"samplers": samplers}
 NAMES = [name for name in algorithm_names() if name != ALONE]
-WHAT = ("all", *TABLES, *OTHERS, "frontier", "parsing", "amazon", "scaling", "install")
+WHAT = ("all", *TABLES, *OTHERS, "frontier", "ablation", "parsing", "amazon", "scaling", "install")
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -84,6 +84,8 @@ def main() -> int:
     if args.what == "frontier":
         runs = {folder.name: frontier(folder, plan) for folder in (prepare(source, args.work) for source in args.data)}
         publish("frontier", ranks_table(runs), runs, plan.threads, plan.out)
+    if args.what == "ablation":
+        ablation([prepare(source, args.work) for source in args.data], plan)
     if args.what == "scaling":
         for source in args.data:
             scaling(source, plan, args.threads)
