@@ -73,9 +73,12 @@ class Fitting:
         self.plan, self.data, self.earlier, self.seed, self.keep = plan, data, earlier, seed, keep
         self.device = plan.new_device()
         self.held_out = folds_to_hold_out(data, plan.held_out_size, max(plan.n_folds, 1), seed)
-        # The rows that the network does not learn: none if each fold is scored by a network of its own.
-        self.left_out = self.held_out[0] if self.held_out and not plan.n_folds else np.empty(0, np.intp)
+        # The rows that the network does not learn. A model that goes on has learned all rows before.
+        leaves_out = self.held_out and not (plan.n_candidates and earlier is not None)
+        self.left_out = self.held_out[0] if leaves_out else np.empty(0, np.intp)
         self.weight = weight_without(data, self.left_out)
+        # The folds that networks of their own have not learned.
+        self.others = range(min(len(self.left_out), 1), len(self.held_out))
 
     def train(self, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None) -> FittedModel:
         """Train for all epochs of the plan, learn candidates, and return the model.
@@ -85,7 +88,7 @@ class Fitting:
         plan, earlier = self.plan, self.earlier
         with self._candidate_training() as candidates:
             start = first_parameters(plan.network, plan.optimizer, self.data.dataset.Y, self.seed, self.weight)
-            first = start.params.copy() if plan.n_folds else None  # drawing them again would take as long as an epoch
+            first = start.params.copy() if self.others else None  # drawing them again would take as long as an epoch
             if earlier is not None:
                 copy_rows(earlier.network.layout, earlier.float_params, plan.network.layout, start.params)
                 start = replace(start, epochs=earlier.n_epochs)
@@ -123,7 +126,7 @@ class Fitting:
     ) -> FittedModel:
         """Return the model of a run with candidates, calibration and thresholds.
 
-        first : the initial parameters if there are folds, else None.
+        first : the initial parameters if other networks start from them, else None.
         """
         fitted, scored_rows, scores = self._fitted_by(run), self.left_out, None
         try:
@@ -147,13 +150,15 @@ class Fitting:
     def _score_folds(self, candidates: CandidateTraining, run: Run, first: NDArray[np.float32] | None) -> list[Fold]:
         """Return each fold of held-out rows, scored by a network that has not learned them.
 
-        A single fold is scored by the network that is kept. Several folds are scored by one network each, which learns
-        all other rows and is not kept. Such a network starts from the initial parameters and learns for as many epochs
-        as the network that is kept: those of the earlier model and those of `run`, which may have stopped before the
-        end of its schedule. A fold whose network diverges is left out.
+        The first fold is scored by the network that is kept, unless this has learned all rows before. Each other fold
+        is scored by a network of its own, which learns all other rows and is not kept. Such a network starts from the
+        initial parameters and learns for as many epochs as the network that is kept: those of the earlier model and
+        those of `run`, which may have stopped before the end of its schedule. A fold whose network diverges is left
+        out.
         """
+        folds = [candidates.fold(0, self.device, run.params)] if len(self.left_out) else []
         if first is None:
-            return [candidates.fold(0, self.device, run.params)] if len(self.left_out) else []
+            return folds
         # The rows of each earlier call: records count rows from the start of their call, so that its last one counts.
         history = self.earlier.history if self.earlier else []
         rows_before = {record.get("first_epoch"): record.get("rows", 0) for record in history}
@@ -161,10 +166,10 @@ class Fitting:
         schedule = replace(self.plan.schedule, epochs=n_before + self.plan.schedule.epochs)
         plan = replace(self.plan, schedule=schedule, early_stopping=False, verbose=False)
         network, Y = plan.network, self.data.dataset.Y
-        folds: list[Fold] = []
-        for number, rows in enumerate(self.held_out):
+        for number in self.others:
+            rows = self.held_out[number]
             weight, device, params = weight_without(self.data, rows), plan.new_device(), first.copy()
-            # The output biases in `first` are those of all rows.
+            # The output biases in `first` are those of other rows.
             network.layout.views(params)[network.output_bias][:] = network.initial_biases(Y, weight)
             start = Start(params, empty_state(network, plan.optimizer))
             learned = replace(self.data, weight=weight, validation=None)

@@ -54,7 +54,7 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
         "parameters": parameters,
         "optimizer_state": state,
         "earlier_model": model_bytes(earlier) if earlier else 0,
-        "folds": 2 * parameters + state if plan.n_folds else 0,
+        "folds": 2 * parameters + state if plan.n_folds > (earlier is None) else 0,
         "data": sum(_resident(part) for rows in labelled for part in (rows.X, rows.Y)),
         "replicas": _replicas(plan),
         "workers": several * (_resident(data.dataset.X) + _resident(data.dataset.Y) + len(plan.workers) * WORKER_BYTES),

@@ -35,8 +35,7 @@ class TrainingPlan:
     n_candidates : candidate labels per row; 0 for the network alone.
     concurrent_candidates : whether candidates are learned while the network is trained.
     held_out_size : how many rows are held out, in each fold.
-    n_folds : number of folds, each scored by a temporary network that has not learned it, while the final model learns
-        all rows; 0 if the final model leaves out the only fold.
+    n_folds : number of folds, each scored by a network that has not learned it; 0 without candidates.
     algorithm : as given; "auto" is decided when the speeds of several workers have been measured.
     workers, n_threads : the workers, and their threads in all.
     precision : precision of matrix products; as given unless all workers are CPUs.

@@ -164,15 +164,14 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
 
 
 def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSize, int]:
-    """Decide the size of folds and their number; 0 for a single one that the final network does not learn."""
-    n_folds, why = 0, "the network does not learn the held-out rows"
+    """Decide the size of a fold of held-out rows, and the number of folds."""
+    n_folds, why = 1, "the network does not learn the first"
     one_worker = len(parse_devices(planner.given.devices)) == 1  # several would take long to start for each fold
     if n_rows <= defaults.SMALL_ROWS and one_worker:
         size, n_folds = small_folds(n_rows)
-        why = f"of {n_rows} rows the model learns all"
-    elif planner.earlier is not None:
-        n_folds, why = 1, "the earlier model has learned all rows; a temporary one leaves out the held-out rows"
-    return size, planner.decide("folds", n_folds, why + _in_groups(planner.data) if n_folds else why)
+    if planner.earlier is not None:
+        why = "the earlier model has learned all rows; temporary networks leave them out"
+    return size, planner.decide("folds", n_folds, why + _in_groups(planner.data))
 
 
 def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
