@@ -228,6 +228,16 @@ def test_an_error_leaves_the_earlier_one_and_nothing_else(tmp_path, wrong):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder"]
 
 
+def test_whoever_reads_a_file_that_is_replaced_reads_the_earlier_one_to_its_end(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"earlier")
+    with path.open("rb") as reader:
+        with atomic_file(path) as stream:
+            stream.write(b"later")
+        assert reader.read() == b"earlier"
+    assert path.read_bytes() == b"later"
+
+
 def test_hidden_folders_of_other_names_are_left_alone(tmp_path):
     others = [".model.partial", ".model.0123abcd.partial.txt", ".model.chapter1.partial", ".models.0123abcd.partial"]
     for name in others:
