@@ -21,7 +21,7 @@ EPOCHS = 10
 MOST_EPOCHS = 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 HIDDEN = (256,)
-SMALL_ROWS = 10_000  # data of at most so many rows are small: the final model learns all rows, and its network is small
+SMALL_ROWS = 10_000  # up to so many rows, several folds are held out and the network is small
 SMALL_HIDDEN = (64,)  # in a short run on small data: as accurate in less time (docs/decisions/candidates.md)
 NEGATIVES = 1024  # with a sampler, if `negatives` is "auto"
 # Candidates (docs/candidates.md); all numbers are measured (docs/decisions/candidates.md):
