@@ -1,1 +1,1 @@
-"""Data sets: files of every form of the field, memory-mapped stores, public, built-in and synthetic sets."""
+"""Read, check, convert and write data sets: files of the usual formats, stores, public, built-in and synthetic sets."""

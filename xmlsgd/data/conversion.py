@@ -22,9 +22,9 @@ def convert(
 ) -> None:
     """Write a data set in another format.
 
-    A text file becomes a store block by block, and stores are mapped, so that they may be larger than memory; all else
-    is read whole. The target appears when it is complete, with the folders above it that are missing, and replaces an
-    earlier text file, store or pair of stores.
+    A text file is converted to a store block by block, and stores are memory-mapped, so that both may be larger than
+    memory; everything else is read as a whole. The target appears when it is complete. It replaces an earlier text
+    file, store or pair of stores; missing folders above it are created.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def convert(
     DataError
         For bad input.
     FileExistsError
-        Where anything else has the target's name.
+        If anything else has the name of the target.
     """
     source, target = checked_path(source), checked_path(target)
     writer = format_for(target, to)
@@ -61,7 +61,7 @@ def convert(
 
 
 def format_for(target: Path, to: str | None) -> Format:
-    """Return the format of a name, or that of a target's name; raise `DataError` for an unknown one."""
+    """Return the format named `to`, or that of the target's name; raise `DataError` for an unknown one."""
     if to is None and target.suffix == ".npz":
         raise DataError(f"{target}: npz data are a folder of X and Y; name a folder, with npz as its format (--to npz)")
     unpacked = Path(target.stem) if target.suffix in COMPRESSED_SUFFIXES else target

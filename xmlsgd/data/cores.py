@@ -5,16 +5,16 @@ from __future__ import annotations
 import functools
 import threading
 
-# Set in a process that was forked from one whose kernels had started threads, which it lacks. GNU OpenMP ends such a
-# process when a kernel asks for threads, so its kernels run on one.
+# Set in a process that was forked after kernels of its parent had started threads. A fork does not copy threads, and
+# GNU OpenMP ends such a process when a kernel asks for them; so its kernels run on one thread.
 FORKED_FROM_THREADS = threading.Event()
 
 
 @functools.cache
 def usable_cores() -> int:
-    """Return their number, by joblib, which respects affinities and limits of containers.
+    """Return the number of cores that this process may use, by joblib, which respects affinity and container limits.
 
-    Cached, since the query takes as long as predicting a row. joblib is imported here, when it is needed.
+    The number is cached, since the query takes as long as predicting a row.
     """
     from joblib import cpu_count
 

@@ -1,4 +1,4 @@
-"""Sparse rows: the one data structure that every other module reads.
+"""Sparse rows, `CSR`, and data sets of features and labels, `Dataset`.
 
 Shape legend of the whole package
 ---------------------------------
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     import scipy.sparse as sp
 
-# What a random stream is for: second in its seed, so that no two streams are one.
+# Purposes of random streams. Each is the second number of its seed, so that no two streams are equal.
 WEIGHTS, ORDER, MASKS, NOISE, NEGATIVES, HELD_OUT, VALIDATION = 1, 2, 3, 4, 5, 6, 7
 
 INT32_MAX = np.iinfo(np.int32).max
-FEW_ROWS = 1 / 16  # share of the rows
-CHECKED_ENTRIES = 1 << 16  # looked at together: fit a core's cache with what is computed of them
+FEW_ROWS = 1 / 16  # share of all rows below which `take` copies rows by itself
+CHECKED_ENTRIES = 1 << 16  # checked at once, so that they and temporary arrays fit the cache of a core
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -69,7 +69,7 @@ class CSR:
         return f"<CSR: {self.n_rows} rows, {self.n_cols} columns, {self.nnz} entries>"
 
     def __getitem__(self, rows: Any) -> CSR:
-        """Return the rows of a slice, a list of row numbers or a mask; `X[rows, ...]` is what scikit-learn asks for.
+        """Return the rows of a slice, a list of row numbers or a mask; scikit-learn writes `X[rows, ...]`.
 
         Raises `DataError` for a single row, for columns and for rows out of range.
         """
@@ -89,10 +89,10 @@ class CSR:
 
     @classmethod
     def from_scipy(cls, matrix: Any, name: str = "X") -> CSR:
-        """Return the canonical CSR of a scipy sparse matrix or array; the caller's is never changed.
+        """Return the canonical CSR of a scipy sparse matrix or array, which is never changed.
 
-        Duplicates are added up (scipy's meaning). Raises `DataError` for a broken structure,
-        NaN or infinite values, and values outside float32.
+        Entries at the same position are added up, as in scipy. Raises `DataError` for a broken structure, values that
+        are NaN or infinite, and values outside float32.
         """
         csr = canonical(matrix, name)
         data = csr.data
@@ -132,7 +132,7 @@ class CSR:
         return np.arange(ends[-1] if len(rows) else 0) + np.repeat(starts - ends + lengths, lengths)
 
     def columns(self, rows: np.ndarray, columns: np.ndarray) -> CSR:
-        """Return rows whose entries all lie in `columns` (ascending), with their positions in it as indices."""
+        """Return rows in which all entries lie in `columns` (ascending); indices become positions in `columns`."""
         entries, indptr = self.entries_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
         places = np.searchsorted(columns, self.indices[entries]).astype(np.int32)
         return CSR(indptr, places, self.data[entries], len(columns))
@@ -152,7 +152,7 @@ class CSR:
         return np.repeat(np.arange(self.n_rows), np.diff(self.indptr)) * np.int64(self.n_cols) + self.indices
 
     def has(self, columns: np.ndarray) -> np.ndarray:
-        """Return whether the rows have entries in their columns, int (n_rows, m), bool of this shape; not in -1."""
+        """Return whether row i has an entry in `columns[i, j]`, bool; columns : int (n_rows, m), -1 for none."""
         keys = self.entry_keys()  # ascending, so that a binary search finds a pair
         if not len(keys):
             return np.zeros(columns.shape, np.bool_)
@@ -161,12 +161,12 @@ class CSR:
         return np.asarray((keys[found] == wanted) & (columns >= 0))
 
     def where(self, kept: np.ndarray) -> CSR:
-        """Return the rows with the entries that are `kept`, bool (nnz,)."""
+        """Return the rows with only those entries for which `kept`, bool (nnz,), is true."""
         return CSR(pointers(kept)[self.indptr], self.indices[kept], self.data[kept], self.n_cols)
 
     def take(self, rows: np.ndarray) -> CSR:
         """Return a copy of the given rows, in the given order."""
-        if len(rows) < FEW_ROWS * self.n_rows:  # scipy's look at the whole matrix would take longer
+        if len(rows) < FEW_ROWS * self.n_rows:  # scipy reads the whole matrix, which would take longer
             entries, indptr = self.entries_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
             return CSR(indptr, self.indices[entries].astype(np.int32, copy=False), self.data[entries], self.n_cols)
         taken = self.to_scipy()[rows]
@@ -179,7 +179,7 @@ class CSR:
 
 
 def indicator(rows: Sequence[Collection[Any]], column: Mapping[Any, int]) -> CSR:
-    """Return rows of ones in the columns of the names of each row, which are distinct."""
+    """Return rows of ones in the columns of their names; rows : distinct names of each row, column : of each name."""
     indptr = pointers([len(row) for row in rows])
     columns = (each for row in rows for each in sorted(column[name] for name in row))
     indices = np.fromiter(columns, dtype=np.int32, count=int(indptr[-1]))
@@ -187,7 +187,7 @@ def indicator(rows: Sequence[Collection[Any]], column: Mapping[Any, int]) -> CSR
 
 
 def row_spans(matrices: Sequence[CSR], entries: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of consecutive rows with at most `entries` in each of the matrices, or of a single row."""
+    """Yield (start, stop) of consecutive rows, one or more, that have at most `entries` entries in each matrix."""
     start, n_rows = 0, matrices[0].n_rows
     while start < n_rows:
         ends = [int(np.searchsorted(M.indptr, M.indptr[start] + entries, side="right")) - 1 for M in matrices]
@@ -197,7 +197,7 @@ def row_spans(matrices: Sequence[CSR], entries: int) -> Iterator[tuple[int, int]
 
 
 def stacked(first: CSR, second: CSR) -> CSR:
-    """Return a copy of the rows of both, which have the same columns."""
+    """Return the rows of `first`, then those of `second`, as a copy; both must have the same columns."""
     pairs = [(first.indices, second.indices), (first.data, second.data)]
     indptr = np.concatenate([first.indptr, first.indptr[-1] + second.indptr[1:]])
     indices, data = (np.concatenate(pair) for pair in pairs)
@@ -205,14 +205,14 @@ def stacked(first: CSR, second: CSR) -> CSR:
 
 
 def pointers(counts: np.ndarray | Sequence[int]) -> np.ndarray:
-    """Return the indptr of rows with these numbers of entries: int64 (n + 1,)."""
+    """Return the indptr of rows with these numbers of entries, int64 (n + 1,)."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
 def canonical(matrix: Any, name: str) -> Any:
-    """Return a scipy sparse matrix as CSR with ascending indices, none twice in a row; the caller's is not changed.
+    """Return a scipy sparse matrix, which is not changed, as CSR with ascending indices, none twice in a row.
 
-    What the matrix says of itself is not believed: it may have been changed since, and then still claims to be sorted.
+    The flags of the matrix are ignored: they may be out of date, if somebody has changed its arrays.
     """
     if matrix.format in ("csc", "bsr"):  # scipy follows their indices, unchecked
         check_structure(matrix, name)
@@ -226,16 +226,16 @@ def canonical(matrix: Any, name: str) -> Any:
 
 
 def _is_canonical(indptr: np.ndarray, indices: np.ndarray) -> bool:
-    """Return whether indices ascend in each row, and none lie behind the last row."""
+    """Return whether indices ascend in each row, and all of them belong to a row."""
     if indptr[-1] != len(indices):
         return False
-    if len(indices) <= CHECKED_ENTRIES and (indices[1:] > indices[:-1]).all():  # of a single row: saves 12 microseconds
+    if len(indices) <= CHECKED_ENTRIES and (indices[1:] > indices[:-1]).all():  # for one row, saves 12 microseconds
         return True
     return all(_rises(indptr, indices, start).all() for start in range(0, len(indices), CHECKED_ENTRIES))
 
 
 def _rises(indptr: np.ndarray, indices: np.ndarray, start: int) -> np.ndarray:
-    """Return of some indices from `start` on whether the next one is larger or begins a row, bool."""
+    """Return for up to `CHECKED_ENTRIES` indices from `start` on whether the next is larger or begins a row, bool."""
     piece = indices[start : start + CHECKED_ENTRIES + 1]  # one more, to compare across the piece's end
     rises: np.ndarray = piece[1:] > piece[:-1]
     first, stop = np.searchsorted(indptr, (start + 1, start + len(piece)))
@@ -244,7 +244,7 @@ def _rises(indptr: np.ndarray, indices: np.ndarray, start: int) -> np.ndarray:
 
 
 def from_dense(matrix: np.ndarray) -> sp.csr_array:
-    """Return a dense matrix of numbers as a sparse one, also where its type is one that scipy does not know."""
+    """Return a dense matrix of numbers as a sparse one, even of a type that scipy does not know, such as float16."""
     import scipy.sparse as sp
 
     half = matrix.dtype == np.float16
@@ -253,7 +253,7 @@ def from_dense(matrix: np.ndarray) -> sp.csr_array:
 
 
 def check_structure(matrix: Any, name: str) -> None:
-    """Raise `DataError` unless the arrays of a scipy CSR, CSC or BSR matrix describe what a kernel may follow."""
+    """Raise `DataError` unless a kernel can follow the indptr and indices of a scipy CSR, CSC or BSR matrix safely."""
     indptr, indices = matrix.indptr, matrix.indices
     if matrix.ndim != 2:
         raise DataError(f"{name}: must have 2 dimensions, got shape {matrix.shape}")
@@ -277,7 +277,7 @@ def check_structure(matrix: Any, name: str) -> None:
 
 
 def check_csr(matrix: CSR, name: str) -> None:
-    """Raise `DataError` unless a CSR is canonical and finite; in one pass that leaves a memory map one."""
+    """Raise `DataError` unless a CSR is canonical and finite; reads memory maps once, piece by piece."""
     indptr, indices = matrix.indptr, matrix.indices
     if not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (indptr, indices, matrix.data)):
         raise DataError(f"{name}: must be of three 1-D arrays, got {shorten(indptr)}, {shorten(indices)}")
@@ -294,7 +294,7 @@ def check_csr(matrix: CSR, name: str) -> None:
 
 
 def check_pointers(indptr: np.ndarray, nnz: int, name: str) -> None:
-    """Raise `DataError` unless `indptr` rises from 0 to `nnz`; a kernel that follows others would leave its arrays."""
+    """Raise `DataError` unless `indptr` rises from 0 to `nnz`; else a kernel would read outside of its arrays."""
     first, last = int(indptr[0]), int(indptr[-1])
     if (first, last) != (0, nnz):
         raise DataError(f"{name}: must lead from 0 to {nnz}, got {first} and {last}")
@@ -307,9 +307,9 @@ def check_pointers(indptr: np.ndarray, nnz: int, name: str) -> None:
 
 
 def check_entries(matrix: CSR, names: tuple[str, str]) -> None:
-    """Raise `DataError` unless rows with sound pointers are canonical, with finite values; reads every entry once.
+    """Raise `DataError` unless indices are canonical and values finite; reads every entry once.
 
-    `names` are those of the indices and of the data in the error.
+    The pointers must have been checked. names : of the indices and of the data, for errors.
     """
     indptr, indices, n_cols = matrix.indptr, matrix.indices, matrix.n_cols
     for start in range(0, matrix.nnz, CHECKED_ENTRIES):

@@ -11,7 +11,7 @@ from .files.reading import checked_path
 
 
 def check_known(path_or_name: str | os.PathLike[str]) -> None:
-    """Raise `DataError` for what is no path that exists and no data set known by name."""
+    """Raise `DataError` unless a path exists or a data set has this name."""
     path, name = checked_path(path_or_name), str(path_or_name)
     if path.exists():
         return
@@ -35,7 +35,7 @@ def load_dataset(
     ----------
     path_or_name : str or path
         A path, which is loaded as by `load_folder`; or the name of a public set, downloaded on first use as by
-        `load_public`. A path that exists goes first.
+        `load_public`. A path that exists takes precedence.
     data_home : str or path, optional
         Where downloaded data sets are kept, by default `~/.cache/xmlsgd/datasets`.
     **options
@@ -45,12 +45,12 @@ def load_dataset(
     -------
     train : Dataset
     test : Dataset or None
-        None where there is no test part.
+        None if there is no test part.
 
     Raises
     ------
     DataError
-        For what is neither a path nor a name, and for bad input.
+        If no path and no data set has this name, and for bad input.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How documents are read; apart from `documents`, since the help of the command line needs no NumPy."""
+"""Options of reading documents; not in `documents`, so that the help of the command line needs no NumPy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-# The formats of documents, and the suffixes of files that have each; their readers are in `documents`.
+# The formats of documents, and the suffixes of their files; the readers are in `documents`.
 DOCUMENT_FORMATS: dict[str, tuple[str, ...]] = {
     "raw": (), "csv": (".csv",), "jsonl": (".jsonl", ".ndjson", ".json"), "annif": (), "fasttext": (),
 }  # fmt: skip
@@ -14,18 +14,18 @@ DOCUMENT_FORMATS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class DocumentOptions:
-    """How documents are read.
+    """Options of reading documents.
 
     Parameters
     ----------
     text_column, label_column : str
         Columns of CSV, keys of JSON lines.
     label_separator : str
-        What stands between labels of raw text and CSV.
+        Text between two labels, in raw text and CSV.
     vocabulary : str, optional
         An Annif vocabulary, `<uri><TAB>label` a line, whose labels stand for the URIs.
     names : dict of str to str, optional
-        Names of URIs that are known already, and stay.
+        Known names of URIs, which those of the vocabulary do not replace.
     """
 
     text_column: str = "text"
@@ -36,7 +36,7 @@ class DocumentOptions:
 
     @cached_property
     def names_of_uris(self) -> Mapping[str, str] | None:
-        """The names of URIs, known ones and those of the vocabulary, which is read once; None without any."""
+        """The names of URIs: known ones, and those of the vocabulary, which is read once; None without both."""
         from .vocabulary import read_vocabulary
 
         return self.names if self.vocabulary is None else read_vocabulary(self.vocabulary, self.names)

@@ -1,4 +1,4 @@
-"""Documents with labels in the formats of other programs: CSV, JSON lines, corpora of Annif and of fastText."""
+"""Read documents with labels: raw text, CSV, JSON lines, corpora of Annif and of fastText."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Row = tuple[int, str, tuple[str, ...]]  # the number of its line, its text, its 
 
 
 def format_by_name(path: Path) -> str | None:
-    """Return the format of documents that the name of a file tells, None where it tells none."""
+    """Return the format of documents that a file has by its suffix; None if the suffix tells none."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2", ".xz")]
     return next((name for name, ends in DOCUMENT_FORMATS.items() if suffixes and suffixes[-1].lower() in ends), None)
 
@@ -40,14 +40,14 @@ def is_annif(line: str) -> bool:
 
 
 def are_annif(lines: Sequence[str]) -> bool:
-    """Return whether all lines are of an Annif corpus; some may end with the tab, without subjects, but not all."""
+    """Return whether lines are an Annif corpus; some may end with the tab, without subjects, but not all."""
     ends = [line.rpartition("\t")[1:] for line in lines]
     subjects = [end for _, end in ends if end.strip()]
     return bool(subjects) and all(tab for tab, _ in ends) and all(map(URIS.fullmatch, subjects))
 
 
 def are_fasttext(lines: Iterable[str]) -> bool:
-    """Return whether lines are of fastText: one at least begins with a label."""
+    """Return whether lines are of fastText: at least one begins with a label."""
     return any(line.startswith(LABEL_PREFIX) and len(line.split()[0]) > len(LABEL_PREFIX) for line in lines)
 
 
@@ -74,7 +74,8 @@ def read_documents(
     Raises
     ------
     DataError
-        For another format, with file and line for what the format does not allow, and for no document with labels.
+        For an unknown format; for a line that the format does not allow, with file and line; and, if `labelled`, for a
+        file without documents.
     """
     path = Path(path)
     check_choice("format", format, READERS)
@@ -90,7 +91,7 @@ def read_documents(
 def _with_names(
     path: Path, labels: list[tuple[str, ...]], lines: Sequence[int], options: DocumentOptions
 ) -> list[tuple[str, ...]]:
-    """Return the labels of the documents of `lines` with names in place of URIs; warn of URIs that have none."""
+    """Replace URIs in the labels of documents by their names; warn of URIs without one. lines : of the documents."""
     names = options.names_of_uris or {}
     named = [tuple(dict.fromkeys(name_of(label, names) for label in row)) for row in labels]
     known, unnamed = set(names.values()), dict[str, int]()
@@ -142,10 +143,10 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
 
 
 def _quoted_lines(lines: list[str]) -> list[str]:
-    """Return the lines of a table with tabs as CSV.
+    """Quote cells of a table with tabs where CSV needs it.
 
-    Many programs write such tables without quoting, so that quotes are text. So where all lines have as many tabs, only
-    a cell within quotes is a quoted one; other cells with quotes are quoted here.
+    Many programs write such tables without quoting, and quotes are part of the text. So if all lines have the same
+    number of tabs, only cells that begin and end with a quote count as quoted; other cells with quotes get quoted.
     """
     if len({line.count("\t") for line in lines if line}) != 1:
         return lines
@@ -157,11 +158,11 @@ def _as_quoted(cell: str) -> str:
 
 
 def delimiter_of(header: str, column: str) -> str | None:
-    """Return what separates the columns of a header if `column` is one of several, else None."""
+    """Return the character that separates the columns of a header, if `column` is one of several; else None."""
     for mark in DELIMITERS:
         try:
             fields = next(csv.reader([header], delimiter=mark), [])
-        except csv.Error:  # which its reader will tell
+        except csv.Error:  # the reader of the file will report it
             continue
         if len(fields) > 1 and column in fields:
             return mark
@@ -185,7 +186,7 @@ def _column(path: Path, header: list[str], name: str, option: str) -> int:
 
 
 def _pass(option: str) -> str:
-    """Return the remedy of a wrong option, on the command line and in Python."""
+    """Return the remedy for a wrong option, on the command line and in Python."""
     return f"pass --{option.replace('_', '-')}, in Python {option}"
 
 
@@ -211,7 +212,7 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
 
 
 def _as_json(value: Any) -> str:
-    """Return a value as it stands in the file, shortened."""
+    """Return a value as JSON has it, shortened."""
     return "null" if value is None else shorten(value)
 
 
@@ -239,7 +240,7 @@ def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterato
 
 
 def _fasttext_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
-    """Yield the rows of fastText, `__label__a __label__b text` a line; words with the prefix are labels anywhere."""
+    """Yield the rows of fastText, `__label__a __label__b text` a line; every word with the prefix is a label."""
     for number, line in enumerate(lines_of_file(path), 1):
         words = line.split()
         labels = [word for word in words if word.startswith(LABEL_PREFIX) and word != LABEL_PREFIX]

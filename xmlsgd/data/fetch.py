@@ -1,4 +1,4 @@
-"""Download a file, which appears under its name when it is complete."""
+"""Download files; each appears under its name when it is complete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .files.atomic import atomic_file
 from .files.reading import sha256_of
 
 CHUNK_BYTES = 1 << 18
-TIMEOUT_SECONDS = 60.0  # without a byte
+TIMEOUT_SECONDS = 60.0  # limit of the time without a byte
 NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
 
 
@@ -23,7 +23,7 @@ class DownloadError(OSError):
 def download(url: str, path: Path) -> str:
     """Fetch `url` into the file `path` and return its SHA-256, in hexadecimal; show progress on a terminal.
 
-    Raises `DownloadError` when the file cannot be had.
+    Raises `DownloadError` if that fails.
     """
     from tqdm import tqdm
 
@@ -34,7 +34,7 @@ def download(url: str, path: Path) -> str:
                 raise DownloadError(f"{url}: a web page came instead of the file (moved, or over the server's quota)")
             with tqdm.wrapattr(out, "write", total=response.length, desc=path.name, disable=None) as shown:
                 shutil.copyfileobj(response, shown, CHUNK_BYTES)
-            if response.length:  # bytes that are left to read
+            if response.length:  # bytes that did not arrive
                 raise DownloadError(f"{url}: the connection ended {response.length} bytes early; call again")
     except urllib.error.HTTPError as error:
         error.close()

@@ -1,6 +1,6 @@
-"""Atomic writes: files and folders appear complete or not at all, even where the process is killed.
+"""Atomic writes: files and folders appear complete or not at all, even if the process is killed.
 
-They are written to a temporary folder beside the final name and renamed when they are complete and on the disk.
+They are written to a temporary folder beside the final name, and renamed when they are complete and on the disk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .temporary import OPEN_FOLDERS, disk_errors_named, temporary_folder_beside
 
 Read = TypeVar("Read")
 
-TRIES = 100  # to read a folder that others replace
+TRIES = 100  # to read a folder while others replace it
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV)
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
 
@@ -28,11 +28,11 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file for writing that replaces `path` once it is complete and on the disk.
 
-    What is not a regular file, such as `/dev/null`, is written directly: a rename would put a file there instead.
+    A path that is not a regular file, such as `/dev/null`, is opened directly: a rename would replace it by a file.
     """
     named = checked_path(path)
     path = _resolved(named)
-    if named.exists() and not path.is_file():  # a pipe without a name has no path that exists
+    if named.exists() and not path.is_file():  # `named`, as the real path of an unnamed pipe does not exist
         with disk_errors_named(named), named.open("wb") as stream:
             yield stream
         return
@@ -49,10 +49,10 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 def atomic_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterator[Path]:
     """Create an empty folder that replaces `path` once it is complete and on the disk.
 
-    An earlier folder is replaced in one step, so that there is a complete one at any time. Where the system cannot
-    exchange names, as in a container that has the folder from its image, a kill between two renames leaves the earlier
-    one beside it, as `NAME.old-1a2b3c4d`. Callers check whether an earlier folder may be replaced; without `replace`,
-    one that is not empty is an `OSError`.
+    An earlier folder is replaced in one step, so that a complete one exists at any time. Some systems cannot exchange
+    two names, such as a container whose image has the folder. There, a kill between two renames leaves the earlier
+    folder as `NAME.old-1a2b3c4d`. Callers check whether an earlier folder may be replaced. Without `replace`, an
+    earlier folder that is not empty raises `OSError`.
     """
     path = _resolved(checked_path(path))
     check_not_within(path)
@@ -84,7 +84,7 @@ def parents_created(path: Path) -> Iterator[None]:
 
 
 def read_consistently(path: Path, read: Callable[[Path], Read]) -> Read:
-    """Return `read(path)` of a folder; read again if it was replaced meanwhile, so that no result mixes two folders."""
+    """Return `read(path)`; read again if the folder was replaced meanwhile, so that no result mixes two folders."""
     for _ in range(TRIES):
         before = _identity(path)
         try:
@@ -99,7 +99,7 @@ def read_consistently(path: Path, read: Callable[[Path], Read]) -> Read:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until the content of a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -119,14 +119,14 @@ def check_not_within(path: Path) -> None:
 
 
 def _resolved(path: Path) -> Path:
-    """Follow the links of a path, but for one in a folder that is known by its descriptor."""
+    """Return the path with links resolved; a path below `OPEN_FOLDERS`, which leads by a descriptor, is left alone."""
     return path if OPEN_FOLDERS in path.parents else Path(os.path.realpath(path))
 
 
 def _put_in_place(whole: Path, path: Path) -> None:
-    """Rename a folder to its final name; an earlier folder of that name ends beside `whole`, to be removed."""
+    """Rename `whole` to `path`; an earlier folder of this name moves to the temporary folder and is removed with it."""
     try:
-        whole.rename(path)  # where there is nothing, or an empty folder
+        whole.rename(path)  # works if there is nothing, or an empty folder
         return
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
@@ -142,7 +142,7 @@ def _put_in_place(whole: Path, path: Path) -> None:
         except OSError as wrong:
             if wrong.errno != errno.EXDEV:
                 raise
-            shutil.move(path, old)  # a folder of a lower layer of an overlay, which can be copied and removed only
+            shutil.move(path, old)  # copies a folder of a lower layer of an overlay, which cannot be renamed
         try:
             whole.rename(path)
         except OSError:
@@ -152,7 +152,7 @@ def _put_in_place(whole: Path, path: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> None:
-    """Swap two names in one step; raise `OSError` with one of `NO_EXCHANGE` where system or disk cannot."""
+    """Swap two names in one step; raise `OSError` with one of `NO_EXCHANGE` if system or disk cannot do it."""
     import ctypes
 
     try:
@@ -165,7 +165,7 @@ def _exchange(one: Path, other: Path) -> None:
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Return what identifies a folder even after another one took its name; None where there is none."""
+    """Return numbers that identify a folder, and change if another one takes its name; None if there is none."""
     try:
         state = path.stat()
     except OSError:

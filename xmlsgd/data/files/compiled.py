@@ -1,4 +1,4 @@
-"""Cache compiled Numba kernels on disk; where no folder can be written, they are compiled in each process."""
+"""Cache compiled Numba kernels on disk; if no folder can be written, each process compiles them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOGGER = "xmlsgd"
 def cached(dispatcher: Any) -> Any:
     """Let a Numba dispatcher cache its kernels on disk, if possible, and return it.
 
-    The first kernel of a module that is not found there, and is compiled, is announced in the log.
+    The first kernel of a module that is not in the cache, and so is compiled, is announced in the log.
     """
     function, is_kept = getattr(dispatcher, "py_func", None) or dispatcher._pyfunc, False
     with suppress(RuntimeError):  # no folder can be written
@@ -39,13 +39,13 @@ def cached(dispatcher: Any) -> Any:
 
 @cache
 def tell_of_compiling(module: str, is_kept: bool = True) -> None:
-    """Say once that the kernels of a module are compiled, by the logger "xmlsgd", in the first words of its docstring.
+    """Announce once, by the logger "xmlsgd", that the kernels of a module are compiled.
 
-    is_kept : whether later processes find them.
+    The kernels are named by the first words of the module's docstring. is_kept : whether later processes find them.
 
-    Whatever `verbose` is: who meets this has chosen nothing yet, and takes a minute of silence for a hang. Not by
-    `warnings`, which test suites turn into errors. Where nobody has configured it, `logging` writes to stderr; it is
-    turned off as any logger is, by `logging.getLogger("xmlsgd").setLevel("ERROR")`.
+    This does not depend on `verbose`: new users have not set it, and would take a minute of silence for a hang. It is
+    no warning, as test suites turn warnings into errors. Without a configuration, `logging` writes to stderr; turn it
+    off by `logging.getLogger("xmlsgd").setLevel("ERROR")`.
     """
     subject = str(sys.modules[module].__doc__).partition(":")[0].rstrip(".")
     how_often = "once on this machine" if is_kept else "in each process: NUMBA_CACHE_DIR may name a folder to keep them"

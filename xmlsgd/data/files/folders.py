@@ -1,7 +1,7 @@
 """Folders of arrays with a manifest: saved models, checkpoints, stores.
 
-Each holds a small JSON file and plain arrays; nothing in it is code and nothing is unpickled.
-It is written beside its final name and renamed, so that a crash or a full disk never leaves half of one under it.
+Each holds a small JSON file and plain arrays; it contains no code, and nothing is unpickled. It is written under a
+temporary name and then renamed, so that a crash or a full disk never leaves an incomplete folder under the final name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .atomic import atomic_folder
 from .manifest import MODEL, FolderKind, compare_checksums, listed_files, read_part, write_manifest
 from .reading import is_of_system
 
-BLOCK = 1 << 22  # numbers looked at together, so that what this takes stays small beside an array
+BLOCK = 1 << 22  # numbers checked at once, so that temporary arrays stay small
 
 
 def write_folder(
@@ -30,11 +30,11 @@ def write_folder(
     write_more: Callable[[Path], None] | None = None,
     kind: FolderKind = MODEL,
 ) -> None:
-    """Write a model directory: `model.json` with `description`, one `.npy` an array, `MANIFEST.json` with checksums.
+    """Write a folder of this kind: `description` as JSON, one `.npy` per array, `MANIFEST.json` with checksums.
 
     `write_more` adds JSON files of its own to the folder that it is given. An earlier folder of this kind at `path` is
-    replaced; anything else there, or beside it in its folder, is a `ModelFileError`. A full disk is an `OSError` that
-    names `path`.
+    replaced. Raises `ModelFileError` if there is anything else, or if the earlier folder holds other files; and
+    `OSError` with the name `path` if the disk is full.
     """
     path = Path(path)
     try:
@@ -56,15 +56,16 @@ def write_folder(
 
 
 def check_replaceable(path: Path, kind: FolderKind) -> None:
-    """Raise `ModelFileError` where a folder of this kind at `path` would replace more than an earlier one."""
+    """Raise `ModelFileError` if a new folder of this kind at `path` would replace anything but an earlier one."""
     if reason := kind.obstacle_at(path):
         raise ModelFileError(f"{path}: {reason}")
 
 
 class FolderContent(NamedTuple):
-    """The content of a model's folder: its description, and its arrays as read-only memory maps.
+    """The content of a folder: its description, and its arrays as read-only memory maps.
 
-    states : sizes and times of change of the files. verified : whether these are as they were when all were verified.
+    states : sizes and times of change of the files. verified : whether the files have not changed since all of them
+    were verified.
     """
 
     description: dict[str, Any]
@@ -74,10 +75,10 @@ class FolderContent(NamedTuple):
 
 
 def read_folder(path: str | Path, verify: bool = True, kind: FolderKind = MODEL) -> FolderContent:
-    """Read a model's folder.
+    """Read a folder of this kind.
 
-    Raises `ModelFileError` where a file is missing, has another size or checksum, or is no plain array. Checksums are
-    compared with `verify`, where the file is not as it was when that was done before.
+    Raises `ModelFileError` if a file is missing, has another size or checksum, or is no plain array. verify : whether
+    to compare checksums, of files that have changed since they were compared last.
     """
     path = Path(path)
     files = listed_files(path, kind)
@@ -88,7 +89,7 @@ def read_folder(path: str | Path, verify: bool = True, kind: FolderKind = MODEL)
 
 
 def _write_array(file: Path, array: np.ndarray) -> None:
-    """Write an array as `numpy.save` does, which would not say that the disk is full."""
+    """Write an array as `numpy.save` does, but raise an error if the disk is full, which `numpy.save` hides."""
     array = np.ascontiguousarray(array)
     with file.open("xb") as stream:
         np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
@@ -96,10 +97,10 @@ def _write_array(file: Path, array: np.ndarray) -> None:
 
 
 def _map_array(file: Path) -> np.ndarray:
-    """Map an array, read-only; `ModelFileError` where the file holds none, one of objects, or one in Fortran order."""
+    """Map an array, read-only; raise `ModelFileError` for no array, one of objects, or one in Fortran order."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # of a header that only an old NumPy wrote
+            warnings.simplefilter("error")  # about a header of an old NumPy
             array = np.lib.format.open_memmap(file, mode="r")  # `numpy.load` would take a zip of arrays, too
         if not array.flags.c_contiguous:
             raise ValueError("one in Fortran order")
@@ -114,9 +115,9 @@ def _map_array(file: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FolderArrays:
-    """The arrays of the folder `path` by name; messages put `prefix` before the name.
+    """The arrays of the folder `path`, by name, with checks of their types, shapes and numbers.
 
-    check : whether numbers are looked at, as `finite` does, which reads all of them.
+    check : whether `finite` checks numbers, which reads all of them. prefix : put before names in errors.
     """
 
     arrays: dict[str, np.ndarray]
@@ -131,7 +132,7 @@ class FolderArrays:
         return replace(self, arrays=of_part, prefix=self.prefix + prefix)
 
     def array(self, name: str, kind: type, *shape: int | None) -> np.ndarray:
-        """Return an array of this type and shape, in which None is any length; `ModelFileError` where there is none."""
+        """Return an array of this type and shape, in which None is any length; raise `ModelFileError` without one."""
         found = self.arrays.get(name)
         if found is None or found.dtype != kind or not _is_of(found.shape, shape):
             got = "none" if found is None else f"{found.dtype} {found.shape}"
@@ -140,7 +141,7 @@ class FolderArrays:
         return found
 
     def finite(self, name: str, *shape: int | None) -> np.ndarray:
-        """Return an array of float32 numbers, none of them NaN or infinite."""
+        """Return an array of float32; raise `ModelFileError` if, with `check`, any number is NaN or infinite."""
         found = self.array(name, np.float32, *shape)
         flat = found.reshape(-1)
         if self.check and not all(np.isfinite(flat[at : at + BLOCK]).all() for at in range(0, len(flat), BLOCK)):
@@ -149,5 +150,5 @@ class FolderArrays:
 
 
 def _is_of(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    """Return whether a shape is as wanted."""
+    """Return whether a shape is as wanted; None stands for any length."""
     return len(found) == len(wanted) and all(b is None or a == b for a, b in zip(found, wanted, strict=True))

@@ -1,8 +1,8 @@
 """Folders with a manifest, the list of their files with sizes and checksums: saved models, checkpoints, stores.
 
-The manifest, `MANIFEST.json`, is written last, and tells that a file was altered or damaged. `verified.json` holds size
-and time of change of each file whose checksum was compared, which is compared again only once these differ. It is no
-protection against somebody who can write to the folder.
+The manifest, `MANIFEST.json`, is written last. It shows whether a file was altered or damaged. `verified.json` holds
+size and time of change of each file whose checksum was compared; it is compared again only if these differ. This does
+not protect against somebody who can write to the folder.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from .reading import is_of_system, is_there, open_regular, sha256_of
 from .temporary import END
 
 MANIFEST = "MANIFEST.json"
-# Which `xmlsgd train` adds.
+# Files that `xmlsgd train` adds to a model.
 HISTORY, CURVE, REPORT, VOCABULARY = "history.jsonl", "learning_curve.png", "train.json", "vocabulary.tsv"
 VERIFIED = "verified.json"
-MAX_MANIFEST_BYTES = 1 << 20  # of either of them, with thousands of files
+MAX_MANIFEST_BYTES = 1 << 20  # of `MANIFEST` and of `VERIFIED`; enough for thousands of files
 VERSION = 1
-MAX_JSON_BYTES = 1 << 28  # a history of a million epochs
+MAX_JSON_BYTES = 1 << 28  # enough for a history of a million epochs
 SUFFIXES = (".npy", ".json", ".txt")
 
 
@@ -35,8 +35,8 @@ SUFFIXES = (".npy", ".json", ".txt")
 class FolderKind:
     """A kind of folder with a manifest.
 
-    format : its format in the manifest. description : the name of its main JSON file. noun : its name in errors.
-    beside : further files that it may hold although the manifest does not name them.
+    format : its name in the manifest. description : the name of its main JSON file. noun : its name in errors.
+    beside : further files that it may hold, which the manifest does not list.
     """
 
     format: str
@@ -45,13 +45,13 @@ class FolderKind:
     beside: tuple[str, ...] = ()
 
     def exists_at(self, path: Path) -> bool:
-        """Return whether a folder has the main files of this kind, or its manifest; they may be damaged."""
+        """Return whether a folder has the main files of this kind, or a manifest of it; the files may be damaged."""
         return (path / MANIFEST).is_file() and ((path / self.description).is_file() or self._others(path) is not None)
 
     def obstacle_at(self, path: Path) -> str:
-        """Return why `path` must not be replaced by a new folder of this kind, for an error message; "" where it may.
+        """Return why `path` must not be replaced by a new folder of this kind, for an error message; "" if it may be.
 
-        It may be replaced where there is nothing, an empty folder, or a folder of this kind without files of the user.
+        It may be replaced if there is nothing, an empty folder, or a folder of this kind without files of the user.
         """
         if not is_there(path) or (path.is_dir() and not any(path.iterdir())):
             return ""
@@ -63,7 +63,7 @@ class FolderKind:
         return ""
 
     def _others(self, folder: Path) -> list[str] | None:
-        """Return the names in a folder that do not belong to this kind; None where the folder is not of this kind."""
+        """Return the names in a folder of this kind that do not belong to it; None if the folder is of another kind."""
         try:
             with open_regular(folder / MANIFEST) as stream:
                 manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
@@ -92,10 +92,10 @@ def _is_scratch(entry: Path) -> bool:
 
 
 class ListedFiles(NamedTuple):
-    """The files that a manifest lists, all of them there with the sizes that it says.
+    """The files that a manifest lists; all of them exist and have the listed sizes.
 
-    sha256 : their checksums by name, as listed. states : their sizes and times of change. verified : those in which
-    files were when they were verified, empty where the manifest has changed since.
+    sha256 : listed checksums by name. states : their sizes and times of change. verified : sizes and times of change
+    when the files were verified; empty if the manifest has changed since.
     """
 
     sha256: dict[str, Any]
@@ -104,7 +104,7 @@ class ListedFiles(NamedTuple):
 
 
 def write_manifest(folder: Path, kind: FolderKind) -> None:
-    """Write the manifest of a complete folder, and save that its files are verified."""
+    """Write the manifest of a complete folder, and record that its files are verified."""
     files = {f.name: {"bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in sorted(folder.iterdir())}
     manifest = {"format": kind.format, "version": VERSION, "files": files}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
@@ -112,7 +112,7 @@ def write_manifest(folder: Path, kind: FolderKind) -> None:
 
 
 def listed_files(path: Path, kind: FolderKind) -> ListedFiles:
-    """Return the files that a folder's manifest lists; `ModelFileError` where one is missing or has another size."""
+    """Return the files that a folder's manifest lists; raise `ModelFileError` if one is missing or has another size."""
     if not path.exists():
         earlier = sorted(path.parent.glob(f"{glob.escape(path.name)}.old-*"))  # by a killed `atomic_folder`
         hint = f"; the earlier one is {earlier[-1]}, move it back" if earlier else ""
@@ -120,7 +120,7 @@ def listed_files(path: Path, kind: FolderKind) -> ListedFiles:
     manifest = read_part(path / MANIFEST, kind)
     if manifest.get("format") != kind.format or manifest.get("version") != VERSION:
         if manifest.get("format") == CHECKPOINT.format and kind is MODEL:
-            raise ModelFileError(f"{path}: is a checkpoint, no saved model; the call that wrote it goes on from it")
+            raise ModelFileError(f"{path}: is a checkpoint, no saved model; repeat the call that wrote it")
         got = shorten((manifest.get("format"), manifest.get("version")))
         raise ModelFileError(f"{path}: format must be {kind.format} version {VERSION}, got {got}")
     files = manifest.get("files")
@@ -136,7 +136,7 @@ def listed_files(path: Path, kind: FolderKind) -> ListedFiles:
 
 
 def compare_checksums(path: Path, files: ListedFiles) -> None:
-    """Raise `ModelFileError` for a file whose checksum is not that of the manifest; verified files are not read."""
+    """Raise `ModelFileError` for a file whose checksum differs from the manifest; verified files are not read."""
     for name, sha256 in files.sha256.items():
         if files.verified.get(name) != files.states[name] and sha256_of(path / name) != sha256:
             raise ModelFileError(
@@ -145,7 +145,7 @@ def compare_checksums(path: Path, files: ListedFiles) -> None:
 
 
 def read_part(file: Path, kind: FolderKind) -> dict[str, Any]:
-    """Return the JSON object of a file of the folder."""
+    """Return the JSON object in a file of a folder of this kind."""
     try:
         file.lstat()
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -155,7 +155,7 @@ def read_part(file: Path, kind: FolderKind) -> dict[str, Any]:
 
 
 def check_regular(file: Path) -> None:
-    """Raise `ModelFileError` for a link, which may lead out of the folder, and for what is no file."""
+    """Raise `ModelFileError` for a missing file, a folder, or a link, which may lead out of the folder."""
     if file.is_symlink() or not file.is_file():
         raise ModelFileError(f"{file}: is missing or no regular file; copy the whole folder again")
 
@@ -177,7 +177,7 @@ def read_object(file: Path, most: int) -> dict[str, Any]:
 
 
 def _check_file(file: Path, name: str, entry: Any) -> None:
-    """Raise unless `file` is a regular file in the folder with the promised size."""
+    """Raise `ModelFileError` unless `file` is a regular file in the folder with the listed size."""
     if name != Path(name).name or file.suffix not in SUFFIXES or not isinstance(entry, dict):
         got = f"may name only {', '.join(SUFFIXES)} files, got {shorten(name)}"
         raise ModelFileError(f"{file.parent / MANIFEST}: {got}")
@@ -187,7 +187,7 @@ def _check_file(file: Path, name: str, entry: Any) -> None:
 
 
 def file_state(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Return a file's size in bytes and its time of change in nanoseconds, which differ when it is written again."""
+    """Return the size of a file in bytes and its time of change in nanoseconds, which show whether it has changed."""
     state = os.stat(path)
     return {"bytes": state.st_size, "mtime_ns": state.st_mtime_ns}
 
@@ -195,7 +195,7 @@ def file_state(path: str | os.PathLike[str]) -> dict[str, int]:
 def verified_states(folder: Path) -> dict[str, Any]:
     """Return the states in which a folder's files were verified, by name; empty without a valid `verified.json`.
 
-    A file whose time of change is not before that of `verified.json` is left out: it may have changed afterwards.
+    Files that changed after `verified.json` was written, or at the same time, are left out.
     """
     try:
         with open_regular(folder / VERIFIED) as stream:
@@ -207,13 +207,13 @@ def verified_states(folder: Path) -> dict[str, Any]:
 
 
 def save_verified(folder: Path, states: Mapping[str, Mapping[str, int]]) -> None:
-    """Save that files were verified in these states, which were read before; raise `OSError` where that fails."""
+    """Record that files were verified; states : as they were before. Raises `OSError` if that fails."""
     with atomic_file(folder / VERIFIED) as stream:
         stream.write(json.dumps(states, indent=1).encode() + b"\n")
 
 
 def update_verified(folder: Path, states: Mapping[str, Mapping[str, int]]) -> None:
-    """Save what a reader has verified, unless it is saved already or the folder cannot be written.
+    """Record what a reader has verified, unless it is recorded already or the folder cannot be written.
 
     Nothing is written through a link, which may lead out of the folder, or into a pipe, which may have no reader.
     """

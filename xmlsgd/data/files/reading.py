@@ -17,12 +17,12 @@ from typing import Any, BinaryIO, cast
 
 from ...errors import DataError, shorten
 
-# Numbers of an `OSError` that are the fault of the disk or the machine, not of a name or of what a file holds.
+# Error numbers of an `OSError` for which the disk or the machine is to blame, not the name or content of a file.
 DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 SYSTEM_ERRORS = DISK_FULL | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
 MAGIC = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
-READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a damaged file raises
+READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)  # raised by reading a damaged file
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
 UNPACK, AS_CSV = "unpack it first", "save a spreadsheet as CSV"
@@ -39,12 +39,12 @@ NO_TEXT = (
 
 
 def is_of_system(error: BaseException) -> bool:
-    """Return whether disk or machine raised an error: the file may be sound, and must not be called damaged."""
+    """Return whether the disk or the machine is to blame for an error: then no message may call the file damaged."""
     return isinstance(error, OSError) and error.errno in SYSTEM_ERRORS
 
 
 def raise_of_system(error: BaseException, path: str | os.PathLike[str]) -> None:
-    """Raise what disk or machine raised while a file was read, with the name of the file."""
+    """Raise an error again, with the name of the file, if the disk or the machine is to blame for it."""
     if isinstance(error, OSError) and is_of_system(error):
         error.filename = error.filename or os.fspath(path)
         raise error
@@ -60,23 +60,23 @@ def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:
-    """Return a path; raise `DataError` for one that no file can have."""
+    """Return a path; raise `DataError` for one with a NUL character, which no file can have."""
     if "\0" in os.fspath(path):
         raise DataError(f"path must not hold a NUL character, got {shorten(os.fspath(path))}")
     return Path(path)
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Return whether `path` names anything; a link that leads to nothing does not, one that leads to itself does."""
+    """Return whether something has the name `path`; not for a link to nothing, but for one that leads to itself."""
     return os.path.lexists(os.path.realpath(path))
 
 
 @contextmanager
 def open_text(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, through the decompressor that its first bytes ask for.
+    """Open a regular file for reading; decompress it if its first bytes show that it is compressed.
 
-    Raises `DataError` for what is no regular file and for what only other tools unpack, `OSError` where the system
-    refuses.
+    Raises `DataError` for anything but a regular file and for a compression of other tools, `OSError` if the system
+    refuses to open it.
     """
     mode = checked_path(path).stat().st_mode
     if not stat.S_ISREG(mode):

@@ -1,10 +1,10 @@
-"""Temporary folders, which are removed with the process that made them, or when their name is used again.
+"""Temporary folders that are removed by the process that made them; if it died, by the next one for the same path.
 
-A process holds a lock on its temporary folder, `.NAME.1a2b3c4d.partial` beside the path it is for, as long as it lives:
-a folder whose lock is free was left behind by a process that died.
+The temporary folder for a path is `.NAME.1a2b3c4d.partial` beside it. The process that made it holds a lock on it as
+long as it lives: a folder whose lock is free was left by a process that died.
 
-In a folder where others may write, too, they can rename all that is in it. So a temporary folder is known by its
-permissions, which other users cannot give to a folder of this one, and is written and emptied by its descriptor.
+In a shared folder, other users can rename everything. So a temporary folder is recognized by its permissions, which
+other users cannot give to a folder of this user, and it is written and emptied by its descriptor.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pathlib import Path
 from .reading import DISK_FULL, is_of_system
 
 END = ".partial"
-# Permissions: its owner's alone, and a sticky bit, which means nothing there and other folders do not have.
+# Permissions: for the owner alone, and the sticky bit, which has no meaning here, as a mark.
 MODE = 0o1700
 OPEN_FOLDERS = Path("/proc/self/fd")
 
 
 @contextmanager
 def temporary_folder_beside(path: Path, by_descriptor: bool = False) -> Iterator[Path]:
-    """Create an empty folder beside `path`; remove it at the end, and those that dead processes left there.
+    """Create an empty folder beside `path`; remove it at the end. First remove those that dead processes left there.
 
-    An error about a full disk without a file name names `path`, and so do system errors about files in the folder.
+    Errors about a full disk that name no file, and system errors about files in the folder, get the name `path`.
 
-    by_descriptor : yield a path that leads to the folder in this process alone, whoever renames it.
+    by_descriptor : yield a path that leads to the folder even after others rename it, but in this process only.
     """
     remove_leftovers(path)
     temporary, lock = create_locked(lambda: path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{END}"), path)
@@ -48,7 +48,7 @@ def temporary_folder_beside(path: Path, by_descriptor: bool = False) -> Iterator
 def temporary_folder() -> Iterator[Path]:
     """Create an empty folder in the system's folder for temporary files; remove it at the end.
 
-    Those that dead processes left are removed, too. An error about a full disk names the system's folder.
+    Folders that dead processes left are removed, too. An error about a full disk names the system's folder.
     """
     folder = Path(tempfile.gettempdir())
     with temporary_folder_beside(folder / "xmlsgd") as temporary, disk_errors_named(folder, temporary):
@@ -57,9 +57,9 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def sole_use(path: Path) -> Iterator[bool]:
-    """Yield whether nobody else is in this context of `path`; the system lets go of it when the process dies.
+    """Yield True if no other process is in this context for `path`, else False; it ends if the process dies.
 
-    Always true where the system or the disk has no locks.
+    If the system or the disk has no locks, always yield True.
     """
     remove_leftovers(path)
     reserved = path.with_name(f".{path.name}.{'0' * 8}{END}")
@@ -80,9 +80,9 @@ def sole_use(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def disk_errors_named(path: Path, temporary: Path | None = None) -> Iterator[None]:
-    """Name `path` in errors about a full disk that name no file, as errors of writing into an open file do not.
+    """Give the name `path` to errors about a full disk that name no file, such as those of writing to an open file.
 
-    System errors about a file in `temporary`, which will be removed, name `path`, too.
+    System errors about a file in `temporary`, which will be removed, get the name `path`, too.
     """
     try:
         yield
@@ -94,7 +94,7 @@ def disk_errors_named(path: Path, temporary: Path | None = None) -> Iterator[Non
 
 
 def _is_within(file: object, folder: Path) -> bool:
-    """Return whether a file lies in a folder, whatever way its name takes there."""
+    """Return whether a file lies in a folder, after links are resolved."""
     return os.path.realpath(folder) in map(str, Path(os.path.realpath(str(file))).parents)
 
 
@@ -111,8 +111,8 @@ def remove_leftovers(path: Path) -> None:
 def create_locked(new_name: Callable[[], Path], path: Path) -> tuple[Path, int]:
     """Make a folder of a new name, which only its owner may enter, and lock it if the disk has locks.
 
-    Return a descriptor of the folder, which holds the lock. Raise `FileExistsError`, and other system errors with the
-    name `path`. A folder without its lock would be taken for that of a dead process.
+    Return the folder and its descriptor, which holds the lock. Raise `FileExistsError`, and other system errors with
+    the name `path`. A folder without its lock would be taken for that of a dead process.
     """
     while True:
         folder = new_name()
@@ -150,9 +150,9 @@ def create_locked(new_name: Callable[[], Path], path: Path) -> tuple[Path, int]:
 def lock_folder(folder: Path) -> int:
     """Return a descriptor that holds the lock of a folder.
 
-    Raise `OSError` where another process holds the lock, the folder is gone, or `folder` is not a folder that this user
-    made by `create_locked`. Anybody may put a symbolic link or a folder of theirs under such a name in a shared folder,
-    so a link is never followed, and the folder must belong to this user and have the permissions of temporary ones.
+    Raise `OSError` if another process holds the lock, the folder is gone, or it was not made by `create_locked` of this
+    user. In a shared folder, anybody may make a link or a folder with such a name. So a link is never followed, and the
+    folder must belong to this user and have the permissions `MODE`.
     """
     descriptor = _open(folder)
     try:
@@ -179,9 +179,9 @@ def _lock(descriptor: int, folder: Path) -> None:
 
 
 def remove_locked(folder: Path, descriptor: int) -> None:
-    """Remove all that is in an open folder, as far as possible, and the folder if it still has its name; close it.
+    """Remove the content of an open folder, as far as possible, then the folder if it still has its name; close it.
 
-    No link is followed. What has taken the folder's name meanwhile is left alone.
+    Links are not followed. If something else has taken the name of the folder meanwhile, it is left alone.
     """
     with suppress(OSError):
         for _, folders, files, here in os.fwalk(dir_fd=descriptor, topdown=False):

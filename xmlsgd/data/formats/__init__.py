@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .base import Format
 
-ANY_TEXT = "libsvm"  # the format of files whose name says nothing
+ANY_TEXT = "libsvm"  # the format of files whose names show none
 
 
 def format_names() -> list[str]:
@@ -25,12 +25,12 @@ def format_names() -> list[str]:
 
 
 def get_format(name: str) -> Format:
-    """Return a format by its name; raise `DataError` with all names for another one."""
+    """Return the format of a name; for an unknown one, raise `DataError` that lists all names."""
     return find_part(__name__, "format", name, "FORMAT")
 
 
 def all_formats() -> list[Format]:
-    """Return all formats, those that are preferred in a folder of several first."""
+    """Return all formats by precedence, which decides in a folder with files of several formats."""
     return sorted(map(get_format, format_names()), key=lambda found: found.precedence)
 
 
@@ -41,7 +41,7 @@ def format_of(path: Path) -> Format | None:
 
 
 def holds_text(path: Path) -> bool:
-    """Return whether a path has rows as text; a path that does not exist may name a set of rows, which has none."""
+    """Return whether a path holds rows as text; False if it does not exist, but may be the name of a data set."""
     found = format_of(path) if path.exists() else None
     if found is None and path.is_dir() and (parts := find_parts(path, ("train", "test"))):
         found = parts[0]
@@ -49,9 +49,9 @@ def holds_text(path: Path) -> bool:
 
 
 def find_parts(folder: Path, required: Sequence[str] = ("train",)) -> tuple[Format, dict[str, Path]] | None:
-    """Return a format of which a folder holds a part that is `required`, and its parts; None where there is none.
+    """Return the format of a folder's files and the path of each part; None if no format has a `required` part.
 
-    A format of the first of these parts is preferred.
+    A format that has the first of the required parts takes precedence over one that has a later one.
     """
     pairs = ((part, each) for part in required for each in all_formats())
     return next(((each, parts) for part, each in pairs if part in (parts := each.find(folder))), None)

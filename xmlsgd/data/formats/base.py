@@ -1,4 +1,4 @@
-"""What a file format of data sets defines, and what several formats need."""
+"""The base class of file formats of data sets, and functions that several formats share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..files.reading import is_there
 from ..parser.parse import Options
 
 PARTS = ("train", "test")
-NEUTRAL = ("n_threads", "labels_required")  # options that do not change what is read
+NEUTRAL = ("n_threads", "labels_required")  # options that do not change the rows
 DESCRIPTION = STORE.description  # a folder with this file is a store
 LABEL_NAMES = "labels.txt"  # the name of label l on line l
 
@@ -40,8 +40,8 @@ class Format(ABC):
     Each module of this folder defines one as `FORMAT`; the module's name is the name of the format.
 
     files : the names of its files in a folder, for error messages.
-    precedence : where a folder holds files of several formats, those of the lowest number are read.
-    is_text : whether `read` takes the options of `read_libsvm`, which are refused otherwise.
+    precedence : if a folder holds files of several formats, the one with the lowest number is read.
+    is_text : whether `read` takes the options of `read_libsvm`; otherwise they are refused.
     """
 
     files: ClassVar[str]
@@ -54,22 +54,22 @@ class Format(ABC):
 
     @abstractmethod
     def find(self, folder: Path) -> dict[str, Path]:
-        """Return what `read` takes for the "train" and the "test" part of a folder, as far as they are there."""
+        """Return the paths, for `read`, of the "train" and "test" parts that a folder has."""
 
     @abstractmethod
     def read(self, path: Path, options: dict[str, Any]) -> FileRows:
-        """Read one set of rows; `options` are those of `load_file`, which matter for text alone."""
+        """Read one set of rows; `options` are those of `load_file`, which only text formats use."""
 
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
-        """Write a data set as `path`, whole or not at all; by default `DataError`: the format can only be read.
+        """Write a data set to `path`, complete or not at all; by default, raise `DataError`, as for a read-only format.
 
-        single : whether the rows are one set without parts, so that a single file would do.
+        single : whether the rows are one set without parts, for which a single file is enough.
         """
         name = type(self).__module__.rpartition(".")[2]
         raise DataError(f"{path}: cannot be written as {name}, which is only read; choose another format")
 
     def load(self, path: Path, options: dict[str, Any]) -> FileRows:
-        """Return one set of rows; `DataError` for options of text where there is none."""
+        """Read one set of rows; raise `DataError` for options of text if the format is no text."""
         if not self.is_text:
             refuse_options(options, path)
         return self.read(path, options)
@@ -93,7 +93,7 @@ class PairFormat(Format):
         return {part: pair[0] for part, pair in found.items() if any(file.is_file() for file in pair)}
 
     def pair_of(self, path: Path) -> tuple[Path, Path]:
-        """Return the files of X and Y of which `path` is one; raise `DataError` where the other one is missing."""
+        """Return the files of X and Y; path : one of them. Raises `DataError` if the other one is missing."""
         X_name, Y_name = next(pair for pair in self.names.values() if path.name in pair)
         pair = path.with_name(X_name), path.with_name(Y_name)
         for file in pair:
@@ -149,30 +149,30 @@ def write_parts(
 
 
 def refuse_options(options: dict[str, Any], path: Path) -> None:
-    """Raise `DataError` for options of `read_libsvm` that change what is read, where there is no text."""
+    """Raise `DataError` for options of `read_libsvm` that change the rows; `path` is no text."""
     defaults = {field.name: field.default for field in fields(Options)}
     given = [name for name, value in options.items() if name not in NEUTRAL and value != defaults.get(name)]
     if given:
-        raise DataError(f"{path}: {', '.join(given)} is for text files only")
+        raise DataError(f"{path}: {', '.join(given)} is for text files only; leave it out")
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Return whether `path` is a folder that looks like a store; it may be damaged."""
+    """Return whether `path` is a store, which may be damaged."""
     return (Path(path) / DESCRIPTION).is_file()
 
 
 def check_free(path: Path) -> None:
-    """Raise `FileExistsError` where `path` is anything but a store, a pair of them, an empty folder, or nothing."""
+    """Raise `FileExistsError` unless `path` is a store, a pair of them, or an empty folder, or does not exist."""
     if is_there(path) and not is_store(path) and not (path.is_dir() and all(map(_is_part, path.iterdir()))):
         raise FileExistsError(f"{path}: exists and is not a store; remove it or choose another name")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a new folder that takes the name `path` once it is complete and on the disk.
+    """Yield a new folder that takes the name `path` once it is complete and on the disk.
 
-    An earlier store or pair of stores of that name is removed then. Raises `FileExistsError` where anything else but an
-    empty folder has the name.
+    It replaces an earlier store or pair of stores. Raises `FileExistsError` if anything else but an empty folder has
+    the name.
     """
     check_free(path)
     with atomic_folder(path) as folder:

@@ -32,7 +32,7 @@ from .base import PARTS, FileRows, Format, write_parts
 from .store import write_blocks
 
 SUFFIXES = ("", *COMPRESSED_SUFFIXES)
-WRITE_ENTRIES = 1 << 16  # features formatted at a time
+WRITE_ENTRIES = 1 << 16  # features formatted at once
 COMPRESSORS: dict[str, Callable[..., Any]] = {
     ".gz": partial(gzip.GzipFile, "", "wb", 6, mtime=0),
     ".bz2": partial(bz2.BZ2File, mode="wb"),
@@ -41,7 +41,7 @@ COMPRESSORS: dict[str, Callable[..., Any]] = {
 
 
 def read_libsvm(path: str | os.PathLike[str], **options: Any) -> Dataset:
-    """Read a multi-label LIBSVM file; `.gz`, `.bz2` and `.xz` are known by their first bytes.
+    """Read a multi-label LIBSVM file, which may be compressed by gzip, bzip2 or xz.
 
     Parameters
     ----------
@@ -52,13 +52,13 @@ def read_libsvm(path: str | os.PathLike[str], **options: Any) -> Dataset:
     header : {"auto", True, False}, default "auto"
         Whether the first line is a header. "auto": if it has two or three plain integers.
     duplicates : {"error", "sum"}, default "error"
-        What to do with a feature that comes twice in a row. A label that does counts once.
+        What to do with a feature that occurs twice in a row. A label that occurs twice counts once.
     n_features, n_labels : int, optional
-        The shape; by default that of the header, or else of the largest index.
+        The shape; by default that of the header, or else one more than the largest index.
     labels_required : bool, default True
         Whether a file without any label is an error; False for rows to predict labels for.
     n_threads : int, optional
-        Threads that parse; by default one a core, at most 8.
+        Threads that parse; by default one per core, at most 8.
 
     Returns
     -------
@@ -84,8 +84,8 @@ def read_libsvm_features(path: Path, **options: Any) -> tuple[CSR, bool]:
 def write_libsvm(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     """Write a data set as LIBSVM text; a name that ends in `.gz`, `.bz2` or `.xz` is compressed.
 
-    `read_libsvm` returns it bit for bit (but subnormals as zero, and entries of Y as one): values have the fewest
-    digits that name their float32.
+    Values have the fewest digits that identify their float32. So `read_libsvm` returns the same bits, except that
+    subnormals become zero and entries of Y one.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def write_libsvm(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     DataError
-        For what could not be read back: values that are not finite, no feature or no label in the whole set.
+        For a data set that could not be read back: with values that are not finite, or without any feature or label.
     """
     X, Y, path = dataset.X, dataset.Y, Path(path)
     if X.nnz == 0 or Y.nnz == 0:
@@ -112,10 +112,10 @@ def write_libsvm(dataset: Dataset, path: str | os.PathLike[str]) -> None:
 
 
 def write_rows(stream: BinaryIO, X: CSR, Y: CSR | None = None) -> None:
-    """Write rows as text, with their labels first where there are any."""
+    """Write rows as text, each with its labels first if Y is given."""
     for start, stop in row_spans([X], WRITE_ENTRIES):
         rows = X.span(start, stop)
-        # NumPy prints the shortest decimal of a float32, Python would print that of the float64 of equal value.
+        # By NumPy, which prints the shortest decimal of a float32; Python would print that of an equal float64.
         values = [text.removesuffix(b".0") for text in rows.data.astype("S32").tolist()]
         pairs = list(map(b"%d:%b".__mod__, zip(rows.indices.tolist(), values, strict=True)))
         ends = rows.indptr.tolist()
@@ -147,7 +147,7 @@ class Libsvm(Format):
         return path.name.endswith(ends) and not path.is_dir()
 
     def find(self, folder: Path) -> dict[str, Path]:
-        """Return `train.txt` and `test.txt`, or `NAME_train.txt` and `NAME_test.txt` where these are not."""
+        """Return `train.txt` and `test.txt`; without these, `NAME_train.txt` and `NAME_test.txt`."""
         found: dict[str, Path] = {}
         start = ""
         for part in PARTS:

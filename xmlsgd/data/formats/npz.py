@@ -1,9 +1,9 @@
-"""Pairs of SciPy's sparse matrices, named as PECOS names them.
+"""Pairs of sparse matrices saved by SciPy, with the file names of PECOS.
 
     X.trn.npz     Y.trn.npz    X.tst.npz     Y.tst.npz      `scipy.sparse.save_npz`
 
 An entry of Y is a label of the row if its value is not zero; the value itself is dropped. `labels.txt` beside the files
-holds the label names, where they are known.
+holds the label names, if they are known.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ARRAY_TYPES = {
     "format": "SU",
 }
 TYPE_NAMES = {"biuf": "real numbers", "iu": "integers", "SU": "text"}
-FREE_BYTES = 64 << 20  # may be claimed by a file of any size
-MAX_EXPANSION = 200  # bytes of a matrix for each byte of a larger file: values that are all alike, and their indices
+FREE_BYTES = 64 << 20  # size of arrays that a file of any size may claim
+MAX_EXPANSION = 200  # bytes of arrays per byte of a larger file: equal values and their indices compress as well
 
 
 class Npz(PairFormat):
@@ -40,11 +40,11 @@ class Npz(PairFormat):
     names: ClassVar = {"train": ("X.trn.npz", "Y.trn.npz"), "test": ("X.tst.npz", "Y.tst.npz")}
 
     def recognizes(self, path: Path) -> bool:
-        """Return whether a path is a npz file, of any name: `read` says which names it must have."""
+        """Return whether a path is an npz file of any name; `pair_of` refuses wrong names, with the right ones."""
         return path.suffix == ".npz" and not path.is_dir()
 
     def pair_of(self, path: Path) -> tuple[Path, Path]:
-        """Return the files of X and Y of which `path` is one."""
+        """Return the files of X and Y; path : one of them. Raises `DataError` for another name."""
         if not super().recognizes(path):
             known = ", ".join(name for pair in self.names.values() for name in pair)
             raise DataError(f"{path}: an npz file must be one of {known}")
@@ -58,7 +58,7 @@ class Npz(PairFormat):
         """Write a matrix as SciPy does, not compressed."""
         import scipy.sparse as sp
 
-        # A matrix, not an array: readers with an older SciPy know no other.
+        # A sparse matrix, not a sparse array, which older versions of SciPy cannot read.
         arrays = (matrix.data, matrix.indices, matrix.indptr)
         sp.save_npz(path, sp.csr_matrix(arrays, shape=matrix.shape, copy=False), compressed=False)
 
@@ -71,7 +71,7 @@ def _load_matrix(path: Path) -> CSR:
     import scipy.sparse as sp
 
     try:
-        with path.open("rb") as stream:  # NumPy does not close a damaged file
+        with path.open("rb") as stream:  # opened here, as NumPy does not close a damaged file
             _check_headers(stream, path)
             return CSR.from_scipy(sp.load_npz(stream), str(path))
     except DataError:
@@ -84,7 +84,7 @@ def _load_matrix(path: Path) -> CSR:
 
 
 def _check_headers(stream: BinaryIO, path: Path) -> None:
-    """Raise `DataError` for arrays of other types or sizes than a sparse matrix has, by their headers alone."""
+    """Raise `DataError` for arrays with types or sizes that no sparse matrix has; reads their headers only."""
     total, lengths = 0, {}
     with zipfile.ZipFile(stream) as archive:
         for info in archive.infolist():

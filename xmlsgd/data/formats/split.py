@@ -3,7 +3,7 @@
     trn_X_Xf.txt  trn_X_Y.txt  tst_X_Xf.txt  tst_X_Y.txt    header `rows columns`, then `index:value index:value`
 
 An entry of Y is a label of the row if its value is not zero; the value itself is dropped. `labels.txt` beside the files
-holds the label names, where they are known.
+holds the label names, if they are known.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Split(PairFormat):
     def read_pair(self, X_path: Path, Y_path: Path, options: dict[str, Any]) -> tuple[CSR, CSR, tuple[bool, bool]]:
         """Return X and Y; the options are those of `read_libsvm`."""
         X_options = dict(options)
-        X_options.pop("labels_required", None)  # the file of Y has some
+        X_options.pop("labels_required", None)  # labels are in the file of Y
         Y_options: dict[str, Any] = {
             "zero_based": X_options.pop("zero_based_labels", True),
             "n_features": X_options.pop("n_labels", None),
@@ -46,7 +46,7 @@ class Split(PairFormat):
         return X, Y, (declares_features, declares_labels)
 
     def write_matrix(self, matrix: CSR, path: Path) -> None:
-        """Write a matrix as text; raise `DataError` for what could not be read back."""
+        """Write a matrix as text; raise `DataError` for one that could not be read back."""
         if not matrix.nnz or not np.isfinite(matrix.data).all():
             raise DataError(f"{path.name}: must have entries, all finite, got {matrix.nnz} entries")
         with path.open("xb") as stream:

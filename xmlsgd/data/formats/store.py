@@ -1,16 +1,16 @@
-"""Stores: a data set as a folder of plain arrays that are mapped into memory, opened in about a millisecond.
+"""Stores: a data set as a folder of plain arrays, which are memory-mapped and so opened in about a millisecond.
 
     store.json                                   shape, numbers of entries
     X_indptr.npy  X_indices.npy  X_data.npy      int64 (n + 1,), int32 (nnz,), float32 (nnz,)
     Y_indptr.npy  Y_indices.npy                  int64 (n + 1,), int32 (label entries,)
-    labels.txt                                   name of label l on line l, where names are known
+    labels.txt                                   name of label l on line l, if names are known
     MANIFEST.json                                format, version, bytes and SHA-256 of the files above
     verified.json                                bytes and times of change of the files when all of them were verified
 
-An entry of Y is a label that the row has, so its values are not kept. `numpy.load` reads every array. A store is made
-beside its final name and renamed, so that neither an error nor a crash leaves half of one under that name. Indices and
-values are checked when a store is written, and again, with the checksums, when it is opened with files that have
-changed since.
+An entry of Y is a label of the row, so values of Y are not kept. `numpy.load` reads every array. A store is written
+under a temporary name and then renamed, so that no error or crash leaves an incomplete one under the final name.
+Indices and values are checked when a store is written. They are checked again, with the checksums, if files have
+changed when it is opened.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..text import read_label_names, write_label_names
 from .base import DESCRIPTION, LABEL_NAMES, PARTS, FileRows, Format, is_store, replacing, write_parts
 
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
-MAX_ENTRIES = 1 << 48  # far above any disk, and small enough that sizes in bytes stay below 2^63
+MAX_ENTRIES = 1 << 48  # more than fit any disk; sizes in bytes stay below 2^63
 DTYPES: dict[str, type] = {
     "X_indptr": np.int64,
     "X_indices": np.int32,
@@ -60,7 +60,7 @@ def write_store(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     FileExistsError
         If something else has this name.
     DataError
-        For rows that are not canonical or not finite, and for label names that are equal or not one line each.
+        For rows that are not canonical or not finite, and for label names that are equal or have line ends.
     """
     X, Y = dataset.X, dataset.Y
     for part, matrix in (("X", X), ("Y", Y)):
@@ -78,8 +78,8 @@ def write_blocks(
 ) -> None:
     """Write a store from blocks of rows (X_indptr, X_indices, X_data, Y_indptr, Y_indices), one in memory at a time.
 
-    The pointers of each block start from zero, and its rows are taken to be sound: those of `LibsvmBlocks` are. `shape`
-    tells (F, L) once the last block was taken. For the rest see `write_store`.
+    The pointers of each block start from zero; its rows are not checked, as those of `LibsvmBlocks` are sound.
+    shape : return (F, L); called after the last block. For the rest see `write_store`.
     """
     path = Path(path)
     with replacing(path) as folder:
@@ -109,8 +109,8 @@ def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
     path : str or path
         The store.
     check : bool
-        Whether every index, value and checksum is checked, too, which reads the whole store. This is done in any case
-        where files have another size or time of change than those that were checked before.
+        Whether to check every index, value and checksum, too, which reads the whole store. Files whose size or time of
+        change is another than at their last check are always checked.
 
     Returns
     -------
@@ -131,16 +131,16 @@ def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
 
 
 def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
-    """Return the data set of a store, and the state of its files, all of which were checked now or before."""
+    """Return the data set of a store, and the states of its files; all files were checked, now or earlier."""
     files = read_folder(path, verify=False, kind=STORE)
     store, saved, states = _checked_description(files.description, path), FolderArrays(files.arrays, path), files.states
     F, L, rows = store["n_features"], store["n_labels"], store["n_rows"] + 1
     lengths = (rows, store["nnz"], store["nnz"], rows, store["label_nnz"])
-    X_indptr, X_indices, X_data, Y_indptr, Y_indices = (  # Numba knows the plain class faster
+    X_indptr, X_indices, X_data, Y_indptr, Y_indices = (  # plain arrays, whose type Numba finds faster
         saved.array(name, kind, length).view(np.ndarray)
         for (name, kind), length in zip(DTYPES.items(), lengths, strict=True)
     )
-    ones = np.broadcast_to(np.float32(1), store["label_nnz"])  # one number for all entries, in no memory
+    ones = np.broadcast_to(np.float32(1), store["label_nnz"])  # one number in memory stands for all entries
     X, Y = CSR(X_indptr, X_indices, X_data, F), CSR(Y_indptr, Y_indices, ones, L)
     names = _LabelNames(path / LABEL_NAMES, L) if store["label_names"] else None
     check = check or not files.verified
@@ -156,7 +156,7 @@ def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
 
 
 def _checked_description(found: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Return what `store.json` of a store holds; `DataError` for what `write_blocks` would not write."""
+    """Return the content of `store.json`; raise `DataError` for one that `write_blocks` would not write."""
     file = path / DESCRIPTION
     for name in COUNTS:
         most = INT32_MAX if name in ("n_features", "n_labels") else MAX_ENTRIES
@@ -197,7 +197,7 @@ FORMAT = Store()
 
 
 class _LabelNames(Sequence[str]):
-    """The label names of a store, read at the first look: opening stays quick with millions of labels."""
+    """The label names of a store, read on first use, so that a store of millions of labels opens quickly."""
 
     def __init__(self, path: Path, n_labels: int) -> None:
         self._path = path
@@ -235,7 +235,7 @@ def _write_arrays(blocks: Iterable[Sequence[np.ndarray]], folder: Path) -> dict[
 
 
 class _ArrayFile:
-    """A `.npy` file of a vector that grows; its header is written last, when the length is known."""
+    """A `.npy` file to which a vector is written in parts; the header is written again when the length is known."""
 
     def __init__(self, stream: BinaryIO, kind: type) -> None:
         self._stream = stream
