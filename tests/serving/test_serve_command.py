@@ -145,7 +145,7 @@ def test_requests_under_way_are_answered_after_a_hangup_by_the_new_model_and_aft
 def test_hangups_while_a_model_is_loaded_are_one_more_load():
     loads, handled, release = [], asyncio.Queue(), asyncio.Event()
 
-    async def load_anew():
+    async def reload():
         loads.append("begun")
         await release.wait()
         loads.append("done")
@@ -168,7 +168,7 @@ def test_hangups_while_a_model_is_loaded_are_one_more_load():
 
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
-        asyncio.run(_serve(serving(), load_anew))
+        asyncio.run(_serve(serving(), reload))
     finally:
         signal.signal(signal.SIGHUP, before)
 

@@ -137,7 +137,7 @@ class Service:
             self.served = replace(self.served, model=learned)
             self.metrics.counts["learned_texts"] += len(texts)
 
-    async def load_anew(self, load: Callable[[], Served]) -> None:
+    async def reload(self, load: Callable[[], Served]) -> None:
         """Replace the model by what `load` returns; what was learned and not saved is lost."""
         async with self._changing:
             self.served = await asyncio.to_thread(load)

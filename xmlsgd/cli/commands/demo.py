@@ -13,7 +13,7 @@ from ..flags import DIR, JSON_FILE, OVERWRITE, Flag
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
-from .train import COLUMNS, new_model, train_and_save
+from ..training_runs import COLUMNS, Target, new_model, train_and_save
 
 if TYPE_CHECKING:
     from ...data.csr import Dataset
@@ -50,7 +50,8 @@ def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None,
     model = new_model(parameters)
     console.show("Train: a sparse network, measured on the test rows after every epoch ...")
     rows = InputRows(train, test, vectorizer)
-    result = train_and_save(model, rows, out, "python-functions", console) | {"baseline": baseline(train, test)}
+    result = train_and_save(model, rows, Target(out, "python-functions"), console)
+    result["baseline"] = baseline(train, test)
     console.show(f"       {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s\n")
     console.show(table({"this network": result, "most frequent labels": result["baseline"]}, COLUMNS))
     console.show("\nWhat some test functions call (* what they do call):\n")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
@@ -23,7 +23,14 @@ from ..models import options_of_model, read_learner, remembered_options
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import table, write_json
-from .train import COLUMNS, about_run, measures
+from ..training_runs import COLUMNS, about_run, measures
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...data.csr import Dataset
+    from ...estimators import XMLClassifier
+    from ..sources import Columns
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -59,7 +66,7 @@ def run(
         check_new(out, "--out", overwrite)
     format_options.check_inputs(data, test)
     from ..input_warnings import warn_of_training_rows
-    from ..sources import Columns, InputRows, names_of_rows, read_more, read_test_for_learning
+    from ..sources import Columns, InputRows, read_more, read_test_for_learning
 
     estimator = read_learner(model, parameters)
     columns = Columns.of_model(estimator)
@@ -67,21 +74,16 @@ def run(
     train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
     held_out, held_out_later = (None, None) if test is None else read_test_for_learning(test, format_options, columns)
     read_by = remembered_options(model)
-    if read_by is None:  # not where it is empty: the training data was read without flags
+    if read_by is None:  # empty options stay: the training data was read without flags
         read_by = format_options.to_remember
     rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=format_options.names_of_uris, read_by=read_by)
     warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
-    known, results = len(estimator.classes_), {}
+    known, n_records, results = len(estimator.classes_), len(estimator.history_), {}
     if held_out is not None:
         results["before"] = measures(estimator, held_out, console, with_thresholds=False)
-    n_records, started = len(estimator.history_), time.perf_counter()
-    # Labels with names find their columns by them, and new ones get columns behind; a model of numbers knows no names.
-    named = train.label_names if columns.names is not None else None
-    Y = train.Y if named is None else names_of_rows(train.Y, named)
-    estimator.partial_fit(documents or train.X, Y, label_texts=new_label_texts or None)
-    seconds = time.perf_counter() - started
+    seconds = learn(estimator, train, columns, documents, new_label_texts)
     if held_out_later is not None:
-        held_out = held_out_later(Columns.of_model(estimator))  # words learned now are features
+        held_out = held_out_later(Columns.of_model(estimator))  # with features for the words that were just learned
         results["after"] = measures(estimator, held_out, console, with_thresholds=False)
         console.show(table(results, COLUMNS))
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
@@ -95,3 +97,22 @@ def run(
     console.show(f"added {train.n_rows:,} rows, {per_row}, in {seconds:.1f} s; {new_labels}{new_words}")
     console.show(f"model: {folder}")
     write_json(json, result)
+
+
+def learn(
+    estimator: XMLClassifier, train: Dataset, columns: Columns, documents: Sequence[str] | None,
+    label_texts: dict[str, str],
+) -> float:  # fmt: skip
+    """Train the model on more rows, or on their texts `documents`; return the seconds.
+
+    columns : of the model before. label_texts : the texts of new labels, by name.
+    """
+    from ..sources import names_of_rows
+
+    started = time.perf_counter()
+    # Names match labels with the columns of the model, and new ones get columns after them. A model without names
+    # matches labels by number.
+    names = train.label_names if columns.names is not None else None
+    Y = train.Y if names is None else names_of_rows(train.Y, names)
+    estimator.partial_fit(documents or train.X, Y, label_texts=label_texts or None)
+    return time.perf_counter() - started

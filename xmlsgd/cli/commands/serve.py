@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,20 +63,11 @@ def run(
         raise UsageError(f"--save: needs a token in {TOKEN}, without which nothing is learned")
     from ...serving.app import new_app
     from ...serving.connections import Connection, most_connections
-    from ...serving.service import Served, Service
+    from ...serving.service import Service
 
-    def load() -> Served:
-        served = read_predictor(model, model, "serve", parameters) if token is None else read_learner(model, parameters)
-        if getattr(served, "vectorizer_", None) is None:
-            raise UsageError(f"{model}: must be trained on text, got a model of rows of numbers")
-        names_of_uris = saved_names(model) or {}
-        return Served(served, names_of_uris, read_excluded(exclude, served, names_of_uris))
-
-    def write(learned: XMLClassifier) -> None:
-        save_without_history(learned, model, remembered_options(model), saved_names(model))
-
+    load = partial(read_served, model, parameters, exclude, learns=token is not None)
     name = Path(model).resolve().name
-    service = Service(load(), name, token, write if save else None)
+    service = Service(load(), name, token, partial(save_learned, model) if save else None)
     app = new_app(service)
     listening = bound(host, port)
     compile_for(service.served)
@@ -89,35 +81,54 @@ def run(
         limit_concurrency=most_connections(), timeout_graceful_shutdown=GRACE_SECONDS,
     )  # fmt: skip
 
-    async def load_anew() -> None:
+    async def reload() -> None:
         try:
-            await service.load_anew(lambda: compile_for(load()))
+            await service.reload(lambda: compile_for(load()))
             console.show(f"serving {name} as {model} has it now")
-        except Exception as error:  # noqa: BLE001  after any error, the model that is served stays
+        except Exception as error:  # noqa: BLE001  after any error, keep the model that is served
             say(f"{exit_code_and_text(error)[1]}; the model that was loaded before goes on")
 
-    asyncio.run(_serve(uvicorn.Server(config).serve(sockets=[listening]), load_anew))
+    asyncio.run(_serve(uvicorn.Server(config).serve(sockets=[listening]), reload))
 
 
-async def _serve(serving: Awaitable[None], load_anew: Callable[[], Awaitable[None]]) -> None:
+def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, learns: bool) -> Served:
+    """Return the model in a folder, with the names of its labels and the labels that must not be suggested.
+
+    learns : whether the model must be able to learn more rows.
+    """
+    from ...serving.service import Served
+
+    model = read_learner(folder, parameters) if learns else read_predictor(folder, folder, "serve", parameters)
+    if getattr(model, "vectorizer_", None) is None:
+        raise UsageError(f"{folder}: must be trained on text, got a model of rows of numbers")
+    names_of_uris = saved_names(folder) or {}
+    return Served(model, names_of_uris, read_excluded(exclude, model, names_of_uris))
+
+
+def save_learned(folder: str, model: XMLClassifier) -> None:
+    """Replace the model in a folder by one that has learned more."""
+    save_without_history(model, folder, remembered_options(folder), saved_names(folder))
+
+
+async def _serve(serving: Awaitable[None], reload: Callable[[], Awaitable[None]]) -> None:
     """Serve until a signal; SIGHUP loads the model again, unless it means that the terminal was closed.
 
     Any number of SIGHUPs during a load causes one more load, as files may have changed after they were read.
     """
     hangup = asyncio.Event()
 
-    async def load_after_hangups() -> None:
+    async def reload_after_hangups() -> None:
         while await hangup.wait():
             hangup.clear()
-            await load_anew()
+            await reload()
 
-    loading = asyncio.create_task(load_after_hangups())
+    reloading = asyncio.create_task(reload_after_hangups())
     if sys.stdin.isatty():
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # an exception would be raised inside any request
     elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
     await serving
-    loading.cancel()
+    reloading.cancel()
 
 
 def compile_for(served: Served) -> Served:

@@ -16,8 +16,8 @@ from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, LABEL_FLAGS, NAME, PATH
 from ..models import groups_in_training
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
+from ..training_runs import new_model
 from .compile import compile_kernels
-from .train import new_model
 
 if TYPE_CHECKING:
     from ...estimators.tuning import Trial

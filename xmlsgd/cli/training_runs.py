@@ -1,0 +1,213 @@
+"""Train a model, measure it and save it: what the commands `train`, `demo`, `tune` and `learn` share."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from signal import SIGINT
+from typing import TYPE_CHECKING, Any
+
+from ..errors import counted
+from . import model_folder
+from .commands.compile import compile_kernels
+from .exit_codes import TrainingStopped, exit_code_and_text
+from .machine import peak_memory_bytes, versions
+from .models import READ_BY, classifiers_of, parameters_of, template_of
+from .results import size_numbers
+from .signals import SignalInterrupt, in_words, signal_number, signals_deferred
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..data.csr import Dataset
+    from ..estimators import XMLClassifier, XMLEnsemble
+    from ..training.callbacks import Callback
+    from ..training.checkpoints import Checkpoint
+    from ..training.history import EpochRecord
+    from .messages import Console
+    from .sources import InputRows
+
+COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and how the model of a run is saved.
+
+    out : its folder. title : of the learning curve. compact : save a model that can only predict. checkpoint : of the
+    run. call : with a checkpoint, the checksum of the call, by which a repeated call recognizes the model as its own.
+    """
+
+    out: str
+    title: str
+    compact: bool = False
+    checkpoint: Checkpoint | None = None
+    call: str = ""
+
+
+def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> XMLClassifier | XMLEnsemble:
+    """Return the estimator for the flags, checked."""
+    from ..estimators import XMLClassifier, XMLEnsemble
+    from ..estimators.parameters import check_parameters
+    from ..estimators.placement import check_devices, parse_devices
+    from .input_warnings import warn_of_workers
+
+    model = XMLClassifier(**parameters)
+    check_parameters(model)  # raises errors before the data are read, which may take minutes
+    check_devices(model.devices)
+    warn_of_workers(parse_devices(model.devices))
+    model.set_params(verbose=0)  # the command line has its own progress bar
+    return model if n_estimators == 1 else XMLEnsemble(model, n_estimators, random_state=model.random_state)
+
+
+def train_and_save(
+    model: XMLClassifier | XMLEnsemble,
+    rows: InputRows,
+    target: Target,
+    console: Console,
+    trackers: Sequence[Callback] = (),
+) -> dict[str, Any]:
+    """Train, measure on the test rows, save everything; return the results.
+
+    After Ctrl-C, or an error that leaves a model, save the model as it is and raise an exception that says where.
+    """
+    compile_kernels(template_of(model).get_params(deep=False), rows.train.n_labels, target.compact)
+    started = time.perf_counter()
+    before = getattr(model, "history_", None)
+    ending = "ending the run, to save what it has learned ..." if console.is_interactive else ""
+    result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
+    stop: KeyboardInterrupt | Exception | None = None
+    with model_folder.growing_history(target.out) as history, signals_deferred(True, ending, target.checkpoint):
+        try:
+            fit(model, rows, [history, *trackers], target.checkpoint, console)
+            result |= measures(model, rows.test, console)
+        except (KeyboardInterrupt, Exception) as end:
+            if getattr(model, "history_", None) is before:
+                raise
+            stop = end
+        with signals_deferred() as received:
+            # The records of the model: the growing file may lack the last epoch of a run that was interrupted.
+            result |= about_run(model, rows, model.history_)
+            result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
+            folder = _save(model, rows, result, target, stop)
+    if stop is not None:
+        raise ended(stop, progress(model) + what_is_left(folder, target.checkpoint)) from stop
+    if received:
+        first = received[0]
+        text = f"{first} while the model was saved; it is complete, in {folder}"
+        raise SignalInterrupt(text, first.signal) from first
+    return result
+
+
+def _save(
+    model: XMLClassifier | XMLEnsemble, rows: InputRows, result: dict[str, Any], target: Target,
+    stop: BaseException | None,
+) -> str | None:  # fmt: skip
+    """Save a model and the results of its run; return the folder, or None if nothing was saved.
+
+    stop : what ended the run early. After a signal of a machine that will resume the run, the checkpoint is enough.
+    """
+    checkpoint = target.checkpoint
+    if checkpoint and is_resumed_by_machine(stop, checkpoint):
+        return None
+    folder = target.out if stop is None else model_folder.name_of_interrupted(target.out, checkpoint is not None)
+    is_done = checkpoint is not None and stop is None
+    if checkpoint and is_done:
+        result[model_folder.CALL] = {"sha256": target.call, "runs": checkpoint.request.runs}
+    model_folder.save(model, folder, result, target.title, target.compact, rows.names_of_uris)
+    if checkpoint and is_done:
+        replace(checkpoint, keep=False).done()
+    return folder
+
+
+def progress(model: XMLClassifier | XMLEnsemble) -> str:
+    """Say how far a run has come that ended early."""
+    n_estimators = getattr(model, "n_estimators", 1)
+    several = f"with {len(classifiers_of(model))} of {n_estimators} classifiers, " if n_estimators > 1 else ""
+    return f"{several}after {counted(len(model.history_), 'whole epoch')}"
+
+
+def what_is_left(folder: str | None, checkpoint: Checkpoint | None) -> str:
+    """Return where the model of a run that ended early was saved, if it was, and what the same command would do."""
+    saved = "" if folder is None else f"; the model as it was then is in {folder}"
+    if not checkpoint:
+        return saved
+    resumes = f"resumes from {checkpoint.path}" if checkpoint.exists else "starts anew"
+    return f"{saved}; the same command {resumes}"
+
+
+def is_resumed_by_machine(stop: BaseException | None, checkpoint: Checkpoint) -> bool:
+    """Return whether a signal other than Ctrl-C ended a run that can be resumed; its model is not saved then."""
+    return isinstance(stop, KeyboardInterrupt) and signal_number(stop) != SIGINT and checkpoint.exists
+
+
+def ended(stop: KeyboardInterrupt | Exception, where: str) -> SignalInterrupt | TrainingStopped:
+    """Return the exception to raise when a signal or an error has ended a run whose model is saved."""
+    if isinstance(stop, KeyboardInterrupt):
+        number = signal_number(stop)
+        return SignalInterrupt(f"{in_words(number)} {where}", number)
+    return TrainingStopped(f"stopped {where}: {exit_code_and_text(stop)[1]}")
+
+
+def measures(
+    model: XMLClassifier | XMLEnsemble, test: Dataset | None, console: Console, with_thresholds: bool = True
+) -> dict[str, Any]:
+    """Return the metrics on test rows, if any, by default with F1 at the learned thresholds."""
+    if test is None:
+        return {}
+    from .evaluation import evaluate, evaluate_thresholds, inverse_propensity_if_known, rank_rows
+
+    ranking = rank_rows(model, test.X, quiet=console.quiet)
+    result = evaluate(model, test, ranking, inv_propensity=inverse_propensity_if_known(model, test.Y.n_cols))
+    return result | (evaluate_thresholds(model, test, ranking)[0] if with_thresholds else {})
+
+
+def fit(
+    model: XMLClassifier | XMLEnsemble, rows: InputRows, callbacks: Sequence[Callback], checkpoint: Checkpoint | None,
+    console: Console,
+) -> None:  # fmt: skip
+    """Train with a progress bar; evaluate P@k on the test rows after every epoch."""
+    from ..training.progress_bar import ProgressBar
+    from .sources import first_labels
+
+    train, test = rows.train, rows.test
+    if rows.vectorizer is not None:
+        template_of(model).set_params(vectorizer=rows.vectorizer)
+    # Labels that only the test rows have are no columns of the model; P@k does not need them.
+    eval_set = None if test is None else (test.X, first_labels(test.Y, train.n_labels))
+    with nullcontext() if console.quiet else ProgressBar() as bar:
+        model.fit(
+            train.X,
+            train.Y,
+            eval_set=eval_set,
+            label_names=train.label_names,
+            **rows.texts,
+            groups=rows.groups,
+            callbacks=[*([bar] if bar else []), *callbacks],
+            checkpoint=checkpoint,
+        )
+
+
+def about_run(model: XMLClassifier | XMLEnsemble, rows: InputRows, records: list[EpochRecord]) -> dict[str, Any]:
+    """Return the settings and the cost of a run, given the records of its epochs."""
+    from ..training.history import runs_of
+    from ..training.worker_log import summary
+
+    test = {"test": size_numbers(rows.test)} if rows.test is not None else {}
+    classifiers = classifiers_of(model)
+    after = sum(getattr(each, "candidates_seconds_", 0.0) for each in classifiers)
+    return {
+        **model_folder.speed([each[-1] for each in runs_of(records)], after),
+        "peak_memory_bytes": peak_memory_bytes(),
+        "workers": summary(records),
+        "algorithm": records[-1].get("algorithm") if records else None,
+        "loss": records[-1]["loss"] if records else None,
+        "epochs": model.n_epochs_,
+        "classifiers": len(classifiers),
+        "parameters": parameters_of(model),
+        "n_parameters": sum(each.params_.size for each in classifiers),
+        "data": {"train": size_numbers(rows.train), **test},
+        READ_BY: rows.read_by,
+        "versions": versions(),
+    }
