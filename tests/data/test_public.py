@@ -111,8 +111,8 @@ def test_another_shape_than_the_table_says_is_a_warning(server, toy, tmp_path, m
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    known = r"known are Bibtex, .*; did you mean 'Eurlex-4K'\?$"
-    with pytest.raises(DataError, match=f"unknown data set 'eurlex-4'; {known}"):
+    known = r"name: must be one of Bibtex, .*, got 'eurlex-4'; did you mean 'Eurlex-4K'\?$"
+    with pytest.raises(DataError, match=known):
         public.load_public("eurlex-4")
 
 

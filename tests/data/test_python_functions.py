@@ -111,7 +111,7 @@ def test_all_functions_of_a_file_lie_on_one_side_chosen_by_its_name():
 
 
 def test_split_without_functions_is_refused():
-    with pytest.raises(DataError, match="needs installed Python sources, got 0 functions"):
+    with pytest.raises(DataError, match="needs the source files of Python, got 0 functions"):
         split([], 10)
 
 

@@ -1,1 +1,1 @@
-"""Read, check, convert and write data sets: files of the usual formats, stores, public, built-in and synthetic sets."""
+"""Data sets: files in the usual formats, memory-mapped stores, and public, built-in and synthetic sets."""

@@ -1,4 +1,4 @@
-"""Held-out rows: how many of the rows, and which, for stacking, calibration and thresholds."""
+"""Choose rows to hold out, which stacking, calibration and thresholds learn from."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from .csr import CSR, HELD_OUT
 
-LARGEST_SHARE = 10  # at most one row in ten is held out
+LARGEST_SHARE = 10  # hold out at most one row in so many
 
 
 class HeldOutSize(NamedTuple):
-    """How many rows to hold out for stacking: a share of all within [wanted, most], but at most a tenth of all.
+    """The number of rows to hold out: `share` of all rows, but at least `wanted`, at most `most` and a tenth of all.
 
-    If that is fewer than `least`, none.
+    If this number is below `least`, none are held out.
     """
 
     share: float
@@ -24,15 +24,15 @@ class HeldOutSize(NamedTuple):
     least: int
 
     def of(self, n_rows: int) -> int:
-        """Return the number of rows."""
+        """Return the number of rows to hold out of `n_rows`."""
         n = min(max(int(self.share * n_rows), self.wanted), self.most, n_rows // LARGEST_SHARE)
         return n if n >= self.least else 0
 
 
-# Stacking learns from these rows, and the network misses them (docs/decisions/candidates.md).
+# With candidates, for stacking. The network does not learn these rows (docs/decisions/candidates.md).
 HELD_OUT_STACKING = HeldOutSize(0.1, 100, 2000, 100)
-HELD_OUT_SMALL = HeldOutSize(0.1, 10, 1000, 10)  # of each fold of small data
-# A network alone has three weights of its calibration and the thresholds to learn.
+HELD_OUT_SMALL = HeldOutSize(0.1, 10, 1000, 10)  # each fold of small data
+# Without candidates, for the three weights of calibration and the thresholds.
 HELD_OUT_NETWORK, HELD_OUT_NONE = HeldOutSize(0.02, 200, 2048, 100), HeldOutSize(0.0, 0, 0, 0)
 
 
@@ -43,10 +43,10 @@ def held_out_folds(
     groups: NDArray[np.int64] | None = None,
     n_folds: int = 1,
 ) -> list[NDArray[np.intp]]:
-    """Return disjoint folds of rows to hold out, each ascending; fewer than `n_folds`, possibly none, of few rows.
+    """Return disjoint folds of row numbers to hold out, each ascending; with few rows, fewer than `n_folds` or none.
 
-    size : of each fold. groups : int64 (n_rows,), all rows of one of which are in one fold, or in none; None where rows
-    are independent.
+    size : of each fold. groups : int64 (n_rows,), the group of each row; a fold has all rows of a group or none of
+    them. None if rows are independent.
     """
     random, left = np.random.default_rng((seed, HELD_OUT)), np.arange(n_rows)
     folds: list[NDArray[np.intp]] = []
@@ -60,10 +60,10 @@ def held_out_folds(
 
 
 def draw_rows(n_rows: int, n: int, groups: NDArray[np.int64] | None, random: np.random.Generator) -> NDArray[np.intp]:
-    """Return `n` rows at random, or with groups the rows of as many whole ones as fit in, ascending.
+    """Return `n` row numbers at random, ascending; with groups, at most `n`: all rows of whole groups.
 
-    Each row has a random key, and the lowest are drawn: where rows are added behind, hardly any other of the earlier
-    ones is drawn, so that training that goes on does not measure itself by rows that it has learned.
+    Each row gets a random key, and rows with the lowest keys are drawn. If rows are added at the end, mostly the same
+    earlier rows are drawn. So a model that continues training is hardly evaluated on rows that it has learned.
     """
     keys = random.random(n_rows)
     if groups is None:
@@ -79,10 +79,10 @@ def draw_rows(n_rows: int, n: int, groups: NDArray[np.int64] | None, random: np.
 
 
 def groups_of_similar_rows(X: CSR) -> NDArray[np.int64]:
-    """Return the group of each row as a number from 0, int64 (n,): rows with the same rarest feature are one group.
+    """Return the group of each row, int64 (n,), numbered from 0: rows with the same rarest feature form a group.
 
-    The rarest feature of a row is the one that the fewest rows have, at least two and at most `LARGEST_SHARE` of all.
-    A row without such a feature is a group by itself.
+    The rarest feature of a row is the one that the fewest rows have; features of a single row, and of more than one row
+    in `LARGEST_SHARE`, are ignored. A row without such a feature is a group by itself.
     """
     if not X.n_rows:
         return np.empty(0, np.int64)
@@ -92,6 +92,6 @@ def groups_of_similar_rows(X: CSR) -> NDArray[np.int64]:
     rank = np.empty(X.n_cols, np.int64)
     rank[order] = np.where(shared, np.arange(X.n_cols), X.n_cols)
     rarest = np.minimum.reduceat(np.append(rank[X.indices], X.n_cols), X.indptr[:-1])
-    alone = (rarest == X.n_cols) | (np.diff(X.indptr) == 0)  # for an empty row reduceat returns what the next one has
+    alone = (rarest == X.n_cols) | (np.diff(X.indptr) == 0)  # reduceat gives an empty row the next one's
     _, groups = np.unique(np.where(alone, X.n_cols + np.arange(X.n_rows), rarest), return_inverse=True)
     return groups.astype(np.int64)

@@ -54,9 +54,9 @@ def load_file(path: str | os.PathLike[str], **options: Any) -> Dataset:
 def load_folder(path: str | os.PathLike[str], **options: Any) -> tuple[Dataset, Dataset | None]:
     """Return the train and the test part of a folder.
 
-    Both get the same features and labels: as a header, an option, a matrix or a store declares; otherwise as the
-    largest index of the two parts requires. A folder of text or of pairs may have `labels.txt` (`.gz`, `.bz2`, `.xz`)
-    with the name of label l on line l.
+    Both get the same numbers of features and labels: those that a header, an option, a matrix or a store declares;
+    otherwise one more than the largest index of both parts. A folder of text or of pairs may have `labels.txt` (`.gz`,
+    `.bz2`, `.xz`) with the name of label l on line l.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def load_folder(path: str | os.PathLike[str], **options: Any) -> tuple[Dataset, 
     -------
     train : Dataset
     test : Dataset or None
-        None where the folder has no test part.
+        None if the folder has no test part.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def load_folder(path: str | os.PathLike[str], **options: Any) -> tuple[Dataset, 
 
 
 def load_test(path: str | os.PathLike[str], **options: Any) -> Dataset:
-    """Return the test part of a folder, which may be all that it holds; without one, and of a file, all rows.
+    """Return the test part of a folder, even without a train part; of a file or a folder without one, all rows.
 
     Arguments and errors are those of `load_folder`.
     """
@@ -95,10 +95,10 @@ def load_test(path: str | os.PathLike[str], **options: Any) -> Dataset:
 
 
 def _read_parts(path: Path, options: dict[str, Any], required: Sequence[str]) -> list[FileRows]:
-    """Return the parts of a folder, the train part first; one of those `required` must be there."""
+    """Return the parts of a folder, the train part first; raise `DataError` if it has none of those `required`."""
     found = find_parts(path, required)
     if found is None and MODEL.exists_at(path):
-        raise DataError(f"{path}: must hold data, got a saved model")
+        raise DataError(f"{path}: must hold data, got a saved model; pass the file or folder of its rows")
     if found is None:
         known = ", ".join(kind.files for kind in all_formats())
         got = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "an empty folder"
@@ -110,12 +110,12 @@ def _read_parts(path: Path, options: dict[str, Any], required: Sequence[str]) ->
 
 
 def is_data_file(path: Path) -> bool:
-    """Return whether a path is a file that would be read with its folder."""
+    """Return whether a path is a file that loading its folder would read."""
     return path.is_file() and (path.name in LABEL_FILES or any(kind.recognizes(path) for kind in all_formats()))
 
 
 def _agreed(parts: list[FileRows], names_file: Path | None) -> list[FileRows]:
-    """Return all parts with the same features, labels and label names; raise `DataError` where they contradict."""
+    """Return the parts with equal features, labels and label names; raise `DataError` if they contradict each other."""
     n_features = _agreed_size([part.dataset.n_features for part in parts], parts, 0, "features")
     n_labels = _agreed_size([part.dataset.n_labels for part in parts], parts, 1, "labels")
     names: Sequence[str] | None = None
@@ -131,7 +131,7 @@ def _agreed(parts: list[FileRows], names_file: Path | None) -> list[FileRows]:
 
 
 def _agreed_size(sizes: list[int], parts: list[FileRows], axis: int, what: str) -> int:
-    """Return the number of features or labels that all parts can have."""
+    """Return the number of features or labels for all parts; raise `DataError` if they contradict each other."""
     declaring = [i for i, part in enumerate(parts) if part.declared[axis]]
     if not declaring:
         return max(sizes)
@@ -143,6 +143,6 @@ def _agreed_size(sizes: list[int], parts: list[FileRows], axis: int, what: str) 
 
 
 def _shaped(dataset: Dataset, n_features: int, n_labels: int, names: Sequence[str] | None) -> Dataset:
-    """Return the same rows with the given shape, and with `names` unless they have label names of their own."""
+    """Return rows with the given shape, and with label names `names` unless they have names of their own."""
     X, Y = replace(dataset.X, n_cols=n_features), replace(dataset.Y, n_cols=n_labels)
     return Dataset(X, Y, names if dataset.label_names is None else dataset.label_names)

@@ -1,4 +1,4 @@
-"""The public XMC data sets: their shapes, where they are, and how to get them.
+"""The public XMC data sets: their shapes and addresses, download and loading.
 
 Shapes and addresses are those of the Extreme Classification Repository (K. Bhatia, K. Dahiya, H. Jain, P. Kar,
 A. Mittal, Y. Prabhu, M. Varma, 2016), as of February 2025; second addresses are copies made by the author of napkinXC
@@ -26,13 +26,13 @@ from .files.atomic import atomic_folder
 from .files.temporary import sole_use
 from .loading import load_file, load_folder
 
-# What reading a damaged archive raises; the last two where its compression is unknown, or where it is encrypted.
+# Errors of reading a damaged archive; the last two for an unknown compression and an encrypted archive.
 DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
 
 
 class PublicDataset(NamedTuple):
-    """Name, shape and addresses of the archive of a data set; the addresses are tried in their order."""
+    """Name and shape of a data set, and the addresses of its archive, which are tried in this order."""
 
     name: str
     n_train: int
@@ -43,7 +43,7 @@ class PublicDataset(NamedTuple):
 
 
 def read_line(line: str) -> PublicDataset:
-    """Return a row of `public.tsv`; the addresses skip Google Drive's page about viruses."""
+    """Parse a line of `public.tsv`; the addresses skip the page of Google Drive about viruses."""
     name, n_train, n_test, n_features, n_labels, *file_ids = line.split("\t")
     base = "https://drive.usercontent.google.com/download?export=download&confirm=t&id="
     urls = tuple(base + file_id for file_id in file_ids)
@@ -81,7 +81,7 @@ def load_public(name: str, data_home: str | os.PathLike[str] | None = None, **op
     """
     if name.lower() not in PUBLIC:
         known = [dataset.name for dataset in TABLE]
-        raise DataError(f"unknown data set {shorten(name)}; known are {', '.join(known)}{suggest(name, known)}")
+        raise DataError(f"name: must be one of {', '.join(known)}, got {shorten(name)}{suggest(name, known)}")
     dataset = PUBLIC[name.lower()]
     home = Path(data_home or "~/.cache/xmlsgd/datasets").expanduser()
     folder = home / dataset.name
@@ -89,13 +89,13 @@ def load_public(name: str, data_home: str | os.PathLike[str] | None = None, **op
         install(dataset, folder)
     train, test = load_parts(innermost(folder), options)
     if test is None:
-        raise DataError(f"{folder}: the data set must have a test part")
+        raise DataError(f"{folder}: must have a test part, got none; remove the folder, to download it again")
     warn_of_other_shape(dataset, train, test)
     return train, test
 
 
 def install(dataset: PublicDataset, folder: Path) -> None:
-    """Put the unpacked data set at `folder`, from an archive beside it or else from the network."""
+    """Unpack a data set to `folder`, from an archive beside it, or else after a download."""
     archive = folder.with_name(f"{folder.name}.zip")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with sole_use(folder) as alone:
@@ -112,7 +112,7 @@ def install(dataset: PublicDataset, folder: Path) -> None:
 
 
 def fetch_from_any(dataset: PublicDataset, archive: Path) -> None:
-    """Download from the first source that has the file."""
+    """Download the archive from the first address that works."""
     failures = []
     for url in dataset.urls:
         try:
@@ -129,8 +129,8 @@ def fetch_from_any(dataset: PublicDataset, archive: Path) -> None:
 def extract(archive: Path, folder: Path) -> None:
     """Unpack a zip archive into the new folder `folder`: all of it, or nothing.
 
-    `zipfile` puts files whose names lead elsewhere into the folder, and writes links as files. Raises `DataError` for
-    more than the disk holds, and for a damaged archive.
+    `zipfile` keeps all files inside the folder, even if their names lead elsewhere, and writes links as files. Raises
+    `DataError` if the disk has no room, and for a damaged archive.
     """
     try:
         with atomic_folder(folder, replace=False) as whole, zipfile.ZipFile(archive) as zipped:
@@ -143,13 +143,13 @@ def extract(archive: Path, folder: Path) -> None:
 
 
 def innermost(folder: Path) -> Path:
-    """Return the folder that holds the files: archives wrap them in one or more folders."""
+    """Return the folder that holds the files, as archives wrap them in one or more folders."""
     entries = [entry for entry in folder.iterdir() if entry.name != "__MACOSX" and not entry.name.startswith(".")]
     return innermost(entries[0]) if len(entries) == 1 and entries[0].is_dir() else folder
 
 
 def load_parts(folder: Path, options: dict[str, Any]) -> tuple[Dataset, Dataset | None]:
-    """Return train and test rows: of `*_data.txt` those in the first column of the split files, where these are."""
+    """Return train and test rows; with split files, the rows of `*_data.txt` that their first column lists."""
     data, *splits = (next(folder.glob(f"*_{part}.txt"), None) for part in ("data", "trSplit", "tstSplit"))
     if data is None or None in splits:
         return load_folder(folder, **options)
@@ -167,7 +167,7 @@ def first_split(file: Path, n_rows: int) -> np.ndarray:
 
 
 def warn_of_other_shape(dataset: PublicDataset, train: Dataset, test: Dataset) -> None:
-    """Warn when the files hold something else than the table says: results are then not comparable."""
+    """Warn if the shape of a data set differs from the table: then results are not comparable with published ones."""
     got = (train.n_rows, test.n_rows, train.n_features, train.n_labels)
     expected = (dataset.n_train, dataset.n_test, dataset.n_features, dataset.n_labels)
     if got != expected:

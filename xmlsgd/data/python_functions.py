@@ -1,9 +1,9 @@
-"""A real data set that every machine has: Python functions, words of what they say -> names of what they call.
+"""A real data set that every machine has: predict from the words of a Python function which names it calls.
 
 The rows are the functions of the installed standard library and of this package's own dependencies. Their files are
 parsed, never imported. A row's text is made of the words of the function's name, arguments and docstring
 (`def read_json(path)` gives "read json path"); its labels are the names that its body calls (`open`, `loads`).
-All functions of a file go to one side of the split, so that near-duplicates do not leak into the test set.
+All functions of a file are in the same part, train or test, so that near-duplicates do not leak into the test part.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .vectorizer import TextVectorizer
 PACKAGES = ("joblib", "llvmlite", "numba", "numpy", "scipy", "sklearn", "threadpoolctl", "tqdm")
 MIN_COUNT = 5  # a label must occur in at least so many training rows
 TEST_SHARE = 10  # one file in so many is a test file
-# The standard library's own tests are left out because many builds of Python come without them; the others are code
-# of other projects.
+# Tests of the standard library are left out, as many builds of Python come without them; the other folders are code of
+# other projects.
 SKIPPED_FOLDERS = frozenset(
     ("test", "tests", "idle_test", "site-packages", "dist-packages", "_vendor", "_bundled", "__pycache__")
 )
@@ -42,7 +42,7 @@ BUILTINS = frozenset(dir(builtins))
 
 
 class Function(NamedTuple):
-    """A function of the file `file` (`json/decoder.py`): its words and the names it calls."""
+    """A function in a file, such as "json/decoder.py": its words, and the names that it calls."""
 
     file: str
     text: str
@@ -52,8 +52,8 @@ class Function(NamedTuple):
 def python_functions_texts() -> tuple[RawText, RawText]:
     """Return the texts and label names of the train and the test functions; parsing takes about 15 seconds.
 
-    Labels in fewer than `MIN_COUNT` training rows are dropped, rows left without a label too. Raises `DataError` where
-    no Python source is installed.
+    Labels of fewer than `MIN_COUNT` training rows are dropped, then rows without a label. Raises `DataError` if no
+    Python source is installed.
     """
     return select_labels(*split(parse_functions(list(source_files(PACKAGES))), TEST_SHARE), MIN_COUNT)
 
@@ -62,7 +62,7 @@ def source_files(packages: Sequence[str]) -> Iterator[tuple[str, Path]]:
     """Yield (name, path) of the Python files of the standard library and the installed `packages`, in a fixed order."""
     yield from _files_below(Path(sysconfig.get_path("stdlib")), "stdlib", SKIPPED_FOLDERS)
     for package in packages:
-        spec = importlib.util.find_spec(package)  # of a top-level name: finds it, imports nothing
+        spec = importlib.util.find_spec(package)  # imports nothing, as the name is top-level
         for folder in (spec.submodule_search_locations or ()) if spec else ():
             yield from _files_below(Path(folder), package, SKIPPED_FOLDERS - {"test", "tests"})
 
@@ -80,12 +80,12 @@ def parse_functions(files: Sequence[tuple[str, Path]]) -> list[Function]:
 def functions_of(source: bytes | str) -> list[tuple[str, tuple[str, ...]]]:
     """Return (text, called names) of each function in a Python source, in the order of the source.
 
-    Left out are calls of builtins and of assertions, which say nothing of a function's purpose, then functions without
-    a call and those with a single word. Calls in a nested function count for the outer one too.
+    Calls of builtins and assertions are left out, as they tell nothing about the purpose of a function; then functions
+    without a call, and those with a single word. Calls in a nested function also count for the outer one.
     """
     found: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, set[str]]] = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the source's own invalid escapes are not the user's business
+        warnings.simplefilter("ignore")  # about invalid escapes in the parsed source
         stack: list[tuple[ast.AST, tuple[set[str], ...]]] = [(ast.parse(source), ())]
     while stack:
         node, callers = stack.pop()
@@ -102,26 +102,26 @@ def functions_of(source: bytes | str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def split(functions: Sequence[Function], test_share: int) -> tuple[RawText, RawText]:
-    """Return train and test parts, one file in `test_share` to test, by a hash of its name: the same everywhere."""
+    """Return train and test parts: a hash of the file name puts one file in `test_share` into the test part."""
     parts: list[list[Function]] = [[], []]
     for function in functions:
         digest = hashlib.blake2b(function.file.encode(), digest_size=8).digest()
         parts[int.from_bytes(digest, "little") % test_share == 0].append(function)
     if not all(parts):
-        raise DataError(f"demo: needs installed Python sources, got {len(functions)} functions")
+        raise DataError(f"demo: needs the source files of Python, got {len(functions)} functions; install them")
     train, test = (RawText([f.text for f in part], [f.calls for f in part]) for part in parts)
     return train, test
 
 
 def select_labels(train: RawText, test: RawText, min_count: int) -> tuple[RawText, RawText]:
-    """Return both parts with the labels of at least `min_count` training rows, without rows that have none of them."""
+    """Return both parts with only the labels of at least `min_count` training rows, and rows that have such a label."""
     counts = Counter(name for names in train.labels or () for name in names)
     kept = {name for name, count in counts.items() if count >= min_count}
     return _with_labels(train, kept), _with_labels(test, kept)
 
 
 def vectorized(train: RawText, test: RawText) -> tuple[Dataset, Dataset, TextVectorizer]:
-    """Return both parts as TF-IDF rows with the labels of the train part, and the vectorizer fitted on it."""
+    """Return both parts as TF-IDF rows, and the vectorizer; it and the label columns come from the train part."""
     vectorizer = TextVectorizer().fit(train.texts)
     Y, names = index_labels(train.labels or ())
     Y_test, _ = index_labels(test.labels or (), names)
@@ -142,7 +142,7 @@ def _with_labels(part: RawText, kept: set[str]) -> RawText:
 
 
 def _files_below(root: Path, name: str, skipped: frozenset[str]) -> Iterator[tuple[str, Path]]:
-    """Yield (`name/relative/path.py`, path) of the Python files below `root`, sorted, links to folders not followed."""
+    """Yield (`name/relative/path.py`, path) of the Python files below `root`, sorted, without links to folders."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(set(folders) - skipped)
         for file in sorted(files):

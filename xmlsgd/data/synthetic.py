@@ -1,9 +1,9 @@
-"""Synthetic multi-label data with the shape of real sets: power laws, uneven rows, and a structure to be learned.
+"""Synthetic multi-label data with the shape of real sets: power laws, rows of various lengths, a structure to learn.
 
 Each label has a prototype, a few features. A row draws its labels from a power law, then each of its features either
 from the prototype of one of its labels or, as noise, from a power law over all features. Values are log-normal counts
-times the inverse document frequency, scaled to L2 norm 1 as TF-IDF rows are. The rows of a call depend on its
-arguments alone, not on threads or memory.
+times the inverse document frequency, scaled to L2 norm 1 as TF-IDF rows are. The rows depend only on the
+arguments, not on threads or memory.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..errors import DataError, shorten
 from .csr import CSR, INT32_MAX, Dataset, pointers
 from .validation import is_integer, is_number
 
-CHUNK_ROWS = 1 << 15  # rows made at once, each chunk from a generator of its own: bounds memory at any n_rows
-DRAW_ROUNDS = 8  # draws repeated for what came twice in a row; what is still missing then is left out
+CHUNK_ROWS = 1 << 15  # rows drawn at once, by a generator for each chunk, which bounds memory for any n_rows
+DRAW_ROUNDS = 8  # how often entries that occur twice in a row are drawn again; then they are left out
 FEATURE_EXPONENT = 1.0  # the frequency of the r-th feature falls as r^-1
 PROTOTYPE_SIZE = 16  # features that are typical of a label
 LENGTH_SIGMA = 0.5  # spread of ln(nnz) between rows, about that of product descriptions
 COUNT_SIGMA = 0.5  # spread of ln(count) between the entries of a row
-STRUCTURE, ROWS, SPLIT = range(3)  # what a generator is for
+STRUCTURE, ROWS, SPLIT = range(3)  # purposes of random generators, as parts of their seeds
 
 
 def make_xmc(
@@ -89,7 +89,7 @@ def make_xmc(
 
 
 def split_rows(dataset: Dataset, test_size: float = 0.2, random_state: int = 0) -> tuple[Dataset, Dataset]:
-    """Return (train, test): `test_size` in (0, 1) of the rows, at random, to test, the others in order to train."""
+    """Return (train, test); test_size : share of rows, in (0, 1), drawn at random for test. Rows keep their order."""
     if not 0 < test_size < 1 or not 1 <= round(test_size * dataset.n_rows) < dataset.n_rows:
         raise DataError(f"test_size: must leave rows on both sides of {dataset.n_rows}, got {shorten(test_size)}")
     order = np.random.default_rng((_checked_seed(random_state), SPLIT)).permutation(dataset.n_rows)
@@ -99,9 +99,9 @@ def split_rows(dataset: Dataset, test_size: float = 0.2, random_state: int = 0) 
 
 @dataclass(frozen=True, eq=False)
 class _Structure:
-    """What all rows have in common.
+    """The random structure that all rows share.
 
-    feature_ids, label_ids : of ranks, the most frequent first. feature_cdf, label_cdf : cumulated frequencies of ranks.
+    feature_ids, label_ids : by rank, the most frequent first. feature_cdf, label_cdf : cumulated frequencies by rank.
     prototypes : int32 (L, PROTOTYPE_SIZE), the features of each label. noise : share of features drawn from all.
     """
 
@@ -117,7 +117,7 @@ class _Structure:
         """Draw which features and labels are frequent, and the prototypes."""
         rng = np.random.default_rng((seed, STRUCTURE))
         feature_ids = rng.permutation(n_features)
-        # Flatter than the noise: a prototype of the most frequent features alone could not tell labels apart.
+        # Flatter than the noise: prototypes of frequent features only would be too much alike.
         ranks = _draw(_power_law(n_features, FEATURE_EXPONENT / 2), (n_labels, PROTOTYPE_SIZE), rng)
         label_cdf, label_ids = _power_law(n_labels, label_exponent), rng.permutation(n_labels)
         feature_cdf, prototypes = _power_law(n_features, FEATURE_EXPONENT), feature_ids[ranks].astype(np.int32)
@@ -126,7 +126,7 @@ class _Structure:
     def draw_rows(
         self, n_rows: int, nnz_per_row: float, labels_per_row: float, rng: np.random.Generator
     ) -> tuple[np.ndarray, ...]:
-        """Return the pointers and the labels of rows, and the pointers, features and counts of these."""
+        """Draw rows: return the pointers and indices of Y, then the pointers, indices and counts of X."""
         n_features, n_labels = len(self.feature_ids), len(self.label_ids)
         wanted = np.minimum(1 + rng.poisson(labels_per_row - 1, n_rows), n_labels)
         label_indptr, labels = _distinct(
@@ -143,7 +143,7 @@ class _Structure:
     def _draw_features(
         self, of_row: np.ndarray, label_indptr: np.ndarray, labels: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
-        """Draw from the prototypes of the rows' labels and, as noise, from all features."""
+        """Return a feature for each row number in `of_row`: of the prototype of one of its labels or, as noise, any."""
         drawn = self.feature_ids[_draw(self.feature_cdf, len(of_row), rng)]
         planted = np.flatnonzero(rng.random(len(of_row)) >= self.noise)
         row = of_row[planted]
@@ -157,7 +157,7 @@ def _distinct(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return indptr int64 and ascending indices int32 of rows with `wanted[i]` distinct columns.
 
-    `draw(of_row)` gives a column for each entry of `of_row`, int64 row numbers.
+    draw : return a column for each of the row numbers that it is given, int64.
     """
     keys = np.empty(0, dtype=np.int64)  # row and column as one number: sorting brings duplicates together
     missing = wanted
@@ -179,17 +179,17 @@ def _power_law(n: int, exponent: float) -> np.ndarray:
 
 
 def _draw(cdf: np.ndarray, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Return ranks, int64 of shape `size`, distributed as `cdf` says."""
+    """Draw ranks, int64 of shape `size`, with the cumulated frequencies `cdf`."""
     return np.searchsorted(cdf, rng.random(size), side="right")
 
 
 def _joined(indptrs: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Return the indptr of all chunks together."""
+    """Join the indptr arrays of chunks."""
     return pointers(np.concatenate([np.diff(indptr) for indptr in indptrs]))
 
 
 def _tf_idf(indptr: np.ndarray, indices: np.ndarray, counts: np.ndarray, n_features: int) -> np.ndarray:
-    """Turn counts in place into rows of smoothed TF-IDF with L2 norm 1, and return them."""
+    """Convert counts in place to smoothed TF-IDF with L2 norm 1 per row, and return them."""
     n_rows = len(indptr) - 1
     document_frequency = np.bincount(indices, minlength=n_features)
     idf = (np.log((1 + n_rows) / (1 + document_frequency)) + 1).astype(np.float32)

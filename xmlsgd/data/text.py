@@ -1,4 +1,4 @@
-"""Raw text: one document a line, with its label names where there are some; names of labels."""
+"""Read raw text, one document per line, with or without label names; read and write names of labels."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..errors import NUL_BYTE, TO_UTF8, DataError, shorten
 from .csr import CSR, indicator
 from .files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text, raise_of_system
 
-QUOTED = r'\s*"((?:[^"]|"")*)"\s*'  # a name in quotes, which are written twice in it
-NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # what a line of UTF-8 cannot hold, or a reader would drop
+QUOTED = r'\s*"((?:[^"]|"")*)"\s*'  # a name in quotes; a quote in the name is written twice
+NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # characters that a line cannot hold, or a reader would drop
 
 
 @dataclass(frozen=True, slots=True)
 class RawText:
-    """Documents and, where the file had them, the label names of each."""
+    """Documents and, if the file has them, the label names of each."""
 
     texts: list[str]
     labels: list[tuple[str, ...]] | None = None
@@ -28,8 +28,8 @@ class RawText:
 def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = ",") -> RawText:
     """Read documents from a UTF-8 file, one a line; `.gz`, `.bz2` and `.xz` are decompressed.
 
-    A label that comes twice in a row counts once; names are read in Unicode's composed form (NFC). An empty line is an
-    empty document; those at the end are ignored.
+    A label that occurs twice in a row counts once; names are converted to Unicode's composed form (NFC). An empty line
+    is an empty document; empty lines at the end are ignored.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = 
     labelled : bool
         Whether each line of `path` itself reads `label1,label2<TAB>text`.
     separator : str
-        What stands between labels.
+        Text between two labels.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = 
     Raises
     ------
     DataError
-        With file and line, for bytes that are not UTF-8, NUL, a line above 64 MB, a missing tab, and a broken archive.
+        With file and line: for bytes that are not UTF-8, a NUL byte, a line above 64 MB, no tab, or a broken archive.
     """
     texts = list(lines_of_file(path))
     texts = texts[: max((i for i, text in enumerate(texts, 1) if text and not text.isspace()), default=0)]
@@ -65,7 +65,7 @@ def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = 
 
 
 def split_labels(line: str, where: str) -> tuple[str, str]:
-    """Return labels and text of a line `label1,label2<TAB>text`; `where` is `file:line` for the error."""
+    """Return labels and text of a line `label1,label2<TAB>text`; where : `file:line`, for errors."""
     labels, tab, text = line.partition("\t")
     if not tab:
         raise DataError(f"{where}: must read `label1,label2<TAB>text`, got no tab in {shorten(line)}")
@@ -73,10 +73,10 @@ def split_labels(line: str, where: str) -> tuple[str, str]:
 
 
 def index_labels(labels: Iterable[Sequence[str]], names: Sequence[str] | None = None) -> tuple[CSR, list[str]]:
-    """Return Y (n, L) with ones, and the L label names, from the label names of each row.
+    """Return Y (n, L) with ones, and the L label names; labels : the names of each row.
 
-    Without `names` the columns are all names in sorted order. With it the columns are `names`, followed by names
-    seen here first, so that a test set keeps its labels that were never trained.
+    Without `names`, the columns are all names in sorted order. Otherwise they are `names`, then further names of the
+    rows, so that test rows keep labels that were never trained.
     """
     rows, known = [set(row) for row in labels], list(names or ())
     columns = known + sorted(set[str]().union(*rows).difference(known))
@@ -85,7 +85,7 @@ def index_labels(labels: Iterable[Sequence[str]], names: Sequence[str] | None = 
 
 
 def check_distinct(names: Sequence[str], where: str) -> None:
-    """Raise `DataError` for a label name that comes twice: which of the two labels is meant could not be told."""
+    """Raise `DataError` if a label name occurs twice: nobody could tell which of the two labels is meant."""
     seen: dict[str, int] = {}
     for line, name in enumerate(names, 1):
         first = seen.setdefault(name, line)
@@ -103,7 +103,7 @@ def read_label_names(path: str | Path, n_labels: int) -> list[str]:
 
 
 def read_label_texts(path: str | Path) -> list[tuple[str, str]]:
-    """Return label and text of each line `label<TAB>text`; a line without a tab is both."""
+    """Return label and text of each line `label<TAB>text`; a line without a tab is label and text."""
     parts = [line.partition("\t") for line in lines_of_file(path)]
     if parts and parts[0][0].startswith('{"'):
         got = f"got JSON, {shorten(parts[0][0])}; `jq -r .title FILE` extracts a key from each line"
@@ -112,7 +112,7 @@ def read_label_texts(path: str | Path) -> list[tuple[str, str]]:
 
 
 def write_label_names(names: Sequence[str], n_labels: int, path: Path) -> None:
-    """Write a line for each label; raise `DataError` where that would not be read back."""
+    """Write a line for each label; raise `DataError` for names that could not be read back."""
     if len(names) != n_labels:
         raise DataError(f"label names must be one for each of {n_labels} labels, got {len(names)}")
     for label, name in enumerate(names):
@@ -123,7 +123,7 @@ def write_label_names(names: Sequence[str], n_labels: int, path: Path) -> None:
 
 
 def lines_of_file(path: str | Path) -> Iterator[str]:
-    """Yield the lines of a text file without their ends, decoded and checked one at a time."""
+    """Yield the lines of a text file, decoded, without line ends; errors name file and line."""
     where = str(path)
     try:
         with open_text(Path(path)) as stream:
@@ -138,12 +138,12 @@ def lines_of_file(path: str | Path) -> Iterator[str]:
 
 
 def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Yield the number, from 1, and the text of the lines that are not blank."""
+    """Yield (number, text) of the lines that are not blank; numbers count all lines, from 1."""
     return ((number, line) for number, line in enumerate(lines_of_file(path), 1) if line.strip())
 
 
 def decode_line(line: bytes, where: str) -> str:
-    """Return a line as text; `where` is `file:line` for the errors."""
+    """Return a line as text without its end; where : `file:line`, for errors."""
     if len(line) > MAX_LINE_BYTES:
         raise DataError(f"{where}: a line must be at most {MAX_LINE_BYTES} bytes, got more; shorten the text")
     try:
@@ -157,12 +157,12 @@ def decode_line(line: bytes, where: str) -> str:
 
 
 def composed(text: str) -> str:
-    """Return a text in NFC, in which a letter and its accent are one character; other forms look the same."""
+    """Return a text in NFC, in which a letter with an accent is one character, so that equal names compare equal."""
     return unicodedata.normalize("NFC", text)
 
 
 def split_names(field: str, separator: str) -> tuple[str, ...]:
-    """Return the distinct label names of `a,"b, c",d`, in order; as in CSV, quotes around a name are no part of it."""
+    """Return the distinct label names of `a,"b, c",d`, in order; as in CSV, quotes around a name are removed."""
     parts = field.split(separator)
     if '"' in field and '"' not in separator:
         end = rf"(?:{re.escape(separator)}|\Z)"

@@ -19,7 +19,7 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)  # kernels take numbers in float32
 
 
 def is_integer(value: object) -> bool:
-    """Return whether a value is an integer of Python or NumPy, not a bool."""
+    """Return whether a value is an integer of Python or NumPy, but no bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
@@ -29,7 +29,7 @@ def is_positive_integer(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a real number that fits a float, maybe infinite, but not NaN."""
+    """Return whether a value is a real number, possibly infinite, that fits a float; not NaN, no bool."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:
@@ -39,17 +39,17 @@ def is_number(value: object) -> bool:
 
 
 def check_unmasked(data: object, name: str) -> None:
-    """Raise `DataError` for a masked array, of which NumPy would read what is masked."""
+    """Raise `DataError` for a masked array: NumPy would read its masked values, too."""
     if isinstance(data, np.ma.MaskedArray):
         raise DataError(f"{name}: masked arrays are not supported, got one; pass a plain array, as from filled(0)")
 
 
 def as_vector(values: object, size: int, name: str) -> np.ndarray:
-    """Return a real number for each of `size` labels as float64 (L,); `DataError` for dates, texts and other shapes."""
+    """Return real numbers, one for each of `size` labels, as float64 (L,); raise `DataError` for anything else."""
     check_unmasked(values, name)
     try:
         given = np.asarray(values)
-    except ValueError:  # of lists of several lengths
+    except ValueError:  # lists of different lengths
         given = np.empty(0)
     if given.dtype.kind not in "biuf" or given.shape != (size,):
         raise DataError(f"{name}: must have a number for each of {size} labels, got {shorten(values)}")
@@ -57,11 +57,11 @@ def as_vector(values: object, size: int, name: str) -> np.ndarray:
 
 
 def all_items(fits: Callable[[object], bool]) -> Callable[[object], bool]:
-    """Return the test whether a value is a tuple or list all of whose items fit."""
+    """Return a function that tests whether a value is a tuple or list in which all items fit."""
     return lambda value: isinstance(value, tuple | list) and all(fits(item) for item in value)
 
 
-# By annotation; fields with other annotations are not checked.
+# By annotation: the name of a type in errors, and its test. Fields with other annotations are not checked.
 FIELD_TYPES: dict[Any, tuple[str, Callable[[object], bool]]] = {
     int: ("a whole number", is_integer),
     float: ("a number", is_number),
@@ -75,7 +75,7 @@ FIELD_TYPES: dict[Any, tuple[str, Callable[[object], bool]]] = {
 def field_types(of: type) -> dict[str, tuple[Any, bool]]:
     """Return the annotation of each field of a dataclass, without None, and whether it may be None.
 
-    Annotations are types, or texts where their module begins with `from __future__ import annotations`.
+    Annotations may be types, or texts if the module begins with `from __future__ import annotations`.
     """
     found = {}
     for name, hint in get_type_hints(of).items():
@@ -86,32 +86,32 @@ def field_types(of: type) -> dict[str, tuple[Any, bool]]:
 
 
 def ranged(default: Any, wanted: str, fits: Callable[[Any], bool]) -> Any:
-    """Return the field of a dataclass whose value, or each of its values, must fit; an error says what is `wanted`."""
+    """Return a dataclass field for which `fits` must be true, of a tuple for each value; wanted : a text for errors."""
     return field(default=default, metadata={"wanted": wanted, "fits": fits})
 
 
 def at_least(default: Any, least: int) -> Any:
-    """Return the field of a dataclass whose value, or each of its values, must be at least `least`."""
+    """Return a dataclass field that must be at least `least`; of a tuple, each value must be."""
     return ranged(default, f"at least {least}", lambda value: value >= least)
 
 
 def above_zero(default: Any) -> Any:
-    """Return the field of a dataclass whose value must be finite and above 0."""
+    """Return a dataclass field that must be finite and above 0."""
     return ranged(default, "finite and above 0", lambda value: 0 < value < math.inf)
 
 
 def below_one(default: Any) -> Any:
-    """Return the field of a dataclass whose value must be in [0, 1)."""
+    """Return a dataclass field that must be in [0, 1)."""
     return ranged(default, "in [0, 1)", lambda value: 0 <= value < 1)
 
 
 def within(default: Any, low: float, high: float) -> Any:
-    """Return the field of a dataclass whose value must be in [low, high]."""
+    """Return a dataclass field that must be in [low, high]."""
     return ranged(default, f"in [{low:g}, {high:g}]", lambda value: low <= value <= high)
 
 
 def check_fields(made: Any) -> None:
-    """Raise `DataError` for a field of a dataclass whose value is not of its annotation's type, or not in its range."""
+    """Raise `DataError` if a field of a dataclass is not of its annotated type, or not in its range."""
     types = field_types(type(made))
     for each in fields(made):
         (kind, or_none), value = types[each.name], getattr(made, each.name)
@@ -126,7 +126,7 @@ def check_fields(made: Any) -> None:
 
 
 class Checked:
-    """Base of dataclasses whose fields are checked when one is made."""
+    """Base of dataclasses that check their fields when they are created."""
 
     def __post_init__(self) -> None:
         """Raise `DataError` for fields of the wrong type and for numbers outside their ranges."""
@@ -134,16 +134,17 @@ class Checked:
 
 
 def check_instance(name: str, value: object, kind: type, example: str, or_none: bool = True) -> None:
-    """Raise `DataError` unless a field holds one of `kind`, as `example` is, or None where that is allowed."""
+    """Raise `DataError` unless a value is an instance of `kind`, or None if `or_none`; example : for the error."""
     if not isinstance(value, kind) and not (or_none and value is None):
         wanted = f"{'None or ' if or_none else ''}a {kind.__name__}"
         raise DataError(f"{name} must be {wanted} such as {example}, got {shorten(value)}")
 
 
 def check_choice(name: str, given: object, options: Collection[str], others: str = "", hint: str = "") -> None:
-    """Raise `DataError` unless a value is one of the options, with the nearest, or `hint` where none is near.
+    """Raise `DataError` unless a value is one of the options.
 
-    others : what else the value might be.
+    The error suggests the nearest option, or ends with `hint` if none is near. others : other possible values, for the
+    error.
     """
     if not isinstance(given, str) or given not in options:
         got = f"{shorten(given)}{suggest(given, options) or hint}"
@@ -151,12 +152,12 @@ def check_choice(name: str, given: object, options: Collection[str], others: str
 
 
 def read_groups(groups: Any, n_rows: int) -> NDArray[np.int64] | None:
-    """Return the group of each row as a number from 0, int64 (n,); None where none are given."""
+    """Return the group of each row, int64 (n,), numbered from 0; None for None."""
     return None if groups is None else named_groups(groups, n_rows)[1]
 
 
 def named_groups(groups: Any, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
-    """Return the names of the groups, ascending, and the position in them of each row's group, int64 (n,)."""
+    """Return the names of the groups, ascending, and the number of the group of each row, int64 (n,)."""
     check_unmasked(groups, "groups")
     given = np.asarray(as_list(groups))
     if given.shape != (n_rows,) or given.dtype.kind not in "iuUOSb":

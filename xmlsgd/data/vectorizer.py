@@ -1,4 +1,4 @@
-"""Texts as TF-IDF rows; the vectorizer is saved as JSON, never pickled."""
+"""Convert texts to TF-IDF rows; the vectorizer is saved as JSON, without pickle."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from .validation import FLOAT32_MAX, is_integer, is_positive_integer
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-# Part of the file format, not an option: a pattern read from a model file could be made to run for ever.
+# Part of the file format, no option: a pattern in a forged model file could run forever.
 TOKEN_PATTERN = r"(?u)[^\W_]{2,}"
 TOKEN = re.compile(TOKEN_PATTERN)
 # Thai, Lao, Burmese, Khmer, kana and Chinese characters, which are written without spaces between words.
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
-LONG_WORD = 20  # characters, on average of a text: in no language that puts spaces between words
-MOST_LOOKED_AT = 1000  # texts
-MOST_SHOWN = 80  # characters of an option: there may be thousands of stop words
-MAX_N = 16  # of n-grams: a text has its length times as many
+LONG_WORD = 20  # average characters per word of a text that no language with spaces between words reaches
+MOST_LOOKED_AT = 1000  # texts of which `text_without_spaces` looks at the spaces
+MOST_SHOWN = 80  # characters of an option in errors: there may be thousands of stop words
+MAX_N = 16  # of n-grams: a text has as many for each n as it is long
 FORMAT = "xmlsgd text vectorizer"
 FORMAT_VERSION = 2
 VECTORIZER_FILE = "vectorizer.json"
-MAX_FILE_BYTES = 1 << 29  # a vocabulary of about 15 million words
+MAX_FILE_BYTES = 1 << 29  # enough for about 15 million words
 
 
 def _is_frequency(value: Any) -> bool:
@@ -51,7 +51,7 @@ def _are_words(value: Any) -> bool:
     return isinstance(value, list | tuple | set | frozenset) and all(isinstance(word, str) for word in value)
 
 
-# What the options of a vectorizer must be, given in Python or read from a file.
+# The allowed values of each option: a text for errors, and a test.
 OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "min_df": ("a positive integer, or a float in (0, 1]", _is_frequency),
     "max_df": ("a positive integer, or a float in (0, 1]", _is_frequency),
@@ -65,28 +65,28 @@ OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 @dataclass(eq=False, repr=False)
 class TextVectorizer:
-    """Turn texts into TF-IDF rows: lower-cased words of two or more letters or digits, (1 + ln tf) idf, L2 norm 1.
+    """Convert texts to TF-IDF rows: lower-cased words of two or more letters or digits, (1 + ln tf) idf, L2 norm 1.
 
-    Texts are read in Unicode's composed form (NFC), in which a letter with an accent is one character.
-    The arithmetic is that of scikit-learn's `TfidfVectorizer` (smoothed idf), which is imported at the first use.
-    The options have its names and meanings.
+    Texts are converted to Unicode's composed form (NFC), in which a letter with an accent is one character. Formulas,
+    names and meanings of options are those of scikit-learn's `TfidfVectorizer` (smoothed idf), which is imported on
+    first use.
 
     Parameters
     ----------
     min_df, max_df : int or float, default 1 and 1.0
-        Least and greatest number (int) or share (float) of training texts in which a word must occur. A word of one
-        text costs memory, yet says much about a short text that has it, too. 1 is one text, 1.0 all.
+        Least and greatest number (int) or share (float) of training texts in which a word must occur: 1 is one text,
+        1.0 all texts. Words of a single text cost memory, yet tell much about another short text that has them.
     max_features : int, optional
         Number of words to keep, the most frequent ones; by default all.
     ngram_range : tuple (int, int), default (1, 1)
-        Least and greatest n of n-grams. (1, 2) adds pairs of adjacent words. "char_wb" needs another, as (4, 4).
+        Least and greatest n of n-grams. (1, 2) adds pairs of adjacent words. "char_wb" needs a greater n, as (4, 4).
     analyzer : {"word", "char_wb"}, default "word"
-        Whether n-grams are of words or of the characters within a word, with a space before and after it. Those of
-        characters are made of all that is no white space.
+        "word": n-grams of words. "char_wb": n-grams of characters within words, with a space before and after each;
+        all characters but white space count.
     stop_words : collection of str, optional
-        Words to leave out, split and lower-cased as texts are; for words only.
+        Words to leave out, split and lower-cased as texts are; only for the analyzer "word".
     sublinear_tf : bool, default True
-        Whether a word that occurs tf times in a text counts 1 + ln tf, and not tf.
+        Whether a word that occurs tf times in a text counts as 1 + ln tf, not as tf.
 
     Examples
     --------
@@ -108,7 +108,7 @@ class TextVectorizer:
     sublinear_tf: bool = True
 
     def __post_init__(self) -> None:
-        """Begin without words. `reason` says why it has its options."""
+        """Begin without words; `reason` tells the plan why the options were chosen."""
         self.reason = "as given"
         self._words: list[str] | None = None
         self._idf = np.empty(0, dtype=np.float32)
@@ -121,19 +121,19 @@ class TextVectorizer:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return the arguments that make an equal vectorizer, not fitted."""
+        """Return the arguments of a vectorizer with the same options."""
         return {name: getattr(self, name) for name in OPTIONS}
 
     @property
     def options_as_json(self) -> dict[str, Any]:
-        """Return the options as JSON."""
+        """Return the options in types of JSON."""
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in self.options.items()}
         words = None if self.stop_words is None else sorted(set(self.stop_words))
         return {**plain, "ngram_range": [int(n) for n in self.ngram_range], "stop_words": words}
 
     @classmethod
     def from_options(cls, saved: Any) -> TextVectorizer:
-        """Return a vectorizer with the options that `options_as_json` returned; `DataError` for anything else."""
+        """Return a vectorizer with the options from `options_as_json`; raise `DataError` for anything else."""
         if not isinstance(saved, dict) or set(saved) != set(OPTIONS):
             raise DataError(f"options: must be {', '.join(OPTIONS)}, got {shorten(saved)}")
         vectorizer = cls(**saved)
@@ -142,7 +142,7 @@ class TextVectorizer:
         return vectorizer
 
     def check_options(self) -> None:
-        """Raise `DataError` for an option outside its range."""
+        """Raise `DataError` for an option that is out of range."""
         for name, value in self.options.items():
             allowed, fits = OPTIONS[name]
             if not fits(value):
@@ -176,9 +176,10 @@ class TextVectorizer:
     def fit(self, texts: Iterable[str], y: Any = None, *, label_texts: Iterable[str] = ()) -> TextVectorizer:
         """Learn the words and their idf; return self.
 
-        The words of `label_texts` are kept however few texts have them; idf counts texts alone. y is not used.
+        Words of `label_texts` are kept even if they occur in fewer than `min_df` texts; idf counts texts only. y is not
+        used.
 
-        Raises `DataError` if no word occurs in `min_df` texts, and for an option outside its range.
+        Raises `DataError` if no word occurs in `min_df` texts, and for an option that is out of range.
         """
         self.check_options()
         if self.max_df == 1 and is_integer(self.max_df):
@@ -209,11 +210,11 @@ class TextVectorizer:
         return self
 
     def with_words_of(self, texts: Iterable[str], n_texts: int, label_texts: Iterable[str] = ()) -> TextVectorizer:
-        """Return a vectorizer with the new words of more texts behind its own; itself where none is new.
+        """Return a vectorizer with the new words of more texts after its own; itself if no word is new.
 
-        A new word must occur in `min_df` of `texts`; a share is one of all texts, `n_texts` earlier ones and these.
-        Words of `label_texts` need not. The idf of known words stays. With `max_features` or `max_df` no word is added:
-        those that were left out as too frequent are not known any more.
+        A new word must occur in `min_df` of `texts`; if `min_df` is a share, in this share of all texts: the `n_texts`
+        earlier ones and these. Words of `label_texts` are always added. The idf of known words does not change. With
+        `max_features` or `max_df`, no word is added, as it is not known which words were left out as too frequent.
         """
         if self.max_features is not None or self.max_df != 1.0 or is_integer(self.max_df):
             return self
@@ -235,7 +236,7 @@ class TextVectorizer:
         return self.rows_of(texts).to_scipy()
 
     def rows_of(self, texts: Iterable[str]) -> CSR:
-        """Return what `transform` does, as a `CSR`."""
+        """Return the same rows as `transform`, as a `CSR`."""
         words = self.words
         if self._tfidf is None:
             self._tfidf = self._new_tfidf(vocabulary=words)
@@ -246,13 +247,13 @@ class TextVectorizer:
         return CSR.from_scipy(self._tfidf.transform(texts), "texts")
 
     def fit_transform(self, texts: Iterable[str], y: Any = None) -> sp.csr_array:
-        """Learn from the texts and return their X; y is not used."""
-        read = list(_checked_texts(texts))  # an iterator gives them once
+        """Fit to the texts and return their rows X; y is not used."""
+        read = list(_checked_texts(texts))  # as an iterator can be read only once
         return self.fit(read).transform(read)
 
     @classmethod
     def of_words(cls, words: Sequence[str], idf: np.ndarray) -> TextVectorizer:
-        """Return the vectorizer with these words, one a feature in this order, and their idf, positive."""
+        """Return a vectorizer with these words, one per feature in this order, and their idf, all positive."""
         vectorizer = cls(min_df=1)
         vectorizer._adopt(list(words), idf)
         return vectorizer
@@ -270,7 +271,7 @@ class TextVectorizer:
 
     @classmethod
     def from_files(cls, folder: str | Path) -> TextVectorizer:
-        """Return the vectorizer that `to_files` wrote; `ModelFileError` for anything else."""
+        """Return the vectorizer that `to_files` wrote; raise `ModelFileError` for anything else."""
         path = Path(folder) / VECTORIZER_FILE
         saved = read_object(path, MAX_FILE_BYTES)
         if saved.get("format") != FORMAT or saved.get("version") != FORMAT_VERSION:
@@ -296,13 +297,13 @@ class TextVectorizer:
         vectorizer._adopt(words, idf)
         return vectorizer
 
-    # What a `Pipeline` or a search asks for, without the base class of scikit-learn, whose clones would lose the words.
+    # Methods that a `Pipeline` or a search needs. Clones by the base class of scikit-learn would lose the words.
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the options by name; `deep` is not used."""
         return self.options
 
     def set_params(self, **params: Any) -> TextVectorizer:
-        """Change options; return self, which must be fitted anew."""
+        """Change options and forget all words; return self."""
         if unknown := [name for name in params if name not in OPTIONS]:
             raise DataError(f"{unknown[0]}: TextVectorizer has no such option; it has {', '.join(OPTIONS)}")
         for name, value in params.items():
@@ -312,7 +313,7 @@ class TextVectorizer:
         return self
 
     def set_output(self, *, transform: str | None = None) -> TextVectorizer:
-        """Return self for "default" and None; `DataError` for tables, whose columns would be as many as the words."""
+        """Return self for "default" and None; raise `DataError` for tables, which would need a column per word."""
         if transform not in (None, "default"):
             remedy = "leave the default; get_feature_names_out() names the columns"
             raise DataError(f"transform: TextVectorizer makes sparse rows, got {shorten(transform)}; {remedy}")
@@ -335,7 +336,7 @@ class TextVectorizer:
         return Tags(None, TargetTags(required=False), TransformerTags(), input_tags=inputs)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Rebuilt at the first use: a pickle must not depend on scikit-learn's private state.
+        # `_tfidf` is rebuilt on first use: a pickle must not depend on the private state of scikit-learn.
         return {**self.__dict__, "_tfidf": None}
 
     def _adopt(self, words: list[str], idf: np.ndarray) -> None:
@@ -345,15 +346,15 @@ class TextVectorizer:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         options = {"ngram_range": tuple(self.ngram_range), "sublinear_tf": self.sublinear_tf, "dtype": np.float32}
-        if self.analyzer == "word":  # scikit-learn warns of what others do not use
+        if self.analyzer == "word":  # scikit-learn warns of options that other analyzers do not use
             stop_words = TOKEN.findall(composed(" ".join(self.stop_words or ()).lower()))
             options |= {"token_pattern": TOKEN_PATTERN, "stop_words": stop_words}
-        # Texts are composed first: no word has an accent that is a character of its own. Also part of the file format.
+        # Compose texts first, so that no accent is a character of its own. This is also part of the file format.
         return TfidfVectorizer(analyzer=self.analyzer, strip_accents=composed, **options, **limits)
 
 
 def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the texts, also of a table of one column; `DataError` for a single string and for what is not a string."""
+    """Yield texts, also those of a table of one column; raise `DataError` unless all are strings."""
     if isinstance(texts, str | bytes):
         raise DataError(f"texts: must be a sequence of strings, got one string {shorten(texts)}; pass [text]")
     texts = only_column(texts)
@@ -366,9 +367,9 @@ def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
 
 
 def text_without_spaces(texts: Sequence[str]) -> str | None:
-    """Return one of the texts if most have no spaces between words, as in Chinese or in SMILES, which words cut badly.
+    """Return one of the texts if most have no spaces between words, as in Chinese or in SMILES; else None.
 
-    Some of the texts are looked at.
+    About `MOST_LOOKED_AT` of the texts are looked at. Splitting such texts at spaces gives no words.
     """
     shown = [text for text in texts[:: 1 + len(texts) // MOST_LOOKED_AT] if text and not text.isspace()]
     unspaced = [

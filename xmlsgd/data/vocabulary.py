@@ -1,4 +1,4 @@
-"""Vocabularies of Annif: the name of each subject, which has a URI."""
+"""Vocabularies of Annif: the names of subjects, which are identified by URIs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ BRACKETED_URI = re.compile(r"<([^<>\s]+)>")
 
 
 def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the name of each URI of lines `<uri><TAB>label`, behind those of `known`, which stay as they are.
+    """Return the name of each URI: those of `known`, unchanged, then those of the lines `<uri><TAB>label` of a file.
 
-    A URI without a label, in Annif a deprecated subject, gets no name. Where several URIs have the same label, each of
-    them stands behind its label: names must differ.
+    The name is the label. If several URIs have the same label, the name is `label <uri>`, as names must differ. A URI
+    without a label, in Annif a deprecated subject, gets no name.
     """
     labels: dict[str, str] = {}
     lines: dict[str, int] = {}
@@ -41,29 +41,29 @@ def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) ->
 
 
 def is_uri(name: str) -> bool:
-    """Return whether a name of a label reads like a URI without <>."""
+    """Return whether the name of a label looks like a URI without <>."""
     return BARE_URI.fullmatch(name) is not None
 
 
 def uris_among(names: Sequence[str]) -> dict[str, str]:
-    """Return the names that are URIs, with or without <>, by URI; of two names of one URI the one without <>."""
+    """Return the names that are URIs, with or without <>, by URI; of two names of one URI, the one without <>."""
     found = {uri[1]: name for name in names if (uri := BRACKETED_URI.fullmatch(name))}
     return found | {name: name for name in names if is_uri(name)}
 
 
 def uri_of(name: str, uris: Mapping[str, str]) -> str | None:
-    """Return the URI of a name: that of the vocabulary, by name in `uris`, or of a name that is one; else None."""
+    """Return the URI of a name: from `uris`, the URIs by name, or the name itself if it is a URI; else None."""
     own = name_of(name, {})
     return uris.get(name, own if is_uri(own) else None)
 
 
 def label_of(uri: str, name: str) -> str:
-    """Return the label of a subject, which is its name without the URI."""
+    """Return the label of a subject: its name without the URI at the end, if there is one."""
     return name.removesuffix(f" <{uri}>")
 
 
 def name_of(text: str, names: Mapping[str, str]) -> str:
-    """Return the name that is meant by a URI, with or without <>; another text is a name already."""
+    """Return the name of a URI, with or without <>; return a text that is no known URI unchanged, without <>."""
     found = BRACKETED_URI.fullmatch(text)
     uri = found[1] if found else text
     return names.get(uri, uri)

@@ -18,8 +18,8 @@ from ..csr import INT32_MAX
 from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text, raise_of_system
 from .parse import FORMS, Options, Parsed, RowBlock, parse
 
-BLOCK_BYTES = 1 << 20  # text of one task: parsed within a core's cache, and many tasks for each thread
-MAX_THREADS = 8  # one thread reads and gathers, in about a third of the time that one thread parses
+BLOCK_BYTES = 1 << 20  # of text in one task: fits the cache of a core, and gives each thread many tasks
+MAX_THREADS = 8  # more do not help: reading and collecting, by one thread, takes a third of parsing by one
 MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
 COMMENTS = re.compile(rb"(?:[ \t\r]*#[^\n]*\n)*")
 HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t\r]+(\d{1,18})(?:[ \t\r]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n")
@@ -29,10 +29,10 @@ NO_ROWS = RowBlock(
 
 
 class LibsvmBlocks:
-    """The rows of a LIBSVM file, block by block, for data larger than memory; to be iterated once.
+    """The rows of a LIBSVM file, block by block, for data larger than memory; can be iterated over once.
 
     `n_features` and `n_labels` are None until the last block was returned, unless a header or the caller gives them;
-    `declared` says for each whether one does. Errors of the file are raised when the iteration comes to them.
+    `declared` says for each whether one of them does. Errors in the file are raised when the iteration reaches them.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class LibsvmBlocks:
         self.n_features, self.n_labels = self._options.n_features, self._options.n_labels
         self.declared = self.n_features is not None, self.n_labels is not None
         self._threads = self._options.n_threads or min(usable_cores(), MAX_THREADS)
-        self._line = 1  # the first line of the block that is next
+        self._line = 1  # the first line of the next block
         self._header_line = 0
         self._promised: int | None = None
         self._counts = np.zeros(3, dtype=np.int64)  # rows, entries, labels
@@ -55,11 +55,11 @@ class LibsvmBlocks:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Return (F, L), once the last block was handed out."""
+        """Return (F, L); valid after the last block."""
         return cast("int", self.n_features), cast("int", self.n_labels)
 
     def __iter__(self) -> Iterator[RowBlock]:
-        """Parse block after block, `n_threads` at a time; raise what is wrong in the order of the lines."""
+        """Yield the rows of each block, parsed by `n_threads` threads; raise errors in the order of lines."""
         with open_text(self.path) as stream, ThreadPoolExecutor(self._threads) as pool:
             blank = 0
             for parsed in self._parse_all(stream, pool):
@@ -70,15 +70,15 @@ class LibsvmBlocks:
                 if len(parsed.rows.X_indptr) > 1:
                     yield self._count(parsed.rows, blank)
                     blank = 0
-                blank += parsed.blank_tail  # rows only if another one follows, or the header promises them
+                blank += parsed.blank_tail  # blank lines are rows only if a row follows, or the header counts them
             if self._promised is not None and (missing := min(blank, self._promised - int(self._counts[0]))) > 0:
                 yield self._count(NO_ROWS, missing)
         self._finish()
 
     def _parse_all(self, stream: BinaryIO, pool: ThreadPoolExecutor) -> Iterator[Parsed]:
-        """Yield the parsed blocks in order, with a few of them in work or waiting."""
+        """Yield the parsed blocks in order, while a few later ones are being parsed."""
         waiting: deque[Future[Parsed]] = deque()
-        broken: DataError | None = None  # to be told after what stands before it
+        broken: DataError | None = None  # raised after the blocks before it are yielded
         try:
             for block in self._after_header(_cut(stream, self.path)):
                 waiting.append(pool.submit(parse, block, self._options, self.n_features, self.n_labels))
@@ -91,7 +91,7 @@ class LibsvmBlocks:
             raise broken
 
     def _after_header(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """Take the mark, comments and header off the first blocks, and yield the rest."""
+        """Yield the blocks without the byte order mark, comments and header at their start."""
         searching, start = True, MARK
         for block in blocks:
             if searching:
@@ -106,7 +106,7 @@ class LibsvmBlocks:
                 yield block
 
     def _take_header(self, block: bytes) -> bytes:
-        """Read the header at the start of a block, if there is one, and return what follows it."""
+        """Read the header at the start of a block, if there is one; return the rest of the block."""
         found = HEADER.match(block) if self._options.header is not False else None
         if found is None:
             if self._options.header is True:
@@ -125,7 +125,7 @@ class LibsvmBlocks:
         return block[found.end() :]
 
     def _agree(self, what: str, promised: int, given: int | None) -> int:
-        """Return the promised size; raise if it is no size, or if the caller gave another one."""
+        """Return the size in the header; raise `DataError` if it is out of range, or if the caller gave another one."""
         if not 1 <= promised <= INT32_MAX:
             raise self._error(0, f"header must promise 1 to {INT32_MAX} {what}, got {promised}")
         if given is not None and given != promised:
@@ -133,7 +133,7 @@ class LibsvmBlocks:
         return promised
 
     def _count(self, rows: RowBlock, n_blank: int) -> RowBlock:
-        """Return the rows behind `n_blank` empty ones, all of them counted."""
+        """Return `n_blank` empty rows, then `rows`; add all of them to the counts."""
         if n_blank:
             X_indptr, Y_indptr = (np.pad(indptr, (n_blank, 0)) for indptr in (rows.X_indptr, rows.Y_indptr))
             rows = rows._replace(X_indptr=X_indptr, Y_indptr=Y_indptr)
@@ -141,7 +141,7 @@ class LibsvmBlocks:
         return rows
 
     def _finish(self) -> None:
-        """Check what only the whole file can tell, and fix the shape."""
+        """Check the counts of the whole file, and set the shape."""
         n_rows, n_entries, n_labels = self._counts.tolist()
         if self._promised is not None and n_rows != self._promised:
             place = f"{self.path}:{self._header_line}"
@@ -154,8 +154,8 @@ class LibsvmBlocks:
             raise DataError(f"{self.path}: file must have at least one feature, got {n_rows} rows without any{hint}")
         if n_labels == 0 and self._options.labelled and self._options.labels_required:
             raise DataError(
-                f"{self.path}: file must have at least one label, got {n_rows} rows without any;"
-                " labels stand at the start of the line"
+                f"{self.path}: file must have at least one label, got {n_rows} rows without any; "
+                "labels stand at the start of the line"
             )
         self.n_features = int(self._largest[0]) + 1 if self.n_features is None else self.n_features
         self.n_labels = int(self._largest[1]) + 1 if self.n_labels is None else self.n_labels

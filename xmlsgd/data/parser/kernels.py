@@ -1,7 +1,7 @@
 """The parser of LIBSVM text: one pass over the bytes of a block.
 
-One function: with functions of their own for numbers and labels, parsing and compiling took twice as long.
-Every loop stops at a newline, and a block ends with one: so no byte is read past the end without a test for it.
+It is one function: with separate functions for numbers and labels, parsing and compiling took twice as long. Every loop
+stops at a newline, and a block ends with one, so that no loop reads past the end although none tests for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from numba import njit
 
 from ..files.compiled import cached
 
-# What a block was found to be; the position that goes with a code is that of the offending token.
+# Codes: what is wrong with a block. `POSITION` is that of the wrong token.
 OK, LABEL, LABEL_RANGE, INDEX, INDEX_RANGE, VALUE, FLOAT32, DUPLICATE, SUM = range(9)
 # Slots of `out`.
 CODE, POSITION, GOT, ROWS, BLANK_TAIL, RARE, MAX_FEATURE, MAX_LABEL, ENTRIES, LABELS, N_SLOTS = range(11)
@@ -19,10 +19,10 @@ CODE, POSITION, GOT, ROWS, BLANK_TAIL, RARE, MAX_FEATURE, MAX_LABEL, ENTRIES, LA
 TAB, NEWLINE, RETURN, BLANK, HASH, PLUS, COMMA, MINUS, DOT, ZERO, COLON = (ord(c) for c in "\t\n\r #+,-.0:")
 TOO_LARGE = 1 << 40  # an index stops growing here, so that no number of digits overflows int64
 MANTISSA_MAX = 900_000_000_000_000_000  # one more digit still fits int64
-EXACT_MANTISSA = 1 << 53  # up to here, and up to 10**22, a product or quotient in float64 is rounded once
+EXACT_MANTISSA = 1 << 53  # a product or quotient of such a number and 10**22 in float64 is rounded only once
 EXACT_EXPONENT = 22
 POWERS = np.array([float(f"1e{k}") for k in range(65)])
-# Mantissa, power of ten, their product and a cut mantissa are off by less than four roundings in float64; twice that.
+# Twice the largest error: mantissa, power of ten, product and a cut mantissa are off by less than four roundings.
 MARGIN = 2.0**-50
 FLOAT32_MIN = np.float32(np.finfo(np.float32).tiny)
 
@@ -46,9 +46,10 @@ def parse_block(
     """Parse `text` (uint8, ends with a newline) into the rows of X and Y; stop at the first bad token.
 
     `limits` holds the first feature index, the number of features, the first label, the number of labels, whether
-    rows have labels, and whether features named twice are added up. A number that float64 arithmetic may round to the
-    wrong float32 is rare: its position goes to `rare_positions`, and a second call gets its value in `rare_values`.
-    `keys` and `values` are scratch for rows that are not ascending. `out` takes the slots named above.
+    rows have labels, and whether to add up the values of a feature that occurs twice. A "rare" number is one that
+    float64 arithmetic may round to the wrong float32: its position is written to `rare_positions`, and a second call
+    gets its value in `rare_values`. `keys` and `values` are scratch for rows that are not ascending. `out` has the
+    slots named above.
     """
     first_feature, n_features, first_label, n_labels = limits[0], limits[1], limits[2], limits[3]
     labelled, add_up = limits[4] != 0, limits[5] != 0
@@ -221,7 +222,7 @@ def parse_block(
             break
         if not ascending:
             n_keys = f - row_f
-            for k in range(n_keys):  # the place in the row is the tie-break: what is added up keeps its order
+            for k in range(n_keys):  # equal features stay in the order of the row, in which they are added up
                 keys[k] = (np.int64(X_indices[row_f + k]) << 32) | k
                 values[k] = X_data[row_f + k]
             keys[:n_keys].sort()

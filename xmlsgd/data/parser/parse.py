@@ -1,4 +1,4 @@
-"""Parse one block of LIBSVM text: return its rows, or line and description of the first error."""
+"""Parse one block of LIBSVM text into rows, or find the line and the description of its first error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RowBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How text is read, as in `read_libsvm`. labelled : False for files of `index:value` entries alone."""
+    """Options of `read_libsvm`. labelled : False for files with only `index:value` entries."""
 
     zero_based: bool = True
     zero_based_labels: bool = True
@@ -42,7 +42,7 @@ class Options:
     labelled: bool = True
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for an option outside its range."""
+        """Raise `ValueError` for an option that is out of range."""
         if self.header not in ("auto", True, False):
             raise ValueError(f'header must be "auto", True or False, got {self.header!r}')
         if self.duplicates not in ("error", "sum"):
@@ -55,10 +55,10 @@ class Options:
 
 
 class Parsed(NamedTuple):
-    """What the kernel made of a block of text.
+    """The result of parsing a block of text.
 
-    rows : without blank ones at the end, of which there are `blank_tail`. largest : feature and label. error : lines
-    before it, and the message.
+    rows : without blank lines at the end; `blank_tail` is their number. largest : feature and label. error : number of
+    lines before the first error, and its message; None if there is none.
     """
 
     rows: RowBlock
@@ -69,7 +69,7 @@ class Parsed(NamedTuple):
 
 
 def parse(block: bytes, options: Options, n_features: int | None, n_labels: int | None) -> Parsed:
-    """Parse one block; allocate what its newlines, colons and commas can need at most."""
+    """Parse one block. The numbers of its newlines, colons and commas give the largest sizes of the arrays."""
     from . import kernels
 
     text = np.frombuffer(block, dtype=np.uint8)
@@ -122,7 +122,7 @@ def _token(block: bytes, position: int, limit: int | None = None) -> str:
 
 
 def _foreign(block: bytes) -> tuple[int, str] | None:
-    """Return the position and a message where a block holds a NUL byte or is not UTF-8."""
+    """Return the position of a NUL byte, or of bytes that are not UTF-8, and a message; None for sound text."""
     zero = block.find(b"\0")
     found = None if zero < 0 else (zero, f"file must be text, {NUL_BYTE}")
     if not block.isascii():
@@ -136,7 +136,7 @@ def _foreign(block: bytes) -> tuple[int, str] | None:
 def _describe(
     block: bytes, code: int, position: int, got: int, limits: np.ndarray, n_features: int | None, n_labels: int | None
 ) -> str:
-    """Describe the error at the position where the kernel stopped."""
+    """Return the message for an error at the position where the kernel stopped."""
     from . import kernels
 
     token = _token(block, position, 400)
@@ -168,7 +168,7 @@ def _line_at(block: bytes, position: int) -> bytes:
 
 
 def _describe_index(what: str, token: str, first: int, size: int | None, flag: str) -> str:
-    """Say why `token` is no index of a feature or of a label."""
+    """Return the message for a `token` that is no valid index of a feature or a label."""
     if not re.fullmatch(r"-?[0-9]+", token):
         remedy = "; remove the query ids, as by `sed 's/ qid:[0-9]*//'`" if token == "qid" else ""
         return f"{what} must be a plain integer, got {shorten(token)}{remedy}"
