@@ -14,8 +14,8 @@ from .stacking import margin_log_losses
 
 LOWEST_COST = 0.25  # the cost is halved from `COST` down to this; a cost above `COST` does not help stacked scores
 ROWS, LEAST_ROWS = 2000, 100  # validation rows, at most a tenth of all; with fewer, the defaults are used
-LABEL_SHARE = 1 / 16  # a sample of the labels, with this share of the entries of all pairs, is trained for validation
-MIN_ENTRIES = 1 << 21  # or with so many entries, if that is more
+LABEL_SHARE = 1 / 32  # a sample of the labels, with this share of the entries of all pairs, is trained for validation
+MIN_ENTRIES = 1 << 20  # or with so many entries, if that is more
 # Weights for all features of a label's pairs may be four times as many as those for the features of its own rows. With
 # more than `FEW_ROWS` training rows, they are used only if they lower the log loss on validation rows by `LEAST_GAIN`
 # (relative) and by two standard errors. This is tried on labels with `MIN_ENTRIES` entries.
