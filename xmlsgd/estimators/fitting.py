@@ -77,8 +77,8 @@ class Fitting:
         leaves_out = self.held_out and not (plan.n_candidates and earlier is not None)
         self.left_out = self.held_out[0] if leaves_out else np.empty(0, np.intp)
         self.weight = weight_without(data, self.left_out)
-        # The folds that networks of their own have not learned.
-        self.others = range(min(len(self.left_out), 1), len(self.held_out))
+        # Numbers of the folds that the kept network learns; each is scored by a network of its own.
+        self.other_folds = range(1 if len(self.left_out) else 0, len(self.held_out))
 
     def train(self, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None) -> FittedModel:
         """Train for all epochs of the plan, learn candidates, and return the model.
@@ -88,7 +88,7 @@ class Fitting:
         plan, earlier = self.plan, self.earlier
         with self._candidate_training() as candidates:
             start = first_parameters(plan.network, plan.optimizer, self.data.dataset.Y, self.seed, self.weight)
-            first = start.params.copy() if self.others else None  # drawing them again would take as long as an epoch
+            first = start.params.copy() if self.other_folds else None  # drawing them again would take as long as an epoch
             if earlier is not None:
                 copy_rows(earlier.network.layout, earlier.float_params, plan.network.layout, start.params)
                 start = replace(start, epochs=earlier.n_epochs)
@@ -166,7 +166,7 @@ class Fitting:
         schedule = replace(self.plan.schedule, epochs=n_before + self.plan.schedule.epochs)
         plan = replace(self.plan, schedule=schedule, early_stopping=False, verbose=False)
         network, Y = plan.network, self.data.dataset.Y
-        for number in self.others:
+        for number in self.other_folds:
             rows = self.held_out[number]
             weight, device, params = weight_without(self.data, rows), plan.new_device(), first.copy()
             # The output biases in `first` are those of other rows.
