@@ -88,7 +88,8 @@ class Fitting:
         plan, earlier = self.plan, self.earlier
         with self._candidate_training() as candidates:
             start = first_parameters(plan.network, plan.optimizer, self.data.dataset.Y, self.seed, self.weight)
-            first = start.params.copy() if self.other_folds else None  # drawing them again would take as long as an epoch
+            # Drawing them again would take as long as an epoch.
+            first = start.params.copy() if self.other_folds else None
             if earlier is not None:
                 copy_rows(earlier.network.layout, earlier.float_params, plan.network.layout, start.params)
                 start = replace(start, epochs=earlier.n_epochs)
