@@ -1,7 +1,7 @@
-"""Devices by name: `"cpu"` is the device of `xmlsgd.devices.cpu`; the folder is the registry.
+"""Find devices by name: the folder is the registry. The device "cpu" is the one of `xmlsgd.devices.cpu`.
 
-A module or folder that is a device names its class as `DEVICE`; the others are what devices share. A class of which a
-machine may have several devices, or none, has a method `at` that returns the maker of one by its index: `"cuda:1"`.
+A module or package that defines a device has its class as `DEVICE`; other modules are shared by devices. If a machine
+may have several devices of a class, or none, the class has a method `at`, which takes the index of "cuda:1".
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def device_names() -> list[str]:
-    """Return the names of the devices found in this folder; imports its modules."""
+    """Return the names of the devices in this folder; imports its modules."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if _device_class(module.name))
 
 
 def get_device(name: str) -> Callable[..., Device]:
-    """Return what makes the device of a name: a class, or one at an index; `DataError` where there is none."""
+    """Return a function that makes the device of a name, such as "cpu" or "cuda:1"; `DataError` for an unknown name."""
     kind, colon, index = str(name).partition(":")
     known = {module.name for module in pkgutil.iter_modules(__path__)}
     found = _device_class(kind) if kind in known else None

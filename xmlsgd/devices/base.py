@@ -1,7 +1,7 @@
-"""What a device is: memory and the primitive operations of a sparse network on its arrays.
+"""The base class of devices: memory, and the operations of a sparse network on arrays in it.
 
-`reference.py` defines every operation in plain NumPy; the other devices give the same numbers, faster. A device is
-found by its name: `"cpu"` is `xmlsgd.devices.cpu`.
+`reference.py` defines every operation in plain NumPy; other devices compute the same numbers faster. A device is found
+by its name: "cpu" is `xmlsgd.devices.cpu`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..nn.optimizers import SGD, Optimizer, Update
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 GOLDEN = 0x9E3779B1  # a prime near 2^32 over the golden ratio: its multiples are spread evenly over 32 bits
-SPARE_CANDIDATES = 8  # ranked in bfloat16 beyond k, so that rounding does not cost a label its place
+SPARE_CANDIDATES = 8  # labels beyond k that are ranked in bfloat16, as rounding may exchange labels near rank k
 
 
 class Layer(NamedTuple):
-    """One layer's parameters and optimizer state.
+    """The parameters and the optimizer state of a layer.
 
-    Weights W (F, H) for the input layer, (outputs, inputs) for the others; biases b. Ws, bs are the first state
-    slot, Wt, bt the second, of one element where the optimizer has none.
+    W : weights, (F, H) of the input layer, (outputs, inputs) of others. b : biases. Ws, bs and Wt, bt : the first and
+    second number that the optimizer remembers of each parameter; arrays of one element if it does not need them.
     """
 
     W: np.ndarray
@@ -38,10 +38,10 @@ class Layer(NamedTuple):
 
 
 class Dropout(NamedTuple):
-    """Share of entries left out and the seed of this step's mask.
+    """The share of entries to drop, and the seed of the mask of a step.
 
-    An entry is kept where its hash, 32 bits, is at least `threshold`; what is kept is multiplied by `factor`, which
-    keeps the expected value of a sum.
+    An entry is kept if its hash, 32 bits, is at least `threshold`. Kept entries are multiplied by `factor`, so that
+    the expected value of a sum does not change.
     """
 
     share: float
@@ -49,19 +49,20 @@ class Dropout(NamedTuple):
 
     @property
     def threshold(self) -> np.uint32:
-        """Return the share of the range of the hash."""
+        """Return the hash below which entries are dropped: the share times its range."""
         return np.uint32(self.share * 4294967295.0)
 
     @property
     def factor(self) -> np.float32:
-        """Return one over the share that is kept."""
+        """Return 1 / (1 - share)."""
         return np.float32(1 / (1 - self.share))
 
 
 class Targets(NamedTuple):
-    """What a batch is to learn: labels Y (n, L) of its `rows`, int64 (B,), and what these weigh, `scale`, float32 (B,).
+    """The targets of a batch.
 
-    A row weighs what it weighs by itself, over the batch size.
+    Y : labels (n, L) of all rows. rows : numbers of the batch's rows, int64 (B,). scale : sample weight of each row
+    over the batch size, float32 (B,).
     """
 
     Y: CSR
@@ -69,9 +70,9 @@ class Targets(NamedTuple):
     scale: np.ndarray
 
     def of_softmax(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the target of each label of a row, float32 (B,), and what the row weighs in softmax.
+        """Return the targets and weights of softmax, float32 (B,): 1 / number of labels of each row, and `scale`.
 
-        The labels of a row share 1 evenly; of the weights those of rows without labels become 0.
+        Both are 0 for rows without labels.
         """
         counts = self.Y.indptr[self.rows + 1] - self.Y.indptr[self.rows]
         target = np.zeros(len(self.rows), np.float32)
@@ -80,13 +81,15 @@ class Targets(NamedTuple):
 
 
 class Rounding(NamedTuple):
-    """Stochastic sparsification of the output layer's gradients: the threshold and the seed of this step's draws.
+    """Stochastic sparsification of the output layer's gradients: the threshold, and the seed of the draws of a step.
 
-    A pair of a row and a label that it does not have, whose gradient is below `limit`, the threshold times the row's
-    weight, keeps `limit` with chance gradient / limit, to 2^-24, else nothing: where u limit < gradient, u drawn from
-    hash(seed, label) + row GOLDEN (`round_loops` of the CPU's kernels; labels are numbered as in the step). A label
-    that keeps none, and that no row of a weight above 0 has, is not updated, but for its bias, whose gradient stays
-    exact. 0: nothing is dropped, all are updated.
+    Let limit be the threshold times the weight of a row. The gradient of a pair of a row and a label that it does not
+    have, if it is below limit, is rounded at random: to limit with probability gradient / limit (to 2^-24), else to 0.
+    It becomes limit if u limit < gradient, with u drawn from hash(seed, label) + row GOLDEN (`round_loops` of the CPU's
+    kernels; labels are numbered as in the step).
+
+    A label without a gradient left, that no row with a weight above 0 has, is not updated, except for its bias: the
+    gradients of biases stay exact. Threshold 0: nothing is rounded, and all labels are updated.
     """
 
     threshold: float
@@ -97,14 +100,14 @@ EXACT = Rounding(0.0, 0)
 
 
 class Device(ABC):
-    """The operations. Arrays are float32; A and dA are (B, H). Layers are changed in place, results are returned.
+    """The operations of a network. They change layers in place and return results; A and dA are float32 (B, H).
 
-    Layers, A, dA and the loss lie in the device's memory; rows, labels, weights of rows and answers in the process's.
-    What is not abstract is for devices that compute in the process's memory.
+    Layers, A, dA and the loss are in the memory of the device; rows, labels, sample weights and predictions in that of
+    the process. Methods that are not abstract suit devices that compute in the memory of the process.
     """
 
-    memory: str | None = None  # the name of the memory that arrays lie in; None for that of the process
-    n_threads = 1  # of this process, that compute
+    memory: str | None = None  # name of the memory of the device; None if it is that of the process
+    n_threads = 1  # threads of this process that compute
 
     @abstractmethod
     def start(self) -> AbstractContextManager[None]:
@@ -114,11 +117,11 @@ class Device(ABC):
         self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
         dropout: bool = True, rounding: bool = False,
     ) -> None:  # fmt: skip
-        """Compile or load every kernel of such networks before a run's clock starts, by running each operation once.
+        """Compile or load the kernels of networks with these parts, by running each operation once.
 
-        `deep`: also those of a second hidden layer; `dropout`: also that of dropped activations; `rounding`: those of
-        sparsified gradients in place of exact ones. Sizes and k choose no kernel; prediction, of few rows and of many,
-        and steps on some of the labels are always included.
+        deep : also those of a second hidden layer. dropout : also that of dropped activations. rounding : those of
+        sparsified gradients instead of exact ones. Kernels of prediction, of few rows and of many, and of steps on some
+        of the labels are always included. No kernel depends on sizes or k.
         """
         # Two rows, of which a batch has one many times: a GPU keeps a matrix of more rows than the batch.
         X = CSR(np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones(2, np.float32), 1)
@@ -142,68 +145,71 @@ class Device(ABC):
             self.put(self.take(pair, active), pair, active)
 
     def to_device(self, flat: np.ndarray) -> Any:
-        """Return a copy of a vector in the device's memory, the vector itself where that is the process's."""
+        """Return a copy of a vector in the device's memory; the vector itself if the memory is that of the process."""
         return flat
 
-    def copy_to_device(self, placed: Any, flat: np.ndarray) -> None:  # noqa: B027  in the process's memory they are one
-        """Copy `flat` over what `to_device` returned."""
+    def copy_to_device(self, placed: Any, flat: np.ndarray) -> None:  # noqa: B027  nothing to copy within one memory
+        """Copy `flat` to `placed`, which `to_device` has returned."""
 
     def to_host(self, placed: Any, flat: np.ndarray | None = None) -> np.ndarray:
-        """Copy an array of the device over `flat`, contiguous, or to a new one where the memories differ; return it."""
+        """Copy an array of the device to `flat`, which is contiguous, or to a new array, and return that array.
+
+        Within one memory, return the array itself.
+        """
         return placed
 
     def read_later(self, value: Any) -> Callable[[], float]:
-        """Return a function that waits until a number in the device's memory is computed, and returns it."""
+        """Return a function that waits until a number on the device is computed, and returns the number."""
         return lambda: float(value)
 
     @abstractmethod
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
-        """Return A (B, H) = relu(X[rows] W + b), a share of the entries of X left out and the rest scaled up."""
+        """Return A (B, H) = relu(X[rows] W + b), with dropout of the entries of X."""
 
     @abstractmethod
     def dense_forward(self, A: np.ndarray, layer: Layer) -> np.ndarray:
         """Return relu(A W^T + b)."""
 
     def through_relu(self, dA: np.ndarray, A: np.ndarray, factor: float) -> np.ndarray:
-        """Return `factor` dA where A > 0 and 0 elsewhere; dA is used up."""
+        """Return `factor` dA where A > 0, and 0 elsewhere, in the array dA."""
         np.multiply(dA, A > 0, out=dA)  # many times as fast as `np.where`, which branches
         if factor != 1:
             dA *= np.float32(factor)
         return dA
 
     def take(self, layer: Layer, active: np.ndarray) -> Layer:
-        """Return a copy of the outputs `active`, int32, of a layer; slots of one element stay as they are."""
+        """Return a copy of the outputs `active`, int32, of a layer; state arrays of one element are not copied."""
         return Layer(*(part if part.shape[0] == 1 else part[active] for part in layer))
 
     def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
-        """Write the outputs `active` of a layer back."""
+        """Write `part`, from `take`, back to the outputs `active` of a layer."""
         for new, old in zip(part, layer, strict=True):
             if new is not old:
                 old[active] = new
 
     @abstractmethod
     def drop(self, A: np.ndarray, dropout: Dropout) -> None:
-        """Leave out a share of A in place and scale the rest up."""
+        """Apply dropout to A in place."""
 
     @abstractmethod
     def output_step(
         self, A: np.ndarray, targets: Targets, layer: Layer, loss: Loss, update: Update, rounding: Rounding = EXACT
     ) -> tuple[float, np.ndarray]:
-        """Update the output layer on one batch; return the loss, weighed by row, and dA.
+        """Update the output layer on one batch; return the loss, summed over rows with their weights, and dA.
 
-        dA is taken at the weights before the update.
+        dA is computed with the weights before the update.
         """
 
     @abstractmethod
     def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
-        """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
+        """Update a dense layer, given the gradient dZ of its pre-activations; return the gradient of its input A."""
 
     @abstractmethod
     def input_step(
         self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, dropout: Dropout
     ) -> None:
-        """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
+        """Update the rows of W for the features of the batch, and b, given the gradient dZ of the pre-activations."""
 
     @abstractmethod
     def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return labels int32 (B, k) and logits float32 (B, k), best first, ties to the smaller label."""
+        """Return labels int32 (B, k) and logits float32 (B, k), best first; of equal logits, smaller label first."""

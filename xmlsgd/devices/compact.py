@@ -1,4 +1,4 @@
-"""Weights of a compact model: int8 with a scale a row, a quarter of their bytes."""
+"""Weights of a compact model: int8 with a scale per row, which take a quarter of the memory of float32."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 LARGEST = 127  # int8
-ROWS = 1 << 14  # worked on at once, so that scratch arrays stay small beside the weights
+ROWS = 1 << 14  # converted at once, so that temporary arrays stay small
 
 
 class CompactLayer(NamedTuple):
-    """A layer to predict with: W int8, its row i times scales[i], float32; biases b."""
+    """A layer for prediction: row i of its weights is scales[i] W[i], W int8, scales float32; b are biases."""
 
     W: np.ndarray
     scales: np.ndarray
@@ -19,14 +19,15 @@ class CompactLayer(NamedTuple):
 
 
 def widened(layer: CompactLayer, part: slice = slice(None)) -> np.ndarray:
-    """Return the weights of some outputs of a layer in float32."""
+    """Return the weights of a layer, or of some of its outputs, in float32."""
     return layer.W[part] * layer.scales[part, None]
 
 
 def compacted(weights: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights as int8 and the scale, float32, of each row, which lies from starts[i] to starts[i + 1].
+    """Return weights as int8, and the scale of each row, float32; row i is weights[starts[i] : starts[i + 1]].
 
-    The scale is the row's largest size over 127, so that a weight moves by half of it at most.
+    The scale is the largest absolute weight of the row over 127, so that rounding changes a weight by half a scale at
+    most.
     """
     small, scales = np.zeros(len(weights), np.int8), np.ones(len(starts) - 1, np.float32)
     for first in range(0, len(scales), ROWS):
@@ -38,6 +39,6 @@ def compacted(weights: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.n
             largest[some] = np.maximum.reduceat(np.abs(part), (ends[:-1] - ends[0])[some])
             found = scales[first : first + ROWS]
             np.divide(largest, np.float32(LARGEST), out=found, where=largest > 0)
-            np.maximum(found, np.finfo(np.float32).tiny, out=found)  # below it a quotient may be any number
+            np.maximum(found, np.finfo(np.float32).tiny, out=found)  # quotients by smaller scales are not exact
             small[ends[0] : ends[-1]] = np.rint(part / np.repeat(found, lengths))
     return small, scales

@@ -1,7 +1,7 @@
-"""The definition of every operation of a device: plain NumPy and loops, close to the equations, slow.
+"""The definition of every operation of a device: slow, in plain NumPy and loops, close to the equations.
 
-The names and their order are those of `cpu/device.py`. Sums run in float64 and are rounded once, to float32, where a
-result or a parameter is written; so this is also the most accurate of the devices.
+Names and their order are those of `cpu/device.py`. Sums are computed in float64 and rounded once to float32, when a
+result or a parameter is written; so this is also the most accurate device.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .base import EXACT, GOLDEN, Device, Dropout, Layer, Rounding, Targets
 
 
 class Reference(Device):
-    """A device that defines what the other devices compute; for tests and small examples."""
+    """The device that defines what other devices compute; for tests and small examples."""
 
     def start(self) -> nullcontext[None]:
-        """Return a context that changes nothing."""
+        """Return a context that does nothing."""
         return nullcontext()
 
     def load_kernels(
         self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
         dropout: bool = True, rounding: bool = False,
     ) -> None:  # fmt: skip
-        """Do nothing: nothing is compiled."""
+        """Do nothing, as nothing is compiled."""
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""
@@ -41,7 +41,7 @@ class Reference(Device):
         return np.maximum(logits(A, layer), 0).astype(np.float32)
 
     def drop(self, A: np.ndarray, dropout: Dropout) -> None:
-        """Leave out a share of A in place and scale the rest up."""
+        """Apply dropout to A in place."""
         mask = kept(dropout, np.arange(A.size)).reshape(A.shape)
         A[:] = np.where(mask, A * dropout.factor, 0)
 
@@ -71,7 +71,7 @@ class Reference(Device):
     def input_step(
         self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, dropout: Dropout
     ) -> None:
-        """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
+        """Update the rows of W for the features of the batch, and b, given the gradient dZ of the pre-activations."""
         dZ = dZ.astype(np.float64)
         dW, db = dense_rows(X, rows, dropout).T @ dZ, dZ.sum(axis=0)
         touched = np.unique(X.indices[entries(X, rows, dropout)[1]])
@@ -79,9 +79,9 @@ class Reference(Device):
         update_biases(db, layer, update)
 
     def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label.
+        """Return labels int32 (n, k) and logits float32 (n, k), best first; of equal logits, the smaller label first.
 
-        Places beyond L hold label -1 and score -inf.
+        If k > L, labels -1 and logits -inf follow.
         """
         Z = logits(A, layer).astype(np.float32)
         order = np.argsort(-Z, axis=1, kind="stable")[:, :k]
@@ -106,9 +106,9 @@ def kept(dropout: Dropout, index: np.ndarray) -> np.ndarray:
 
 
 def rounded(dZ: np.ndarray, has: np.ndarray, scale: np.ndarray, rounding: Rounding) -> tuple[np.ndarray, np.ndarray]:
-    """Return the gradient dZ (B, L) rounded, and the labels that keep a pair.
+    """Return dZ (B, L) sparsified as `Rounding` says, and the labels with a gradient left.
 
-    Pairs of a row and a true label of it, `has` (B, L), keep theirs, but for rows of weight 0.
+    Gradients of true labels, `has` (B, L), are not rounded, but dropped in rows of weight 0.
     """
     B, L = dZ.shape
     words = hashed(rounding.seed, np.arange(L)) + np.arange(B, dtype=np.uint32)[:, None] * np.uint32(GOLDEN)
@@ -118,7 +118,7 @@ def rounded(dZ: np.ndarray, has: np.ndarray, scale: np.ndarray, rounding: Roundi
 
 
 def entries(X: CSR, rows: np.ndarray, dropout: Dropout) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each stored entry of `rows` that survives dropout which of the rows it is in, and its place."""
+    """Return for each entry of `rows` that survives dropout the index of its row in `rows`, and its position in X."""
     spans = [np.arange(X.indptr[row], X.indptr[row + 1]) for row in rows]
     of_row, at = np.repeat(np.arange(len(rows)), [len(span) for span in spans]), np.concatenate(spans)
     keeps = kept(dropout, at)
@@ -147,7 +147,7 @@ def logits(A: np.ndarray, layer: Layer) -> np.ndarray:
 
 
 def loss_and_gradient(loss: Loss, Z: np.ndarray, has: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's loss (B,) and the gradient of the logits Z (B, L), 0 for rows that a normalized loss skips."""
+    """Return the loss of each row (B,) and its gradient by the logits Z (B, L); 0 for rows that a loss skips."""
     target, log_sum, counted = has.astype(np.float64), np.zeros((len(Z), 1)), np.ones((len(Z), 1))
     if loss.normalized:
         counts, top = has.sum(axis=1, keepdims=True), Z.max(axis=1, keepdims=True)
@@ -158,7 +158,7 @@ def loss_and_gradient(loss: Loss, Z: np.ndarray, has: np.ndarray) -> tuple[np.nd
 
 
 def update_rows(rows: Any, dW: np.ndarray, layer: Layer, update: Update) -> None:
-    """Clip the gradient of each of these rows, then update the row and its state in place."""
+    """Clip the gradient of each of the given rows, then update the row and its state in place."""
     limit = update.hyper[CLIP]
     for row in rows:
         g = dW[row]
@@ -169,7 +169,7 @@ def update_rows(rows: Any, dW: np.ndarray, layer: Layer, update: Update) -> None
 
 
 def update_biases(db: np.ndarray, layer: Layer, update: Update) -> None:
-    """Update the biases in place: no decay, no clipping, one accumulator each."""
+    """Update the biases in place, without decay or clipping, with state of their own."""
     update = update.for_biases()
     update_row(update.optimizer, layer.b, db, layer.bs, layer.bt, update.hyper)
 
@@ -177,7 +177,7 @@ def update_biases(db: np.ndarray, layer: Layer, update: Update) -> None:
 def update_row(
     optimizer: Optimizer, w: np.ndarray, g: np.ndarray, s: np.ndarray, t: np.ndarray, hyper: np.ndarray
 ) -> None:
-    """Update the parameters w (m,) by their gradient g (m,) in place; s and t are their state, (1,) for one a row."""
+    """Update w (m,) by its gradient g (m,) in place; s and t are the state, (m,), or (1,) if the row shares it."""
     h = hyper.astype(np.float64)
     if optimizer.slots:
         square = np.mean(g * g) if optimizer.row_state and len(w) > len(s) else g * g

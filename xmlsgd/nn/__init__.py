@@ -1,1 +1,1 @@
-"""The network and its parts: parameters, losses, optimizers, learning-rate schedules, samplers of labels."""
+"""The network and its parts: parameters, losses, optimizers, learning-rate schedules, and samplers of labels."""

@@ -1,6 +1,7 @@
-"""The network: sparse input layer, dense hidden layers, full output layer, as a value that knows its steps.
+"""The network: its shape and loss, initialization, and a training step, as a value without parameters.
 
-A = relu(X W0 + b0); A <- relu(A Wi^T + bi) for each further hidden layer; Z = A Wn^T + bn. Losses work on Z.
+It has a sparse input layer, dense hidden layers, and a full output layer: A = relu(X W0 + b0); A <- relu(A Wi^T + bi)
+for each further hidden layer; Z = A Wn^T + bn. The loss is a function of Z.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .optimizers import Optimizer, Update
 from .parameters import Layout
 from .samplers import ALL_LABELS, Batch, Sampler
 
-INPUT_SCALE = 0.2  # that suits rows of norm 1 (docs/decisions/training.md)
+INPUT_SCALE = 0.2  # suits rows of norm 1 (docs/decisions/training.md)
 _NONE = Dropout(0.0, 0)
 
 
@@ -37,8 +38,8 @@ class Network(Checked):
     input_dropout, hidden_dropout : float
         Shares in [0, 1) of the entries of X and of the activations left out in training.
     input_scale : float
-        Standard deviation of the initial W0. With L2-normalised rows it is that of a pre-activation, so it does not
-        depend on the number of features. The learning rate of an adaptive optimizer for W0 follows it.
+        Standard deviation of the initial W0. For rows of L2 norm 1, pre-activations have the same standard deviation,
+        whatever the number of features. An adaptive optimizer scales its learning rate for W0 by it.
     gradient_rounding : float
         Threshold in [0, 1) below which gradients of the output layer are rounded at random (`devices.base.Rounding`);
         0 for exact ones.
@@ -54,7 +55,7 @@ class Network(Checked):
     gradient_rounding: float = below_one(0.0)
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for numbers out of range, and without a hidden layer."""
+        """Raise `DataError` for numbers out of range, and for no hidden layer."""
         super().__post_init__()
         if not self.hidden:
             raise DataError("hidden must have at least one layer, got none")
@@ -71,8 +72,8 @@ class Network(Checked):
     def initialize(self, flat: np.ndarray, Y: CSR, seed: int, weight: np.ndarray | None = None) -> None:
         """Write the starting parameters: random W0, He-scaled hidden layers, zero output weights.
 
-        Output biases start where the loss says given each label's frequency, so that the first steps are not spent on
-        learning that most labels are rare. weight : float32 (n,), of each row; None for ones.
+        Output biases follow from the frequencies of labels (`Loss.initial_bias`), so that the first steps need not
+        learn that most labels are rare. weight : sample weights, float32 (n,); None for ones.
         """
         rng = np.random.default_rng((seed, WEIGHTS))
         views = self.layout.views(flat)
@@ -100,7 +101,7 @@ class Network(Checked):
         return f"b{len(self.hidden)}"
 
     def initial_biases(self, Y: CSR, weight: np.ndarray | None) -> np.ndarray:
-        """Return the output biases that the loss gives to labels, float32 (L,); Y and weight as in `initialize`."""
+        """Return the initial output biases, float32 (L,), for labels Y with weights as in `initialize`."""
         n_rows, shares = Y.n_rows, None
         if weight is not None:
             n_rows = np.count_nonzero(weight)
@@ -109,7 +110,7 @@ class Network(Checked):
         return self.biases_of(np.bincount(Y.indices, shares, self.n_labels), n_rows)
 
     def biases_of(self, counts: np.ndarray, n_rows: int) -> np.ndarray:
-        """Return the output biases that the loss gives to labels which `counts` of `n_rows` rows have, float32."""
+        """Return the initial output biases of labels that `counts` of `n_rows` rows have, float32."""
         biases: np.ndarray = find_loss(self.loss).initial_bias((counts + 1e-2) / (n_rows + 1))
         return biases.astype(np.float32)
 
@@ -118,7 +119,7 @@ class Network(Checked):
     ) -> list[Layer]:
         """Return the layers as views of the parameters and of the optimizer's `slots` (see `state_layout`).
 
-        `none`, float32 (1, 1), stands for slots that the optimizer lacks, in the memory where the others are.
+        none : float32 (1, 1), in the same memory, stands for slots that the optimizer does not have.
         """
         views = self.layout.views(flat)
         none = np.zeros((1, 1), np.float32) if none is None else none
@@ -137,10 +138,10 @@ class Network(Checked):
         self, device: Device, layers: list[Layer], X: CSR, targets: Targets, update: Update, seed: int,
         sampler: Sampler = ALL_LABELS,
     ) -> float:  # fmt: skip
-        """Train `layers` in place on the rows of X that `targets` names; return their loss, weighed by row.
+        """Train `layers` in place on the rows of X in `targets`; return the loss, summed over rows with their weights.
 
-        `seed` names the batch: it chooses the dropout masks, what gradients are rounded to, and labels where these are
-        drawn. Only the labels of `sampler` take part.
+        seed : of the batch, for dropout masks, rounding of gradients, and labels if they are drawn. sampler : chooses
+        the labels that take part.
         """
         rows, dropped = targets.rows, Dropout(self.input_dropout, seed)
         activations = [device.input_forward(X, rows, layers[0], dropped)]
@@ -153,7 +154,7 @@ class Network(Checked):
         value, dA = self._output_step(
             device, activations[-1], targets, layers[-1], update.for_output(), rounding, drawn
         )
-        kept = 1 / (1 - self.hidden_dropout)  # what dropout lets through it has scaled up by this
+        kept = 1 / (1 - self.hidden_dropout)  # the factor by which dropout has scaled kept entries
         for i in range(len(layers) - 2, 0, -1):
             dZ = device.through_relu(dA, activations[i], kept)
             dA = device.dense_step(activations[i - 1], dZ, layers[i], update)
@@ -172,7 +173,7 @@ class Network(Checked):
         self, device: Device, A: np.ndarray, targets: Targets, output: Layer, update: Update, rounding: Rounding,
         labels: np.ndarray | None,
     ) -> tuple[float, np.ndarray]:  # fmt: skip
-        """Train these labels of the output layer, None for all; return the loss and dA."""
+        """Train some labels of the output layer, or all for None; return the loss and dA."""
         loss = find_loss(self.loss)
         if labels is None:
             return device.output_step(A, targets, output, loss, update, rounding)

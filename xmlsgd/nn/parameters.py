@@ -1,6 +1,6 @@
 """One flat float32 vector for all parameters, with named views.
 
-A flat vector makes a merge one line of vector algebra, a replica one row of a memory map, a saved model one write.
+With it, merging models is one line of vector algebra, a replica is one row of a memory map, and saving is one write.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ ALIGNMENT = 16  # floats: 64 bytes, one cache line, so that no two tensors share
 
 @dataclass(frozen=True)
 class Layout:
-    """Names, shapes and places of the tensors in a flat vector of `size` float32.
+    """Names, shapes and positions of tensors in a flat vector of `size` float32.
 
-    `shapes` maps a name to its shape, in the order of the vector; every tensor starts on a multiple of 64 bytes.
+    shapes : shape of each tensor by name, in the order of the vector. Every tensor starts at a multiple of 64 bytes.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -51,7 +51,7 @@ def padded(floats: int) -> int:
 
 
 def zeros(size: int) -> np.ndarray:
-    """Return float32 zeros (size,) that start on a cache line; pages are taken only when they are touched."""
+    """Return float32 zeros (size,) that start on a cache line; memory is taken when pages are first used."""
     buffer = np.zeros(size + ALIGNMENT, np.float32)
     skip = -buffer.ctypes.data % (4 * ALIGNMENT) // 4
     return buffer[skip : skip + size]
@@ -59,5 +59,5 @@ def zeros(size: int) -> np.ndarray:
 
 def is_finite(flat: np.ndarray) -> bool:
     """Return whether no parameter is NaN or infinite, by their sum."""
-    with np.errstate(all="ignore"):  # the sum in float64 takes twice as long, and is finite where large values are
+    with np.errstate(all="ignore"):  # a sum in float64 takes twice as long, but does not overflow
         return bool(np.isfinite(flat.sum()) or np.isfinite(flat.sum(dtype=np.float64)))

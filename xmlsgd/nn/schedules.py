@@ -1,8 +1,8 @@
-"""How long a run goes, and its learning rate as a function of the share of it that is done.
+"""Schedules: the length of a run, and its learning rate as a function of the share of the run that is done.
 
-In a warm-up the rate rises linearly from 0 to its peak, which keeps Adam's first, badly estimated steps small. An entry
-of `SCHEDULES` takes the rest of the run: it maps the share of it that is done, in [0, 1], to a factor of the peak rate,
-finite, at least 0, and 1 at the beginning.
+In the warm-up, the rate rises linearly from 0 to its peak, which keeps the first steps of Adam small, as its estimates
+are still bad. An entry of `SCHEDULES` gives the rate for the rest of the run: it maps the share of this rest that is
+done, in [0, 1], to a factor of the peak rate, which is finite, at least 0, and 1 at the beginning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a run ends, and how its learning rate goes there.
+    """The number of epochs of a run, and its learning rate.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Schedule:
             raise DataError(f"warm_up: must be in [0, 1), got {shorten(self.warm_up)}")
 
     def factor(self, progress: float) -> float:
-        """Return the factor of the peak rate after a share `progress` of all rows."""
+        """Return the factor of the peak rate; progress : share of all rows of the run that are done."""
         if progress < self.warm_up:
             return progress / self.warm_up
         return SCHEDULES[self.kind](min((progress - self.warm_up) / (1.0 - self.warm_up), 1.0))

@@ -1,7 +1,7 @@
-"""The CPU: Numba kernels over all threads, bfloat16 products where the processor has them.
+"""The CPU: Numba kernels on all threads, with bfloat16 products if the processor has them.
 
-`device`, and `search`, which it calls, say which kernels run on which buffers; `kernels/` are loops over arrays that
-Numba compiles, those of samplers and candidates too; `intrinsics/` emits LLVM instructions.
+`device`, and `search`, which it calls, run kernels on buffers; `kernels/` are loops over arrays that Numba compiles,
+also those of candidates; `intrinsics/` emits LLVM instructions.
 """
 
 from __future__ import annotations

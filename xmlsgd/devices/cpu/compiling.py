@@ -1,8 +1,8 @@
-"""How a kernel is compiled: for the calling thread alone and for Numba's threads, each cached under the sources' stamp.
+"""Compile kernels twice, for the calling thread and for Numba's threads, and cache them by a hash of the sources.
 
-Numba compares a cached kernel with the file that defines it, not with the files whose functions and constants it
-compiled in (numba issue 6845 is of this kind), nor with what the processor was found to do. So both are part of the
-name under which a kernel is cached: one of other sources is never found, however many processes share the cache.
+Numba checks whether the file that defines a cached kernel has changed. It does not check the files whose functions and
+constants the kernel contains (as in numba issue 6845), nor the instruction sets of the processor. So both are part of
+the name under which a kernel is cached, and no process finds a kernel of other sources.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent
 
 
 def stamp_of(sources: Iterable[Path], beside: str = "") -> str:
-    """Return a hash of the contents of files, and of a text beside them."""
+    """Return a hash of the contents of files, and of one more text."""
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources) + beside.encode()).hexdigest()[:12]
 
 
@@ -36,11 +36,11 @@ PROCESSOR = "".join(str(int(has)) for has in (bf16.HAS_AMX, bf16.HAS_AVX512_BF16
 
 
 class Kernel:
-    """A function in two compiled forms that do the same: `alone` on the calling thread, `threaded` on Numba's.
+    """A function in two compiled forms with the same results: `alone` on the calling thread, `threaded` on Numba's.
 
-    `prange` is a plain loop in `alone`, which never touches Numba's threads: any number of Python threads may run it
-    at once. Both release the GIL. `error_model="numpy"` because Python's check for division by zero is a branch, and
-    a branch keeps LLVM from vector code.
+    In `alone`, `prange` is a plain loop. It does not use Numba's threads, so any number of Python threads may run it at
+    once. Both forms release the GIL. They are compiled with `error_model="numpy"`, as Python's check for division by
+    zero is a branch, which keeps LLVM from vector code.
     """
 
     def __init__(self, function: FunctionType, **options: Any) -> None:
@@ -57,9 +57,10 @@ def kernel(**options: Any) -> Callable[[Any], Kernel]:
 
 @intrinsic
 def borrowed(typingctx, value):
-    """Return an array that does not count its users, as the caller keeps it alive; a number as it is.
+    """Return an array without reference counting; return a number unchanged. The caller keeps the array alive.
 
-    Numba would count each row that a kernel takes of a matrix, some nanoseconds a row; for `prange` it leaves that out.
+    Else Numba would count a reference for each row that a kernel takes of a matrix, some nanoseconds per row; in
+    `threaded` kernels it does not.
     """
 
     def codegen(context, builder, signature, args):
@@ -73,24 +74,24 @@ def borrowed(typingctx, value):
 
 
 def _borrowing(function: FunctionType, body: Any) -> FunctionType:
-    """Return a function with the arguments of `function` that passes them on to its dispatcher `body`, borrowed."""
+    """Return a function with the arguments of `function`, which passes them, `borrowed`, to its dispatcher `body`."""
     code = function.__code__
     names = code.co_varnames[: code.co_argcount]
     source = f"def passing({', '.join(names)}): return body({', '.join(f'borrowed({name})' for name in names)})"
     space = {"body": body, "borrowed": borrowed}
-    exec(compile(source, code.co_filename, "exec"), space)  # the file, because Numba keeps its cache by it
+    exec(compile(source, code.co_filename, "exec"), space)  # with the file name, by which Numba finds its cache
     return space["passing"]
 
 
 def _cached(copy: FunctionType, function: FunctionType, form: str, options: dict[str, Any]) -> Any:
-    """Return Numba's dispatcher of `copy`, whose name is that of its files in the cache."""
+    """Return Numba's dispatcher of `copy`, named after `function`, form, sources and processor for the cache."""
     copy.__qualname__ = f"{function.__name__}_{form}_{STAMP}_{PROCESSOR}"
     copy.__doc__, copy.__module__ = function.__doc__, function.__module__
     return cached(njit(**options)(copy))
 
 
 class _Unlocked:
-    """The memory of a read-only array under an interface that says it may be written."""
+    """The memory of a read-only array, with an array interface that calls it writable."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array  # keeps the memory alive
@@ -98,8 +99,8 @@ class _Unlocked:
 
 
 def for_kernels(array: np.ndarray) -> np.ndarray:
-    """Return an array, a read-only one as if it were not; the kernels that it goes to do not write it.
+    """Return an array; a read-only one as a writable view, for kernels that do not write it.
 
-    Numba has a type of its own for read-only arrays, such as memory maps, and would compile every kernel once more.
+    Numba has another type for read-only arrays, such as memory maps, for which it would compile every kernel again.
     """
     return array if array.flags.writeable else np.asarray(_Unlocked(array))

@@ -1,4 +1,4 @@
-"""The CPU: Numba kernels over all threads, bfloat16 products where the processor has them."""
+"""The CPU: Numba kernels on all threads, with bfloat16 products if the processor has them."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
     from .compiling import Kernel
 
 
-FEW_PARTS = 8  # of a sum that NumPy adds up sooner than threads are launched
+FEW_PARTS = 8  # so few parts NumPy adds up in less time than launching threads takes
 
 
 class CPU(Device):
     """A device of `n_threads` threads of this machine.
 
-    `precision`: "float32", "bfloat16" (products only; sums, weights and state are float32) or "auto", which is
-    bfloat16 where the processor multiplies it natively. Buffers are made once for each batch shape and reused.
+    precision : "float32", "bfloat16" (products only; sums, weights and state are float32) or "auto", which is bfloat16
+    if the processor multiplies it natively. Buffers are allocated once for each batch shape and reused.
 
-    A device of one thread runs in the Python thread that calls it and touches no other, so that several of them train
-    side by side in one process: kernels release the GIL.
+    A device of one thread runs only in the Python thread that calls it, and kernels release the GIL, so that several
+    such devices can train in one process at once.
 
-    While `is_halved` says so, kernels are launched on half of the threads, as another device computes on the others.
-    Work is split into as many parts as ever, so results do not depend on it.
+    While `is_halved()` is true, kernels are launched on half of the threads, as another device computes on the others.
+    Work is split into the same parts, so that results do not depend on it.
     """
 
     is_halved: Callable[[], bool] | None = None
-    _launched = 0  # threads of Numba as this device has set them; 0 where it is not started
+    _launched = 0  # the number of Numba's threads that this device has set; 0 if it is not started
 
     def __init__(self, n_threads: int = 1, precision: str = "auto") -> None:
         check_choice("precision", precision, PRECISIONS)
@@ -65,11 +65,11 @@ class CPU(Device):
         self._alone = Alone()
 
     def to_device(self, flat: np.ndarray) -> np.ndarray:
-        """Return the vector itself, as `for_kernels` gives it."""
+        """Return the vector itself, or a view of it for kernels."""
         return for_kernels(flat)
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
-        """Return an array, zeros when it is new, that keeps its memory between calls of one name and shape."""
+        """Return a buffer, zeros at first, that keeps its content between calls with the same name and shape."""
         known = self._buffers.get(name)
         if known is None or known.shape != shape:
             size = math.prod(shape) * np.dtype(dtype).itemsize
@@ -78,10 +78,10 @@ class CPU(Device):
         return known
 
     def start(self) -> AbstractContextManager[None]:
-        """Keep Numba at this device's threads and the BLAS, which kernels call, at one; one user at a time.
+        """Return a context with this device's number of Numba threads, and one thread for the BLAS that kernels call.
 
-        To be entered by the Python thread that calls the operations. The buffers belong to whoever is inside, so a
-        second one waits.
+        The Python thread that calls the operations must enter it. Other threads wait, as the buffers belong to the
+        thread inside.
         """
         return self._on_threads() if self._has_threads else self._alone
 
@@ -105,7 +105,7 @@ class CPU(Device):
         self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
         dropout: bool = True, rounding: bool = False,
     ) -> None:  # fmt: skip
-        """Compile or load every kernel of such networks, and the functions of the optimizers."""
+        """Compile or load the kernels of networks with these parts, and the functions of the optimizers."""
         super().load_kernels(losses, (), deep, dropout, rounding)
         for optimizer in optimizers:
             update_address(optimizer)
@@ -126,17 +126,17 @@ class CPU(Device):
         return np.maximum(out, 0, out=out)
 
     def drop(self, A: np.ndarray, dropout: Dropout) -> None:
-        """Leave out a share of A in place and scale the rest up."""
+        """Apply dropout to A in place."""
         self.run(input_layer.drop, A, *_mask(dropout))
 
     def output_step(
         self, A: np.ndarray, targets: Targets, layer: Layer, loss: Loss, update: Update, rounding: Rounding = EXACT
     ) -> tuple[float, np.ndarray]:
-        """Update the output layer on one batch; return the loss, weighed by row, and dA."""
+        """Update the output layer on one batch; return the loss, summed over rows with their weights, and dA."""
         B, H = A.shape
         Bp, Hp = bf16.pad(B), bf16.pad(H) if self.bfloat16 else H
         n = self.n_threads
-        # Less where there would be too few chunks for the threads.
+        # Smaller chunks if there would be fewer of them than threads.
         chunk = min(CHUNK, bf16.pad(-(-len(layer.b) // n)))
         scales, target, log_sum = np.zeros((3, Bp), np.float32)
         if loss.normalized:
@@ -167,14 +167,14 @@ class CPU(Device):
             part = backward = None
             if self.bfloat16:
                 backward = self.buffer("backward", (Bp * Hp // 2,), np.uint32)
-                output_layer.pack_backward.alone(for_kernels(padded), backward, n)  # less than a launch of threads
+                output_layer.pack_backward.alone(for_kernels(padded), backward, n)  # faster than launching threads
             else:
                 part = self.buffer("dA_part", (n, Bp, Hp))
             self.run(
                 output_layer.output_step, *head, chunk, Z, self.buffer("dW", (n, Z.shape[1], Hp)), dA, part, db, ints,
                 logits, losses, padded, backward, *operands,
             )  # fmt: skip
-        return float(losses.sum()), np.ascontiguousarray(self._sum(dA)[:B, :H])  # kernels are compiled for this layout
+        return float(losses.sum()), np.ascontiguousarray(self._sum(dA)[:B, :H])  # the layout that kernels expect
 
     def _sum(self, parts: np.ndarray) -> np.ndarray:
         """Return the sum of the parts of all threads, added up in their order."""
@@ -185,28 +185,28 @@ class CPU(Device):
         return total
 
     def _operands(self, padded: np.ndarray, chunk: int) -> tuple[np.ndarray | None, ...]:
-        """Return packed activations, room for packed labels and padding, each None in float32."""
+        """Return packed activations, a buffer for packed labels, and one for padding; all None in float32."""
         if not self.bfloat16:
             return None, None, None
         n, (Bp, Hp) = self.n_threads, padded.shape
         words = (bf16.BLOCK * Hp + chunk * Hp + bf16.BLOCK * Bp + chunk * Bp) // 2 + 16 * Bp
         packed, pads = self.buffer("packed", (n, words), np.uint32), self.buffer("pads", (n, 2, Hp))
         forward = self.buffer("forward", (Bp * Hp // 2,), np.uint32)
-        output_layer.pack_forward.alone(for_kernels(padded), forward, packed)  # less than a launch of threads
+        output_layer.pack_forward.alone(for_kernels(padded), forward, packed)  # faster than launching threads
         return forward, packed, pads
 
     def _log_sum(
         self, layer: Layer, chunk: int, Z: np.ndarray, logits: np.ndarray, padded: np.ndarray, operands: Any
     ) -> np.ndarray:
-        """Return log sum exp of each row's logits (B,), by way of each thread's part of its maximum and sum."""
+        """Return the log of the sum of exponentials of each row's logits (B,); each thread computes a part of it."""
         largest, total = self.buffer("largest", logits.shape), self.buffer("total", logits.shape)
         self.run(output_layer.log_sums, layer.W, layer.b, chunk, Z, largest, total, logits, padded, *operands)
         top: np.ndarray = largest.max(axis=0)
-        with np.errstate(invalid="ignore"):  # the loss tells of a diverged run
+        with np.errstate(invalid="ignore"):  # a run that diverges is found by its loss
             return top + np.log((total * np.exp(largest - top)).sum(axis=0))
 
     def take(self, layer: Layer | CompactLayer, active: np.ndarray) -> Any:
-        """Return a copy, in buffers, of the outputs `active` of a layer; slots of one element stay as they are."""
+        """Return a copy of the outputs `active` of a layer, in buffers; state arrays of one element are not copied."""
         if isinstance(layer, CompactLayer):
             return CompactLayer(*(part[active] for part in layer))
         room, parts = 1 << max(len(active) - 1, 0).bit_length(), []
@@ -219,11 +219,11 @@ class CPU(Device):
         return Layer(*parts)
 
     def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
-        """Write the outputs `active` of a layer back."""
+        """Write `part`, from `take`, back to the outputs `active` of a layer."""
         self._copy(layer, active, True, part)
 
     def _copy(self, layer: Layer, active: np.ndarray, back: bool, parts: Iterable[np.ndarray]) -> None:
-        """Copy the outputs `active` of a layer into the parts, or back."""
+        """Copy the outputs `active` of a layer to `parts`; if `back`, from `parts` to the layer."""
         whole, taken = ([each.reshape(len(each), -1) for each in arrays] for arrays in (layer, parts))
         self.call(copying.copy_outputs, *whole, active, back, self.n_threads, *taken)
 
@@ -240,7 +240,7 @@ class CPU(Device):
     def input_step(
         self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, dropout: Dropout
     ) -> None:
-        """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
+        """Update the rows of W for the features of the batch, and b, given the gradient dZ of the pre-activations."""
         nnz = int((X.indptr[rows + 1] - X.indptr[rows]).sum())
         counts = self.buffer("counts", (X.n_cols,), np.int32)
         features, starts = np.empty(nnz, np.int32), np.empty(nnz + 1, np.int64)
@@ -263,15 +263,15 @@ class CPU(Device):
         )
 
     def top_k(self, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label.
+        """Return labels int32 (n, k) and logits float32 (n, k), best first; of equal logits, the smaller label first.
 
-        In bfloat16 a few more than k labels are ranked and then scored anew in float32. Places beyond L hold label -1
-        and score -inf.
+        In bfloat16, a few more than k labels are ranked, and then scored again in float32. If k > L, labels -1 and
+        logits -inf follow.
         """
         return search.top_k(self, A, layer, k)
 
     def padded(self, name: str, A: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
-        """Return A with zeros below and to the right, in the buffer `name`; A itself where it fits."""
+        """Return A with zeros below and to the right, in the buffer `name`; A itself if it has this shape."""
         if A.shape == (n_rows, n_columns) and A.flags.c_contiguous:
             return A
         padded = self.buffer(name, (n_rows, n_columns))
@@ -285,7 +285,7 @@ class CPU(Device):
         self.call(kernel, *(for_kernels(each) if isinstance(each, np.ndarray) else each for each in arguments))
 
     def call(self, kernel: Kernel, *arguments: Any) -> None:
-        """Run a kernel as `run` does, on arrays `for_kernels` already: with thirty of them, looking takes time."""
+        """Run a kernel as `run` does, but without `for_kernels`, which takes time for thirty arrays."""
         if self._has_threads:
             with launch():
                 if self.is_halved is not None and self._launched:
@@ -298,17 +298,17 @@ class CPU(Device):
 
     @property
     def _has_threads(self) -> bool:
-        """Whether kernels run on several threads; those of a forked process do not."""
+        """Whether kernels run on several threads; in a forked process they cannot."""
         return self.n_threads > 1 and not FORKED_FROM_THREADS.is_set()
 
 
 def cpu_of(device: Device, n_threads: int) -> CPU:
-    """Return the device for what only a CPU does: this one if it is a CPU, else one of `n_threads` threads."""
+    """Return a CPU for operations that only a CPU has: this device if it is one, else one of `n_threads` threads."""
     return device if isinstance(device, CPU) else CPU(n_threads)
 
 
 def _mask(dropout: Dropout) -> tuple[int, np.uint32, np.float32]:
-    """Return a dropout as kernels take it."""
+    """Return the arguments of kernels for a dropout: seed, threshold and factor."""
     return dropout.seed, dropout.threshold, dropout.factor
 
 
@@ -317,5 +317,5 @@ def _positives(targets: Targets) -> np.ndarray:
     Y, rows, _ = targets
     of_row = np.repeat(np.arange(len(rows)), Y.indptr[rows + 1] - Y.indptr[rows])
     keys: np.ndarray = (Y.row_entries(rows).astype(np.int64) << 32) + of_row
-    keys.sort(kind="stable")  # merges the rows: a quicksort took 3 s where one has a million labels, this takes 0.6 ms
+    keys.sort(kind="stable")  # merges the rows: with a million labels in one, quicksort took 3 s, this takes 0.6 ms
     return keys

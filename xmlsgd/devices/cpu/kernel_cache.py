@@ -1,4 +1,4 @@
-"""The files of Numba's cache that hold our kernels: away with those of other sources."""
+"""Remove files of kernels from Numba's cache that were compiled from other sources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cache_folders() -> set[Path]:
 
 
 def refresh() -> None:
-    """Remove kernels that were compiled from other sources. What cannot be removed stays; it is never used."""
+    """Remove kernels that were compiled from other sources. Files that cannot be removed stay, but are never used."""
     for folder in cache_folders():
         with contextlib.suppress(OSError):
             for file in folder.glob("*.nb[ic]"):
@@ -39,5 +39,5 @@ def refresh() -> None:
 
 @functools.cache
 def refresh_once() -> None:
-    """Do so before the first device of this process; to look at all files takes milliseconds."""
+    """Call `refresh` once per process, as looking at all files takes milliseconds."""
     refresh()

@@ -1,4 +1,4 @@
-"""Exact search on a CPU: the k best of all labels for a few rows or many, by weights in float32 or int8."""
+"""Exact search on a CPU: the k best of all labels, for few rows or many, with weights in float32 or int8."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .kernels.output_layer import CHUNK
 if TYPE_CHECKING:
     from .device import CPU
 
-PREDICT_BATCH = 256  # rows whose lists of the best are kept together
-LONG = 4096  # labels of a list too long to insert into, which takes k^2 / 4 steps
-SORTED = 1 << 22  # labels and scores sorted together: bounds memory
-FEW = 8  # rows whose logits are computed row by row: packing for so few takes longer (docs/decisions/prediction.md)
+PREDICT_BATCH = 256  # rows that are ranked together
+LONG = 4096  # for a larger k, sort all logits: inserting into a list takes k^2 / 4 steps
+SORTED = 1 << 22  # logits that are sorted at once, which bounds memory
+FEW = 8  # so few rows are ranked row by row: packing would take longer (docs/decisions/prediction.md)
 
 
 def weights_of(layer: Layer | CompactLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return W, scales and b of a layer, as kernels that take both forms want them (`logits`)."""
+    """Return W, scales and b of a layer for kernels that take weights in float32 and int8 (`logits`)."""
     return layer.W, layer.scales if isinstance(layer, CompactLayer) else ONE_SCALE, layer.b
 
 
 def top_k(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels and logits as `CPU.top_k` promises them."""
+    """Return labels and logits as `CPU.top_k` does."""
     n, L = len(A), len(layer.b)
     if min(k, L) > LONG:
         return _by_sorting(cpu, A, layer, k)
@@ -48,7 +48,7 @@ def top_k(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple
 
 
 def _by_sorting(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best of all labels by sorting the logits of all, for some rows at a time."""
+    """Return the best labels by sorting all logits, of some rows at a time."""
     n, L = len(A), len(layer.b)
     labels, scores = np.full((n, k), -1, np.int32), np.full((n, k), -np.inf, np.float32)
     step = max(SORTED // L, 1)
@@ -64,7 +64,7 @@ def _by_sorting(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) ->
 
 
 def _rank(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, scores: np.ndarray, labels: np.ndarray) -> None:
-    """Write the labels with the best logits, and these logits, both found in the precision of the device."""
+    """Write the labels with the best logits to `labels`, and the logits to `scores`, in the precision of the device."""
     compact, threads, batch = isinstance(layer, CompactLayer), cpu.n_threads, _batch(len(A))
     Hp = bf16.pad(A.shape[1]) if cpu.bfloat16 else A.shape[1]
     padded = cpu.padded("top A", A, -(-len(A) // batch) * batch, Hp)
@@ -86,5 +86,5 @@ def _rank(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, scores: np.ndarr
 
 
 def _batch(n_rows: int) -> int:
-    """Return the rows that are looked at together, whole blocks of them."""
+    """Return the number of rows that are ranked together, a multiple of the block size."""
     return min(PREDICT_BATCH, max(bf16.pad(n_rows), bf16.BLOCK))

@@ -1,4 +1,4 @@
-"""Threads of this process that CPUs share: Numba's, which run `Kernel.threaded`, and those of the BLAS."""
+"""The threads that all CPU devices of a process share: Numba's, which run `Kernel.threaded`, and those of the BLAS."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from threadpoolctl import LibController, ThreadpoolController
 
 from ...data.cores import FORKED_FROM_THREADS
 
-SPINCOUNT = "GOMP_SPINCOUNT"  # turns of the loop in which a thread waits before it sleeps
+SPINCOUNT = "GOMP_SPINCOUNT"  # rounds of the loop in which a thread waits before it sleeps
 _WORKQUEUE = threading.Lock()
 _WITH_LOCKS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @functools.cache
 def start_layer() -> None:
-    """Start Numba's threads, which sleep soon when they have nothing to do.
+    """Start Numba's threads so that they sleep soon when they have nothing to do.
 
-    GNU's OpenMP would have them wait in a loop for milliseconds: on a machine that others use, too, `fit` took three to
-    nine times as long (docs/decisions/workers.md). It reads variables when it is loaded; those that are set count.
+    By default, threads of GNU OpenMP wait in a loop for milliseconds: on a machine with other load, `fit` took three to
+    nine times as long (docs/decisions/workers.md). OpenMP reads its environment variables when it is loaded; if the
+    user has set one of them, it is left alone.
     """
     is_set = any(name in os.environ for name in ("OMP_WAIT_POLICY", SPINCOUNT))
     if not is_set:
@@ -41,17 +42,17 @@ def start_layer() -> None:
 
 @functools.cache
 def launch() -> AbstractContextManager[object]:
-    """Return what to hold while a kernel runs on Numba's threads.
+    """Return the context in which a kernel may run on Numba's threads.
 
-    Its layers OpenMP and TBB serve several Python threads at once; its own work queue, the fallback where neither is
-    installed, ends the process when two launch at once, so there they take turns.
+    Numba's threading layers OpenMP and TBB serve several Python threads at once. Without both, Numba uses its own work
+    queue, which ends the process when two Python threads launch kernels at once; there the context is a lock.
     """
-    start_layer()  # so that its name is known
+    start_layer()  # before asking for its name
     return _WORKQUEUE if numba.threading_layer() == "workqueue" else contextlib.nullcontext()
 
 
 class Pool(NamedTuple):
-    """The threads of a BLAS, of the process or of the Python thread that asks: how many, and how to have others."""
+    """The threads of a BLAS: functions that get and set their number, for the process or for a Python thread."""
 
     get: Callable[[], int | None]
     put: Callable[[int], object]
@@ -61,10 +62,10 @@ class Pool(NamedTuple):
 def pool_of(library: LibController) -> Pool:
     """Return the threads of a BLAS that threadpoolctl has found.
 
-    An OpenBLAS with threads of its own is asked itself: threadpoolctl, from 3.8 on, lets a single Python thread change
-    their number, so that one that leaves last could not restore it. It also takes a fifth of the time. So is MKL, whose
-    number threadpoolctl sets for the process before 3.8 and for the Python thread from then on. With OpenMP's threads
-    the number is OpenMP's, and the Python thread's.
+    The functions of an OpenBLAS with its own threads are called directly, in a fifth of the time. From 3.8 on,
+    threadpoolctl changes the number of threads for one Python thread only, so that the last one to leave could not
+    restore it for all. Functions of MKL are called directly, too: threadpoolctl sets its number for the process before
+    3.8, and for the Python thread from then on. A BLAS with threads of OpenMP has a number for each Python thread.
     """
     about, symbols = library.info(), library.dynlib
     if about["internal_api"] == "mkl":
@@ -78,14 +79,14 @@ def pool_of(library: LibController) -> Pool:
 
 
 class Limit:
-    """One thread for some pools, while anybody is inside: the first one in sets it, the last one out restores it."""
+    """Limits pools to one thread while it is entered: the first to enter sets the limit, the last to leave lifts it."""
 
     def __init__(self) -> None:
         self.inside = 0
         self.before: list[tuple[Pool, int]] = []
 
     def enter(self, pools: list[Pool]) -> None:
-        """Count one more; set the number. What is set is restored where that is interrupted."""
+        """Enter; if this is interrupted, leave again."""
         if not self.inside:
             self.before = [(pool, n) for pool in pools if (n := pool.get() or 1) > 1]
         self.inside += 1
@@ -97,7 +98,7 @@ class Limit:
             raise
 
     def leave(self) -> None:
-        """Count one less; restore the number."""
+        """Leave; the last one restores the numbers of threads."""
         self.inside -= 1
         if not self.inside:
             for pool, n in self.before:
@@ -109,9 +110,9 @@ class LimitOfThread(threading.local, Limit):
 
 
 class OneThreadBlas:
-    """Keeps the BLAS at one thread while anybody is inside.
+    """Limits the BLAS to one thread while any thread is inside.
 
-    The libraries are looked for once: finding them takes 3 ms, more than a row of prediction.
+    The libraries are searched once, as this takes 3 ms, longer than predicting a row.
     """
 
     def __init__(self) -> None:
@@ -144,7 +145,7 @@ ONE_THREAD_BLAS = OneThreadBlas()
 
 
 class Alone:
-    """One user at a time of a device, the BLAS at one thread: a context that may be entered again inside."""
+    """A context for one Python thread at a time, with one thread for the BLAS; it can be entered again inside."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -166,8 +167,8 @@ class Alone:
 
 
 def _after_fork() -> None:
-    """Note whether the parent had threads of Numba; renew the locks that other threads of it held."""
-    with contextlib.suppress(ValueError):  # of a layer that was not started
+    """Record whether the parent had started Numba's threads; replace locks that its other threads held."""
+    with contextlib.suppress(ValueError):  # raised if no threading layer was started
         numba.threading_layer()
         FORKED_FROM_THREADS.set()
     for owner in _WITH_LOCKS:

@@ -1,4 +1,4 @@
-"""Losses of a row of logits against its labels: a file each, found by its name (`registry`)."""
+"""Losses of the logits and labels of a row: one file each, found by name (`data.registry`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def loss_names() -> list[str]:
 
 
 def find_loss(name: str) -> Loss:
-    """Return the loss of a name; `DataError` for an unknown one, and where its module has no `Loss`."""
+    """Return the loss of a name; raise `DataError` for an unknown one, and if its module defines no `Loss`."""
     loss = find_part(__name__, "loss", name, "LOSS")
     if not isinstance(loss, Loss):
         raise DataError(f"loss {name!r}: LOSS must be a Loss, got {loss!r}; see CONTRIBUTING.md")

@@ -29,7 +29,7 @@ def probability(Z: np.ndarray) -> np.ndarray:
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", inline="always")
 def negatives_loops(z, bias, scale, log_sum):
-    """Turn logits z (B,) into scale * sigmoid(z + bias) in place; return the loss of all-negative rows and the sum."""
+    """Turn logits z (B,) into scale * sigmoid(z + bias) in place; return the loss of negatives, and the sum of z."""
     value, total = ZERO, ZERO
     for i in range(z.size):
         x = z[i] + bias
@@ -48,7 +48,7 @@ def _negatives_vectors(z, bias, scale, log_sum):
 
 @njit(nogil=True)
 def correction(z, scale, target, log_sum):
-    """Return what a label of the row changes: -z of the loss, -1 of the gradient, times scale."""
+    """Return the correction for a row that has the label: -z of the loss, -1 of the gradient, times scale."""
     return -scale * z, -scale
 
 

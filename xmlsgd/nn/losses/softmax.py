@@ -32,7 +32,7 @@ def probability(Z: np.ndarray) -> np.ndarray:
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy", inline="always")
 def negatives(z, bias, scale, log_sum):
-    """Turn logits z (B,) into scale * exp(z + bias - log_sum) in place; return 0 and the sum."""
+    """Turn logits z (B,) into scale * exp(z + bias - log_sum) in place; return 0 and the sum of z."""
     total = ZERO
     for i in range(z.size):
         z[i] = scale[i] * exp_negative(min(z[i] + bias - log_sum[i], ZERO))
@@ -42,7 +42,7 @@ def negatives(z, bias, scale, log_sum):
 
 @njit(nogil=True)
 def correction(z, scale, target, log_sum):
-    """Return what a label of the row changes: t (log_sum - z) of the loss, -t of the gradient, times scale."""
+    """Return the correction for a row with the label: t (log_sum - z) of the loss, -t of the gradient, times scale."""
     return scale * target * (log_sum - z), -scale * target
 
 

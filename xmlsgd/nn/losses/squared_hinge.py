@@ -38,7 +38,7 @@ def negatives(z, bias, scale, log_sum):
 
 @njit(nogil=True)
 def correction(z, scale, target, log_sum):
-    """Return what a label of the row changes: max(0, 1 - z)^2 - max(0, 1 + z)^2 and its derivative, times scale."""
+    """Return the correction for a row with the label: max(0, 1 - z)^2 - max(0, 1 + z)^2 and derivative, times scale."""
     wrong, short = max(ONE + z, ZERO), max(ONE - z, ZERO)
     return scale * (short * short - wrong * wrong), -scale * TWO * (short + wrong)
 

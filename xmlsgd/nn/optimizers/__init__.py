@@ -1,8 +1,8 @@
-"""Optimizers: a file each, found by its name (`registry`).
+"""Optimizers: one file each, found by name (`data.registry`).
 
-Only rows with a gradient are updated ("lazy" rows): a feature that a batch lacks keeps its weights and its state, and
-so does a label whose gradients are all dropped by sparsification. With rare features this is what makes a step cost
-what its batch costs.
+Only rows with a gradient are updated ("lazy" rows). A feature that does not occur in a batch keeps its weights and its
+state; so does a label whose gradients were all dropped by sparsification. So the time for a step depends on the size of
+the batch, not on the number of features.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def optimizer_names() -> list[str]:
 
 
 def find_optimizer(name: str) -> type[Optimizer]:
-    """Return the class of a name; `DataError` for an unknown one, and where its module lacks something."""
+    """Return the class of a name; raise `DataError` for an unknown one, and if its module or class lacks a part."""
     kind = find_part(__name__, "optimizer", name, "OPTIMIZER", " or an Optimizer")
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
         raise DataError(f"optimizer {name!r}: OPTIMIZER must be a class of Optimizer, got {kind!r}")
@@ -39,9 +39,9 @@ def find_optimizer(name: str) -> type[Optimizer]:
 
 
 def get_optimizer(optimizer: str | Optimizer, **numbers: float) -> Optimizer:
-    """Return the optimizer of a name, built with `numbers`; an `Optimizer` is returned as it is.
+    """Return the optimizer of a name, with `numbers` as arguments; return an `Optimizer` unchanged.
 
-    Raises `DataError` for unknown names, and for numbers other than 0 beside an `Optimizer`, which has its own.
+    Raises `DataError` for unknown names, and for an `Optimizer` with numbers other than 0, as it has its own.
     """
     if isinstance(optimizer, Optimizer):
         if given := [name for name, number in numbers.items() if number]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .base import EPSILON, FIRST, FIRST_SCALE, RATE, SECOND, SECOND_SCALE, Optimizer, Update
 
-_ONE = np.float32(1)  # in kernels a plain 1 would make float64 of float32
+_ONE = np.float32(1)  # in kernels, a plain 1 would turn float32 into float64
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Adam(Optimizer):
     Parameters
     ----------
     output_epsilon : float
-        Epsilon of the output layer. A rare label's gradient is mostly that of its negatives, 1e-5 to 1e-4 a step; with
-        a small epsilon Adam blows it up to full steps of noise, and labels seen a hundred times are not learned
-        (docs/decisions/training.md). In units of the mean gradient of a batch.
+        Epsilon of the output layer, in units of the mean gradient of a batch. The gradient of a rare label is mostly
+        that of its negatives, 1e-5 to 1e-4 per step. With a small epsilon, Adam would turn it into full steps of noise,
+        and labels that occur a hundred times would not be learned (docs/decisions/training.md).
     """
 
     beta1: float = 0.9
@@ -42,7 +42,7 @@ class Adam(Optimizer):
         return super().update(rate, steps)._replace(output_epsilon=self.output_epsilon)
 
     def fill(self, hyper: np.ndarray, steps: int) -> None:
-        """Write the decays and their corrections at this step."""
+        """Write the decay rates, epsilon, and the bias corrections of this step."""
         hyper[FIRST], hyper[SECOND], hyper[EPSILON] = self.beta1, self.beta2, self.epsilon
         hyper[FIRST_SCALE] = 1.0 / (1.0 - self.beta1**steps)
         hyper[SECOND_SCALE] = 1.0 / math.sqrt(1.0 - self.beta2**steps)

@@ -1,6 +1,6 @@
-"""What an optimizer is: the numbers and the state that the update of a parameter row needs, and its equations.
+"""The definition of an optimizer: the numbers and the state for updating a row of parameters, and its equations.
 
-The equations are functions of single numbers in CPU kernels, which compile them, and of float64 rows in the reference.
+CPU kernels compile the equations for single numbers; the reference calls them with rows of float64.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import numpy as np
 
 from ...errors import DataError
 
-# Indices of `hyper`. `Optimizer.update` writes the first three. `fill` writes those of the others that the equations
-# take: in Adam, the decay rates of both moments, epsilon, and the factors that correct the bias of both moments.
+# Indices of `hyper`. `Optimizer.update` writes the first three. `fill` writes the others that the equations use: in
+# Adam, the decay rates of both moments, epsilon, and the factors that correct the bias of both moments.
 RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE = range(8)
 
 
 class Update(NamedTuple):
-    """The update of one step: the optimizer, and its numbers at this step, `hyper`, float32 (8,).
+    """The update of one step: the optimizer, and its numbers in this step, `hyper`, float32 (8,).
 
-    output_epsilon : epsilon of the output layer; None for that of the others.
+    output_epsilon : epsilon of the output layer; None for the same as in other layers.
     """
 
     optimizer: Optimizer
@@ -36,10 +36,10 @@ class Update(NamedTuple):
         return Update(self.optimizer, hyper)
 
     def for_input(self, scale: float) -> Update:
-        """Return the update of the input layer, given the scale of its first weights over that for rows of norm 1.
+        """Return the update of the input layer; scale : of its initial weights, relative to that for rows of norm 1.
 
-        The steps of an adaptive optimizer are as long for large rows, where pre-activations then move further: its
-        rate follows the scale. Weight decay does not.
+        Steps of an adaptive optimizer do not depend on the size of rows, so that pre-activations of large rows, for
+        which the scale is small, would change more. So the rate is multiplied by the scale; weight decay is not.
         """
         if not self.optimizer.adaptive or scale in (0, 1):
             return self
@@ -49,14 +49,14 @@ class Update(NamedTuple):
         return self._replace(hyper=hyper)
 
     def for_biases(self) -> Update:
-        """Return the update of biases: no decay, no clipping, one accumulator each."""
+        """Return the update of biases: without decay and clipping, with state of their own."""
         hyper = self.hyper.copy()
         hyper[DECAY] = hyper[CLIP] = 0
         return Update(self.optimizer.for_biases(), hyper)
 
     @property
     def kind(self) -> int:
-        """Return the number of the optimizer in `devices/cuda/kernels`; `DataError` where it has none."""
+        """Return the number of the optimizer in `devices/cuda/kernels`; raise `DataError` if it has none."""
         if self.optimizer.cuda is None:
             raise DataError(
                 f"optimizer: {self.optimizer.name!r} has no code for GPUs (devices/cuda); train it with devices='cpu'"
@@ -66,30 +66,30 @@ class Update(NamedTuple):
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Base of all optimizers: `step` says how a parameter moves, `state` how what it remembers changes before.
+    """Base of all optimizers: first `state` updates what is remembered of a parameter, then `step` changes it.
 
     Parameters
     ----------
     weight_decay : float
-        Decoupled decay a step, times the learning rate (Loshchilov and Hutter 2019); weights, not biases.
+        Decoupled decay per step, times the learning rate (Loshchilov and Hutter 2019); of weights, not of biases.
     clip_norm : float
-        Largest Euclidean norm of the gradient of one parameter row; 0 for none. By rows, not over the whole gradient,
-        because a fused update never holds the whole gradient.
+        Largest Euclidean norm of the gradient of one parameter row; 0 for no limit. It is not the norm of the whole
+        gradient, which a fused update never computes.
     """
 
     weight_decay: float = 0.0
     clip_norm: float = 0.0
 
-    # Numbers that a parameter remembers, 0 to 2: s, or s and t.
+    # How many numbers are remembered of each parameter: 0, 1 (s) or 2 (s and t).
     slots: ClassVar[int] = 0
     # Whether the length of a step does not depend on the scale of the gradients, as in Adam.
     adaptive: ClassVar[bool] = False
     # Whether the weights of a row share one s; `square` of `state` is then the mean of g g over the row.
     row_state: ClassVar[bool] = False
-    # Learning rate that "auto" stands for, at a batch of 256; None where none is known. Those of our own were found on
-    # library subject headings (13,000 to 20,000 rows, 256 units, BCE) and on scikit-learn's small sets.
+    # Learning rate for "auto" with a batch of 256; None if none is known. Those of the package were found on library
+    # subject headings (13,000 to 20,000 rows, 256 units, BCE) and on the small sets of scikit-learn.
     default_rate: ClassVar[float | None] = None
-    # Number in `devices/cuda/kernels`; None where there is no code for GPUs.
+    # Number in `devices/cuda/kernels`; None if there is no code for GPUs.
     cuda: ClassVar[int | None] = None
 
     @property
@@ -104,7 +104,7 @@ class Optimizer:
 
     @staticmethod
     def step(g: Any, s: Any, t: Any, h: Any) -> Any:
-        """Return what the parameter decreases by, given the new state."""
+        """Return the number to subtract from the parameter, given the new state."""
         raise NotImplementedError
 
     def slot_shapes(self, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -112,7 +112,7 @@ class Optimizer:
         return [(shape[0], 1) if self.row_state and len(shape) == 2 else shape] * self.slots
 
     def for_biases(self) -> Optimizer:
-        """Return the optimizer of biases, whose state is never that of a row."""
+        """Return the optimizer of biases, each of which has state of its own."""
         return self
 
     def update(self, rate: float, steps: int) -> Update:
@@ -123,4 +123,4 @@ class Optimizer:
         return Update(self, hyper)
 
     def fill(self, hyper: np.ndarray, steps: int) -> None:
-        """Write the numbers of the optimizer itself."""
+        """Write the numbers that only this optimizer uses to `hyper`."""

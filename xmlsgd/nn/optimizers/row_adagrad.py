@@ -1,4 +1,4 @@
-"""Row-wise Adagrad: one accumulator a row, the mean of g g over it, 1/H of Adagrad's state; biases keep their own."""
+"""Row-wise Adagrad: one accumulator per row, of the mean of g g, 1/H of Adagrad's state; biases have their own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RowAdagrad(Adagrad):
 
     @staticmethod
     def step(g: Any, s: Any, t: Any, h: Any) -> Any:
-        """Return rate / (sqrt(s) + epsilon) g: of a row, the quotient is taken once."""
+        """Return rate / (sqrt(s) + epsilon) g; the quotient, the same in a row, is computed once."""
         return h[RATE] / (np.sqrt(s) + h[EPSILON]) * g
 
 

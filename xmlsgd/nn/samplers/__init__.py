@@ -1,8 +1,8 @@
-"""Samplers: which labels a batch trains; a file each, found by its name (`registry`).
+"""Samplers: they choose the labels that a batch trains; one file each, found by name (`data.registry`).
 
-All of them, or the batch's own true labels and some that no row of it has. A row and a label that it does not have
-teach little, and most of a step goes into such pairs. That a whole batch shares its labels keeps the work a product of
-dense matrices.
+They choose all labels, or the true labels of the batch and some that no row of it has. Pairs of a row and a label that
+it does not have teach little, but cost most of a step. All rows of a batch share its labels, so that a step remains a
+product of dense matrices.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .base import Sampler as Sampler
 
 
 def find_sampler(name: str) -> type[Sampler]:
-    """Return the class of a name; `DataError` for an unknown one, and where its module lacks something."""
+    """Return the class of a name; raise `DataError` for an unknown one, and if its module or class lacks a part."""
     kind = find_part(__name__, "sampler", name, "SAMPLER")
     if not (isinstance(kind, type) and issubclass(kind, Sampler)):
         raise DataError(f"sampler {name!r}: SAMPLER must be a class of Sampler, got {kind!r}")

@@ -1,4 +1,4 @@
-"""What a sampler is: it is asked once a batch, after the hidden layers, so that it may look at the current model."""
+"""The base class of samplers. A sampler is called once per batch, after the hidden layers, and may use the model."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import numpy as np
 from ...data.csr import CSR
 from ...devices.base import Device, Layer
 
-DENSE_SHARE = 0.75  # of the labels: beyond it gathering their weights costs more than training all
+DENSE_SHARE = 0.75  # from this share of labels on, gathering their weights costs more than training all
 
 
 class Batch(NamedTuple):
-    """What a sampler may look at: labels Y (n, L), the batch's `rows`, its activations A (B, H), the output layer.
+    """The arguments of a sampler.
 
-    A and `output` lie in the memory of `device`. `seed` names the batch.
+    Y : labels (n, L) of all rows. rows : numbers of the batch's rows. seed : of the batch. A : activations (B, H).
+    output : the output layer. A and output are in the memory of `device`.
     """
 
     Y: CSR
@@ -31,7 +32,7 @@ class Batch(NamedTuple):
         return np.unique(self.Y.row_entries(self.rows))
 
     def with_true(self, labels: np.ndarray) -> np.ndarray | None:
-        """Return the true labels of the batch and these, int32, ascending; None for all where these are nearly all."""
+        """Return the true labels of the batch and `labels`, int32, ascending; None if they are nearly all labels."""
         found = np.sort(np.concatenate([self.Y.row_entries(self.rows), labels.astype(np.int32, copy=False)]))
         new = np.append(True, found[1:] != found[:-1])[: len(found)]
         found = found[new]  # a tenth of the time of `np.unique`
@@ -40,20 +41,20 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampler:
-    """Base of all samplers. A sampler of a registered name is made by `of`, from the number of negatives."""
+    """Base of all samplers. `of` makes the sampler of a registered name, given the number of negatives."""
 
     @classmethod
     def of(cls, negatives: int) -> Sampler:
-        """Return the sampler that draws about so many labels besides those of the batch."""
+        """Return a sampler that draws about so many labels besides those of the batch."""
         return cls(negatives=negatives)  # type: ignore[call-arg]
 
     def begin(self, Y: CSR, seed: int) -> Sampler:
-        """Return the sampler of one learner on training labels Y; one with a state begins with an empty one."""
+        """Return the sampler for one learner with training labels Y; a sampler with state begins with an empty one."""
         return self
 
     def draw(self, batch: Batch) -> np.ndarray | None:
-        """Return the labels of a batch, int32, ascending, all the true ones among them; None for all.
+        """Return the labels of a batch, int32, ascending, with all its true labels; None for all labels.
 
-        They are the same again for the same seed and model.
+        The same seed and model must give the same labels.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Negatives drawn evenly, without a look at the model."""
+"""Negatives drawn uniformly, independent of the model."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .base import Batch, Sampler
 
 @dataclass(frozen=True)
 class UniformNegatives(Checked, Sampler):
-    """The true labels of the batch, and `negatives` more drawn evenly, which all of its rows share; negatives >= 0.
+    """The true labels of the batch, and `negatives` (>= 0) more, drawn uniformly; all rows of the batch share them.
 
-    The loss of a drawn label is not divided by its chance of being drawn: what is learned are the same orders of labels
-    at higher logits, and the noise of such weights cost accuracy (docs/decisions/training.md).
+    The loss of a drawn label is not divided by its probability of being drawn. Without this weight, logits are higher,
+    but labels are ranked the same; with it, its noise cost accuracy (docs/decisions/training.md).
     """
 
     negatives: int = at_least(1024, 0)

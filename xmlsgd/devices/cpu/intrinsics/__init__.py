@@ -1,1 +1,1 @@
-"""Vector and matrix instructions that LLVM is told to use."""
+"""Functions that make LLVM emit certain vector and matrix instructions."""

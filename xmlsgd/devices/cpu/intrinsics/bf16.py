@@ -58,7 +58,7 @@ _SYS_ARCH_PRCTL = 158  # x86-64
 
 
 def _request_amx() -> bool:
-    """Ask the kernel for the tile registers, once a process; their state is large, so they are off by default."""
+    """Ask Linux for the tile registers, once per process: they are off by default, as their state is large."""
     if platform.system() != "Linux":
         return False
     return ctypes.CDLL(None).syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XSTATE_TILE_DATA) == 0
@@ -146,7 +146,7 @@ def tiles_on(typingctx):
 
 @intrinsic
 def tiles_off(typingctx):
-    """Give the tile registers back."""
+    """Release the tile registers."""
 
     def codegen(context, builder, signature, args):
         if HAS_AMX:

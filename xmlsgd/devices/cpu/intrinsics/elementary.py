@@ -1,6 +1,6 @@
-"""Exponential and logarithm by polynomials, in float32: loops over them become vector code.
+"""Exponential and logarithm by polynomials in float32, which LLVM turns into vector code.
 
-Fastmath flags are named one by one: NaN and infinity keep their meaning, because a diverged run is recognised by its
+`FAST` names fastmath flags one by one, without those that ignore NaN and infinity: a run that diverges is found by its
 loss.
 """
 
@@ -26,7 +26,7 @@ _L0, _L1, _L2, _L3, _L4, _L5, _L6 = (
 
 @njit(nogil=True, fastmath=FAST, inline="always")
 def exp_negative(x):
-    """Return e^x for x <= 0 within 1e-7 (relative), 1e-38 where it is smaller."""
+    """Return e^x for x <= 0, with a relative error of at most 1e-7; at least about 1e-38."""
     t = max(x * _LOG2_E, _LOWEST_EXPONENT)
     n = np.floor(t + HALF)
     f = t - n
@@ -36,5 +36,5 @@ def exp_negative(x):
 
 @njit(nogil=True, fastmath=FAST, inline="always")
 def log1p_unit(e):
-    """Return log(1 + e) for e in [0, 1] within 2e-6."""
+    """Return log(1 + e) for e in [0, 1], with an error of at most 2e-6."""
     return e * (_L0 + e * (_L1 + e * (_L2 + e * (_L3 + e * (_L4 + e * (_L5 + e * _L6))))))

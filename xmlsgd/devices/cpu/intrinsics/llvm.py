@@ -1,4 +1,4 @@
-"""What kernels ask of LLVM beyond Numba: vectors of 16 floats at an address, prefetches.
+"""LLVM instructions that Numba does not offer: vectors of 16 floats at an address, and prefetches.
 
 All addresses are integers.
 """
@@ -19,7 +19,7 @@ i32x = ir.VectorType(i32, LANES)
 
 
 def host_features() -> dict[str, bool]:
-    """Return LLVM's features of this processor; none where Numba was told to build for another one."""
+    """Return LLVM's features of this processor; none if Numba is configured for another one."""
     if platform.machine() not in ("x86_64", "AMD64") or config.CPU_NAME or config.CPU_FEATURES is not None:
         return {}
     return dict(binding.get_host_cpu_features())
@@ -57,7 +57,7 @@ def broadcast(builder, value, lanes=i32x):
 
 @intrinsic
 def prefetch(typingctx, address):
-    """Ask for the cache line at `address`, into level 2; the address need not be valid."""
+    """Prefetch the cache line at `address` into level 2; the address need not be valid."""
 
     def codegen(context, builder, signature, args):
         ask = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, i32, i32, i32])
@@ -70,7 +70,7 @@ def prefetch(typingctx, address):
 
 @njit(nogil=True)
 def prefetch_row(matrix, row):
-    """Ask for a row of a contiguous matrix, which may lie past its end."""
+    """Prefetch a row of a contiguous matrix; it may lie past the end."""
     n_bytes = matrix.shape[1] * matrix.itemsize
     first = matrix.ctypes.data + row * n_bytes
     for at in range(0, n_bytes, 64):

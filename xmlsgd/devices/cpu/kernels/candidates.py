@@ -1,7 +1,7 @@
 """Kernels of candidates as a whole: rows of norm 1, and the best labels of a row from its features in one call.
 
-A row by itself is answered in tens of microseconds, as long as a few calls of small kernels take to begin. So what a
-batch could do step by step is done row by row here, for one row and for many alike.
+A single row is predicted in tens of microseconds, about the time in which a few small kernels are called. So one kernel
+computes all steps of prediction, row by row, for one row and for many.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .linear_margins import margins_of_row
 from .logits import best_of, log_probability, logits_of_row
 from .trees import trees_of_row
 
-DAMAGED = -2  # in place of a label
+DAMAGED = -2  # stands for all labels of a row if an index was damaged
 
 
 @njit(nogil=True)
 def unit_row(features, entries, scale, out):
-    """Write the entries float32 of a row, each times its feature's scale, into `out`, of norm 1; zeros stay zeros.
+    """Multiply the entries of a row by the scales of their features, divide them by their norm, write them to `out`.
 
-    An empty `scale` leaves the entries as they come.
+    If `scale` is empty, entries are only divided by their norm. A row of zeros stays zero.
     """
     square = 0.0
     for p in range(features.size):
@@ -49,7 +49,7 @@ def unit_rows(indptr, indices, data, scale, out):
 
 @njit(nogil=True, fastmath=FAST)
 def score_cheaply(labels, logits, votes, cooccurrences, stacking, least_vote, least_cooccurrence, out):
-    """Write the scores of labels int32 (M,) without margins and trees into `out` (M,); see `best_candidates`."""
+    """Write the scores of labels int32 (M,) without margins and trees to `out` (M,); see `best_candidates`."""
     for j in range(labels.size):
         out[j] = (
             stacking[0] * log_probability(logits[j])
@@ -61,10 +61,10 @@ def score_cheaply(labels, logits, votes, cooccurrences, stacking, least_vote, le
 
 @njit(nogil=True)
 def keep_highest(labels, found, scores, places, kept_labels, kept):
-    """Write the labels with the highest scores, row 0 of `found` (r, M), and their columns of it into `kept` (r, n).
+    """Write the labels with the highest scores to `kept_labels`, and their columns of `found` to `kept`.
 
-    labels int32 (M,); kept_labels int32 (n,), -1 where there are no more. scores float32 and places int32 (n,) are
-    scratch.
+    labels int32 (M,). found (r, M) : row 0 has the scores. kept_labels int32 (n,), -1 if there are fewer. kept (r, n).
+    scores float32 and places int32 (n,) are scratch.
     """
     scores[:], places[:] = -np.inf, -1
     for j in range(labels.size):
@@ -84,20 +84,22 @@ def best_candidates(
     filters, bias, stacking, frequency, feature, threshold, value, n_excluding, place, table, exclusion, least_vote,
     least_cooccurrence, n_voted, n_more, n_neighbors, budget, clean, items, values, n_threads, n_kept, labels, scores,
 ):  # fmt: skip
-    """Write the best labels of each row among its candidates into `labels` and `scores` (rows, k).
+    """Write the best labels of each row among its candidates to `labels` and `scores` (rows, k).
 
-    Candidates are the `n_voted` labels with the most votes and the `n_more` others that occur most with the row's
-    features; the `n_kept` that score highest without margin and trees are scored with them. Rows (indptr, indices,
-    data) as they come and their activations A (rows, H), or where W0 (F, H), `scales0` and b0 are the input layer of a
-    network of one hidden layer, none; `scale` (F,) weighs the features for the neighbors alone. W, `scales` and b are
-    the output layer (`logits`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and the scratch are,
-    `cooccurrence` what `share_*` are, `linear_margins` what the tables (`starts`, `keys`, `weights`), their scales
-    `factors`, `filters` and `bias` are. stacking float32 (5,): weights of the network's log probability, of the log of
-    the share of votes, at least `least_vote`, of the margin and of the log of the co-occurrence, at least
-    `least_cooccurrence`, and the intercept. Trees, if there are any, add to it: `trees_of_row` says what `frequency`,
-    `feature`, `threshold` and `value` are. The `n_excluding` (at most n_kept) that score highest without margin and
-    trees exclude others, as `exclude_in_row` says, by `place`, `table` and the weight `exclusion`. A row that met a
-    pointer or an index to nothing gets labels `DAMAGED`.
+    Candidates are the `n_voted` labels with the most votes, and the `n_more` others that occur most with the features
+    of the row. First all are scored without margins and trees; the `n_kept` best of them are scored with both. The
+    `n_excluding` best of them (at most n_kept) lower the scores of labels that they exclude.
+
+    indptr, indices, data : the rows, not scaled. A (rows, H) : their activations; empty if W0 (F, H), `scales0` and b0,
+    the input layer of a network of one hidden layer, are given. W, scales, b : the output layer (`logits`). scale (F,)
+    : weights of the features, for neighbors only. For `postings_*`, `unit`, `label_*`, `weight` and the scratch see
+    `vote`; for `share_*`, `cooccurrence`; for the tables (`starts`, `keys`, `weights`), their scales `factors`,
+    `filters` and `bias`, `linear_margins`; for `frequency`, `feature`, `threshold` and `value` of trees, of which there
+    may be none, `trees_of_row`; for `place`, `table` and the weight `exclusion`, `exclude_in_row`.
+
+    stacking float32 (5,) : the weights of the network's log probability, of the log of the share of votes, at least
+    `least_vote`, of the margin, and of the log of the co-occurrence, at least `least_cooccurrence`; then the intercept.
+    A row for which a pointer or an index is out of range gets labels `DAMAGED`.
     """
     n_rows, m = indptr.size - 1, n_voted + n_more
     most = 0

@@ -1,4 +1,4 @@
-"""Kernels of co-occurrence: the labels that rows with a feature often have, and what these say of a row."""
+"""Kernels of co-occurrence: labels that often occur with a feature, and the candidates of a row that follow."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 def count_labels(
     starts, rows, label_ptr, label_index, weight, parts, room, clean, named, values, totals, labels, shares
 ):  # fmt: skip
-    """Write the labels that occur most often with each feature, and their shares of the rows that have it.
+    """Write the labels that occur most often with each feature, and their shares of the rows with the feature.
 
-    Feature f has the rows rows[starts[f] : starts[f + 1]], row i has the labels from label_ptr[i] to label_ptr[i + 1]
-    and the sample weight weight[i]; totals[f] float32 gets the sum of the weights. There is room for its labels int32
-    and shares float32 from room[f] to room[f + 1], filled up with -1 and 0. Features parts[t] to parts[t + 1] use row t
-    of the scratch: `clean` float32 (parts, L), zeros before and after, `named` int32 and `values` float32 (parts,
-    L + 1).
+    Feature f occurs in rows[starts[f] : starts[f + 1]]; row i has the labels from label_ptr[i] to label_ptr[i + 1] and
+    the sample weight weight[i]. totals[f] float32 becomes the sum of the weights. The labels int32 and shares float32
+    of f are written from room[f] to room[f + 1], filled up with -1 and 0. Thread t handles features parts[t] to
+    parts[t + 1] with row t of the scratch: `clean` float32 (parts, L), zeros before and after, `named` int32 and
+    `values` float32 (parts, L + 1).
     """
     for t in prange(parts.size - 1):
         share, found, found_shares = clean[t], named[t], values[t]
@@ -51,8 +51,8 @@ def count_labels(
 def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean, named, values, listed, n, out):
     """Add the labels that occur most with the features of one row to its candidates; see `cooccurrence`.
 
-    The first `n` of `listed` int32 (M,) are given. The scratch is `clean` (L,), zeros before and after, and two arrays
-    of more than L places. Returns whether pointers and indices led to where they may; if not, nothing else was read.
+    The first `n` of `listed` int32 (M,) are given. Scratch: `clean` (L,), zeros before and after; `named` and `values`
+    of more than L elements. Returns whether all pointers and indices are in range; others are never followed.
     """
     sound, total, n_named = True, _ZERO, 0
     for j in range(features.size):
@@ -93,11 +93,11 @@ def cooccurrence(
 ):  # fmt: skip
     """Add the labels that occur most with the features of each row to its candidates `listed` int32 (rows, M).
 
-    The first `n_given` of a row are given, -1 for none; the others are written, in no order and filled up with -1.
-    out : float32 (rows, M), the co-occurrence of row and label: the mean of the label's shares, times `scale` (F,),
-    over the features of the row, by the size of their entries. Feature f has the labels int32 and shares float32 from
-    starts[f] to starts[f + 1]. clean (n_threads, L), named and values (n_threads, L + 1) are scratch; `sound` bool
-    (rows,) says what `cooccurrence_of_row` returns.
+    The first `n_given` of a row are given, -1 for none; the others are written in no order, filled up with -1.
+    out : the co-occurrence of row and label, float32 (rows, M): the mean of the label's shares times `scale` (F,) over
+    the features of the row, weighted by the size of their entries. Feature f has the labels int32 and shares float32
+    from starts[f] to starts[f + 1]. clean (n_threads, L), named and values (n_threads, L + 1) are scratch. sound bool
+    (rows,) : what `cooccurrence_of_row` returns.
     """
     n_rows = indptr.size - 1
     for t in prange(n_threads):

@@ -1,7 +1,7 @@
-"""Copies: entries of sparse rows, rows of sampled labels, a shared model and what a step on its copy has changed.
+"""Copies: entries of sparse rows, weights of sampled labels, and exchange of a shared model with a worker's copy.
 
-Vectors of a model are float32 (n_params,): W0, `width` floats a feature, and behind it, from `dense` on, what every
-step changes.
+The vector of a model, float32 (n_params,), has W0 first, `width` floats per feature, and from `dense` on all other
+parameters, which every step changes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from numba import njit, prange
 from ..compiling import kernel
 from ..intrinsics.llvm import prefetch_row
 
-AHEAD = 4  # rows asked for before they are copied
+AHEAD = 4  # rows by which prefetches are ahead of copies
 
 
 @njit(nogil=True, inline="always")
 def copy_into(target, source):
-    """Write the first `target.size` elements of `source`, which must have as many: that is not checked.
+    """Copy the first `target.size` elements of `source`, which must have as many: this is not checked.
 
-    For `target[:] = source` Numba compiles the text of an error: the kernels of a run took 149 s of processor time to
-    compile with it, and 124 without (numba 0.68, a Xeon of 2.5 GHz).
+    For `target[:] = source`, Numba also compiles an error message: with it, compiling the kernels of a run took 149 s
+    of processor time, without 124 s (numba 0.68, a Xeon of 2.5 GHz).
     """
     for j in range(target.size):
         target[j] = source[j]
@@ -27,7 +27,7 @@ def copy_into(target, source):
 
 @kernel()
 def copy_spans(starts, sizes, indices, data, targets, out_indices, out_data):
-    """Copy sizes[i] entries, indices and data, from starts[i] on to targets[i] on, for every i; targets never meet."""
+    """Copy sizes[i] entries, indices and data, from starts[i] to targets[i], for each i; targets do not overlap."""
     for i in prange(starts.size):
         source, target = slice(starts[i], starts[i] + sizes[i]), slice(targets[i], targets[i] + sizes[i])
         copy_into(out_indices[target], indices[source])
@@ -36,7 +36,7 @@ def copy_spans(starts, sizes, indices, data, targets, out_indices, out_data):
 
 @njit(nogil=True, inline="always")
 def copy_row(matrix, row, ahead, taken, i, back):
-    """Copy a row of a matrix (L, m) to row i of `taken`, or back; ask for row `ahead`. Not where L is 1."""
+    """Copy a row of a matrix (L, m) to row i of `taken`, or back, and prefetch row `ahead`; do nothing if L is 1."""
     if matrix.shape[0] > 1:
         prefetch_row(matrix, ahead)
         if back:
@@ -47,7 +47,7 @@ def copy_row(matrix, row, ahead, taken, i, back):
 
 @kernel()
 def copy_outputs(W, b, Ws, bs, Wt, bt, outputs, back, n_threads, W_part, b_part, Ws_part, bs_part, Wt_part, bt_part):
-    """Copy these outputs of a layer of more than one, all different, into the parts; if `back`, the parts over them."""
+    """Copy outputs of a layer, all different, to the parts; if `back`, from the parts. The layer has two or more."""
     for t in prange(n_threads):
         last = outputs.size * (t + 1) // n_threads
         for i in range(outputs.size * t // n_threads, last):
@@ -62,7 +62,7 @@ def copy_outputs(W, b, Ws, bs, Wt, bt, outputs, back, n_threads, W_part, b_part,
 
 @kernel()
 def pull_rows(center, copy, base, features, width, n_threads):
-    """Copy rows of W0 from the center to `copy` and `base`; features are all different."""
+    """Copy the rows of W0 of some features, all different, from the center to `copy` and `base`."""
     for t in prange(n_threads):
         for k in range(features.size * t // n_threads, features.size * (t + 1) // n_threads):
             for i in range(features[k] * width, (features[k] + 1) * width):
@@ -73,9 +73,9 @@ def pull_rows(center, copy, base, features, width, n_threads):
 
 @kernel()
 def push(center, copy, base, features, width, dense, alone, n_threads):
-    """Add what changed in `copy` since it was `base` to the center; `alone`: take the copy as it is.
+    """Add the change of `copy` since `base` to the center; if `alone`, copy `copy` to the center.
 
-    Behind W0 both become the center on the way, which is a pull for two vectors more written, and none read.
+    From `dense` on, `copy` and `base` become the new center. This is a pull that reads no vector more.
     """
     n = center.size - dense
     for t in prange(n_threads):

@@ -1,4 +1,4 @@
-"""The kernel of labels that exclude each other: lower the scores of labels that are rare beside a more probable one."""
+"""The kernel of labels that exclude each other: lower scores of labels that rarely occur with a more probable one."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from numba import njit, prange
 
 from ..compiling import kernel
 
-UNIT = np.float32(1 / 256)  # of the table
-_IMPROBABLE = np.float32(np.log(1 / 19))  # log odds of labels that exclude nothing, so that few pairs are looked up
+UNIT = np.float32(1 / 256)  # of numbers in the table
+_IMPROBABLE = np.float32(np.log(1 / 19))  # labels with lower log odds exclude nothing, so that few pairs are read
 _ONE, _ZERO = np.float32(1), np.float32(0)
 
 
 @njit(nogil=True)
 def exclude_in_row(labels, first, least, k, place, table, weight, order, known, left, score, chance, out):
-    """Lower the log odds `out` float32 (M,) of labels int32 (M,) by the labels of higher log odds, until k are certain.
+    """Lower the log odds `out` float32 (M,) of labels int32 (M,) that labels with higher log odds exclude.
 
-    Where one of those is true, the probability of a label falls by the share in `table` uint8 (N, N), in units of
-    `UNIT`; where it has probability p, by p times as much. The largest such fall counts, as `weight` times the log of
-    what is left. Only labels whose `first` float32 (M,) is at least `least` make others fall. place int32 (at most L,)
-    is the row and column of each label, -1 for none. Labels that cannot be among the best k stay as they are. order and
-    known int32 (M,), left, score and chance float32 (M,) are scratch: labels by falling log odds; and of those that
-    make others fall row, log odds and probability.
+    If label a is true, the probability of label b falls by the share in row a, column b of `table` uint8 (N, N), in
+    units of `UNIT`; if a has probability p, by p times this share. Of all labels a, the largest fall counts: `weight`
+    times the log of (1 - fall) is added to the log odds of b. Only labels whose `first` float32 (M,) is at least
+    `least` exclude others. place int32 (at most L,) : row and column of each label in the table, -1 for none.
+
+    The function ends when the best k labels are certain; labels that cannot be among them keep their log odds. order
+    and known int32 (M,), left, score and chance float32 (M,) are scratch: labels by falling log odds, log odds of
+    labels that are left, and row, log odds and probability of each label that excludes others.
     """
     for j in range(labels.size):
         left[j] = out[j] if labels[j] >= 0 else -np.inf
@@ -50,7 +52,7 @@ def exclude_in_row(labels, first, least, k, place, table, weight, order, known, 
 
 @kernel()
 def exclude(labels, first, least, place, table, weight, n_threads, out):
-    """Lower all of `out` float32 of the labels int32 (rows, M) as `exclude_in_row` does; least float32 (rows,)."""
+    """Lower `out` float32 (rows, M) of all labels int32 (rows, M) as `exclude_in_row` does; least float32 (rows,)."""
     n_rows, M = labels.shape
     for t in prange(n_threads):
         order, known, left = np.empty(M, np.int32), np.empty(M, np.int32), np.empty(M, np.float32)

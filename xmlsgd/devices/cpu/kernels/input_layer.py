@@ -1,6 +1,6 @@
 """Kernels of the sparse input layer: gather-add forward, row-sparse backward fused with the update.
 
-No dense gradient of W0 exists: the entries of a batch are grouped by feature, and each feature's row of W0 is
+There is no dense gradient of W0: the entries of a batch are grouped by feature, and the row of W0 of each feature is
 updated as soon as its gradient is summed.
 """
 
@@ -17,12 +17,12 @@ from .parts import update_row
 from .random import kept
 
 _ZERO = np.float32(0)
-AHEAD = 2  # rows of W0 asked for before they are added
+AHEAD = 2  # rows of W0 by which prefetches are ahead of additions
 
 
 @njit(nogil=True, fastmath=FAST)
 def add_entry(feature, value, W, scales, a):
-    """Add what an entry of a row brings to its pre-activations a (H,)."""
+    """Add the contribution of an entry of a row to its pre-activations a (H,)."""
     x, w = value * scales[min(feature, scales.size - 1)], W[feature]
     for j in range(a.size):
         a[j] += x * np.float32(w[j])
@@ -30,14 +30,14 @@ def add_entry(feature, value, W, scales, a):
 
 @njit(nogil=True, fastmath=FAST)
 def rectify(a):
-    """Set what is below 0 in a (H,) to 0."""
+    """Set negative numbers in a (H,) to 0."""
     for j in range(a.size):
         a[j] = max(a[j], _ZERO)
 
 
 @njit(nogil=True, fastmath=FAST)
 def activate_row(features, values, W, scales, b, a):
-    """Write the activations a (H,) of a row given its entries, as `input_forward` does without dropout."""
+    """Write the activations a (H,) of a row, given its entries, as `input_forward` does without dropout."""
     copy_into(a, b)
     for p in range(features.size):
         if p + AHEAD < features.size:
@@ -48,10 +48,10 @@ def activate_row(features, values, W, scales, b, a):
 
 @kernel(fastmath=FAST)
 def input_forward(rows, indptr, indices, data, W, scales, b, seed, threshold, scale, A):
-    """Write A (B, H) = relu(X[rows] W + b); entries of X whose hash is below the threshold are left out.
+    """Write A (B, H) = relu(X[rows] W + b); drop entries of X whose hash is below the threshold.
 
-    The others are multiplied by `scale`. W is float32, or int8 with a scale a row: `scales` float32 (F,), or (1,) for
-    all rows alike.
+    Other entries are multiplied by `scale`. W is float32, or int8 with a scale per row: `scales` float32 (F,), or (1,)
+    for the same scale in all rows.
     """
     for i in prange(rows.size):
         a = A[i]
@@ -67,11 +67,11 @@ def input_forward(rows, indptr, indices, data, W, scales, b, seed, threshold, sc
 def group_entries(
     rows, indptr, indices, data, seed, threshold, scale, counts, features, starts, entry_row, entry_value
 ):
-    """Group the entries of a batch by feature, in one pass to count and one to place; return how many features.
+    """Group the entries of a batch by feature, by counting them and then writing them; return the number of features.
 
-    `counts` int32 (F,) is zero before and after. Segment f of `entry_row` (place of the row in the batch) and
-    `entry_value` runs from `starts[f]` to `starts[f + 1]` and belongs to `features[f]`. Features come in the order in
-    which the batch names them, so the result does not depend on threads.
+    `counts` int32 (F,) is zero before and after. Segment f of `entry_row` (index of the row in the batch) and
+    `entry_value`, from `starts[f]` to `starts[f + 1]`, belongs to `features[f]`. Features are in the order in which
+    they first occur in the batch, so the result does not depend on threads.
     """
     n_features = 0
     for i in range(rows.size):
@@ -103,9 +103,9 @@ def group_entries(
 
 @kernel(fastmath=FAST)
 def input_update(dA, features, starts, entry_row, entry_value, W, s, t, update, hyper, gradients):
-    """Sum the gradient of each named row of W (F, H) and update it: W[f] -= rule(sum of value * dA[row]).
+    """Sum the gradient of the row of W (F, H) of each feature, value * dA[row] over its entries, and update the row.
 
-    `gradients` (threads, H) is scratch. One thread owns a feature, so no two write one row.
+    `gradients` (threads, H) is scratch. Each feature belongs to one thread, so no two threads write the same row.
     """
     n_threads = gradients.shape[0]
     n_features = features.size
@@ -124,7 +124,7 @@ def input_update(dA, features, starts, entry_row, entry_value, W, s, t, update, 
 
 @kernel()
 def drop(A, seed, threshold, scale):
-    """Set the entries of A (B, H) whose hash is below the threshold to zero in place, multiply the rest by `scale`."""
+    """Set entries of A (B, H) whose hash is below the threshold to zero, in place; multiply others by `scale`."""
     width = A.shape[1]
     for i in prange(A.shape[0]):
         for j in range(width):

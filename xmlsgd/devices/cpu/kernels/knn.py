@@ -1,8 +1,8 @@
 """Kernels of the k-NN index: the nearest training rows of a row, and the labels that these vote for.
 
-A thread has a few arrays over all training rows and all labels, which it leaves as zeros after each row, so that a row
-costs what it touches. Memory is asked for before it is needed, and what is only sometimes true is computed rather than
-branched on: a processor that waits or guesses wrong loses more time than these kernels have work.
+Each thread has a few arrays over all training rows and all labels. It resets only the elements that it has used, so
+that the time for a row does not depend on their length. Memory is prefetched, and conditions that are hard to predict
+are computed without branches: a cache miss or a wrongly predicted branch takes longer than most of the work here.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from ..intrinsics.elementary import FAST
 from ..intrinsics.llvm import prefetch
 from .copying import copy_into
 
-TINY = np.float32(1e-20)  # a similarity must exceed it
+TINY = np.float32(1e-20)  # similarities up to it count as none
 BINS = 1024  # of a histogram of values
-SHORT_ROW = 128  # features; of more, counting lengths is faster than insertion, which takes the square of their number
+SHORT_ROW = 128  # with more features, counting sort is faster than insertion sort
 _ZERO, _ONE, _TOP = np.float32(0), np.float32(1), np.float32(BINS - 1)
 
 
 @kernel()
 def write_postings(indptr, indices, data, first, starts, places, rows, values):
-    """Write the rows (indptr, indices, data) by feature: their numbers to `rows` int32, the data to `values` float32.
+    """Write the entries of rows (indptr, indices, data) by feature: row numbers to `rows`, data to `values`.
 
-    They are numbered from `first` on. Feature f has room from starts[f] to starts[f + 1]; one that has none is left
-    out, as are stored zeros. `places` (F,) are where its first row goes, and become the ends.
+    rows int32, values float32. Row numbers begin with `first`. Feature f has room from starts[f] to starts[f + 1];
+    features without room and stored zeros are left out. places (F,) : where the next row of each feature goes; they
+    become the ends.
     """
     for i in range(indptr.size - 1):
         for p in range(indptr[i], indptr[i + 1]):
@@ -39,7 +40,7 @@ def write_postings(indptr, indices, data, first, starts, places, rows, values):
 
 @njit(nogil=True, inline="always")
 def replace_worst(values, items, value, item):
-    """Put (value, item) in the place of the root of a heap, the smallest value, and let it sink to its place."""
+    """Replace the root of a heap, its smallest value, by (value, item), and restore the heap."""
     i, n = 0, values.size
     while True:
         child = 2 * i + 1
@@ -56,7 +57,7 @@ def replace_worst(values, items, value, item):
 
 @njit(nogil=True, inline="always")
 def bin_of(value):
-    """Return the bin of a value in [0, 1]; that of the nearest end for any other, and for NaN."""
+    """Return the bin of a value in [0, 1]; the nearest bin for other values, one of the ends for NaN."""
     place = value * np.float32(BINS)
     place = place if place < _TOP else _TOP
     return np.int32(place if place > 0 else _ZERO)
@@ -64,10 +65,10 @@ def bin_of(value):
 
 @njit(nogil=True)
 def keep_best(values, items, n, best, best_items, counts):
-    """Copy the largest of the first n values and their items into `best` and `best_items`, in no order.
+    """Copy the largest of the first n values and their items to `best` and `best_items`, in no order.
 
-    Values are above 0 and at most 1, but for rounding; 0 and -1 fill up. counts (BINS,) int32 is scratch. A
-    histogram finds the bin of the last value to be kept; only those of this bin go through a heap.
+    Values are above 0 and at most 1, except for rounding; 0 and -1 fill up. counts (BINS,) int32 is scratch. A
+    histogram finds the bin of the smallest value to be kept; only the values of this bin go through a heap.
     """
     best[:], best_items[:] = _ZERO, -1
     if n <= best.size:
@@ -94,10 +95,10 @@ def keep_best(values, items, n, best, best_items, counts):
 
 @njit(nogil=True)
 def read_order(features, starts, n_entries, longest, lengths, order):
-    """Write into `order` the places of a row's features, that with the shortest posting list first, equals in turn.
+    """Sort the features of a row by the lengths of their posting lists, shortest first; equal lengths keep their order.
 
-    lengths : gets the lengths, in this order. Returns whether all lists are at most `longest` long and lie among the
-    `n_entries` that there are.
+    Writes indices of features to `order`, and the lengths in this order to `lengths`. Returns whether all lists are at
+    most `longest` long and lie within the `n_entries` entries of the index.
     """
     for i in range(features.size):
         first, last = starts[features[i]], starts[features[i] + 1]
@@ -119,7 +120,7 @@ def read_order(features, starts, n_entries, longest, lengths, order):
 
 @njit(nogil=True)
 def _count_sort(lengths, order, most):
-    """Sort lengths, in [0, most], and write their earlier places into `order`; equals keep their order."""
+    """Sort lengths, in [0, most], in place, and write their former indices to `order`; equal ones keep their order."""
     places, given = np.zeros(most + 2, np.int64), lengths.copy()
     for length in given:
         places[length + 1] += 1
@@ -138,9 +139,9 @@ def vote_of_row(
 ):  # fmt: skip
     """Write the labels that the nearest training rows of one row vote for, and their shares; see `vote`.
 
-    features int32, entries float32: the row. own : its number among the training rows, -1 if it is none. The scratch
-    is a thread's of `scratch_shapes`. Returns whether pointers and indices led to where they may; if not, nothing was
-    read or written elsewhere.
+    features int32, entries float32 : the row. own : its number if it is a training row, else -1. clean, items, values :
+    scratch of a thread (`scratch_shapes`). Returns whether all pointers and indices are in range; others are never
+    followed.
     """
     n_train = label_ptr.size - 1
     cosine, share = clean[:n_train], clean[n_train:]
@@ -162,7 +163,7 @@ def vote_of_row(
     n_met = np.uint64(0)
     for j in range(n_lists):
         feature, x = features[order[j]], entries[order[j]] * unit
-        # Unsigned, as Numba would look at the sign of each index (docs/decisions/kernels.md).
+        # Unsigned, as Numba would test the sign of each index (docs/decisions/kernels.md).
         for p in range(np.uint64(postings_ptr[feature]), np.uint64(postings_ptr[feature + 1])):
             row = np.uint32(postings_row[p])
             if not row < n_train:
@@ -214,7 +215,7 @@ def vote_of_row(
 
 def scratch_shapes(n_train: int, n_labels: int, longest: int, n_threads: int) -> tuple[tuple[int, int], ...]:
     """Return the shapes of `clean` float32, zeros before and after, `items` int32 and `values` float32 of `vote`."""
-    room = max(n_train, longest, n_labels) + 1  # one more: what is not kept is written as well
+    room = max(n_train, longest, n_labels) + 1  # one more, as an item is written before a test keeps it
     return (n_threads, n_train + n_labels), (n_threads, room + n_labels + 1), (n_threads, room)
 
 
@@ -225,12 +226,14 @@ def vote(
 ):  # fmt: skip
     """Write the labels that the `n_neighbors` nearest training rows of each row vote for, and their shares.
 
-    Rows (indptr, indices, data) and training rows (`postings_*`, by feature, `unit` times the values) are of norm 1;
-    `sound` bool (rows,) says what `vote_of_row` returns. `label_ptr` and `label_index` are the labels of the training
-    rows, `weight` (n,) float32 theirs. A neighbor votes with its weight times the square of the cosine. The posting
-    lists of a row, none longer than `longest`, are read from the shortest on, until `budget` entries are. own : row i
-    is training row own + i, which has no vote; -1 where they are no training rows. labels int32, votes float32
-    (rows, M), in no order, filled up with -1 and 0; shares of the sum of all votes.
+    Rows (indptr, indices, data) and training rows (`postings_*`, by feature, values times `unit`) have norm 1. A
+    training row has the labels from label_ptr[row] to label_ptr[row + 1] of `label_index`, and votes for them with its
+    sample weight, `weight` float32 (n,), times the square of the cosine. Posting lists of a row, none longer than
+    `longest`, are read from the shortest on, until `budget` entries have been read. own : row i is training row
+    own + i, which does not vote; -1 if the rows are no training rows.
+
+    labels int32, votes float32 (rows, M) : in no order, filled up with -1 and 0; votes are shares of the sum of all.
+    sound bool (rows,) : what `vote_of_row` returns.
     """
     n_rows = indptr.size - 1
     for t in prange(n_threads):

@@ -1,8 +1,8 @@
-"""Kernels that predict with the linear classifiers: the weights of a label as a hash table, and the margins they give.
+"""Kernels that predict with the linear classifiers: a hash table of the weights of each label, and margins.
 
-A row asks for a few features of each label on its list, and most answers are that there is no such weight. A filter, of
-eight bits a weight, tells most of these without a branch that the processor would have to guess (Bloom 1970, with one
-hash function). What passes is looked up in the table while the next label is filtered, so that the slots have come.
+For each candidate label, the weights of the features of a row are looked up, and most features have none. A filter of
+eight bits per weight finds most of these without a branch that is hard to predict (Bloom 1970, with one hash function).
+The slots of features that pass are prefetched, and read only after the next label was filtered.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _ZERO = np.float32(0)
 _ZERO64, _ONE64 = np.uint64(0), np.uint64(1)
 _GOLDEN = np.uint32(2654435769)  # 2^32 over the golden ratio: spreads numbers that lie close together (Knuth)
 CACHE_LINE = 64  # bytes
-MOST_LINES = 8  # of a filter that are asked for
-AHEAD = 2  # labels whose filters are asked for before
+MOST_LINES = 8  # of a filter that are prefetched
+AHEAD = 2  # labels by which prefetches of filters are ahead
 
 
 @njit(nogil=True, inline="always")
 def hash_of(feature):
-    """Return the hash of a feature's number, below 2^32."""
+    """Return the hash of the number of a feature, below 2^32."""
     return np.uint64(np.uint32(np.uint32(feature) * _GOLDEN))
 
 
 @njit(nogil=True, inline="always")
 def place_of(hashed, room):
-    """Return the place, below `room`, at which the search for a feature of this hash begins."""
+    """Return the slot, below `room`, at which the search for a feature with this hash begins."""
     return (hashed * np.uint64(room)) >> np.uint64(32)
 
 
@@ -43,10 +43,10 @@ def filter_of(start, end):
 
 @kernel()
 def hash_weights(indptr, features, weights, starts, keys, values):
-    """Write the weights of all labels, CSR (L, F), into their tables.
+    """Write the weights of all labels, CSR (L, F), to their hash tables.
 
-    The table of label l lies from starts[l] to starts[l + 1] and has room for one more than its weights. `keys` (n,)
-    are integers, 0 before, that become a feature plus 1 where `values` (n,) gets its weight.
+    The table of label l has the slots from starts[l] to starts[l + 1], at least one more than the label has weights. In
+    a slot, `keys` (n,), integers that must be 0, becomes the feature plus 1, and `values` (n,) its weight.
     """
     for label in prange(indptr.size - 1):
         first, room = starts[label], starts[label + 1] - starts[label]
@@ -59,7 +59,7 @@ def hash_weights(indptr, features, weights, starts, keys, values):
 
 @kernel()
 def write_filters(indptr, features, starts, filters):
-    """Write the filters of the tables of all labels, which `hash_weights` has written; uint8 (n // 2,), 0 before."""
+    """Write the filters of the tables that `hash_weights` has written; filters : uint8 (n // 2,), 0 before."""
     for label in range(indptr.size - 1):  # filters of neighbors share no byte, but threads would share cache lines
         first, n_bits = filter_of(starts[label], starts[label + 1])
         for p in range(indptr[label], indptr[label + 1]):
@@ -69,9 +69,9 @@ def write_filters(indptr, features, starts, filters):
 
 @njit(nogil=True, inline="always")
 def pass_filter(hashes, start, end, filters, passed):
-    """Write the entries of a row whose features a label may have weights of to `passed`; return how many.
+    """Write the indices of the entries of a row for which a label may have weights to `passed`; return their number.
 
-    Without `filters` all pass.
+    If `filters` is empty, all entries pass.
     """
     if filters.size == 0:
         for p in range(hashes.size):
@@ -90,9 +90,9 @@ def pass_filter(hashes, start, end, filters, passed):
 
 @njit(nogil=True, fastmath=FAST)
 def margins_of_row(features, entries, labels, starts, keys, values, scales, filters, bias, out):
-    """Write the margin of each label in `labels` int32 (M,) of one row into `out` float32; see `margins`.
+    """Write the margins of labels int32 (M,) of one row to `out` float32; see `margins`.
 
-    Returns whether the tables were found where they have to be; if not, nothing outside of them was read.
+    Returns whether all tables are in range; others are never read.
     """
     sound, n_labels = True, labels.size
     hashes = np.empty(features.size, np.uint64)
@@ -138,11 +138,11 @@ def margins_of_row(features, entries, labels, starts, keys, values, scales, filt
 
 @kernel(fastmath=FAST)
 def margins(indptr, indices, data, labels, starts, keys, values, scales, filters, bias, out, sound):
-    """Write the margin of each label in `labels` int32 (rows, M) into `out` float32; -1 where there is none.
+    """Write the margins of labels int32 (rows, M) to `out` float32; -1 for labels -1.
 
-    `starts`, `keys` and `values` are tables as `hash_weights` leaves them; values of label l count scales[l] times,
-    where there is one scale, that. `filters` uint8 are theirs (`write_filters`), or (0,). `sound` bool (rows,) is what
-    `margins_of_row` returns.
+    starts, keys, values : the tables of `hash_weights`; values of label l are multiplied by scales[l], or by the only
+    scale if there is one. filters uint8 : those of `write_filters`, or (0,). sound bool (rows,) : what `margins_of_row`
+    returns.
     """
     for i in prange(labels.shape[0]):
         span = slice(indptr[i], indptr[i + 1])

@@ -12,7 +12,7 @@ from .random import below, hashed
 
 @njit(nogil=True, inline="always")
 def paired_labels(row, candidates, places, held_out_labels):
-    """Return a view of the labels that a row is paired with beside its own: `held_out_labels` of a held-out row."""
+    """Return the labels that a row is paired with beside its own: its candidates or, if held out, `held_out_labels`."""
     return candidates[row] if places.size == 0 or places[row] < 0 else held_out_labels[places[row]]
 
 
@@ -22,9 +22,9 @@ def count_pairs(
 ):
     """Count the pairs of each label and the entries of their rows, int64 (threads, L), zeros before.
 
-    Thread t counts its part of the rows; rows of weight 0 do not count. A row is paired with its own labels and with
-    its candidates int32 (n, M); a held-out row, which has a place in `places` (`solve`), with its held_out_labels
-    int32 (h, m) instead. A row's own labels become -1 in both, so that none is paired twice.
+    Thread t counts its part of the rows; rows of weight 0 do not count. A row is paired with its own labels and its
+    candidates int32 (n, M); a held-out row, which has an index in `places` (`solve`), with its held_out_labels
+    int32 (h, m) in place of candidates. In both arrays, the row's own labels become -1, so that no pair occurs twice.
     """
     n_rows = candidates.shape[0]
     for t in prange(n_threads):
@@ -47,9 +47,9 @@ def count_pairs(
 
 @kernel()
 def write_pairs(label_ptr, label_index, candidates, places, held_out_labels, weight, starts, pairs):
-    """Write the rows of each label into `pairs`: i where row i has the label, -1 - i where it is a wrong candidate.
+    """Write the rows of each label to `pairs`: i if row i has the label, -1 - i if the label is a wrong candidate.
 
-    starts (threads, L) : where the pairs go that `count_pairs` has counted; they become the ends.
+    starts (threads, L) : where the pairs counted by `count_pairs` go; they become the ends.
     """
     n_rows, n_threads = candidates.shape[0], starts.shape[0]
     for t in prange(n_threads):
@@ -66,16 +66,16 @@ def write_pairs(label_ptr, label_index, candidates, places, held_out_labels, wei
 
 @njit(nogil=True, inline="always")
 def row_of(pair):
-    """Return the row of a pair, which is -1 - row where the row lacks the label."""
+    """Return the row of a pair, which is -1 - row if the row lacks the label."""
     return pair if pair >= 0 else -1 - pair
 
 
 @njit(nogil=True)
 def draw(label, of_label, weight, n_draws, drawn):
-    """Draw negatives of a label: a row from each of `n_draws` equal parts of the rows, unless it is among its pairs.
+    """Draw random rows without a label: one from each of `n_draws` equal parts of the rows, unless paired already.
 
-    of_label : the label's pairs, ascending by row. weight (n,): rows of weight 0 are not drawn. Writes -1 - row for
-    each to `drawn` (n_draws,); returns how many.
+    of_label : the pairs of the label, ascending by row. weight (n,) : rows of weight 0 are not drawn. Writes -1 - row
+    to `drawn` (n_draws,) for each; returns their number.
     """
     n, at, n_rows = 0, 0, weight.size
     for part in range(n_draws):
@@ -93,7 +93,7 @@ def draw(label, of_label, weight, n_draws, drawn):
 
 @kernel()
 def count_drawn(starts, pairs, weight, indptr, n_draws, n_threads, counts, entries):
-    """Count the rows that `draw` adds to each label that has pairs, and their entries, int64 (L,), zeros before."""
+    """Count the rows that `draw` adds to each label with pairs, and their entries, int64 (L,), zeros before."""
     for t in prange(n_threads):
         drawn = np.empty(n_draws, np.int32)
         for label in range(t, counts.size, n_threads):
@@ -106,7 +106,7 @@ def count_drawn(starts, pairs, weight, indptr, n_draws, n_threads, counts, entri
 
 @kernel()
 def write_drawn(starts, pairs, weight, n_draws, n_threads, new_starts, out):
-    """Write the pairs of each label and, behind them, the rows that `draw` adds, from new_starts[label] on."""
+    """Write the pairs of each label, then the rows that `draw` adds, from new_starts[label] on."""
     for t in prange(n_threads):
         drawn = np.empty(n_draws, np.int32)
         for label in range(t, starts.size - 1, n_threads):

@@ -1,10 +1,10 @@
-"""Kernels that train the linear classifiers: one support vector machine a label, by dual coordinate descent.
+"""Kernels that train the linear classifiers: one support vector machine per label, by dual coordinate descent.
 
 Hsieh, Chang, Lin, Keerthi, Sundararajan 2008 (ICML), Algorithm 1 for the squared hinge, with overrelaxed steps
-(Mangasarian, Musicant 1999) and without shrinking: of a label's rows it leaves hardly one out. A label sees only its
-own rows, those that it is a wrong candidate of and some drawn at random, and of these, unless asked for all, only
-features that its own rows have. Their entries are copied together first, with features numbered anew, so that rows and
-weights of a label lie in a near cache while they are visited.
+(Mangasarian, Musicant 1999). Shrinking is left out, as it would skip hardly any row. A classifier is trained on rows
+that have its label, rows for which the label is a wrong candidate, and some drawn at random. It uses only features that
+occur in rows with the label, or all features if asked for. First these entries are copied together, with new feature
+numbers, so that rows and weights of a label fit a near cache while they are visited.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from .linear_pairs import row_of
 from .random import below, following
 
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
-# Of a step; ten passes get twice as near to the optimum as with 1 (docs/decisions/candidates.md).
+# Factor of a step: after ten passes, the distance to the optimum is half of that with factor 1
+# (docs/decisions/candidates.md).
 RELAXATION = np.float32(1.3)
-AHEAD = 8  # rows asked for before they are copied
+AHEAD = 8  # rows by which prefetches are ahead of copies
 CACHE_LINE = 64  # bytes
-DIGITS = 8  # bits of a feature's number that are sorted by in one pass
+DIGITS = 8  # bits of the number of a feature by which one pass sorts
 
 
 @njit(nogil=True, inline="always")
 def _prefetch_entries(columns, values, start):
-    """Ask for the first two cache lines of a row, which are most of a short one; the processor guesses the others."""
+    """Prefetch the first two cache lines of a row, most of a short one; the processor prefetches the others itself."""
     for line in range(2):
         offset = 4 * np.int64(start) + CACHE_LINE * line
         prefetch(columns.ctypes.data + offset)
@@ -37,11 +38,11 @@ def _prefetch_entries(columns, values, start):
 
 @njit(nogil=True)
 def gather(pairs, indptr, indices, data, known, ease, all_features, place, features, row_ptr, columns, values):
-    """Copy the entries of a label's rows together, negated where they lack the label; return how many features.
+    """Copy the entries of the rows of a label together, negated for rows that lack it; return the number of features.
 
-    Column 0 is the bias, the last entry of each row; column c is features[c - 1]: first those `known`, then others that
-    rows with the label have, or all rows (`all_features`). All others are left out. `ease` multiplies bias and values.
-    `place` (F,) must be 0 everywhere and is so again at the end.
+    Column 0 is the bias, the last entry of each row. Column c is features[c - 1]: first the `known` features, then
+    others of rows with the label, or of all rows if `all_features`; entries of other features are left out. Bias and
+    values are multiplied by `ease`. `place` (F,) is 0 everywhere before and after.
     """
     n_features, n = known.size, np.uint64(0)
     for j in range(known.size):
@@ -75,7 +76,7 @@ def gather(pairs, indptr, indices, data, known, ease, all_features, place, featu
 
 @njit(nogil=True)
 def inverse_curvature(values, diagonal):
-    """Return 1 / (diagonal + squared norm) of a row, the length of a step of its variable."""
+    """Return 1 / (diagonal + squared norm of a row): the step of its dual variable per unit of gradient."""
     square = diagonal
     for value in values:
         square += value * value
@@ -84,10 +85,11 @@ def inverse_curvature(values, diagonal):
 
 @njit(nogil=True)
 def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, state, order, w, alpha):
-    """Solve one label: w (features + 1,) and alpha (rows,), starting from their values. Entries bear their row's sign.
+    """Train one classifier: improve w (features + 1,) and the dual variables alpha (rows,) in place.
 
-    diagonal (rows,) : 1 / (2 C weight) of each row. inverse (rows,) : `inverse_curvature`. order : the rows that are
-    visited; it is shuffled. state, uint64, chooses the orders of the passes.
+    Entries have the sign of their row, as `gather` writes them. diagonal (rows,) : 1 / (2 C weight) of each row.
+    inverse (rows,) : `inverse_curvature`. order : the rows to visit, which is shuffled. state uint64 : seed of the
+    orders of the passes.
     """
     for _ in range(max_passes):
         largest = _ZERO
@@ -96,7 +98,7 @@ def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, 
         for s in range(order.size):
             j = order[other]
             order[s], order[other] = j, order[s]
-            if s + 1 < order.size:  # the next row is drawn now, so that it is in the cache by its turn
+            if s + 1 < order.size:  # draw the next row now, so that it is prefetched
                 state = following(state)
                 other = s + 1 + below(state, order.size - s - 1)
                 _prefetch_entries(columns, values, row_ptr[order[other]])
@@ -116,7 +118,7 @@ def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, 
 
 @njit(nogil=True)
 def count_of_fold(pairs, folds, fold):
-    """Return how many rows of a label's `pairs` are of this fold."""
+    """Return the number of rows among a label's `pairs` that are in this fold."""
     n = 0
     for j in range(pairs.size):
         n += folds[row_of(pairs[j])] == fold
@@ -125,10 +127,10 @@ def count_of_fold(pairs, folds, fold):
 
 @njit(nogil=True)
 def leave_out(pairs, folds, fold, all_features, row_ptr, columns, values, alpha, order, w, seen):
-    """Take the rows of a fold out of w and alpha; return how many rows of `pairs` remain, listed first in `order`.
+    """Remove the rows of a fold from w and alpha; return the number of other rows, which are listed first in `order`.
 
-    seen (features + 1,) : becomes whether `gather` would have taken the feature without the fold. folds int32 (n,) : of
-    all rows.
+    folds int32 (n,) : the fold of each row. seen (features + 1,) : becomes True for features that `gather` would copy
+    without the rows of the fold.
     """
     n_others = 0
     seen[:] = False
@@ -149,9 +151,9 @@ def leave_out(pairs, folds, fold, all_features, row_ptr, columns, values, alpha,
 
 @njit(nogil=True)
 def write_margins(pairs, folds, fold, places, label, row_ptr, columns, values, w, seen, smallest, labels, margins):
-    """Write the margins of a fold's rows among a label's `pairs` where `labels` (h, m) of the row has the label.
+    """Write the margins of the rows of a fold among a label's `pairs`, to the position of the label in `labels` (h, m).
 
-    Weights of features not `seen` and those up to `smallest` in size count as 0.
+    Weights of features that are not `seen`, and weights of at most `smallest` in size, count as 0.
     """
     for j in range(pairs.size):
         row, sign = pairs[j], _ONE
@@ -175,10 +177,10 @@ def score_folds(
     pairs, label, folds, n_folds, places, all_features, row_ptr, columns, values, diagonal, inverse, tolerance,
     max_passes, more_passes, order, w, alpha, seen, smallest, labels, margins,
 ):  # fmt: skip
-    """Write margins of each fold's rows by a machine that learns the others; return the passes to learn all rows in.
+    """Write the margins of the rows of each fold, by a classifier trained on the other rows.
 
-    Each fold starts from the solution without the one before, and leaves its own in w and alpha. Weights up to
-    `smallest` in size count as 0.
+    Training for a fold starts from the solution for the fold before; the last solution stays in w and alpha. Weights of
+    at most `smallest` in size count as 0. Returns how many passes training on all rows, from this solution, may take.
     """
     n_passes = max_passes
     for fold in range(n_folds):
@@ -199,7 +201,7 @@ def score_folds(
 
 @njit(nogil=True)
 def sort_features(features, weights, spare_features, spare_weights, counts, n_features):
-    """Sort features and their weights by the features' numbers, below `n_features`; the spare arrays are as long."""
+    """Sort features and their weights by the numbers of the features, below `n_features`; spare arrays are scratch."""
     shift = 0
     while n_features >> shift > 0:
         counts[:] = 0
@@ -223,20 +225,20 @@ def solve(
     C, tolerance, max_passes, more_passes, learns_all, smallest, n_features, most_rows, most_entries, n_threads,
     out_ptr, out_features, out_weights, counts, bias, folds, n_folds, places, held_out_labels, margins,
 ):  # fmt: skip
-    """Solve the machines of `labels`; thread t takes every n_threads-th of them.
+    """Train the classifiers of `labels`; thread t takes every n_threads-th of them.
 
-    Pairs of label l lie from starts[l] to starts[l + 1] (`write_pairs`); X (indptr, indices, data) has rows of norm 1,
-    `weight` (n,) float32 weighs them. The solution starts from bias[l] and the weights of known_features from
-    known_ptr[l] to known_ptr[l + 1]; a distance d from it costs (d / ease)^2 / 2, by `ease` float32 (L, 2) of bias and
-    weights. Weights of label l above `smallest` in size go to out_ptr[l] and after, features ascending, at most
-    out_ptr[l + 1] - out_ptr[l] of them; how many, to counts[l].
+    Label l has the pairs from starts[l] to starts[l + 1] (`write_pairs`). X (indptr, indices, data) has rows of norm 1;
+    `weight` float32 (n,) are their sample weights. Training starts from bias[l] and, for known_features from
+    known_ptr[l] to known_ptr[l + 1], known_weights. A distance d from this start costs (d / ease)^2 / 2, by `ease`
+    float32 (L, 2) of bias and weights. Weights of label l that are larger than `smallest` are written from out_ptr[l]
+    on, by ascending feature, at most out_ptr[l + 1] - out_ptr[l] of them; counts[l] becomes their number.
 
-    folds, places int32 (n,) : the fold of each held-out row and its place among them, -1 for others; (0,) for none.
-    Before a machine learns all rows (`learns_all`), it learns all but a fold, once for each, and gives the `margins` of
-    `held_out_labels` (h, m) of the fold, where the label has a pair of the row. There are no known features then.
-    The first solution takes `max_passes` passes at most, each later one `more_passes`.
+    folds, places int32 (n,) : the fold of each held-out row, and its index among these rows; -1 for others; (0,) for no
+    held-out rows. For each fold, a classifier is trained on the rows of all others, and writes the `margins` of the
+    `held_out_labels` (h, m) of the fold, for pairs of the label. There are no known features then. If `learns_all`, it
+    is then trained on all rows. The first training takes at most `max_passes` passes, each later one `more_passes`.
     """
-    # Numba would look at the sign of each index (docs/decisions/kernels.md).
+    # Unsigned, as Numba would test the sign of each index (docs/decisions/kernels.md).
     unsigned_ptr, unsigned_indices = indptr.view(np.uint64), indices.view(np.uint32)
     for t in prange(n_threads):
         place, digits = np.zeros(n_features, np.int32), np.empty(1 << DIGITS, np.int64)

@@ -1,6 +1,6 @@
-"""Kernels over candidate labels: the network's logits of some labels a row, and the best of scored labels.
+"""Kernels over candidate labels: the network's logits of some labels per row, and the best of scored labels.
 
-Weights are float32, or int8 with a scale a row: `scales` float32 (L,), or (1,) for all rows alike.
+Weights are float32, or int8 with a scale per row: `scales` float32 (L,), or (1,) for the same scale in all rows.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ..intrinsics.llvm import prefetch_row
 
 ONE_SCALE = np.ones(1, np.float32)  # of weights in float32
 _ZERO = np.float32(0)
-AHEAD = 2  # labels whose weights are asked for before they are multiplied
+AHEAD = 2  # labels by which prefetches of weights are ahead
 
 
 @njit(nogil=True, fastmath=FAST)
 def widen(W, scales, label, out):
-    """Write row `label` of W (L, H) times its scale into `out` float32 (H,)."""
+    """Write row `label` of W (L, H), times its scale, to `out` float32 (H,)."""
     w, scale = W[label], scales[min(label, scales.size - 1)]
     for h in range(out.size):
         out[h] = scale * np.float32(w[h])
@@ -36,7 +36,7 @@ def logit_of(a, W, scales, b, label):
 
 @njit(nogil=True, fastmath=FAST)
 def logits_of_row(a, W, scales, b, labels, out):
-    """Write a W^T + b of the labels int32 (M,) into `out` float32 (M,); 0 where a label is -1. a (H,) is a row of A."""
+    """Write a W^T + b of labels int32 (M,) to `out` float32 (M,), 0 for label -1; a (H,) : a row of A."""
     for j in range(labels.size):
         if j + AHEAD < labels.size:
             prefetch_row(W, np.int64(labels[j + AHEAD]))
@@ -45,9 +45,9 @@ def logits_of_row(a, W, scales, b, labels, out):
 
 @kernel()
 def pair_logits(A, W, scales, b, labels, out):
-    """Write A W^T + b of the labels int32 (rows, M) into `out` float32; 0 where a label is -1.
+    """Write A W^T + b of labels int32 (rows, M) to `out` float32 (rows, M), 0 for label -1.
 
-    A (rows, H) are activations, W (L, H), `scales` and b (L,) the output layer.
+    A (rows, H) : activations. W (L, H), scales, b (L,) : the output layer.
     """
     for i in prange(labels.shape[0]):
         logits_of_row(A[i], W, scales, b, labels[i], out[i])
@@ -55,7 +55,7 @@ def pair_logits(A, W, scales, b, labels, out):
 
 @njit(nogil=True)
 def rank(scores, labels, score, label):
-    """Put (score, label) in its place of a list, best first, whose last entry drops out; ties: smaller label first."""
+    """Insert (score, label) into a list, best first, and drop its last entry; of equal scores, smaller label first."""
     j = scores.size
     while j > 0 and (scores[j - 1] < score or (scores[j - 1] == score and labels[j - 1] > label)):
         if j < scores.size:
@@ -73,9 +73,9 @@ def log_probability(z):
 
 @njit(nogil=True)
 def best_of(labels, found, best, scores):
-    """Write the labels int32 (M,) with the highest scores, `found` float32 (M,), into `best` and `scores` (k,).
+    """Write the labels int32 (M,) with the highest scores, `found` float32 (M,), to `best` and `scores` (k,).
 
-    Best first; ties go to the smaller label. Labels -1 do not count; where fewer than k are left, -1 and -inf fill up.
+    Best first; of equal scores, the smaller label first. Labels -1 are ignored; -1 and -inf fill up.
     """
     best[:], scores[:] = -1, -np.inf
     for j in range(labels.size):

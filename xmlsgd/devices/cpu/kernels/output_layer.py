@@ -1,12 +1,12 @@
 """Kernels of the full output layer: logits, loss, gradient and update fused over chunks of labels.
 
-A thread takes a chunk of labels and does everything that the chunk needs while it lies in its level-2 cache:
-Z = W A^T, gradient of the loss in place, dW = G A, update of W, and its part of dA = G^T W. No array of the size
-(B, L) and no gradient of the size of W exists; W and its state are read and written once a step.
+A thread takes a chunk of labels and computes everything for it while it is in the level-2 cache: Z = W A^T, the
+gradient of the loss in place, dW = G A, the update of W, and its part of dA = G^T W. There is no array of size (B, L)
+and no gradient of the size of W; W and its state are read and written once per step.
 
 Logits are label-major, (labels, B), so that a label's bias, gradient row and update belong to one thread.
-Matrix products are in bfloat16 (float32 sums, float32 weights) or, where `forward` is None, in float32 by the BLAS that
-SciPy ships. Numba leaves out what is for an argument that is not None where that is None.
+Matrix products are in bfloat16 (with float32 sums and weights) or, if `forward` is None, in float32 by the BLAS of
+SciPy. If an argument is None, Numba compiles the kernel without the code for it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .copying import copy_into
 from .logits import ONE_SCALE, widen
 from .parts import label_gradient, update_row
 
-CHUNK = 256  # labels: at B = H = 256 a chunk's operands and weights take 1.2 MB, inside a level-2 cache of 2 MB
+CHUNK = 256  # labels: with B = H = 256, operands and weights of a chunk take 1.2 MB of a level-2 cache of 2 MB
 _ZERO = np.float32(0)
 _LOWEST = np.float32(-3.0e38)
 
 
 @njit(nogil=True)
 def positives_of(keys, at, label, out):
-    """Copy the batch rows of `label` from the sorted `keys`, from place `at` on, to `out`; return the next place."""
+    """Copy the batch rows of `label`, from index `at` of sorted `keys` on, to `out`; return next index and number."""
     n = 0
     while at < keys.size and keys[at] >> 32 == label:
         out[n] = keys[at] & 0xFFFFFFFF
@@ -64,9 +64,9 @@ def pack_backward(A, backward, n_threads):
 
 @njit(nogil=True, inline="always")
 def padded_row(W, scales, label, pad):
-    """Return the address of row `label` of W in float32, zeros where H is no multiple of 32, and past L.
+    """Return the address of row `label` of W in float32, padded with zeros to a multiple of 32; zeros if label >= L.
 
-    It is that of W itself where that has such rows, else of a copy in `pad`.
+    If the row needs no padding and W is float32, it is in W itself, else it is a copy in `pad`.
     """
     L, H = W.shape
     if label < L and pad.size == H and W.itemsize == 4:
@@ -98,8 +98,8 @@ def pack_labels(W, scales, label, n_labels, as_a, as_b, b_panel, pads):
 def block_logits(W, label, n_labels, A, forward, packed, pads, thread, z, chunk, tile):
     """Write the logits of `n_labels` labels from `label` on, without biases, to the first rows of z (labels, B).
 
-    The product is in float32, of A (B, H); or, where `forward` is not None, in bfloat16, of `BLOCK` labels. These are
-    then also packed as tile `tile` of the operand B of a `chunk` of labels, if that is not 0 (`chunk_operands`).
+    If `forward` is None, the product is in float32, with A (B, H); else in bfloat16, of `BLOCK` labels. Then, if
+    `chunk` is not 0, they are also packed as tile `tile` of the operand B of a chunk of labels (`chunk_operands`).
     """
     if forward is None:
         np.dot(W[label : label + n_labels], A.T, z[:n_labels])
@@ -112,9 +112,9 @@ def block_logits(W, label, n_labels, A, forward, packed, pads, thread, z, chunk,
 
 @njit(nogil=True, inline="always")
 def chunk_operands(as_a, chunk, B, H):
-    """Return the addresses of a chunk's operands behind operand A of a block at `as_a`.
+    """Return the addresses of four operands of a chunk, which follow operand A of a block at `as_a`.
 
-    They are its weights as operand B, a block's gradient, the chunk's gradient transposed, and words of scratch.
+    They are the weights as operand B, the gradient of a block, the transposed gradient of the chunk, and scratch.
     """
     as_b = as_a + BLOCK * H * 2
     gradient = as_b + chunk * H * 2
@@ -139,9 +139,9 @@ def pack_gradient(Z, as_a, transposed, n_chunk_tiles, tile, words):
 
 @njit(nogil=True)
 def block_gradients(z, label, n_labels, W, A, backward, packed, thread, chunk, tile, g, dA, part):
-    """Write dW of a block to g (labels, H), given its gradient z (labels, B); in float32, add its part of dA (B, H).
+    """Write dW of a block to g (labels, H), given its gradient z (labels, B); in float32, add its part to dA (B, H).
 
-    In bfloat16 the gradient is kept for `chunk_gradient`, which adds the parts of all blocks of a chunk.
+    In bfloat16, the gradient is kept for `chunk_gradient`, which adds the parts of all blocks of a chunk.
     """
     if part is not None:
         np.dot(z[:n_labels].T, W[label : label + n_labels], part[thread])
@@ -158,7 +158,7 @@ def block_gradients(z, label, n_labels, W, A, backward, packed, thread, chunk, t
 
 @njit(nogil=True)
 def chunk_gradient(backward, packed, thread, chunk, n_blocks, dA):
-    """Add the part of a chunk of `n_blocks` blocks to dA (B, H); nothing in float32, where blocks have added theirs."""
+    """Add the part of a chunk of `n_blocks` blocks to dA (B, H); in float32, its blocks have done so already."""
     if backward is not None:
         (B, H), panel = dA.shape, chunk // 32 * TILE_BYTES
         as_b, _, transposed, _ = chunk_operands(packed[thread].ctypes.data, chunk, B, H)
@@ -174,7 +174,7 @@ def chunk_gradient(backward, packed, thread, chunk, n_blocks, dA):
 def softmax_block(Z, b, label, n_labels, largest, total, top):
     """Add the logits of a block of labels to the running maximum and sum of exponentials of every row, (B,) each.
 
-    `top` (B,) is scratch. Rows of Z are labels, so the inner loops run along them.
+    `top` (B,) is scratch. Rows of Z are labels; inner loops run over the rows of the batch.
     """
     B = Z.shape[1]
     copy_into(top, largest)
@@ -193,7 +193,7 @@ def softmax_block(Z, b, label, n_labels, largest, total, top):
 
 @kernel()
 def log_sums(W, b, chunk, Z, largest, total, tops, A, forward, packed, pads):
-    """Run the softmax's first pass: maximum and sum of exponentials of every row, a part a thread, (threads, B)."""
+    """Run the first pass of softmax: write the maximum and the sum of exponentials of every row, (threads, B)."""
     L = W.shape[0]
     n_threads, block, _ = Z.shape
     n_chunks = -(-L // chunk)
@@ -212,7 +212,7 @@ def log_sums(W, b, chunk, Z, largest, total, tops, A, forward, packed, pads):
 
 @njit(nogil=True)
 def first_key(keys, label):
-    """Return the place of the first key of `label` or of a later one."""
+    """Return the index of the first key of `label` or of a later label."""
     return np.searchsorted(keys, np.int64(label) << 32)
 
 
@@ -221,10 +221,11 @@ def output_step(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update, bias_hyper,
     chunk, Z, dW, dA, part, db, ints, logits, losses, A, backward, forward, packed, pads,
 ):  # fmt: skip
-    """Run one step of the output layer; W, b and their state are updated in place.
+    """Run one step of the output layer: update W, b and their state in place.
 
-    The sum of dA (threads, B, H) over threads is the gradient of the activations, `losses` (threads,) that of the loss.
-    `part` (threads, B, H) is scratch of products in float32, `backward` for products in bfloat16; the other is None.
+    dA (threads, B, H) and `losses` (threads,) get the parts of each thread; their sums are the gradient of the
+    activations and the loss. `part` (threads, B, H) is scratch of products in float32, `backward` an operand of
+    products in bfloat16; the other one is None.
     """
     L, H = W.shape
     n_threads, block, _ = Z.shape
@@ -244,7 +245,7 @@ def output_step(
                 block_logits(W, label, n_labels, A, forward, packed, pads, thread, z, chunk, tile)
                 for r in range(n_labels):
                     row = label + r
-                    # What comes after this loop and in the next block, asked for while there is arithmetic to do.
+                    # Prefetch what is read after this loop and in the next block, during the arithmetic.
                     prefetch_row(Ws, row)
                     prefetch_row(Wt, row)
                     prefetch_row(W, row + block)
@@ -265,7 +266,7 @@ def output_step(
 
 @kernel()
 def add_parts(parts, total):
-    """Write the sum of `parts` (threads, B, H) to `total` (B, H), added up in the order of the threads."""
+    """Write the sum of `parts` (threads, B, H) over threads, in their order, to `total` (B, H)."""
     for i in prange(total.shape[0]):
         row = total[i]
         copy_into(row, parts[0, i])

@@ -1,7 +1,7 @@
 """Losses and optimizers in kernels: C functions, each compiled by itself, which kernels call by their addresses.
 
-So no kernel depends on which losses and optimizers there are: one more is compiled in a second, and nothing else anew.
-A call costs some nanoseconds, and does the work of a whole row: the logits of a label, or its weights.
+So kernels do not depend on the losses and optimizers that exist: a new one is compiled in a second, and no kernel is
+compiled again. A call costs some nanoseconds and handles a whole row: the logits of a label, or its weights.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _lock = threading.Lock()
 _compiled: dict[Any, CFunc] = {}  # keeps the code alive as long as the process
 
 
-# How kernels call them.
+# Functions by which kernels call them.
 
 
 def _caller(returns: types.Type) -> Any:
-    """Return an intrinsic that calls the C function at an address; of the arguments, uintp are pointers."""
+    """Return an intrinsic that calls the C function at an address; arguments of type uintp are passed as pointers."""
 
     @intrinsic
     def call(typingctx, address, arguments):
@@ -73,10 +73,10 @@ _call_loss, _call_update = _caller(types.float32), _caller(types.void)
 def label_gradient(loss, z, bias, scale, target, log_sum, positives, logits, bias_gradient):
     """Turn a label's logits into their gradient in place; return its part of the loss.
 
-    loss : the address of a loss (`loss_address`). z (B,), B a multiple of 16, are the logits of one label without its
-    `bias`; scale (B,) weighs the rows, 0 for padding; positives int64 are the batch rows that have the label. Of a
-    normalized loss target (B,) is 1 / labels of the row and log_sum (B,) the log of its sum of exponentials, else 1 and
-    0. bias_gradient (1,) gets the gradient of the bias. logits (B,) is scratch.
+    loss : the address of a loss (`loss_address`). z (B,) : the logits of one label without its `bias`; B is a multiple
+    of 16. scale (B,) : weights of the rows, 0 for padding. positives int64 : the batch rows that have the label.
+    target, log_sum (B,) : of a normalized loss, 1 / number of labels of the row, and the log of its sum of
+    exponentials; else 1 and 0. bias_gradient (1,) : becomes the gradient of the bias. logits (B,) : scratch.
     """
     return _call_loss(
         loss,
@@ -91,19 +91,20 @@ def label_gradient(loss, z, bias, scale, target, log_sum, positives, logits, bia
 def update_row(update, w, g, s, t, hyper):
     """Update the parameters w (m,) by their gradient g (m,), both in place; s and t are their state.
 
-    update : the address of an optimizer (`update_address`). s is (m,), or (1,) where rows have one s; t is (m,). What
-    the optimizer does not keep is not read. Gradients are clipped and weights decay first, if `hyper` says so.
+    update : the address of an optimizer (`update_address`). s is (m,), or (1,) if a row shares one s; t is (m,). State
+    that the optimizer does not use is not read. First the gradient is clipped and the weights decay, if `hyper` has
+    numbers for them.
     """
     _call_update(
         update, (w.size, w.ctypes.data, g.ctypes.data, s.ctypes.data, t.ctypes.data, hyper.ctypes.data)
     )  # fmt: skip
 
 
-# What they are compiled from: functions whose names in capitals or of a part are given for each part anew.
+# Templates of the C functions. `_with` gives each part its own versions of the functions that they call.
 
 
 def _gradient(n_rows, z, bias, scale, target, log_sum, n_positives, positives, logits, bias_gradient):
-    """Do what `label_gradient` says: take every row as a negative, in vector code; then correct the few positives."""
+    """Compute `label_gradient`: take every row as a negative, in vector code; then correct the few positives."""
     z, scale, target = carray(z, n_rows), carray(scale, n_rows), carray(target, n_rows)
     log_sum = carray(log_sum, n_rows)
     rows, logits = carray(positives, n_positives), carray(logits, n_rows)
@@ -121,7 +122,7 @@ def _gradient(n_rows, z, bias, scale, target, log_sum, n_positives, positives, l
 
 
 def _negatives(z, bias, scale, log_sum):
-    """Do what `Loss.negatives` says by `value_and_gradient`."""
+    """Compute `Loss.negatives` by `value_and_gradient`."""
     value, total = ZERO, ZERO
     for i in range(z.size):
         of_row, slope = value_and_gradient(z[i] + bias, ZERO, log_sum[i])  # noqa: F821
@@ -132,7 +133,7 @@ def _negatives(z, bias, scale, log_sum):
 
 
 def _correction(z, scale, target, log_sum):
-    """Do what `Loss.correction` says by `value_and_gradient`."""
+    """Compute `Loss.correction` by `value_and_gradient`."""
     value, slope = value_and_gradient(z, target, log_sum)  # noqa: F821
     without, slope_without = value_and_gradient(z, ZERO, log_sum)  # noqa: F821
     return scale * np.float32(value - without), scale * np.float32(slope - slope_without)
@@ -152,7 +153,7 @@ def _clip(g, limit):
 
 
 def _update(size, w, g, s, t, hyper):
-    """Do what `update_row` says: clip the gradient, decay the weights, move them."""
+    """Compute `update_row`: clip the gradient, decay the weights, move them."""
     w, g, s, t = carray(w, size), carray(g, size), carray(s, size), carray(t, size)
     h = (hyper[0], hyper[1], hyper[2], hyper[3], hyper[4], hyper[5], hyper[6], hyper[7])
     if h[CLIP] > 0:
@@ -197,16 +198,16 @@ def _move_with_s_of_row(w, g, s, t, h):
 _MOVES = (_move_without_state, _move_with_s, _move_with_s_and_t)
 
 
-# How they are compiled.
+# Compilation.
 
 _fast = njit(nogil=True, fastmath=FAST, error_model="numpy")
-# What sums is inlined: else the process that compiles a part runs a copy of it that is optimized on its own, and rounds
-# otherwise than those that load the part.
+# Functions that compute sums are inlined. Otherwise the process that compiles a part would run a copy that LLVM has
+# optimized separately, and round otherwise than processes that load the part from the cache.
 _inlined = njit(nogil=True, fastmath=FAST, error_model="numpy", inline="always")
 
 
 def loss_address(loss: Loss) -> int:
-    """Return the address of the C function of a loss, compiled the first time; see `label_gradient`."""
+    """Return the address of the C function of a loss, compiled on first use; see `label_gradient`."""
 
     def functions() -> dict[str, Any]:
         given = {"value_and_gradient": _fast(loss.value_and_gradient)}
@@ -225,7 +226,7 @@ def loss_address(loss: Loss) -> int:
 
 
 def update_address(optimizer: Optimizer) -> int:
-    """Return the address of the C function of an optimizer's class, compiled the first time; see `update_row`."""
+    """Return the address of the C function of an optimizer's class, compiled on first use; see `update_row`."""
     kind = type(optimizer)
 
     def functions() -> dict[str, Any]:
@@ -238,10 +239,10 @@ def update_address(optimizer: Optimizer) -> int:
 
 
 def _with(template: Callable[..., Any], functions: dict[str, Any], name: str) -> Any:
-    """Return a copy of a function that sees some functions by their names.
+    """Return a copy of a template in which `functions` are globals, under the given name.
 
-    Each needs a name of its own: by it Numba names files of its cache and symbols, of which equal ones are taken for
-    the same.
+    Names must differ: Numba derives file names of its cache and symbols from them, and takes equal ones for the same
+    function.
     """
     copy = FunctionType(template.__code__, {**globals(), **functions})
     copy.__qualname__ = name
@@ -257,12 +258,12 @@ def _build(
 
 
 def _address(key: Any, kind: str, name: str, defined: Callable[..., Any], build: Callable[[str], CFunc]) -> int:
-    """Return the address of what `build` returns, made once a process; kept on disk if it is part of the package."""
+    """Return the address of the C function from `build`, compiled once per process; cached on disk if it is ours."""
     if key not in _compiled:
         with _lock:
             if key not in _compiled:
                 function = build(f"{kind}_{name}_{PARTS_STAMP}_{PROCESSOR}")
-                # The stamp covers the package only: what users add may depend on anything.
+                # The stamp covers only the package: parts of users may depend on anything, and are not cached.
                 if Path(defined.__code__.co_filename).parent in FOLDERS:
                     cached(function)
                 try:

@@ -1,4 +1,4 @@
-"""Random numbers inside kernels: a linear congruential generator, hashes of numbers that count something, dropout.
+"""Random numbers inside kernels: a linear congruential generator, hashes of counters, and dropout.
 
 The generator's constants are those of Numerical Recipes (Press, Teukolsky, Vetterling, Flannery 2007, section 7.1.4).
 """
@@ -15,20 +15,20 @@ _MULTIPLIER, _INCREMENT, _MASK = np.uint64(1664525), np.uint64(1013904223), np.u
 
 @njit(nogil=True, inline="always")
 def following(state):
-    """Return the 32-bit state, uint64, that comes after `state`."""
+    """Return the state after `state`: 32 bits in a uint64."""
     return (state * _MULTIPLIER + _INCREMENT) & _MASK
 
 
 @njit(nogil=True, inline="always")
 def below(state, n):
-    """Return the number in [0, n) that a state stands for, int64: its high bits, which are the random ones."""
+    """Return a random number in [0, n), int64, from the high bits of a state; its low bits are less random."""
     return np.int64((state * np.uint64(n)) >> np.uint64(32))
 
 
 @njit(nogil=True, inline="always")
 def finalized(h):
     """Return 32 bits that depend on all bits of h: the finaliser of MurmurHash3 (Appleby 2011, public domain)."""
-    # Numba multiplies uint32 in 64 bits: every product is cut back.
+    # Numba multiplies uint32 in 64 bits, so every product is cut to 32 bits.
     h = np.uint32(h)
     h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B))
     h = np.uint32((h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35))
@@ -43,8 +43,9 @@ def hashed(seed, index):
 
 @njit(nogil=True, inline="always")
 def kept(seed, index, threshold):
-    """Return whether entry `index` survives dropout: by its hash, the same on every thread and pass.
+    """Return whether entry `index` survives dropout, by its hash.
 
-    `threshold` is the share to drop times 2^32. No state, so the backward pass sees the mask of the forward pass.
+    threshold : the share to drop, times 2^32. There is no state, so all threads, and the backward pass, see the mask of
+    the forward pass.
     """
     return hashed(seed, index) >= np.uint32(threshold)

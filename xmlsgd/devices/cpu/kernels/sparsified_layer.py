@@ -1,10 +1,10 @@
 """Kernels of the output layer with stochastic gradient sparsification: all logits, but few gradients.
 
-Most pairs of a row and a label have a gradient close to nothing, and two of the three matrix products of a step, the
-reading and writing of the optimizer's state and the update of every label go into them. So a negative pair whose
-gradient is below a threshold is rounded at random, up to it or down to nothing, with the chances that keep the
-expected gradient (J. Wangni, J. Wang, J. Liu, T. Zhang, Gradient sparsification for communication-efficient distributed
-optimization, NeurIPS 2018). What is left is a few dozen pairs a row, and a label without any is not touched.
+Most pairs of a row and a label have a gradient near 0. Yet they cost most of a step: two of its three matrix products,
+reading and writing the optimizer's state, and updating every label. So the gradient of a negative pair, if it is below
+a threshold, is rounded at random, up to the threshold or down to 0, with probabilities that keep its expected value
+(J. Wangni, J. Wang, J. Liu, T. Zhang, Gradient sparsification for communication-efficient distributed optimization,
+NeurIPS 2018). A few dozen pairs per row are left, and labels without any are not updated.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _ZERO = np.float32(0)
 
 @njit(nogil=True)
 def round_loops(z, scale, threshold, start, out):
-    """Round the gradients z (B,) of a label in place; write the rows that keep one to `out`, return how many.
+    """Round the gradients z (B,) of a label in place; write the rows that keep one to `out`, return their number.
 
-    Row i draws u = (k + 1/2) / 2^23, k the upper 23 bits of (start + i GOLDEN) mod 2^32, and keeps max(z, limit), limit
-    = threshold scale[i], where z > u limit: with chance z / limit below the limit, always from there on.
+    Let u = (k + 1/2) / 2^23, with k the upper 23 bits of (start + i GOLDEN) mod 2^32, and limit = threshold scale[i].
+    Row i keeps max(z, limit) if z > u limit: with probability z / limit if z is below limit, else always.
     """
     n = 0
     for i in range(z.size):
@@ -49,9 +49,9 @@ def round_loops(z, scale, threshold, start, out):
 
 @intrinsic
 def above_draws_avx512(typingctx, z, scale, threshold, start):
-    """Return which of 16 gradients at z are above their draw times threshold * scale, bit i for row i.
+    """Return for 16 gradients at address z whether row i keeps its gradient, as bit i; u and limit as in `round_loops`.
 
-    Row i draws from the upper 23 bits of start + i GOLDEN (`round_loops`).
+    scale : address of the weights of the rows.
     """
 
     def codegen(context, builder, signature, args):
@@ -70,7 +70,7 @@ def above_draws_avx512(typingctx, z, scale, threshold, start):
 
 @njit(nogil=True)
 def round_vectors(z, scale, threshold, start, out):
-    """Do what `round_loops` does, 16 rows at a time; B is a multiple of 16, and rows of padding have scale 0."""
+    """Do the same as `round_loops`, 16 rows at a time; B is a multiple of 16, and rows of padding have scale 0."""
     n = 0
     for i in range(0, z.size, LANES):
         above = above_draws_avx512(z.ctypes.data + 4 * i, scale.ctypes.data + 4 * i, threshold, start + i * GOLDEN)
@@ -89,11 +89,12 @@ round_gradient = round_vectors if HAS_AVX512 else round_loops
 
 @njit(nogil=True)
 def keep_pairs(z, scale, threshold, start, positives, out, values):
-    """Round the gradients z (B,) of a label, but for those of the rows `positives` that have it.
+    """Round the gradients z (B,) of a label, except for the rows `positives` that have it.
 
-    Writes the rows that keep one to `out` and returns how many; of `positives` all with a weight. `values` is scratch.
+    Writes the rows that keep a gradient to `out`, with all `positives` of a weight above 0; returns their number.
+    `values` is scratch.
     """
-    # Some true pairs have a gradient above zero too, as in softmax: zeros are never drawn.
+    # In softmax, some positives have a gradient above zero, too: as zeros, they are never kept by rounding.
     for p in range(positives.size):
         values[p] = z[positives[p]]
         z[positives[p]] = _ZERO
@@ -109,7 +110,7 @@ def keep_pairs(z, scale, threshold, start, positives, out, values):
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
 def add_pairs(z, rows, A, w, g, dA):
-    """Add the part of these rows to a label's gradient g (H,) and to that of the activations, dA (B, H)."""
+    """Write the gradient g (H,) of a label's weights from these rows, and add its part to dA (B, H)."""
     g[:] = _ZERO
     for i in rows:
         a, d, weight = A[i], dA[i], z[i]
@@ -148,10 +149,10 @@ def sparsified_step(
     bias_hyper, threshold, seed,
     A, Z, g, dA, db, ints, kept, logits, losses, forward, packed, pads,
 ):  # fmt: skip
-    """Run one step of the output layer; W, b and their state are updated in place (`block_logits` for products).
+    """Run one step of the output layer: update W, b and their state in place (`block_logits` for products).
 
-    The sum of dA (threads, B, H) over threads is the gradient of the activations A (B, H), `losses` (threads,) that of
-    the loss.
+    dA (threads, B, H) and `losses` (threads,) get the parts of each thread; their sums are the gradient of the
+    activations A (B, H) and the loss.
     """
     L = W.shape[0]
     n_threads, block, _ = Z.shape
@@ -160,7 +161,7 @@ def sparsified_step(
         dA[thread] = _ZERO
         value = 0.0
         z = Z[thread]
-        # Blocks are dealt out in turn: where labels stand by frequency, those that keep many pairs stand together.
+        # Threads take blocks in turn: if labels are sorted by frequency, those that keep many pairs are neighbors.
         for label in range(block * thread, L, block * n_threads):
             n_labels = min(block, L - label)
             block_logits(W, label, n_labels, A, forward, packed, pads, thread, z, 0, 0)

@@ -1,7 +1,7 @@
-"""Kernels of top-k prediction: logits in blocks that stay in cache, a running list of the best k a row.
+"""Kernels of top-k prediction: logits in blocks that stay in cache, and a running list of the best k per row.
 
-Labels are visited in ascending order and enter a list only with a larger score, so ties go to the smaller label.
-In bfloat16 `k` candidates a row are ranked; `rescore` then gives them float32 scores and the final order.
+Labels are visited in ascending order and enter a list only with a larger score, so that of equal scores the smaller
+label is first. In bfloat16, candidates are ranked first; `rescore` then computes float32 scores and the final order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def above(typingctx, values, offset, limits):
 
 @njit(nogil=True)
 def offer(z, bias, label, limits, scores, labels, n_rows):
-    """Offer one label's logits z (B,) to the lists of the first `n_rows` rows; `limits` (B,) are their k-th scores."""
+    """Insert a label with logits z (B,) into the lists of the first `n_rows` rows; limits (B,) : their k-th scores."""
     k = scores.shape[1]
     for i in range(0, n_rows, LANES):
         mask = above(z.ctypes.data + 4 * i, bias, limits.ctypes.data + 4 * i)
@@ -52,9 +52,9 @@ def offer(z, bias, label, limits, scores, labels, n_rows):
 
 @njit(nogil=True)
 def offer_block(Z, bias, first, limits, scores, labels):
-    """Offer the logits Z (m, B), still without `bias` (L,), of m labels from `first` on to the lists of the first rows.
+    """Insert m labels from `first` on, with logits Z (m, B) without `bias` (L,), into the lists of rows.
 
-    `scores` and `labels` (rows, k) are the lists, at most B of them; `limits` as in `offer`.
+    scores, labels (rows, k) : the lists of at most B rows. limits : as in `offer`.
     """
     for r in range(Z.shape[0]):
         offer(Z[r], bias[first + r], first + r, limits, scores, labels, scores.shape[0])
@@ -62,7 +62,7 @@ def offer_block(Z, bias, first, limits, scores, labels):
 
 @kernel()
 def pack_weights(W, packed, pads):
-    """Pack all labels of W (L, H) as operand A into `packed` (1, words), once a call of predict."""
+    """Pack all labels of W (L, H) as operand A to `packed` (1, words), once per call of `top_k`."""
     n_threads, _, H = pads.shape
     n_blocks = -(-W.shape[0] // BLOCK)
     for thread in prange(n_threads):
@@ -72,7 +72,7 @@ def pack_weights(W, packed, pads):
 
 
 def float_rows(W, scales, start, stop, wide):
-    """Return rows start .. stop of W in float32: those of W itself, or of int8 copies in `wide` (labels, H)."""
+    """Return rows start .. stop of W in float32: a view of W or, if W is int8, a copy in `wide` (labels, H)."""
 
 
 @overload(float_rows)
@@ -90,11 +90,11 @@ def _float_rows(W, scales, start, stop, wide):
 
 @kernel()
 def top_k_many(A, W, scales, b, batch, ready, wide, operand, packed, pads, Z, limits, scores, labels):
-    """Write the k best labels of every row of A (n, H), best first, by bfloat16 logits, or float32 without `operand`.
+    """Write the k best labels of every row of A (n, H), best first, by logits in bfloat16; without `operand`, float32.
 
-    A is padded to whole multiples of `batch` in n, in bfloat16 of 32 in H. ready : whether `packed` comes from
-    `pack_weights`; else W is packed for each batch, into room for `BLOCK` labels a thread, so that no other copy of it
-    is made. `wide` (threads, labels, H) is for weights in int8 whose products are in float32.
+    A is padded with zeros: n to a multiple of `batch`, and in bfloat16 H to a multiple of 32. ready : whether `packed`
+    comes from `pack_weights`. Else W is packed for each batch in blocks of `BLOCK` labels per thread, which needs no
+    copy of all weights. wide (threads, labels, H) : scratch for weights in int8 with products in float32.
     """
     n_threads, step, _ = Z.shape
     n_rows, L, H = scores.shape[0], b.size, A.shape[1]
@@ -124,9 +124,9 @@ def top_k_many(A, W, scales, b, batch, ready, wide, operand, packed, pads, Z, li
 
 @kernel(fastmath=FAST)
 def top_k_few(A, W, scales, b, best, labels):
-    """Write the k best labels of every row of A (n, H) and their scores in float32, row by row.
+    """Write the k best labels of every row of A (n, H), and their scores in float32, row by row.
 
-    W is float32 or int8 (`logits`). Of few rows this takes as long as reading the weights once a row.
+    W is float32 or int8 (`logits`). For few rows, this takes about the time of reading all weights once per row.
     """
     k = best.shape[1]
     for i in prange(A.shape[0]):
@@ -138,9 +138,9 @@ def top_k_few(A, W, scales, b, best, labels):
 
 @kernel(fastmath=FAST)
 def rescore(A, W, scales, b, labels, best):
-    """Replace the scores `best` (n, k) of candidate `labels` by float32 logits and sort each row, best first.
+    """Replace the scores `best` (n, k) of candidate `labels` by float32 logits, and sort each row, best first.
 
-    W is float32 or int8 (`logits`). Ties go to the smaller label; entries with label -1 stay at the end.
+    W is float32 or int8 (`logits`). Of equal scores, the smaller label is first; labels -1 stay at the end.
     """
     n, k = labels.shape
     for i in prange(n):

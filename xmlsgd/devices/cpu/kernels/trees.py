@@ -1,7 +1,7 @@
 """The kernel of gradient-boosted trees: add the sum of all trees to the scores.
 
-Trees are complete, so that a walk needs no pointers and no branches: node j leads to 2 j + 1 or to 2 j + 2. All labels
-of a row go through a tree level by level, so that their steps, which wait for memory, overlap.
+Trees are complete, so that a walk needs neither pointers nor branches: node j leads to 2 j + 1 or 2 j + 2. All labels
+of a row go through a tree level by level, so that their memory accesses overlap.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..compiling import kernel
 
 DEPTH = 4  # of every tree (docs/decisions/candidates.md)
 INNER = 2**DEPTH - 1  # nodes that compare; a tree has one leaf more
-# Numbers without a sign: for others Numba asks at each access whether they count from the end.
+# Unsigned, as Numba would test at each access whether a signed index counts from the end.
 _NONE, _ONE, _TWO, _INNER = np.uint32(0), np.uint32(1), np.uint32(2), np.uint32(INNER)
 
 
@@ -23,10 +23,10 @@ def trees_of_row(
 ):
     """Add the sum of all trees for each of the labels int32 (M,) to `out` float32 (M,).
 
-    What is known of a label: `logits`, `votes`, `margins` and `cooccurrences` (M,), `frequency` (L,), in this order.
-    Node j of tree t leads to the right where input number `feature[t, j]` is above `threshold[t, j]`, uint8 and float32
-    (T, INNER); `value` float32 (T, INNER + 1) are the leaves. known float32 (5, M), node uint32 (M,), total float64
-    (M,) are scratch.
+    The inputs of a label are, in this order, its `logits`, `votes`, `margins` and `cooccurrences` (M,), and `frequency`
+    (L,). A walk goes right at node j of tree t if input number feature[t, j] is above threshold[t, j], uint8 and
+    float32 (T, INNER). value float32 (T, INNER + 1) : the leaves. known float32 (5, M), node uint32 (M,), total float64
+    (M,) : scratch.
     """
     total[:] = 0
     for m in range(labels.size):
@@ -47,7 +47,7 @@ def trees_of_row(
 
 @kernel()
 def tree_scores(labels, logits, votes, margins, cooccurrences, frequency, feature, threshold, value, n_threads, out):
-    """Add what `trees_of_row` says of the labels int32 (rows, M) to `out` float32."""
+    """Add the sums of `trees_of_row` for labels int32 (rows, M) to `out` float32 (rows, M)."""
     n_rows, M = labels.shape
     for t in prange(n_threads):
         known, node, total = np.empty((5, M), np.float32), np.empty(M, np.uint32), np.empty(M)
