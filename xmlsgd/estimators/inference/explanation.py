@@ -214,17 +214,17 @@ def explain_network(scorer: Scorer, X: CSR, labels: np.ndarray) -> list[Explanat
 
 
 def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list[Explanation]:
-    """Return explanations of stacked scores."""
+    """Return explanations of stacked scores; X : one row."""
     model, device, pairs = scorer.candidates, scorer.cpu, pair_scores(scorer, scorer.cpu)
     listed, found = model.inputs(X, pairs, device)
     if not (listed >= 0).any():
         return [replace(each, is_candidate=False) for each in explain_network(scorer, X, labels)]
-    places = [np.flatnonzero(listed[0] == label) for label in labels]
-    is_candidate = np.array([len(place) > 0 for place in places])
+    columns = [np.flatnonzero(listed[0] == label) for label in labels]  # one for a candidate, none for other labels
+    is_candidate = [len(each) > 0 for each in columns]
     inputs = np.tile(np.float32([0, 0, NON_CANDIDATE_MARGIN, 0]), (len(labels), 1))
     inputs[:, 0] = pairs(X, labels[None])[0]
-    for row, place in zip(inputs, places, strict=True):
-        row[1:] = [each[0, place[0]] for each in found[1:]] if len(place) else row[1:]
+    for row, column in zip(inputs, columns, strict=True):
+        row[1:] = [each[0, column[0]] for each in found[1:]] if len(column) else row[1:]
     terms = [_logistic_terms(model, row) for row in inputs]
     if model.stacking.trees is not None:
         empty = CSR(np.zeros(2, np.int64), X.indices[:0], X.data[:0], X.n_cols)
@@ -232,16 +232,13 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
         without[:, 0], without[:, 2] = pairs(empty, labels[None])[0], model.linear.bias[labels]
         of_trees = _tree_parts(model, labels, inputs, without, device)
         terms = [
-            [t._replace(weight=None, contribution=t.contribution + p) for t, p in zip(row, parts, strict=True)]
-            if listed
-            else row
-            for row, parts, listed in zip(terms, of_trees, is_candidate, strict=True)
+            _with_tree_parts(row, parts) if has_trees else row
+            for row, parts, has_trees in zip(terms, of_trees, is_candidate, strict=True)
         ]
     if model.stacking.exclusion is not None:
-        weight, before = model.stacking.exclusion.weight, model.stacking._replace(exclusion=None)
-        n = model.n_excluding
-        added = model.stacking.scores(listed, found, n, device) - before.scores(listed, found, n, device)
-        parts = [float(added[0, place].sum()) for place in places]
+        added = _added_by_exclusion(model, listed, found, device)
+        weight = model.stacking.exclusion.weight
+        parts = [float(added[0, column].sum()) for column in columns]
         terms = [[*row, Term(EXCLUSION, part / weight, weight, part)] for row, part in zip(terms, parts, strict=True)]
     with device.start():
         scaled, unit = unit_rows(X, model.scale, device), unit_rows(X, None, device)
@@ -270,6 +267,21 @@ def _logistic_terms(model: CandidateModel, inputs: np.ndarray) -> list[Term]:
     values = [*meta_features(*inputs).tolist(), 1.0]
     weights = np.float32(model.stacking.regression).tolist()
     return [Term(name, x, w, w * x) for name, x, w in zip(TERMS, values, weights, strict=True)]
+
+
+def _with_tree_parts(terms: list[Term], parts: list[float]) -> list[Term]:
+    """Return the terms with the parts of the trees added to their contributions, which weights explain no longer."""
+    return [
+        term._replace(weight=None, contribution=term.contribution + part)
+        for term, part in zip(terms, parts, strict=True)
+    ]
+
+
+def _added_by_exclusion(model: CandidateModel, listed: np.ndarray, found: Any, device: Any) -> np.ndarray:
+    """Return what exclusion adds to the scores of candidates `listed`, float (rows, M)."""
+    n, without = model.n_excluding, model.stacking._replace(exclusion=None)
+    added: np.ndarray = model.stacking.scores(listed, found, n, device) - without.scores(listed, found, n, device)
+    return added
 
 
 def _tree_parts(
