@@ -72,7 +72,7 @@ class ComputeGroups:
         self.open_batch(j)
 
     def remove(self, w: int) -> None:
-        """Remove a worker, and its group if that is empty then; split the batch anew if nobody left has a share."""
+        """Remove a worker, and its group if that is empty then; split the batch again if no worker left has a share."""
         j = next(j for j, group in self.members.items() if w in group)
         self.members[j].remove(w)
         del self.given[w], self.done[w], self.share[w]

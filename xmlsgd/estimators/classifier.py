@@ -262,7 +262,7 @@ class XMLClassifier(Predictor, BaseEstimator):
             X, y, sample_weight=sample_weight, eval_set=eval_set, groups=groups, label_texts=label_texts,
             feature_names=feature_names,
         )  # fmt: skip
-        data = read_training_data(given, rows, names=names, earlier=earlier, anew=True, seed=seed)
+        data = read_training_data(given, rows, names=names, earlier=earlier, has_earlier_rows=True, seed=seed)
         plan = make_plan(given, data, earlier)
         memory.check(plan, data, fitted)
         fitting = Fitting(plan, data, earlier, seed, partial(setattr, self, "fitted_"))

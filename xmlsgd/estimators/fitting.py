@@ -73,7 +73,7 @@ class Fitting:
         self.plan, self.data, self.earlier, self.seed, self.keep = plan, data, earlier, seed, keep
         self.device = plan.new_device()
         self.held_out = folds_to_hold_out(data, plan.held_out_size, max(plan.n_folds, 1), seed)
-        # The rows that the network does not learn. A model that goes on has learned all rows before.
+        # The rows that the network does not learn. An earlier model has learned all rows already.
         leaves_out = self.held_out and not (plan.n_candidates and earlier is not None)
         self.left_out = self.held_out[0] if leaves_out else np.empty(0, np.intp)
         self.weight = weight_without(data, self.left_out)

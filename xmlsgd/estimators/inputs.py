@@ -140,17 +140,17 @@ def _read_rows(
     check_plain(X, "X")
     _check_no_words(X)
     n_columns = _columns_of(X)
-    anew = learning or (growing and n_columns > known.n_features)
+    reset = learning or (growing and n_columns > known.n_features)
     names = known.names
-    if anew or names is not None or not _is_usual(X):
+    if reset or names is not None or not _is_usual(X):
         checker = type(known.owner, (BaseEstimator,), {})()  # messages contain the name of its class
-        if not anew:
+        if not reset:
             checker.n_features_in_ = known.n_features
             if names is not None:
                 checker.feature_names_in_ = names
         with refusals("X"):
             X = validate_data(
-                checker, X, reset=anew, accept_sparse="csr", dtype=[np.float32, np.float64], ensure_all_finite=False
+                checker, X, reset=reset, accept_sparse="csr", dtype=[np.float32, np.float64], ensure_all_finite=False
             )
         names = getattr(checker, "feature_names_in_", None)
     return CSR.from_scipy(X if sp.issparse(X) else _sparse_rows(X), "X"), names

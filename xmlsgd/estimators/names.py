@@ -85,7 +85,7 @@ def with_new_names(known: Names, found: Sequence[Any], name: str) -> Names:
     new = [label for label in found if label not in seen]
     if not new:
         return known
-    # NumPy strings become as wide as the longest name. Other arrays are made anew from the values, without any cast.
+    # NumPy strings become as wide as the longest name. Other arrays are created from the values again, without a cast.
     if isinstance(known, np.ndarray) and known.dtype.kind == "U":
         check_text(new, name)
         return np.concatenate([known, np.array(new)])

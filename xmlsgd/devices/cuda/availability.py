@@ -40,7 +40,7 @@ def _first_line(error: Exception) -> str:
 
 
 def runtime_of(index: int, precision: str) -> Runtime:
-    """Return the runtime of a GPU; raise `DataError` where there is none, or no cuBLAS, which CuPy loads last."""
+    """Return the runtime of a GPU; raise `DataError` if there is no GPU, or no cuBLAS, which CuPy loads last."""
     check_gpu(index)
     import cupy
 
@@ -54,7 +54,7 @@ def runtime_of(index: int, precision: str) -> Runtime:
 
 
 def free_bytes_of(index: int) -> int:
-    """Return the free memory of GPU `index`; raise `DataError` where there is none."""
+    """Return the free memory of GPU `index`; raise `DataError` if there is no such GPU."""
     check_gpu(index)
     import cupy
 

@@ -68,7 +68,7 @@ class CUDA(Device):
 
     @classmethod
     def at(cls, index: int) -> Callable[..., CUDA]:
-        """Return a function that makes the device of GPU `index`; raise `DataError` where there is none."""
+        """Return a function that makes the device of GPU `index`; raise `DataError` if there is no such GPU."""
         check_gpu(index)
         return partial(cls, index=index)
 

@@ -179,7 +179,7 @@ class Executor(ABC):
             self.updates_seen[self._state_of(w)] += event.updates
             staleness: float = self._updates_made - self._updates_read[w]
             self._updates_made += event.updates
-            if self.writes_in_place(w):  # each update of its span reads the model anew
+            if self.writes_in_place(w):  # each update of its span reads the model again
                 staleness /= event.updates
             return replace(event, staleness=staleness)
         if isinstance(event, Left):

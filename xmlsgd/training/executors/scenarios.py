@@ -54,7 +54,7 @@ def of_speeds(base: VirtualDevice, speeds: Sequence[float], noise: float = 0.0) 
 
 
 def s1(base: VirtualDevice, seconds: float, nnz: float) -> Fleet:
-    """Return speeds 1:1:1:1. Adapting must not cost anything where there is nothing to adapt to."""
+    """Return speeds 1:1:1:1. With equal speeds, adapting must cost nothing."""
     return of_speeds(base, (1.0,) * 4)
 
 
