@@ -145,6 +145,21 @@ def test_a_few_rows_of_known_labels_are_not_warned_of(tmp_path, words, capsys):
     (tmp_path / "rows.txt").write_text("".join(f"{label} {label}:1\n" for label in range(1, 31)))
     run("learn", tmp_path / "n", tmp_path / "rows.txt")
     assert "warning" not in capsys.readouterr().err
-    (tmp_path / "new.txt").write_text("".join(f"read a file {i}\topen\n" for i in range(30)))
+    few_are_known = [*names[:10], *(f"new {i}" for i in range(20))]
+    (tmp_path / "new.txt").write_text("".join(f"{name}\tread a file\n" for name in few_are_known))
+    run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m", "--overwrite")
+    assert "warning" not in capsys.readouterr().err
+    (tmp_path / "new.txt").write_text("".join(f"read a file {i}\tclose it\n" for i in range(30)))
     run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m", "--overwrite")
     assert "30 labels in 30 rows, hardly one of them twice" in capsys.readouterr().err
+
+
+def test_texts_before_the_tab_are_not_learned_as_labels(tmp_path, words, capsys):
+    """Next week's records without the header, text<TAB>labels, that those of training had."""
+    (tmp_path / "new.txt").write_text("".join(f"read a file {i}\tread, a new label\n" for i in range(3)))
+    code, told = complaint(capsys, tmp_path, "learn", str(words), "{place}/new.txt", "--out", "{place}/m")
+    assert code == 2
+    assert "new.txt: labels must stand before the tab, but those that the model knows stand behind it, got " in told
+    assert not (tmp_path / "m").exists()
+    run("predict", words, tmp_path / "new.txt", "--out", tmp_path / "best.txt")
+    assert "new.txt: labels must stand before the tab" in capsys.readouterr().err

@@ -20,6 +20,7 @@ QUOTES, SEPARATORS = "\"'", ";|"
 SPACED_COMMA = re.compile(r", +(?=\S)")
 MOST_CASES = 0.02  # share of labels that differ in case alone, such as China and china; vocabularies have a few
 MOST_UNKNOWN = 0.3  # share of the labels of test rows that the model does not know
+LEAST_KNOWN = 0.1  # share of the labels of more rows that the model knows, if they are labels
 ONCE = 1.2  # rows per label, on average, below which labels hardly occur twice
 FEW_ROWS = 20  # with fewer rows nothing can be said
 
@@ -48,11 +49,11 @@ def warn_of_training_rows(
 def warn_of_rare_labels(dataset: Dataset, path: str, is_raw: bool, n_known: int = 0) -> None:
     """Warn if hardly any label occurs twice: there is little to learn, or texts were taken for labels.
 
-    Labels that a model knows already may occur once.
+    Few rows that a model learns may have many labels once, if it knows some of them.
     """
     indices = dataset.Y.indices
-    n_labels, is_known = len(np.unique(indices)), 2 * np.count_nonzero(indices < n_known) > len(indices)
-    if dataset.n_rows >= FEW_ROWS and len(indices) < ONCE * n_labels and not is_known:
+    n_labels, are_labels = len(np.unique(indices)), np.count_nonzero(indices < n_known) > LEAST_KNOWN * len(indices)
+    if dataset.n_rows >= FEW_ROWS and len(indices) < ONCE * n_labels and not are_labels:
         text = f"{path}: {n_labels:,} labels in {dataset.n_rows:,} rows, hardly one of them twice"
         hint = "; are they labels? They stand before the tab, and the text behind it" if is_raw else ""
         warn(f"{text}, so there is little to learn{hint}")
