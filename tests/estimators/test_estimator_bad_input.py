@@ -135,7 +135,7 @@ def test_a_parameter_outside_its_range_is_refused(rows, parameters, message):
         ({"groups": masked(np.zeros(600, int))}, "groups: masked arrays are not supported"),
         ({"label_texts": masked(np.ones((N_LABELS, 120)))}, "label_texts: masked arrays are not supported"),
         ({"eval_set": 3}, r"eval_set: must be a pair \(X, Y\), got 3"),
-        ({"eval_set": (X2, Y2)}, "X has 2 features, but XMLClassifier is expecting 120 features as input"),
+        ({"eval_set": (X2, Y2)}, "eval_set: X has 2 features, but XMLClassifier is expecting 120 features as input"),
         ({"eval_set": (sp.csr_array((2, 120)), [1, 2])}, "eval_set: Y must be of the form of the training labels"),
         ({"eval_set": (sp.csr_array((2, 120)), sp.csr_array((3, 40)))}, "eval_set: X and Y must have the same number"),
     ],

@@ -309,6 +309,9 @@ def _columns_of(X: Any) -> int:
         if is_missing(first := next(iter(X))):
             wanted = "must be a text or a row of numbers"
             raise DataError(f"X: row 0: {wanted}, got {first}; write '' where there is no text")
+        if any(isinstance(text, str) for text in X):
+            row, other = next((row, text) for row, text in enumerate(X) if not isinstance(text, str))
+            raise DataError(f"X: row {row}: must be a text, as others are, got {shorten(other)}; str() makes it one")
         raise DataError(
             f"X: Expected 2D array, got shape {shape}. Reshape your data: X.reshape(1, -1) for one row, "
             "X.reshape(-1, 1) for one feature"

@@ -251,8 +251,11 @@ def _check_finite(Y: np.ndarray, name: str) -> None:
     """Raise `DataError` for a value that is not finite: its row, and the words that scikit-learn's checks require."""
     if Y.dtype.kind == "f" and not (finite := np.isfinite(Y).reshape(len(Y), -1).all(axis=1)).all():
         row = int(np.argmin(finite))
-        with refusals(f"{name}: row {row}"):
+        try:
             assert_all_finite(Y[row], input_name="y")
+        except ValueError as error:
+            told = str(error).rstrip(".")
+            raise DataError(f"{name}: row {row}: {told}; leave rows without known labels out") from error
 
 
 def _check_labels(labels: Iterable[tuple[int, Any]], name: str) -> None:

@@ -220,7 +220,10 @@ def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels) -> Dat
         return None
     if not isinstance(eval_set, tuple | list) or len(eval_set) != 2:
         raise DataError(f"eval_set: must be a pair (X, Y), got {shorten(eval_set)}")
-    X = read_features(eval_set[0], features)
+    try:
+        X = read_features(eval_set[0], features)
+    except DataError as error:
+        raise DataError(f"eval_set: {error}") from error
     check_form(form_of(eval_set[1], "eval_set: Y"), labels.form, "eval_set: ")
     Y = read_labels(eval_set[1], labels.classes, "eval_set: Y").Y
     check_lengths(X.n_rows, Y.n_rows, "eval_set: ")
