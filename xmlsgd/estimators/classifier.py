@@ -17,7 +17,7 @@ from ..nn.optimizers import Optimizer
 from ..training.callbacks import Callback
 from ..training.checkpoints import Checkpoint
 from . import memory, saving
-from .fitted import learned
+from .fitted import FittedModel, learned
 from .fitting import Fitting, as_checkpoint, check_callbacks, draw_seed, train_more
 from .inference import Scorer
 from .names import names_of_columns
@@ -26,7 +26,7 @@ from .plan import TrainingPlan
 from .planning import make_plan
 from .predicting import Predictor
 from .targets import check_declared, declared
-from .training_data import GivenRows, read_training_data
+from .training_data import GivenRows, TrainingData, read_training_data
 
 
 @dataclass(eq=False, repr=False)
@@ -255,7 +255,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         given = checked_parameters(self)
         check_callbacks(callbacks)
         checkpoint, fitted = as_checkpoint(checkpoint), getattr(self, "fitted_", None)
-        earlier = fitted if self.warm_start else None
+        earlier = self._continued()
         seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
         names = names_of_columns(label_names) if earlier is None else earlier.classes
         rows = GivenRows(
@@ -343,9 +343,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         TrainingPlan
             `print` shows each decision with its reason.
         """
-        given = checked_parameters(self)
         rows = GivenRows(X, y, eval_set=eval_set, groups=groups, label_texts=label_texts, feature_names=feature_names)
-        return make_plan(given, read_training_data(given, rows))
+        return self._planned(rows)[0]
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
         """Return the bytes of memory that `fit` would need, without training.
@@ -359,11 +358,20 @@ class XMLClassifier(Predictor, BaseEstimator):
         -------
         dict
             Bytes by part, and their sum as "total": parameters, optimizer_state, earlier_model (if already fitted),
-            folds (a second model that leaves out held-out rows), data (without memory maps), replicas and workers
+            folds (a temporary network that leaves out one of them), data (without memory maps), replicas and workers
             (processes, and their merge states), names (of the labels), buffers, candidates. The memory of a GPU is
             listed by its name, such as "cuda:0", and is not in the sum.
         """
-        given = checked_parameters(self)
-        data = read_training_data(given, GivenRows(X, y, eval_set=eval_set))
-        plan = make_plan(given, data)
+        plan, data = self._planned(GivenRows(X, y, eval_set=eval_set))
         return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **memory.on_gpus(plan, data)}
+
+    def _continued(self) -> FittedModel | None:
+        """Return the model from which `fit` continues, if any."""
+        return getattr(self, "fitted_", None) if self.warm_start else None
+
+    def _planned(self, rows: GivenRows) -> tuple[TrainingPlan, TrainingData]:
+        """Return the plan of `fit` for these rows, and the rows as it would read them."""
+        given, earlier = checked_parameters(self), self._continued()
+        names = None if earlier is None else earlier.classes
+        data = read_training_data(given, rows, names=names, earlier=earlier, has_earlier_rows=True)
+        return make_plan(given, data, earlier), data

@@ -36,6 +36,7 @@ class TrainingPlan:
     concurrent_candidates : whether candidates are learned while the network is trained.
     held_out_size : how many rows are held out, in each fold.
     n_folds : number of folds, each scored by a network that has not learned it; 0 without candidates.
+    n_temporary : how many of these networks are not kept.
     algorithm : as given; "auto" is decided when the speeds of several workers have been measured.
     workers, n_threads : the workers, and their threads in all.
     precision : precision of matrix products; as given unless all workers are CPUs.
@@ -53,6 +54,7 @@ class TrainingPlan:
     concurrent_candidates: bool
     held_out_size: HeldOutSize
     n_folds: int
+    n_temporary: int
     algorithm: str | Algorithm
     workers: tuple[Worker, ...]
     n_threads: int

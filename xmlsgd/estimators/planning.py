@@ -66,7 +66,7 @@ def make_plan(
         planner.decide("vectorizer", repr(data.features.vectorizer), data.features.vectorizer.reason)
     network, n_candidates = _plan_model(planner)
     batch_size, learning_rate, schedule = _plan_steps(planner, optimizer, n_candidates)
-    held_out, n_folds = _plan_held_out(planner, network.loss, n_candidates)
+    held_out, n_folds, n_temporary = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
     workers, n_threads = _plan_workers(planner, network, batch_size)
     concurrent = _plan_concurrency(planner, n_candidates, workers, n_threads)
@@ -86,6 +86,7 @@ def make_plan(
         concurrent_candidates=concurrent,
         held_out_size=held_out,
         n_folds=n_folds,
+        n_temporary=n_temporary,
         algorithm=given.algorithm,
         workers=workers,
         n_threads=n_threads,
@@ -146,13 +147,13 @@ def _plan_schedule(planner: _Planner, batch_size: int, is_short: bool) -> Schedu
     return schedule
 
 
-def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[HeldOutSize, int]:
+def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[HeldOutSize, int, int]:
     """Decide how many rows to hold out for stacking, calibration and thresholds, and in how many folds."""
     data = planner.data
     n_weighted = _n_weighted(data)
-    held_out, n_folds = held_out_size(loss, data.form, n_candidates), 0
+    held_out, n_folds, n_temporary = held_out_size(loss, data.form, n_candidates), 0, 0
     if n_candidates:
-        held_out, n_folds = _folds(planner, held_out, n_weighted)
+        held_out, n_folds, n_temporary = _folds(planner, held_out, n_weighted)
     learners = "stacking, thresholds" if n_candidates else "calibration, thresholds"
     n_held_out = 0 if planner.adds_rows else held_out.of(n_weighted) * max(n_folds, 1)
     planner.decide("held_out_rows", n_held_out, f"of {n_weighted}, for {learners}{_in_groups(data)}")
@@ -160,18 +161,23 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
     if data.n_label_rows:
         used = ", where held-out rows agree, candidates" if n_candidates else ""
         planner.decide("label_rows", data.n_label_rows, f"labels whose text has known words; for the network{used}")
-    return held_out, n_folds
+    return held_out, n_folds, n_temporary
 
 
-def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSize, int]:
-    """Decide the size of a fold of held-out rows, and the number of folds."""
-    n_folds, why = 1, "the network does not learn the first"
+def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSize, int, int]:
+    """Decide the size of a fold of held-out rows, the number of folds, and that of temporary networks."""
+    n_folds, n_temporary = 1, 0
     one_worker = len(parse_devices(planner.given.devices)) == 1  # several would take long to start for each fold
     if n_rows <= defaults.SMALL_ROWS and one_worker:
         size, n_folds = small_folds(n_rows)
     if planner.earlier is not None:
-        why = "the earlier model has learned all rows; temporary networks leave them out"
-    return size, planner.decide("folds", n_folds, why + _in_groups(planner.data))
+        n_temporary, why = n_folds, "the earlier model has learned all rows; a temporary network leaves out each fold"
+    elif n_folds == 1:
+        why = "the network does not learn it"
+    else:
+        n_temporary, why = n_folds - 1, "the network leaves out the first, a temporary network each of the others"
+    planner.decide("folds", n_folds, why + _in_groups(planner.data))
+    return size, n_folds, n_temporary
 
 
 def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
