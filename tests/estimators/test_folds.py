@@ -60,6 +60,7 @@ def test_each_fold_is_rated_by_a_network_and_classifiers_that_have_not_learned_i
 @pytest.mark.parametrize(
     ("n_rows", "given", "held_out", "folds"),
     [
+        (90, {}, 0, 0),
         (500, {}, 500, 10),
         (1000, {}, 600, 6),
         (3000, {}, 600, 2),
@@ -73,7 +74,8 @@ def test_small_data_are_held_out_in_turn(n_rows, given, held_out, folds):
     X, Y = np.eye(n_rows, 100, dtype=np.float32), np.eye(n_rows, 100, dtype=np.int64)
     plan = new_model(**given).plan(X, Y)
     found = {decision.name: decision.value for decision in plan.decisions}
-    assert (found["held_out_rows"], found["folds"]) == (held_out, folds) == (found["held_out_rows"], plan.n_folds)
+    assert (found["held_out_rows"], found["folds"], plan.n_folds) == (held_out, folds, folds)
+    assert plan.n_temporary == max(folds - 1, 0)  # the network that is kept leaves out one fold
 
 
 def test_a_model_that_goes_on_rates_held_out_rows_by_one_that_begins_anew(monkeypatch):

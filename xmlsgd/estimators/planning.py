@@ -172,10 +172,10 @@ def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSi
         size, n_folds = small_folds(n_rows)
     if planner.earlier is not None:
         n_temporary, why = n_folds, "the earlier model has learned all rows; a temporary network leaves out each fold"
-    elif n_folds == 1:
-        why = "the network does not learn it"
-    else:
+    elif n_folds > 1:
         n_temporary, why = n_folds - 1, "the network leaves out the first, a temporary network each of the others"
+    else:
+        why = "the network does not learn it" if n_folds else "there are too few rows"
     planner.decide("folds", n_folds, why + _in_groups(planner.data))
     return size, n_folds, n_temporary
 
