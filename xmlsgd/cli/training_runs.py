@@ -112,11 +112,10 @@ def _save(
     if checkpoint and is_resumed_by_machine(stop, checkpoint):
         return None
     folder = target.out if stop is None else model_folder.name_of_interrupted(target.out, checkpoint is not None)
-    is_done = checkpoint is not None and stop is None
-    if checkpoint and is_done:
+    if checkpoint and stop is None:
         result[model_folder.CALL] = {"sha256": target.call, "runs": checkpoint.request.runs}
     model_folder.save(model, folder, result, target.title, target.compact, rows.names_of_uris)
-    if checkpoint and is_done:
+    if checkpoint and stop is None:
         replace(checkpoint, keep=False).done()
     return folder
 

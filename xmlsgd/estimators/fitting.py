@@ -73,11 +73,11 @@ class Fitting:
         self.plan, self.data, self.earlier, self.seed, self.keep = plan, data, earlier, seed, keep
         self.device = plan.new_device()
         self.held_out = folds_to_hold_out(data, plan.held_out_size, max(plan.n_folds, 1), seed)
-        # The rows that the network does not learn. An earlier model has learned all rows already.
-        leaves_out = self.held_out and not (plan.n_candidates and earlier is not None)
+        # The rows that the kept network does not learn: none if each fold has a temporary network.
+        leaves_out = self.held_out and plan.n_temporary < max(plan.n_folds, 1)
         self.left_out = self.held_out[0] if leaves_out else np.empty(0, np.intp)
         self.weight = weight_without(data, self.left_out)
-        # Numbers of the folds that the kept network learns; each is scored by a network of its own.
+        # Numbers of the folds that the kept network learns; each is scored by a temporary network.
         self.other_folds = range(1 if len(self.left_out) else 0, len(self.held_out))
 
     def train(self, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None) -> FittedModel:
