@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -157,9 +157,19 @@ class Fitting:
         those of `run`, which may have stopped before the end of its schedule. A fold whose network diverges is left
         out.
         """
-        folds = [candidates.fold(0, self.device, run.params)] if len(self.left_out) else []
-        if first is None:
-            return folds
+        # All networks first, as the parts of the candidate model that need no network may still be trained meanwhile.
+        networks = [(0, self.device, run.params)] if len(self.left_out) else []
+        if first is not None:
+            networks += self._temporary_networks(run, first)
+        return [candidates.fold(*network) for network in networks]
+
+    def _temporary_networks(
+        self, run: Run, first: NDArray[np.float32]
+    ) -> Iterator[tuple[int, Device, NDArray[np.float32]]]:
+        """Train the networks that are not kept; yield the fold of each, its device and its parameters.
+
+        first : the initial parameters.
+        """
         # The rows of each earlier call: records count rows from the start of their call, so that its last one counts.
         history = self.earlier.history if self.earlier else []
         rows_before = {record.get("first_epoch"): record.get("rows", 0) for record in history}
@@ -179,8 +189,7 @@ class Fitting:
                 plan, learned, device=device, start=start, seed=self.seed, callbacks=[stop], rolls_back=False
             )
             if not of_fold.diverged:
-                folds.append(candidates.fold(number, device, of_fold.params))
-        return folds
+                yield number, device, of_fold.params
 
     def _count_held_out(self, fitted: FittedModel) -> None:
         """Add to the output biases, in place, what the held-out rows would have added to the initial biases.

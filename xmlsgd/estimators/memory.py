@@ -40,9 +40,9 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
     """Return the bytes of a training run by part, and their sum as "total".
 
     `replicas` are models and optimizer states of workers, and merge states. `buffers` are for steps and evaluation.
-    `candidates` is for learning them. `earlier_model` is a model that is kept until the new one is done. `folds` are a
-    temporary network, of one fold at a time, and the initial parameters. Memory-mapped data count as zero, as the
-    system can reclaim their pages.
+    `candidates` is for learning them. `earlier_model` is a model that is kept until the new one is done. `folds` are the
+    temporary networks and the initial parameters. Memory-mapped data count as zero, as the system can reclaim their
+    pages.
     """
     network = plan.network
     labelled = [data.dataset] if data.validation is None else [data.dataset, data.validation]
@@ -54,7 +54,7 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
         "parameters": parameters,
         "optimizer_state": state,
         "earlier_model": model_bytes(earlier) if earlier else 0,
-        "folds": 2 * parameters + state if plan.n_temporary else 0,
+        "folds": (1 + plan.n_temporary) * parameters + state if plan.n_temporary else 0,
         "data": sum(_resident(part) for rows in labelled for part in (rows.X, rows.Y)),
         "replicas": _replicas(plan),
         "workers": several * (_resident(data.dataset.X) + _resident(data.dataset.Y) + len(plan.workers) * WORKER_BYTES),
