@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from shared.candidates import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import cost as module
-from xmlsgd.candidates.cost import LOWEST_COST, all_features_help, choose_cost, draw_validation_rows
+from xmlsgd.candidates.cost import COSTS, choose_cost_and_features, draw_validation_rows
 from xmlsgd.candidates.fitting import CandidateRows, fit_unstacked
 from xmlsgd.candidates.linear import COST, NONE_HELD_OUT, LinearClassifiers, find_pairs, score_without
 from xmlsgd.data.csr import CSR, Dataset
@@ -31,16 +31,18 @@ def made(n_rows: int, noise: float) -> tuple[CSR, CSR, np.ndarray]:
     return X, CSR(Y.indptr.astype(np.int64), Y.indices.astype(np.int32), ones(Y.nnz), 40), candidates
 
 
-def chosen(X: CSR, Y: CSR, candidates: np.ndarray) -> float:
+def chosen(X: CSR, Y: CSR, candidates: np.ndarray) -> tuple[float, bool]:
+    """Return the cost, and whether weights for all features are used."""
     weight = ones(X.n_rows)
     with DEVICE.start():
         validation = draw_validation_rows(weight, candidates)
-        return choose_cost(X, Y, weight, find_pairs(X, Y, weight, candidates.copy(), DEVICE), validation, DEVICE)
+        pairs = find_pairs(X, Y, weight, candidates.copy(), DEVICE)
+        return choose_cost_and_features(X, Y, weight, pairs, validation, DEVICE)
 
 
 def test_labels_with_errors_want_a_lower_cost():
-    clean, noisy = (chosen(*made(4000, noise)) for noise in (0.0, 0.5))
-    assert LOWEST_COST <= noisy < clean == COST
+    clean, noisy = (chosen(*made(4000, noise))[0] for noise in (0.0, 0.5))
+    assert min(COSTS) <= noisy < clean == COST
 
 
 def test_the_cost_is_the_same_each_time():
@@ -50,7 +52,7 @@ def test_the_cost_is_the_same_each_time():
 def test_few_rows_keep_the_default_cost():
     X, Y, candidates = made(900, 0.5)
     assert len(draw_validation_rows(ones(900), candidates).rows) == 0
-    assert chosen(X, Y, candidates) == COST
+    assert chosen(X, Y, candidates) == (COST, False)
 
 
 def test_rows_of_weight_0_do_not_choose():
@@ -70,7 +72,7 @@ def test_groups_are_drawn_as_a_whole():
 
 def test_some_labels_choose_for_all(monkeypatch):
     X, Y, candidates = made(4000, 0.5)
-    whole = chosen(X, Y, candidates)
+    whole, _ = chosen(X, Y, candidates)
     seen = []
 
     def noted(*arguments):
@@ -80,8 +82,10 @@ def test_some_labels_choose_for_all(monkeypatch):
     monkeypatch.setattr(module, "score_without", noted)
     monkeypatch.setattr(module, "MIN_ENTRIES", 1)
     monkeypatch.setattr(module, "LABEL_SHARE", 0.5)
-    assert chosen(X, Y, candidates) in (whole / 2, whole, 2 * whole)
-    assert all(10 < n < 30 for n in seen)
+    assert chosen(X, Y, candidates)[0] in (whole / 2, whole, 2 * whole)
+    *of_costs, of_features = seen
+    assert all(10 < n < 30 for n in of_costs)
+    assert of_features == 1
 
 
 def absent(n_rows: int = 2000) -> tuple[CSR, CSR, np.ndarray]:
@@ -101,18 +105,10 @@ def absent(n_rows: int = 2000) -> tuple[CSR, CSR, np.ndarray]:
     return X, CSR(Y.indptr.astype(np.int64), Y.indices.astype(np.int32), ones(Y.nnz), 20), named.astype(np.int32)
 
 
-def helped(X: CSR, Y: CSR, candidates: np.ndarray) -> bool:
-    weight = ones(X.n_rows)
-    with DEVICE.start():
-        validation = draw_validation_rows(weight, candidates)
-        pairs = find_pairs(X, Y, weight, candidates.copy(), DEVICE)
-        return all_features_help(X, Y, weight, pairs, 1.0, validation, DEVICE)
-
-
 def test_features_that_only_rows_without_a_label_have_are_used_where_they_tell():
-    assert helped(*absent())
-    assert not helped(*made(4000, 0.0))
-    assert not helped(*absent(900))  # too few rows to tell
+    assert chosen(*absent())[1]
+    assert not chosen(*made(4000, 0.0))[1]
+    assert not chosen(*absent(900))[1]  # too few rows to tell
 
 
 def test_labels_have_weights_for_all_features_only_if_asked():
@@ -146,7 +142,7 @@ def test_labels_have_weights_for_all_features_where_rows_are_few(monkeypatch):
 
 def test_a_model_keeps_its_cost_and_later_rows_use_it(tmp_path, monkeypatch):
     data = make_xmc(1000, 300, 600, nnz_per_row=8, labels_per_row=2, random_state=0)
-    monkeypatch.setattr("xmlsgd.candidates.fitting.choose_cost", lambda *arguments: 0.5)
+    monkeypatch.setattr("xmlsgd.candidates.fitting.choose_cost_and_features", lambda *arguments: (0.5, False))
     model = XMLClassifier(**SETTINGS, candidates=16, max_epochs=1).fit(data.X, data.Y)
     model.save(tmp_path / "model")
     again = XMLClassifier.load(tmp_path / "model")

@@ -195,9 +195,10 @@ def test_an_error_in_a_fold_tells_the_epochs_of_the_model_alone(rows, monkeypatc
     assert len(run_of(raised.value).records) == 3
 
 
-def test_the_memory_estimate_counts_the_network_of_a_fold_beside_that_of_the_model(rows):
-    parts = new_model().estimate_memory(rows.X, rows.Y)
-    assert parts["folds"] == 2 * parts["parameters"] + parts["optimizer_state"]
+def test_the_memory_estimate_counts_the_networks_of_folds_beside_that_of_the_model(rows):
+    parts, n = new_model().estimate_memory(rows.X, rows.Y), new_model().plan(rows.X, rows.Y).n_temporary
+    assert n > 1
+    assert parts["folds"] == (1 + n) * parts["parameters"] + parts["optimizer_state"]
 
 
 def test_a_fold_that_diverges_is_left_out(rows, monkeypatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ..data.csr import CSR
@@ -12,7 +10,7 @@ from ..devices.cpu import CPU
 from .linear import COST, HeldOutLabels, Pairs, score_without
 from .stacking import margin_log_losses
 
-LOWEST_COST = 0.25  # the cost is halved from `COST` down to this; a cost above `COST` does not help stacked scores
+COSTS = COST, COST / 2, COST / 4  # tried until one does not help; a cost above `COST` does not help stacked scores
 ROWS, LEAST_ROWS = 2000, 100  # validation rows, at most a tenth of all; with fewer, the defaults are used
 LABEL_SHARE = 1 / 32  # a sample of the labels, with this share of the entries of all pairs, is trained for validation
 MIN_ENTRIES = 1 << 20  # or with so many entries, if that is more
@@ -36,59 +34,45 @@ def draw_validation_rows(weight: np.ndarray, candidates: np.ndarray, groups: np.
     return HeldOutLabels(rows, candidates[rows], np.zeros(len(rows), np.int32))
 
 
-def choose_cost(X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, validation: HeldOutLabels, device: CPU) -> float:
-    """Return the cost with the lowest log loss of margins on validation rows and a sample of the labels."""
-    if not len(validation.rows):
-        return COST
-    sampled = _sample_labels(pairs, max(int(pairs.entries[-1] * LABEL_SHARE), MIN_ENTRIES))
-    losses = _losses_of(X, Y, weight, validation, device, sampled)
-
-    def loss(cost: float) -> float:
-        of_pairs, found = losses(pairs, cost)
-        return float(of_pairs.sum() / max(found.sum(), 1))
-
-    best, least = COST, loss(COST)
-    while best > LOWEST_COST and (lower := loss(best / 2)) < least:
-        best, least = best / 2, lower
-    return best
-
-
-def all_features_help(
-    X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, cost: float, validation: HeldOutLabels, device: CPU
-) -> bool:
-    """Return whether weights for all features of a label's pairs are more accurate on validation rows.
+def choose_cost_and_features(
+    X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, validation: HeldOutLabels, device: CPU
+) -> tuple[float, bool]:
+    """Return the cost with the lowest log loss on validation rows, and whether weights for all features lower it.
 
     Features that only negatives have can indicate the absence of a label. In texts there are many such features, which
-    hardly help; if rows are choices (artists, products), they help much.
+    hardly help; if rows are choices (artists, products), they help much. They are not tried if `pairs` has them.
     """
     if not len(validation.rows):
-        return False
-    losses = _losses_of(X, Y, weight, validation, device, _sample_labels(pairs, MIN_ENTRIES))
-    of_own, of_all = (losses(pairs._replace(all_features=each), cost)[0].sum(axis=1) for each in (False, True))
-    gain = of_own - of_all
-    return bool(gain.sum() > LEAST_GAIN * of_own.sum() and gain.mean() > 2 * gain.std() / np.sqrt(len(gain)))
-
-
-def _losses_of(
-    X: CSR, Y: CSR, weight: np.ndarray, validation: HeldOutLabels, device: CPU, sampled: np.ndarray
-) -> Callable[[Pairs, float], tuple[np.ndarray, np.ndarray]]:
-    """Return a function that computes log losses of validation rows and `sampled` labels, given pairs and a cost.
-
-    It trains classifiers and returns the log loss of each row and label, (h, m), and a mask of those that exist. The
-    log loss is that of a logistic regression of margin, log label frequency and their product, fitted to these pairs.
-    """
+        return COST, pairs.all_features
     rows, labels, _ = validation
-    truth, others, kept = Y.take(rows).has(labels), weight.copy(), np.isin(labels, sampled)
-    others[rows] = 0
-    frequency = np.bincount(Y.row_entries(np.flatnonzero(others)), minlength=Y.n_cols).astype(np.float32)
+    truth, learned = Y.take(rows).has(labels), weight.copy()
+    learned[rows] = 0
+    frequency = np.bincount(Y.row_entries(np.flatnonzero(learned)), minlength=Y.n_cols).astype(np.float32)
 
-    def losses(pairs: Pairs, cost: float) -> tuple[np.ndarray, np.ndarray]:
-        margins = score_without(X, weight, pairs, cost, validation, device, sampled)
-        found, out = kept & ~np.isnan(margins), np.zeros(labels.shape)
+    def losses(margins: np.ndarray) -> np.ndarray:
+        """Return the log losses, (h, m), 0 where a margin is NaN, of a regression fitted to these pairs.
+
+        It is a logistic regression of margin, log label frequency and their product.
+        """
+        found, out = ~np.isnan(margins), np.zeros(labels.shape)
         out[found] = margin_log_losses(margins[found], truth[found], frequency[labels[found]])
-        return out, found
+        return out
 
-    return losses
+    sampled = _sample_labels(pairs, max(int(pairs.entries[-1] * LABEL_SHARE), MIN_ENTRIES))
+    best, least, of_own = COST, np.inf, np.empty(0, np.float32)
+    for cost in COSTS:
+        margins = score_without(X, weight, pairs, cost, validation, device, sampled)
+        if (loss := losses(margins).sum()) >= least:
+            break
+        best, least, of_own = cost, loss, margins
+    if pairs.all_features:
+        return best, True
+    sampled = _sample_labels(pairs, MIN_ENTRIES)  # the first of those above, so that `of_own` has their margins
+    of_all = score_without(X, weight, pairs._replace(all_features=True), best, validation, device, sampled)
+    of_own, of_all = (losses(np.where(np.isin(labels, sampled), each, np.nan)).sum(axis=1) for each in (of_own, of_all))
+    gain = of_own - of_all
+    helps = gain.sum() > LEAST_GAIN * of_own.sum() and gain.mean() > 2 * gain.std() / np.sqrt(len(gain))
+    return best, bool(helps)
 
 
 def _sample_labels(pairs: Pairs, n_entries: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
 from .cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, Cooccurrence
-from .cost import FEW_ROWS, all_features_help, choose_cost, draw_validation_rows
+from .cost import FEW_ROWS, choose_cost_and_features, draw_validation_rows
 from .exclusion import Exclusion, most_frequent
 from .held_out_pairs import (
     HeldOutPairs,
@@ -135,10 +135,8 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         pairs = _learned_pairs(rows, unit, weight, candidates, held_out, device)
         cost, pairs = rows.cost, pairs._replace(all_features=rows.all_features or X.n_rows <= FEW_ROWS)
         if cost is None:
-            cost = choose_cost(unit, Y, weight, pairs, validation, device)
-            if not pairs.all_features:
-                helps = all_features_help(unit, Y, weight, pairs, cost, validation, device)
-                pairs = pairs._replace(all_features=helps)
+            cost, all_features = choose_cost_and_features(unit, Y, weight, pairs, validation, device)
+            pairs = pairs._replace(all_features=all_features)
         if rows.compared and len(of_seen) and rows.folds:  # first, so that memory never holds both sets of classifiers
             left = weight.copy()
             left[of_seen] = 0

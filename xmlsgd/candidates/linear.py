@@ -21,7 +21,7 @@ from .knn import check_sound
 from .splicing import with_replaced
 from .weighting import without_wide_rows
 
-COST = 1.0  # cost of the squared hinge loss, C of LIBLINEAR, unless `cost.choose_cost` chooses another
+COST = 1.0  # cost of the squared hinge loss, C of LIBLINEAR, unless `choose_cost_and_features` chooses another
 TOLERANCE = 0.1  # training of a label stops when the largest step of a pass is smaller
 # Passes over the rows of a label: PASSES from weights 0; MORE_PASSES from the solution without held-out rows; and
 # TRIAL_PASSES if only held-out rows are scored (docs/decisions/candidates.md).

@@ -40,9 +40,9 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
     """Return the bytes of a training run by part, and their sum as "total".
 
     `replicas` are models and optimizer states of workers, and merge states. `buffers` are for steps and evaluation.
-    `candidates` is for learning them. `earlier_model` is a model that is kept until the new one is done. `folds` are the
-    temporary networks and the initial parameters. Memory-mapped data count as zero, as the system can reclaim their
-    pages.
+    `candidates` is for learning them. `earlier_model` is a model that is kept until the new one is done. `folds` are
+    the temporary networks and the initial parameters. Memory-mapped data count as zero, as the system can reclaim
+    their pages.
     """
     network = plan.network
     labelled = [data.dataset] if data.validation is None else [data.dataset, data.validation]
