@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -349,6 +351,20 @@ def test_other_files_are_never_removed(dataset, at, tmp_path, caplog):
     with pytest.raises(ModelFileError, match="other: exists and is not a checkpoint"):
         Checkpoint(tmp_path / "other").remove()
     assert (at.folder / "letter.txt").is_file()
+
+
+def test_a_checkpoint_that_cannot_be_renamed_as_in_a_container_is_removed(dataset, at, monkeypatch):
+    def rename(path, target):
+        if path == at.folder:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return os_rename(path, target)
+
+    go(job_of(dataset), at, STEPS)
+    os_rename = os.rename
+    monkeypatch.setattr(os, "rename", rename)
+    at.remove()
+    assert not at.exists
+    assert not list(at.folder.parent.iterdir())
 
 
 def test_a_state_that_is_not_finite_is_in_no_checkpoint(dataset, at, caplog):

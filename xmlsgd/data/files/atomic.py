@@ -137,18 +137,23 @@ def _put_in_place(whole: Path, path: Path) -> None:
         if error.errno not in NO_EXCHANGE:
             raise
         old = path.with_name(f"{path.name}.old-{uuid.uuid4().hex[:8]}")
-        try:
-            path.rename(old)
-        except OSError as wrong:
-            if wrong.errno != errno.EXDEV:
-                raise
-            shutil.move(path, old)  # copies a folder of a lower layer of an overlay, which cannot be renamed
+        move_folder(path, old)
         try:
             whole.rename(path)
         except OSError:
             old.rename(path)
             raise
         shutil.rmtree(old, ignore_errors=True)
+
+
+def move_folder(path: Path, new: Path) -> None:
+    """Rename a folder; copy one that cannot be renamed, as in a lower layer of an overlay, and remove it then."""
+    try:
+        path.rename(new)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.move(path, new)
 
 
 def _exchange(one: Path, other: Path) -> None:

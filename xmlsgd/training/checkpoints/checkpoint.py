@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...data.files.atomic import read_consistently
+from ...data.files.atomic import move_folder, read_consistently
 from ...data.files.compiled import LOGGER
 from ...data.files.manifest import CHECKPOINT
 from ...data.files.temporary import temporary_folder_beside
@@ -116,7 +116,7 @@ class Checkpoint:
                 if reason := CHECKPOINT.obstacle_at(part):
                     raise ModelFileError(f"{part}: {reason}")
                 with temporary_folder_beside(part) as scratch:  # atomically: half a checkpoint could not be resumed
-                    part.rename(scratch / part.name)
+                    move_folder(part, scratch / part.name)
         with suppress(OSError):  # does not exist, or holds something else
             self.folder.rmdir()
 
