@@ -24,6 +24,7 @@ from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.formats.store import open_store
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.inference import Scorer
+from xmlsgd.estimators.memory import WORKER_BYTES, step_bytes
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.schedules import Schedule
@@ -41,7 +42,6 @@ from .prepare import prepared_shape
 from .report import Table, are_most, megabytes, publish
 
 SLOW = 4.0  # how many times as long every step of the slowed worker takes
-ALLOWANCE = 150_000_000  # bytes a worker: an interpreter with Numba and its kernels
 ALONE = "sequential"
 DYNAMIC = ("hogwild", "hogbatch", "adaptive_hogbatch", "local_sgd", "adaptive", "auto")  # whoever is free gets rows
 EVERY_UPDATE = ("synchronous", "omnivore")  # meet at every update: nothing overlaps
@@ -202,7 +202,10 @@ def table(data: str, runs: list[Run]) -> Table:
         "P@1 is told, not wanted: who averages replicas makes fewer updates an epoch than one worker, and is behind "
         "it at first."
     )
-    memory = "MB: of all workers together, what they share counted once; the bound is one table and 150 MB a worker."
+    memory = (
+        f"MB: of all workers together, what they share counted once; the bound is one table and, for each worker, "
+        f"{WORKER_BYTES / 1e6:.0f} MB and the arrays of its largest step (eight batches of adaptive_hogbatch)."
+    )
     notes = [rates, wanted, clock, precision, memory]
     return Table(f"Two workers against one on {data}", COLUMNS, lines, notes)
 
@@ -237,8 +240,10 @@ def row(own: list[Run], slowed: list[Run], target: float) -> list[str]:
 
 
 def bound(own: list[Run]) -> float:
-    """Return the bytes that all workers of an algorithm may take: one table, and so much for each."""
-    return median(own, "table_bytes") + own[0]["workers"] * ALLOWANCE
+    """Return the bytes that all workers of an algorithm may take: a table and, for each, a process and its steps."""
+    n_workers = own[0]["workers"]
+    rows = get_algorithm(own[0]["algorithm"], BATCH, LEARNING_RATE).most_rows(n_workers)
+    return median(own, "table_bytes") + n_workers * (WORKER_BYTES + step_bytes(Network(1, 1, (HIDDEN,)), rows, 1))
 
 
 def misses(own: list[Run], slowed: list[Run]) -> list[str]:

@@ -51,6 +51,9 @@ if case == "labels":  # very many of few rows, one of which has all
     drawn = [make_xmc(1200, 2000, L, nnz_per_row=20, labels_per_row=3) for L in (300_000, 2000)]
     (X, Y), small = [(data.X, data.Y) for data in drawn]
     Y = sp.vstack([Y.to_scipy()[:-1], np.ones((1, Y.n_cols), np.float32)], format="csr")
+if case == "steps":  # of all rows at once
+    made |= dict(batch_size=20_000)
+    X, Y = rows(20_000, 2003, 3001)
 watched = (X, Y) if case == "evaluated" else None
 XMLClassifier(**made).fit(*small, eval_set=small)  # loads libraries and kernels
 model = XMLClassifier(**made)
@@ -66,7 +69,8 @@ print(estimated, peak_memory_bytes() - before, sum(sum(form.stats.cache_misses.v
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
-    ("case", "least"), [("plain", 0.85), ("evaluated", 0.85), ("refitted", 0.85), ("listed", 0.5), ("labels", 0.4)]
+    ("case", "least"),
+    [("plain", 0.85), ("evaluated", 0.85), ("refitted", 0.85), ("steps", 0.5), ("listed", 0.5), ("labels", 0.4)],
 )
 @pytest.mark.slow
 def test_the_estimate_is_near_the_measured_peak_and_hardly_below_it(case, least):
@@ -123,6 +127,20 @@ def test_an_algorithm_tells_how_many_vectors_its_merges_keep(algorithm, n_worker
     executor = Simulated(toy.Reference(), fleet)
     train(Job(toy.learnable_data(64), toy.FITTING, SGD()), algorithm, executor, Schedule(1), callbacks=[Looking()])
     assert kept == [algorithm.merge_state_vectors(n_workers)]
+
+
+@pytest.mark.parametrize("algorithm", [*KEEPING, made("hogbatch", sizes=(16, 4), threads=(2, 1))], ids=repr)
+@pytest.mark.filterwarnings("ignore:sync_every:UserWarning")
+def test_no_update_has_more_rows_than_its_algorithm_tells(algorithm):
+    rows = []
+
+    class Looking(Callback):
+        def step(self, report):
+            rows.append(report.rows / report.updates)
+
+    executor = Simulated(toy.Reference(), toy.fleet(1.0, 0.5, 0.2))
+    train(Job(toy.learnable_data(128), toy.FITTING, SGD()), algorithm, executor, Schedule(2), callbacks=[Looking()])
+    assert max(rows) <= algorithm.most_rows(3) <= 8 * max(rows)
 
 
 @pytest.mark.parametrize(

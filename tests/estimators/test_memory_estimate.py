@@ -58,6 +58,14 @@ def test_where_the_workers_take_most_of_the_memory_fewer_are_advised(rows, monke
         small(devices="cpu*200").fit(*rows)
 
 
+def test_large_batches_count_and_where_they_take_most_a_smaller_batch_size_is_advised(rows, monkeypatch):
+    one, all_rows = (small(batch_size=n).estimate_memory(*rows)["buffers"] for n in (1, rows[0].shape[0]))
+    assert all_rows - one >= 3 * 4 * 32 * (rows[0].shape[0] - 1)  # a hidden layer of 32, its gradient, a copy
+    monkeypatch.setattr(memory, "STEP_ROW", 10**9)
+    with pytest.raises(MemoryEstimateError, match="; use a smaller batch_size, and the optimizers"):
+        small().fit(*rows)
+
+
 def test_the_memory_limit_is_that_of_the_machine_or_its_control_group():
     assert 1 << 20 < memory.memory_limit() < 1 << 62
 

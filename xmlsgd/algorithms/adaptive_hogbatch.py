@@ -45,6 +45,10 @@ class AdaptiveHogbatch(Hogbatch):
         low, high = self.bounds(w)
         return min(max(super().first_size(w), low), high)
 
+    def largest_size(self, w: int) -> int:
+        """Return the most rows of a task of worker `w`."""
+        return self.bounds(w)[1]
+
     def finished(self, report: Report) -> None:
         """Count the updates of a task; then change the size of the worker's next task.
 

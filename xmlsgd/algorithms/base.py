@@ -61,6 +61,10 @@ class Algorithm(Checked, ABC):
         """Return the maximum number of merge states, vectors of the model's size, with `n_workers` workers."""
         return 0
 
+    def most_rows(self, n_workers: int) -> int:
+        """Return the most rows of an update with `n_workers` workers, for estimates of memory."""
+        return self.batch
+
     def row_work(self, dataset: Dataset) -> np.ndarray | None:
         """Return the work of each row, float64 (n_rows,), to cut batches by work; None to cut them by rows.
 

@@ -49,6 +49,14 @@ class Hogbatch(Hogwild):
         """Return the rows of the first task of worker `w`."""
         return of_worker(w, self.sizes) if self.sizes else self.batch * self.threads_of(w)
 
+    def most_rows(self, n_workers: int) -> int:
+        """Return the rows of the largest update of any worker."""
+        return max(self.largest_size(w) // self.threads_of(w) for w in range(n_workers))
+
+    def largest_size(self, w: int) -> int:
+        """Return the most rows of a task of worker `w`."""
+        return self.first_size(w)
+
     def threads_of(self, w: int) -> int:
         """Return the threads of worker `w`, which are the updates of its tasks."""
         return of_worker(w, self.threads)

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from ..data.csr import CSR
+from ..devices.cuda import memory as gpu_memory
 from ..devices.cuda.availability import free_bytes_of
 from ..devices.cuda.batches import RESIDENT_SHARE
-from ..devices.cuda.memory import LIBRARY_BYTES, step_bytes
 from ..errors import MemoryEstimateError
-from ..nn.network import state_layout
+from ..nn.network import Network, state_layout
 from ..training.messages import Sharing
 from ..training.shared_parameters import table_shape, worker_arrays
 from .fitted import FittedModel
@@ -23,7 +23,8 @@ from .inference.compact import CompactParams
 from .plan import TrainingPlan
 from .training_data import TrainingData
 
-SCRATCH = 0.03  # share of the model and optimizer state: arrays of a step, evaluation
+SCRATCH = 0.03  # share of the model and optimizer state: chunks of the output layer, evaluation
+STEP_ROW = 1000  # bytes per row and thread of a step besides activations: packed logits of a chunk, features, labels
 SCRATCH_ROW = 8  # bytes per row: the row order
 WORKER_BYTES = 150_000_000  # of a worker process with Numba and its kernels
 # Per pair of a held-out row and a label while stacking is learned: scores, scikit-learn's copies, gradients.
@@ -39,16 +40,18 @@ SHARE = 0.8  # of the limit that an estimate may reach: the rest is for the inte
 def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None = None) -> dict[str, int]:
     """Return the bytes of a training run by part, and their sum as "total".
 
-    `replicas` are models and optimizer states of workers, and merge states. `buffers` are for steps and evaluation.
-    `candidates` is for learning them. `earlier_model` is a model that is kept until the new one is done. `folds` are
-    the temporary networks and the initial parameters. Memory-mapped data count as zero, as the system can reclaim
-    their pages.
+    `replicas` are models and optimizer states of workers, and merge states. `buffers` are for steps, of the largest
+    batches of the algorithm, and for evaluation. `candidates` is for learning them. `earlier_model` is a model that is
+    kept until the new one is done. `folds` are the temporary networks and the initial parameters. Memory-mapped data
+    count as zero, as the system can reclaim their pages.
     """
     network = plan.network
     labelled = [data.dataset] if data.validation is None else [data.dataset, data.validation]
     parameters, state = 4 * network.layout.size, 4 * state_layout(network.layout, plan.optimizer).size
     ranked = data.validation or plan.held_out_size.of(data.n_rows)
     packed = 2 * network.n_labels * network.hidden[-1] if ranked and plan.precision == "bfloat16" else 0
+    rows = most_rows(plan, data)
+    steps = sum(step_bytes(network, rows, worker.n_threads) for worker in plan.workers if worker.kind == "cpu")
     several = len(plan.workers) > 1  # several workers are processes, and get a copy of the data that they share
     parts = {
         "parameters": parameters,
@@ -59,10 +62,24 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
         "replicas": _replicas(plan),
         "workers": several * (_resident(data.dataset.X) + _resident(data.dataset.Y) + len(plan.workers) * WORKER_BYTES),
         "names": 8 * network.n_labels,
-        "buffers": int(SCRATCH * (parameters + state)) + SCRATCH_ROW * data.dataset.n_rows + packed,
+        "buffers": int(SCRATCH * (parameters + state)) + SCRATCH_ROW * data.dataset.n_rows + packed + steps,
         "candidates": _candidates(plan, data),
     }
     return {**parts, "total": sum(parts.values())}
+
+
+def most_rows(plan: TrainingPlan, data: TrainingData) -> int:
+    """Return the rows of the largest batch of a run."""
+    return min(plan.equal_algorithm().most_rows(len(plan.workers)), data.n_rows)
+
+
+def step_bytes(network: Network, rows: int, n_threads: int) -> int:
+    """Return the bytes of activations, their gradients and other arrays of a step of `rows` rows on a CPU.
+
+    Each thread has a gradient of the last hidden layer, and in float32 a part of one.
+    """
+    vectors = 2 * sum(network.hidden) + (1 + 2 * n_threads) * network.hidden[-1]
+    return rows * (4 * vectors + STEP_ROW * n_threads)
 
 
 def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float = math.inf) -> dict[str, int]:
@@ -75,14 +92,15 @@ def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float 
     learners, parameters = sum(worker.name == name for worker in plan.workers), 4 * network.layout.size
     travels = 8 * max(X.nnz, Y.nnz) > RESIDENT_SHARE * free
     # A large batch has half as many entries again as an average one.
-    entries = sum(int(1.5 * plan.batch_size * matrix.nnz / max(matrix.n_rows, 1)) for matrix in (X, Y))
-    step = step_bytes(network, plan.batch_size, entries, travels, plan.precision != "float32")
+    rows = most_rows(plan, data)
+    entries = sum(int(1.5 * rows * matrix.nnz / max(matrix.n_rows, 1)) for matrix in (X, Y))
+    step = gpu_memory.step_bytes(network, rows, entries, travels, plan.precision != "float32")
     parts = {
         "parameters": learners * parameters,
         "optimizer_state": 4 * learners * state_layout(network.layout, plan.optimizer).size,
         "data": 0 if travels else 8 * learners * (X.nnz + Y.nnz),
         "step": learners * step,
-        "libraries": LIBRARY_BYTES,
+        "libraries": gpu_memory.LIBRARY_BYTES,
     }
     algorithm = plan.equal_algorithm()
     if algorithm.sharing is Sharing.REPLICAS and learners == len(plan.workers):  # merged on the GPU
@@ -104,6 +122,8 @@ def check(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None) -
         several = estimated["workers"] + estimated["replicas"]
         if several > estimated["total"] - several:  # workers need more than all the rest
             remedies = ["use fewer workers in devices"]
+        elif estimated["buffers"] > estimated["total"] - estimated["buffers"]:
+            remedies = ["use a smaller batch_size"]
         else:
             remedies = [largest_hidden(plan, lambda other: estimate(other, data, earlier)["total"] <= allowed())]
         if earlier:
