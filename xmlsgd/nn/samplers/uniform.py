@@ -15,8 +15,9 @@ from .base import Batch, Sampler
 class UniformNegatives(Checked, Sampler):
     """The true labels of the batch, and `negatives` (>= 0) more, drawn uniformly; all rows of the batch share them.
 
-    The loss of a drawn label is not divided by its probability of being drawn. Without this weight, logits are higher,
-    but labels are ranked the same; with it, its noise cost accuracy (docs/decisions/training.md).
+    The loss of a drawn label is not divided by its probability of being drawn: with this weight, its noise cost
+    accuracy (docs/decisions/training.md). Without it, with binary cross-entropy, the logit of a label rises by minus
+    the logarithm of the probability that it takes part where it is not true, so that rare labels are ranked higher.
     """
 
     negatives: int = at_least(1024, 0)
