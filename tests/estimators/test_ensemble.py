@@ -205,6 +205,12 @@ def test_names_of_labels_that_come_one_by_one_are_those_of_all_classifiers(rows)
     assert model.estimators_[1].classes_[3] == "label 3"
 
 
+def test_an_error_in_validation_rows_names_them(rows):
+    X, Y = rows
+    with pytest.raises(DataError, match="eval_set: X has 2 features, but XMLEnsemble is expecting 120 features"):
+        ensemble(2).fit(X, Y, eval_set=(X[:, :2], Y))
+
+
 @pytest.mark.parametrize("vectorizer", [None, TextVectorizer(min_df=3)], ids=["by default", "given"])
 def test_texts_go_through_one_vectorizer_and_are_saved_with_it(tmp_path, vectorizer):
     texts = [f"word{i % 7} word{i % 5} common" for i in range(80)]

@@ -188,6 +188,12 @@ def test_a_column_that_drowns_the_others_is_warned_of(recwarn):
         small(max_epochs=1).fit(X, y)
 
 
+@pytest.mark.parametrize("X", [np.zeros((20, 3)), sp.csr_array((20, 3)), 0 * sp.csr_array(np.ones((20, 3)))])
+def test_rows_of_nothing_but_zeros_are_warned_of(X):
+    with pytest.warns(UserWarning, match="X: holds nothing but zeros"):
+        small(max_epochs=1).fit(X, np.arange(20) % 2)
+
+
 def test_rows_without_entries_say_nothing_of_the_norm_of_others():
     few = CSR.from_scipy(sp.csr_array(np.diag([0, 2, 0, 2, 0.0])))
     assert input_scale(few) == pytest.approx(0.1)

@@ -248,5 +248,5 @@ def test_parameters_are_searched_on_texts():
 
 @pytest.mark.parametrize("dtype", ["f2", ">f4", ">i8"])
 def test_dense_input_of_types_that_scipy_does_not_know_is_taken(rows, dtype):
-    X, Y = (matrix[:64].toarray().astype(dtype) for matrix in rows)
+    X, Y = ((factor * matrix[:64]).toarray().astype(dtype) for factor, matrix in zip((100, 1), rows, strict=True))
     assert small(max_epochs=1).fit(X, Y).predict_topk(X, 1)[0].shape == (64, 1)

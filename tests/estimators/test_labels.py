@@ -116,6 +116,8 @@ def test_labels_of_another_type_are_never_mixed_in(first, later, message):
         ([[1], 3, *[None] * (N - 2)], "Y: row 1: must be a list of labels, got 3"),
         (np.array([[0, 1], 3, *[None] * (N - 2)], dtype=object), "Y: row 1: must be a list of labels, got 3"),
         ([3, [1], *[[2]] * (N - 2)], "Y: row 0: must be a list of labels, got 3"),
+        (halves([3, -1], [1, 2]), "Y: row 0: a label in a list must not be '' or -1, got -1; leave it out"),
+        (halves(["a"], [""]), "Y: row 1: a label in a list must not be '' or -1, got ''; leave it out"),
         (halves([True], [1, 2]), "Y: row 0: a label must be an int or a string, got True"),
         (halves(["\ud800"], ["b"]), r"Y: a label must be text that UTF-8 can hold, got '\ud800'"),
         (halves("\ud800", "b"), r"Y: a label must be text that UTF-8 can hold, got '\ud800'"),
@@ -141,12 +143,18 @@ def test_what_is_no_label_is_refused(labels, message):
 
 @pytest.mark.parametrize(
     ("labels", "separator"),
-    [(["a,b", "a", "c", "b, c"], ","), (["fruit;red", "red", "fruit", "blue;red"], ";"), (["a|b", "b|a"], "|")],
+    [
+        (["a,b", "a", "c", "b, c"], ","),
+        (["fruit;red", "red", "fruit", "blue;red"], ";"),
+        (["a|b", "b|a"], "|"),
+        (["art; history; maps", "maps", "atlases; sea charts", "trade; wine"], "; "),
+    ],
 )
-def test_labels_joined_in_one_string_are_told_from_classes(labels, separator):
+@pytest.mark.parametrize("form", [str, lambda label: [label]])
+def test_labels_joined_in_one_string_are_told_from_classes(labels, separator, form):
     labels = (labels * N)[:N]
-    with pytest.warns(UserWarning, match=rf"is one class, .* pass \[text.split\('\{separator}'\) for text in y\]"):
-        model = quick().fit(X, labels)
+    with pytest.warns(UserWarning, match=rf"is one label, .* pass lists of them, as by text.split\('\{separator}'\)"):
+        model = quick().fit(X, [form(label) for label in labels])
     assert set(model.classes_) == set(labels)
 
 
@@ -155,12 +163,14 @@ def test_labels_joined_in_one_string_are_told_from_classes(labels, separator):
     [
         ["Smith, John", "Doe, Jane", "Smith, Jane", "John, Elton"],
         ["Art, French", "Art, Modern", "Art", "France -- History, Military"],
+        ["Paris, France", "Lyon, France", "France", "Berlin, Germany", "Germany"],
         ["a,b", "c,d", "e", "f"],
+        ["shoes|boots", "shoes|sandals", "shoes", "books|crime"],
     ],
 )
 def test_names_with_commas_are_taken_for_names(labels, recwarn):
     assert set(quick().fit(X, (labels * N)[:N]).classes_) == set(labels)
-    assert not [each for each in recwarn if "is one class" in str(each.message)]
+    assert not [each for each in recwarn if "is one label" in str(each.message)]
 
 
 @pytest.mark.parametrize(

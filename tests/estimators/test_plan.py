@@ -40,6 +40,15 @@ def test_a_plan_tells_the_schedule_of_fit(rows):
     assert (told["learning_rate"], told["warm_up"]) == ("cosine", 0.02)
 
 
+def test_a_plan_tells_the_rows_that_are_not_trained_on(rows):
+    X, Y = rows
+    model = small(early_stopping=True)
+    told = model.plan(X, Y).to_dict()
+    assert told["validation_rows"]["value"] == X.shape[0] // 10
+    assert model.plan(X, Y, eval_set=(X[:7], Y[:7])).to_dict()["validation_rows"]["value"] == 7
+    assert "validation_rows" not in small().plan(X, Y).to_dict()
+
+
 def test_a_plan_is_a_table_of_decisions_values_and_reasons(rows):
     lines = str(small(batch_size=16, candidates=0).plan(*rows)).splitlines()
     assert lines[0].split() == ["decision", "value", "reason"]

@@ -24,12 +24,13 @@ from .calibration import BetaCalibration
 from .classifier import XMLClassifier
 from .fitting import as_checkpoint, check_callbacks
 from .inference.rankings import MeanScorer
-from .inputs import FeatureSpace, learn_features, read_features
+from .inputs import FeatureSpace, learn_features
 from .names import names_of_columns
 from .parameters import random_state_of
 from .predicting import Predictor
 from .targets import read_labels
 from .thresholds import Thresholds
+from .training_data import read_eval_features
 
 
 class Numbering(Callback):
@@ -149,7 +150,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         rows, features = learn_features(X, template.vectorizer, type(self).__name__, label_texts, labels)
         features = features.with_words(feature_names)
         if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
-            eval_set = read_features(eval_set[0], features), eval_set[1]
+            eval_set = read_eval_features(eval_set[0], features), eval_set[1]
         seeding = template if self.random_state is None else self
         random = random_state_of(seeding)
         if self.n_estimators > 1:  # else `fit` of the only classifier checks it, after reading all labels

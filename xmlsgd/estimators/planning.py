@@ -154,6 +154,9 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
     held_out, n_folds, n_temporary = held_out_size(loss, data.form, n_candidates), 0, 0
     if n_candidates:
         held_out, n_folds, n_temporary = _folds(planner, held_out, n_weighted)
+    if data.validation is not None:
+        source = "eval_set, or the validation_fraction of the rows for early stopping"
+        planner.decide("validation_rows", data.validation.n_rows, f"{source}; not trained on")
     learners = "stacking, thresholds" if n_candidates else "calibration, thresholds"
     n_held_out = 0 if planner.adds_rows else held_out.of(n_weighted) * max(n_folds, 1)
     planner.decide("held_out_rows", n_held_out, f"of {n_weighted}, for {learners}{_in_groups(data)}")

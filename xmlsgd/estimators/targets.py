@@ -33,9 +33,8 @@ Form: TypeAlias = Literal["sparse", "dense", "lists", "multiclass"]
 
 
 SEPARATORS = (",", ";", "|")  # characters that may join several labels in one string
-# Classes are taken for joined labels if more than this share of their parts also occur alone, or at another position,
-# in other classes. The share is above 0.6 for joined lists of real labels, 0.13 to 0.23 for names with commas, and at
-# most 0.55 for made-up names "last, first".
+# Classes are taken for joined labels if more than this share of their parts also occur at another position. The share
+# is at most 0.18 for real names with commas, and 0.55 for made-up names "last, first".
 SHARE_JOINED = 0.6
 COLLECTIONS = list | tuple | set | frozenset | np.ndarray
 
@@ -243,7 +242,8 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
     if len(wrong):
         row = row_of(csr.indptr, wrong[0])
         got = f"{csr.data[wrong[0]]:g} in column {csr.indices[wrong[0]]}"
-        raise DataError(f"{name}: row {row}: an indicator must hold 0 and 1, got {got}; pass Y != 0 to drop the values")
+        remedy = "pass Y != 0 to drop the values, or lists if they are labels"
+        raise DataError(f"{name}: row {row}: an indicator must hold 0 and 1, got {got}; {remedy}")
     return csr.where(is_one)
 
 
@@ -294,6 +294,8 @@ def _read_lists(Y: Any, classes: Names | None, name: str) -> Labels:
     names = _with_new(classes, found, name)
     if len(names) == 0:
         raise DataError(f"{name}: must have at least one label, got none in {len(rows)} rows")
+    if classes is None and max(map(len, rows)) == 1 and isinstance(names[0], str):
+        _warn_of_joined(values(names), name)
     return Labels(indicator(rows, _columns(names)), names, "lists")
 
 
@@ -307,6 +309,9 @@ def _items(row: Any, i: int, name: str) -> Iterable[Any]:
     for label in labels:
         if isinstance(label, bool) or not isinstance(label, int | str):
             raise DataError(f"{name}: row {i}: a label must be an int or a string, got {shorten(label)}")
+        if label in ("", -1):  # an empty cell that was split, or padding, as in the answers of `predict_topk`
+            wanted, remedy = "a label in a list must not be '' or -1", "leave it out if it means none, [] is none"
+            raise DataError(f"{name}: row {i}: {wanted}, got {label!r}; {remedy}")
     return labels
 
 
@@ -344,22 +349,26 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
 def _warn_of_joined(classes: list[str], name: str) -> None:
     """Warn if classes look like several labels joined in one string, unlike names such as "Smith, John".
 
-    Parts of such names always have the same position, but joined labels also occur alone and in other positions.
+    Parts of such names, and of paths such as "shoes|boots", have one position; those of joined labels have several.
+    Where half of the classes have a semicolon or a bar, which names hardly contain, one such part is enough.
     """
     for separator in SEPARATORS:
-        if not any(separator in label for label in classes):
+        n_joined = sum(separator in label for label in classes)
+        if not n_joined:
             continue
         split = {label: [part.strip() for part in label.split(separator)] for label in classes}
-        places: dict[str, set[int]] = {}
+        joined = [(label, part) for label, parts in split.items() if len(parts) > 1 for part in parts]
+        positions: dict[str, set[int]] = {}
         for parts in split.values():
             for i, part in enumerate(parts):
-                places.setdefault(part, set()).add(i if len(parts) > 1 else -1)
-        joined = [(label, part) for label, parts in split.items() if len(parts) > 1 for part in parts]
-        elsewhere = [label for label, part in joined if len(places[part]) > 1]
-        if len(elsewhere) > SHARE_JOINED * len(joined):
-            found = f"{shorten(elsewhere[0])} is one class, though its parts occur in others"
-            remedy = f"for several labels a row, pass [text.split({separator!r}) for text in y]"
-            warn(f"{name}: {found}; {remedy}")
+                positions.setdefault(part, set()).add(i)
+        moved = [label for label, part in joined if len(positions[part]) > 1]
+        is_no_name = separator != "," and 2 * n_joined >= len(classes)
+        if len(moved) > (0 if is_no_name else SHARE_JOINED * len(joined)):
+            is_spaced = sum(f"{separator} " in label for label in classes) == n_joined
+            found = f"{shorten(moved[0])} is one label, though its parts occur in others"
+            remedy = f"pass lists of them, as by text.split({separator + ' ' * is_spaced!r})"
+            warn(f"{name}: {found}; for several labels a row, {remedy}")
             return
 
 

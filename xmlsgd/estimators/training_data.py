@@ -105,7 +105,7 @@ def read_training_data(
     X, features, labels = _read_features_and_labels(parameters, given, names, earlier, has_earlier_rows)
     weight = _row_weights(parameters.class_weight, given.sample_weight, labels)
     if earlier is None:
-        _warn_of_large_feature(X)
+        _warn_of_features(X)
     validation, groups = _read_eval_set(features, given.eval_set, labels), _read_groups(given.groups, X)
     data = TrainingData(Dataset(X, labels.Y), labels.classes, labels.form, features, weight, validation, groups)
     if parameters.early_stopping and validation is None:
@@ -160,9 +160,11 @@ def _with_label_texts(data: TrainingData, given: GivenRows, X: CSR) -> TrainingD
     return replace(data, dataset=dataset, weight=weight, n_label_rows=label_rows.n_rows)
 
 
-def _warn_of_large_feature(X: CSR) -> None:
-    """Warn if one column has most of the squared values of X, which happens with columns of different units."""
+def _warn_of_features(X: CSR) -> None:
+    """Warn if X holds only zeros, or if one column has most of its squared values, as where units differ."""
     squares, counts = feature_squares(X)
+    if not squares.any() and not X.data.any():
+        warn("X: holds nothing but zeros, so that every row gets the same labels, the most frequent ones")
     if X.n_cols < MIN_COLUMNS or not squares.any():
         return
     largest, share = int(squares.argmax()), squares.max() / squares.sum()
@@ -220,16 +222,21 @@ def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels) -> Dat
         return None
     if not isinstance(eval_set, tuple | list) or len(eval_set) != 2:
         raise DataError(f"eval_set: must be a pair (X, Y), got {shorten(eval_set)}")
-    try:
-        X = read_features(eval_set[0], features)
-    except DataError as error:
-        raise DataError(f"eval_set: {error}") from error
+    X = read_eval_features(eval_set[0], features)
     check_form(form_of(eval_set[1], "eval_set: Y"), labels.form, "eval_set: ")
     Y = read_labels(eval_set[1], labels.classes, "eval_set: Y").Y
     check_lengths(X.n_rows, Y.n_rows, "eval_set: ")
     if X.n_rows == 0:
         raise DataError("eval_set: must have at least one row, got 0")
     return Dataset(X, Y)
+
+
+def read_eval_features(X: Any, features: FeatureSpace) -> CSR:
+    """Return the X of `eval_set`, checked against the features of the training rows."""
+    try:
+        return read_features(X, features)
+    except DataError as error:
+        raise DataError(f"eval_set: {error}") from error
 
 
 def _with_validation(data: TrainingData, share: float, seed: int) -> TrainingData:
