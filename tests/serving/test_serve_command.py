@@ -180,7 +180,8 @@ from xmlsgd import XMLClassifier
 from xmlsgd.cli.commands.serve import compile_for
 from xmlsgd.serving.service import Served
 def kernels():
-    found = (each for each in gc.get_objects() if isinstance(each, Dispatcher))
+    # `isinstance` would ask a weak proxy, such as those of llvmlite, for the class of what may be gone.
+    found = (each for each in gc.get_objects() if issubclass(type(each), Dispatcher))
     return {(each, signature) for each in found for signature in each.overloads}
 model = compile_for(Served(XMLClassifier.load(sys.argv[1]))).model
 before = kernels()
