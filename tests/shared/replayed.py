@@ -1,6 +1,8 @@
-"""A run over worker processes that is recorded, and done again in lockstep: the same events in the same order."""
+"""A run over worker processes that is recorded, and done again in lockstep: the same events at the same times."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,14 +14,24 @@ from xmlsgd.training.shared_parameters import Table
 
 
 class Recorded(Processes):
-    """Keeps the events; at the end of the run also copies of the states, and the workers that are alive."""
+    """Keeps the events and what the clock said; at the end of the run also copies of the states."""
+
+    waiting = True  # before the run, and in `_next`, where nobody but the executor asks for the time
 
     def start(self, job, sharing):
         super().start(job, sharing)
-        self.events = []
+        self.events, self.times, self.waiting = [], [], False
+
+    def now(self):
+        now = super().now()
+        if not self.waiting:
+            self.times.append(now)
+        return now
 
     def _next(self, until):
+        self.waiting = True
         event = super()._next(until)
+        self.waiting = False
         self.events.append(event)
         return event
 
@@ -34,7 +46,8 @@ class Replayed(Executor):
 
     def __init__(self, recorded, device):
         super().__init__(recorded.n_workers)
-        self.recorded, self.device, self.events = recorded, device, iter(recorded.events)
+        self.recorded, self.device = recorded, device
+        self.events, self.times = iter(recorded.events), iter(recorded.times)
 
     @property
     def expecting(self):
@@ -43,8 +56,10 @@ class Replayed(Executor):
     def start(self, job, sharing):
         self._prepare(job, self.recorded.sharing, Table.in_memory)
         self.learners = [Learner.of(job, self.device, self.table, rows) for rows in self.arrays]
-        self._start_clock()
         self.reports = {}
+
+    def now(self):
+        return next(self.times)
 
     def _begin(self, step):
         self.reports[step.worker] = self.learners[step.worker].step(step)
@@ -55,7 +70,7 @@ class Replayed(Executor):
             return event
         report = self.reports.pop(event.worker)
         assert (report.rows, report.loss) == (event.rows, event.loss)
-        return report
+        return replace(report, seconds=event.seconds)
 
     def close(self):
         self.busy.clear()

@@ -9,11 +9,13 @@ import pytest
 
 from shared import light, toy
 from shared.replayed import Recorded, Replayed
+from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.omnivore import Omnivore
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
@@ -182,15 +184,13 @@ def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differen
     [
         Hogwild(10, 0.01, copies=True), Synchronous(10, 0.01), Elastic(10, 0.01, mega_batch=100),
         EASGD(10, 0.01, sync_every=2), Crossbow(10, 0.01, sync_every=1), Crossbow(10, 0.01, sync_every=2),
+        AdaptiveSGD(10, 0.01, mega_batch=100), LocalSGD(10, 0.01), Omnivore(10, 0.01, groups=2),
     ],
-    ids=["differences", "mean", "elastic", "easgd", "crossbow", "rounds"],
+    ids=["differences", "mean", "elastic", "easgd", "crossbow", "rounds", "adaptive", "local", "omnivore"],
 )  # fmt: skip
 @pytest.mark.slow
 def test_model_and_states_of_killed_processes_are_those_of_whole_steps(tmp_path, algorithm, optimizer):
-    """To the bit those of a replay in lockstep, in which nobody dies in the middle of a step.
-
-    Of algorithms that depend on no timing but that of the events.
-    """
+    """To the bit those of a replay in lockstep, in which nobody dies in the middle of a step."""
     data, network = toy.random_data(400, 30, 12), Network(30, 12, (8,))
     order = toy.epoch_order(400, 0, 0)
     executor = Recorded([partial(light.FatalReference, tmp_path, [int(order[at]) for at in (95, 203)])] * 2)
