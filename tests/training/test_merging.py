@@ -151,12 +151,13 @@ def test_an_untouched_row_moves_on_by_momentum_until_that_is_negligible():
 
 
 def test_a_merge_without_momentum_does_not_end_the_motion_of_a_row():
-    """All take the row over in between; the motion goes on at the next merge of worker 0."""
+    """Another trains it in between, and all take it over; the motion goes on at the next merge of worker 0."""
     comm, (rule, fade_merges, equal) = replicas(), averaging(HeavyBall(0.5))
     comm.table.params[:] = 0
     comm.views(1)["W0"][4] = 1
     comm.table.touched[0, 4] = 1
     comm.merge(rule, [0], fade_merges, equal)
+    comm.table.touched[1, 4] = 1
     comm.merge(lambda params: params.broadcast(), range(N))
     comm.merge(rule, [0], fade_merges, equal)
     np.testing.assert_array_equal(comm.views(0)["W0"][4], 1.5)
