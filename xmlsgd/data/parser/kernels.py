@@ -1,7 +1,7 @@
 """The parser of LIBSVM text: one pass over the bytes of a block.
 
-It is one function: with separate functions for numbers and labels, parsing and compiling took twice as long. Every loop
-stops at a newline, and a block ends with one, so that no loop reads past the end although none tests for it.
+It is one function, as separate functions for numbers and labels are slower (docs/decisions/tools.md). Every loop stops
+at a newline, and a block ends with one, so that no loop reads past the end although none tests for it.
 """
 
 from __future__ import annotations
