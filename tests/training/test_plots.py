@@ -77,10 +77,11 @@ def test_plots_do_not_load_matplotlib_before_they_are_drawn():
     assert "matplotlib" not in vars(sys.modules["xmlsgd.training.plots"])
 
 
-def watch(stream):
-    """Return what a bar over two epochs of 100 rows writes to `stream`."""
+def watch(monkeypatch, stream):
+    """Return what a bar over two epochs of 100 rows writes to `stream` in place of standard error."""
+    monkeypatch.setattr(sys, "stderr", stream)
     center = np.zeros(1, np.float32)
-    with ProgressBar(stream) as bar:
+    with ProgressBar() as bar:
         bar.start(100, 2, center)
         for epoch in range(2):
             bar.step(Report(0, 100, 500, 250.0, 0.1))
@@ -89,8 +90,8 @@ def watch(stream):
     return stream.getvalue()
 
 
-def test_the_bar_shows_epoch_rate_loss_and_precision_on_a_terminal():
-    shown = watch(Terminal())
+def test_the_bar_shows_epoch_rate_loss_and_precision_on_a_terminal(monkeypatch):
+    shown = watch(monkeypatch, Terminal())
     for part in ("epoch 2/2", "200/200", "rows/s", "loss=2.5", "P@1=61.23"):
         assert part in shown
 
@@ -124,7 +125,7 @@ class Clock:
 )
 def test_where_there_is_no_terminal_an_epoch_is_a_line_and_none_follows_at_once(seconds, first, others, monkeypatch):
     monkeypatch.setattr("xmlsgd.training.progress_bar.time", Clock(seconds))
-    shown = watch(io.StringIO()).splitlines()
+    shown = watch(monkeypatch, io.StringIO()).splitlines()
     assert shown[: len(first)] == first
     assert len(shown) == len(first) + others
 
@@ -135,7 +136,7 @@ def test_a_run_goes_on_where_nobody_reads_its_lines(monkeypatch):
             raise BrokenPipeError
 
     monkeypatch.setattr("xmlsgd.training.progress_bar.time", Clock(60))
-    assert watch(Left()) == ""
+    assert watch(monkeypatch, Left()) == ""
 
 
 def test_the_bar_is_silent_where_there_is_no_stream(monkeypatch):
@@ -143,9 +144,10 @@ def test_the_bar_is_silent_where_there_is_no_stream(monkeypatch):
     assert list(in_batches(3, 2, "rows"))[-1].tolist() == [2]
 
 
-def test_a_run_that_breaks_off_ends_the_line_of_the_bar():
+def test_a_run_that_breaks_off_ends_the_line_of_the_bar(monkeypatch):
     stream = Terminal()
-    bar = ProgressBar(stream)
+    monkeypatch.setattr(sys, "stderr", stream)
+    bar = ProgressBar()
     bar.start(100, 1, np.zeros(1, np.float32))
     with pytest.raises(KeyboardInterrupt), bar:
         raise KeyboardInterrupt
@@ -153,8 +155,8 @@ def test_a_run_that_breaks_off_ends_the_line_of_the_bar():
 
 
 def test_batches_cover_all_rows_once():
-    assert [rows.tolist() for rows in in_batches(7, 3, "predict", io.StringIO())] == [[0, 1, 2], [3, 4, 5], [6]]
-    assert list(in_batches(0, 3, "predict", io.StringIO())) == []
+    assert [rows.tolist() for rows in in_batches(7, 3, "predict")] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert list(in_batches(0, 3, "predict")) == []
 
 
 def test_history_and_plot_agree_on_a_file(tmp_path):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +20,12 @@ AFTER_EPOCH, WITHIN_EPOCH = 10.0, 60.0  # minimum seconds since the previous lin
 
 
 class ProgressBar(Callback):
-    """Show the progress of a run on `stream` (default: stderr): a bar on a terminal, else lines (`ProgressLines`).
+    """Show the progress of a run on standard error: a bar on a terminal, else lines (`ProgressLines`).
 
     A context manager that ends the bar's line.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = stream or sys.stderr
+    def __init__(self) -> None:
         self.bar: Any = None
 
     def __enter__(self) -> ProgressBar:
@@ -81,9 +80,8 @@ class ProgressBar(Callback):
     def _draw(self, rows: int) -> None:
         """Start a bar at which `rows` are done."""
         what = f"epoch {min(self.done + 1, self.epochs)}/{self.epochs}"
-        on_terminal = self.stream is None or self.stream.isatty()
-        make = new_bar if on_terminal else ProgressLines
-        self.bar = make(self.total, what, self.stream, done=rows)
+        in_lines = sys.stderr is not None and not sys.stderr.isatty()
+        self.bar = (ProgressLines if in_lines else new_bar)(self.total, what, done=rows)
 
     def finish(self, center: np.ndarray) -> None:
         """End the bar's line."""
@@ -102,8 +100,8 @@ class ProgressLines:
     epoch, a line is printed every `WITHIN_EPOCH` seconds.
     """
 
-    def __init__(self, total: int, what: str, stream: TextIO, done: int = 0) -> None:
-        self.total, self.what, self.stream = total, what, stream
+    def __init__(self, total: int, what: str, done: int = 0) -> None:
+        self.total, self.what = total, what
         self.rows, self.done, self.shown = done, done, dict[str, str]()
         self.started = self.printed = time.monotonic()
 
@@ -136,25 +134,22 @@ class ProgressLines:
         rate = f"{trained / seconds:,.0f} rows/s"
         line = f"{self.what}: {', '.join([f'{self.rows / self.total:.0%}', rate, *values, f'{left:.0f} s left'])}"
         with suppress(OSError):  # the reader of the stream may be gone; training continues
-            print(line, file=self.stream, flush=True)
+            print(line, file=sys.stderr, flush=True)
 
 
-def new_bar(total: int, what: str, stream: TextIO | None = None, quiet: bool = False, done: int = 0) -> Any:
-    """Return a bar over `total` rows, of which `done` are done, on `stream` (stderr); hidden if that is no terminal."""
+def new_bar(total: int, what: str, quiet: bool = False, done: int = 0) -> Any:
+    """Return a bar over `total` rows, of which `done` are done, on standard error; hidden if that is no terminal."""
     from tqdm import tqdm
 
-    stream = stream or sys.stderr
     return tqdm(
-        total=total, initial=done, desc=what, unit=" rows", unit_scale=True, dynamic_ncols=True, file=stream,
-        disable=quiet or stream is None or not stream.isatty(),
+        total=total, initial=done, desc=what, unit=" rows", unit_scale=True, dynamic_ncols=True, file=sys.stderr,
+        disable=quiet or sys.stderr is None or not sys.stderr.isatty(),
     )  # fmt: skip
 
 
-def in_batches(
-    n_rows: int, size: int, what: str, stream: TextIO | None = None, quiet: bool = False
-) -> Iterator[np.ndarray]:
+def in_batches(n_rows: int, size: int, what: str, quiet: bool = False) -> Iterator[np.ndarray]:
     """Yield the numbers of `n_rows` rows in batches of `size`, int64, and show a bar."""
-    with new_bar(n_rows, what, stream, quiet) as bar:
+    with new_bar(n_rows, what, quiet) as bar:
         for start in range(0, n_rows, size):
             rows = np.arange(start, min(start + size, n_rows))
             yield rows

@@ -19,7 +19,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -99,18 +99,16 @@ def write_blocks(
         write_manifest(folder, STORE)
 
 
-def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
+def open_store(path: str | os.PathLike[str]) -> Dataset:
     """Open a store; its arrays are read-only memory maps.
 
-    The sizes of all files and every pointer are always checked.
+    The sizes of all files and every pointer are always checked. Every index, value and checksum are checked, too, which
+    reads the whole store, if the size or time of change of a file is another than at its last check.
 
     Parameters
     ----------
     path : str or path
         The store.
-    check : bool
-        Whether to check every index, value and checksum, too, which reads the whole store. Files whose size or time of
-        change is another than at their last check are always checked.
 
     Returns
     -------
@@ -123,14 +121,14 @@ def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
     """
     path = Path(path)
     try:
-        dataset, seen = read_consistently(path, partial(_open_checked, check=check))
+        dataset, seen = read_consistently(path, _open_checked)
     except ModelFileError as error:
         raise DataError(f"{error}; convert the data again") from error
     update_verified(path, seen)
     return dataset
 
 
-def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
+def _open_checked(path: Path) -> tuple[Dataset, dict[str, Any]]:
     """Return the data set of a store, and the states of its files; all files were checked, now or earlier."""
     files = read_folder(path, verify=False, kind=STORE)
     store, saved, states = _checked_description(files.description, path), FolderArrays(files.arrays, path), files.states
@@ -143,14 +141,13 @@ def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
     ones = np.broadcast_to(np.float32(1), store["label_nnz"])  # one number in memory stands for all entries
     X, Y = CSR(X_indptr, X_indices, X_data, F), CSR(Y_indptr, Y_indices, ones, L)
     names = _LabelNames(path / LABEL_NAMES, L) if store["label_names"] else None
-    check = check or not files.verified
     for part, matrix in (("X", X), ("Y", Y)):
         check_pointers(matrix.indptr, matrix.nnz, f"{path}/{part}_indptr.npy")
-        if check:
+        if not files.verified:
             check_entries(matrix, (f"{path}/{part}_indices.npy", f"{path}/{part}_data.npy"))
-    if check:
+    if not files.verified:
         found = listed_files(path, STORE)
-        compare_checksums(path, found._replace(verified={}))
+        compare_checksums(path, found)
         states = found.states
     return Dataset(X, Y, names), states
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from ...devices.base import Device
-from ...errors import DataError
 from ...nn.parameters import zeros
 from ..learner import Job, Learner
 from ..messages import Report, Step
@@ -32,20 +31,17 @@ def measure_device(job: Job, device: Device, lazy: bool = False) -> VirtualDevic
     sizes = sorted({min(size, job.dataset.n_rows) for size in SIZES})
     timed = [[learner.step(Step(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:] for size in sizes]
     reports = [min(repeats, key=lambda report: report.seconds) for repeats in timed]
-    # Few rows allow few sizes; repeating their reports changes no least-squares solution.
-    return replace(fit_device(reports if len(reports) >= 3 else 3 * reports), noise=0.0)
+    return replace(fit_device(reports), noise=0.0)
 
 
 def fit_device(reports: Iterable[Report]) -> VirtualDevice:
     """Return the device whose costs fit real reports best, by non-negative least squares of relative errors.
 
-    The noise is the standard deviation of the logarithm of real over fitted durations. Needs at least three reports.
+    The noise is the standard deviation of the logarithm of real over fitted durations.
     """
     from scipy.optimize import nnls
 
     table = np.array([(r.updates, r.rows, r.nnz, r.seconds) for r in reports], np.float64)
-    if len(table) < 3:
-        raise DataError(f"at least 3 reports are needed to fit the costs of a device, got {len(table)}")
     costs, _ = nnls(table[:, :3] / table[:, 3:], np.ones(len(table)))
     fitted = table[:, :3] @ costs
     overhead, per_row, per_nnz = map(float, costs)
