@@ -151,19 +151,13 @@ class XMLEnsemble(Predictor, BaseEstimator):
         features = features.with_words(feature_names)
         if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
             eval_set = read_eval_features(eval_set[0], features), eval_set[1]
-        seeding = template if self.random_state is None else self
-        random = random_state_of(seeding)
         if self.n_estimators > 1:  # else `fit` of the only classifier checks it, after reading all labels
             self._check_memory(rows, y, eval_set)
-        bare = clone(template).set_params(vectorizer=None)  # the ensemble keeps the words once for all
         words = _words_of(features) if feature_names is None or features.vectorizer is not None else feature_names
         options = {"label_names": label_names, "groups": groups, "label_texts": label_texts, "feature_names": words}
         members: list[XMLClassifier] = []
         try:
-            for number, seed in enumerate(random.randint(np.iinfo(np.int32).max, size=self.n_estimators).tolist()):
-                # Without a `random_state`, a classifier that resumes takes the seed in its checkpoint.
-                seeded = seeding.random_state is not None or not checkpoints
-                member = clone(bare).set_params(random_state=seed if seeded else None)
+            for number, member in enumerate(self._untrained(template, checkpoints is not None)):
                 watching, part = [Numbering(number), *callbacks], checkpoints and checkpoints.part(number)
                 try:
                     member.fit(rows, y, sample_weight, eval_set, **options, callbacks=watching, checkpoint=part)
@@ -178,6 +172,17 @@ class XMLEnsemble(Predictor, BaseEstimator):
         if checkpoints:
             checkpoints.done()
         return self
+
+    def _untrained(self, template: XMLClassifier, has_checkpoints: bool) -> list[XMLClassifier]:
+        """Return the classifiers to train, each with its seed, without the vectorizer: the words are kept once for all.
+
+        Without a `random_state`, a classifier that resumes takes the seed in its checkpoint.
+        """
+        seeding = template if self.random_state is None else self
+        seeds = random_state_of(seeding).randint(np.iinfo(np.int32).max, size=self.n_estimators).tolist()
+        if seeding.random_state is None and has_checkpoints:
+            seeds = [None] * self.n_estimators
+        return [clone(template).set_params(vectorizer=None, random_state=seed) for seed in seeds]
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
         """Return the bytes of memory that `fit` would need, without training.

@@ -134,28 +134,22 @@ class CPU(Device):
     ) -> tuple[float, np.ndarray]:
         """Update the output layer on one batch; return the loss, summed over rows with their weights, and dA."""
         B, H = A.shape
-        Bp, Hp = bf16.pad(B), bf16.pad(H) if self.bfloat16 else H
-        n = self.n_threads
+        n, padded = self.n_threads, self.padded("A", A, bf16.pad(B), bf16.pad(H) if self.bfloat16 else H)
+        Bp, Hp = padded.shape
         # Smaller chunks if there would be fewer of them than threads.
         chunk = min(CHUNK, bf16.pad(-(-len(layer.b) // n)))
-        scales, target, log_sum = np.zeros((3, Bp), np.float32)
-        if loss.normalized:
-            target[:B], scales[:B] = targets.of_softmax()
-        else:
-            target[:B], scales[:B] = 1, targets.scale
-        padded = self.padded("A", A, Bp, Hp)
         Z = self.buffer("Z", (n, bf16.BLOCK if self.bfloat16 else chunk, Bp))
         dA, db = self.buffer("dA", (n, Bp, Hp)), self.buffer("db", (n, chunk))
         ints, logits = self.buffer("ints", (n, Bp), np.int64), self.buffer("logits", (n, Bp))
-        losses = np.zeros(n)
-        operands = self._operands(padded, chunk)
+        operands, losses = self._operands(padded, chunk), np.zeros(n)
+        scales, target, log_sum = _row_weights(targets, loss, Bp)
         if loss.normalized:
             log_sum[:] = self._log_sum(layer, chunk, Z, logits, padded, operands)
-        layer_arrays, pairs = (layer.W, layer.b, layer.Ws, layer.Wt, layer.bs, layer.bt), _positives(targets)
         of_biases = update.for_biases()
         head = (
-            *layer_arrays, pairs, scales, target, log_sum, loss_address(loss), update_address(update.optimizer),
-            update.hyper, update_address(of_biases.optimizer), of_biases.hyper,
+            layer.W, layer.b, layer.Ws, layer.Wt, layer.bs, layer.bt, _positives(targets), scales, target, log_sum,
+            loss_address(loss), update_address(update.optimizer), update.hyper, update_address(of_biases.optimizer),
+            of_biases.hyper,
         )  # fmt: skip
         if rounding.threshold > 0:
             kept, g = self.buffer("kept", (n, Bp), np.int64), self.buffer("g", (n, H))
@@ -164,12 +158,7 @@ class CPU(Device):
                 dA, db, ints, kept, logits, losses, *operands,
             )  # fmt: skip
         else:
-            part = backward = None
-            if self.bfloat16:
-                backward = self.buffer("backward", (Bp * Hp // 2,), np.uint32)
-                output_layer.pack_backward.alone(for_kernels(padded), backward, n)  # faster than launching threads
-            else:
-                part = self.buffer("dA_part", (n, Bp, Hp))
+            part, backward = self._backward(padded)
             self.run(
                 output_layer.output_step, *head, chunk, Z, self.buffer("dW", (n, Z.shape[1], Hp)), dA, part, db, ints,
                 logits, losses, padded, backward, *operands,
@@ -194,6 +183,14 @@ class CPU(Device):
         forward = self.buffer("forward", (Bp * Hp // 2,), np.uint32)
         output_layer.pack_forward.alone(for_kernels(padded), forward, packed)  # faster than launching threads
         return forward, packed, pads
+
+    def _backward(self, padded: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Return a buffer for each thread's part of dA in float32, and activations packed for dW in bfloat16."""
+        if not self.bfloat16:
+            return self.buffer("dA_part", (self.n_threads, *padded.shape)), None
+        packed = self.buffer("backward", (padded.size // 2,), np.uint32)
+        output_layer.pack_backward.alone(for_kernels(padded), packed, self.n_threads)  # faster than launching threads
+        return None, packed
 
     def _log_sum(
         self, layer: Layer, chunk: int, Z: np.ndarray, logits: np.ndarray, padded: np.ndarray, operands: Any
@@ -310,6 +307,17 @@ def cpu_of(device: Device, n_threads: int) -> CPU:
 def _mask(dropout: Dropout) -> tuple[int, np.uint32, np.float32]:
     """Return the arguments of kernels for a dropout: seed, threshold and factor."""
     return dropout.seed, dropout.threshold, dropout.factor
+
+
+def _row_weights(targets: Targets, loss: Loss, n_rows: int) -> np.ndarray:
+    """Return weights and targets of the rows, and zeros, float32 (3, n_rows); all 0 beyond the batch."""
+    weights = np.zeros((3, n_rows), np.float32)
+    scales, target = weights[:2, : len(targets.rows)]
+    if loss.normalized:
+        target[:], scales[:] = targets.of_softmax()
+    else:
+        target[:], scales[:] = 1, targets.scale
+    return weights
 
 
 def _positives(targets: Targets) -> np.ndarray:

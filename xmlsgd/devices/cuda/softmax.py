@@ -69,13 +69,8 @@ class SoftmaxStep(LabelChunks):
         keys = sorted_labels(run, labels)
         e, operand = self._exponential_buffers(B, H, L), self.operand("A operand", A)
         chunks = self._weight_chunks(H, L, update)
-        W, pilot = self._weights(slice_layer(layer, *chunks[0])), min(PILOT, chunks[0][1])
-        run.gemm(operand, W[:pilot], e.E[:, :pilot], tb=True)
-        score, label_sum = run.buffer("score", (B,)), run.buffer("label sum", (B, H))
-        run.launch(
-            "references", B, e.E, e.E.shape[1], pilot, labels.spans, labels.indices, A, layer.W, layer.b, B,
-            H, e.reference, label_sum, score,
-        )  # fmt: skip
+        W = self._weights(slice_layer(layer, *chunks[0]))
+        label_sum, score = self._references(A, operand, W[: min(PILOT, chunks[0][1])], labels, layer, e)
         W = self._exponentials(operand, W, layer, chunks, e)
         losses = run.buffer("losses", (B,))
         run.launch(
@@ -105,6 +100,22 @@ class SoftmaxStep(LabelChunks):
         value = run.empty((1,), "float64")
         run.launch("total", 1, losses, B, value)
         return value, dA
+
+    def _references(
+        self, A: Any, operand: Any, pilot: Any, labels: DeviceRows, layer: Layer, e: Exponentials
+    ) -> tuple[Any, Any]:
+        """Fill `reference`; return the sums over each row's labels of their weights (B, H), and of their logits (B,).
+
+        pilot : the weights of the first labels, as an operand.
+        """
+        run, (B, H), n = self.runtime, A.shape, len(pilot)
+        run.gemm(operand, pilot, e.E[:, :n], tb=True)
+        label_sum, score = run.buffer("label sum", (B, H)), run.buffer("score", (B,))
+        run.launch(
+            "references", B, e.E, e.E.shape[1], n, labels.spans, labels.indices, A, layer.W, layer.b, B, H, e.reference,
+            label_sum, score,
+        )  # fmt: skip
+        return label_sum, score
 
     def _exponential_buffers(self, B: int, H: int, L: int) -> Exponentials:
         run = self.runtime

@@ -228,18 +228,14 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
     terms = [_logistic_terms(model, row) for row in inputs]
     if model.stacking.trees is not None:
         empty = CSR(np.zeros(2, np.int64), X.indices[:0], X.data[:0], X.n_cols)
-        without = np.zeros_like(inputs)
-        without[:, 0], without[:, 2] = pairs(empty, labels[None])[0], model.linear.bias[labels]
-        of_trees = _tree_parts(model, labels, inputs, without, device)
+        parts = _tree_parts(model, labels, inputs, pairs(empty, labels[None])[0], device)
         terms = [
-            _with_tree_parts(row, parts) if has_trees else row
-            for row, parts, has_trees in zip(terms, of_trees, is_candidate, strict=True)
+            _with_tree_parts(row, of_row) if has_trees else row
+            for row, of_row, has_trees in zip(terms, parts, is_candidate, strict=True)
         ]
     if model.stacking.exclusion is not None:
         added = _added_by_exclusion(model, listed, found, device)
-        weight = model.stacking.exclusion.weight
-        parts = [float(added[0, column].sum()) for column in columns]
-        terms = [[*row, Term(EXCLUSION, part / weight, weight, part)] for row, part in zip(terms, parts, strict=True)]
+        terms = [[*row, _exclusion_term(model, added[0, column])] for row, column in zip(terms, columns, strict=True)]
     with device.start():
         scaled, unit = unit_rows(X, model.scale, device), unit_rows(X, None, device)
         margins = _margin_parts(model, unit, labels, device)
@@ -284,18 +280,27 @@ def _added_by_exclusion(model: CandidateModel, listed: np.ndarray, found: Any, d
     return added
 
 
+def _exclusion_term(model: CandidateModel, added: np.ndarray) -> Term:
+    """Return the term of exclusion, given what it adds to the score of a label; empty if that is no candidate."""
+    assert model.stacking.exclusion is not None
+    part, weight = float(added.sum()), model.stacking.exclusion.weight
+    return Term(EXCLUSION, part / weight, weight, part)
+
+
 def _tree_parts(
-    model: CandidateModel, labels: np.ndarray, inputs: np.ndarray, without: np.ndarray, device: Any
+    model: CandidateModel, labels: np.ndarray, inputs: np.ndarray, logits_without: np.ndarray, device: Any
 ) -> list[list[float]]:
     """Return what each input, and finally a constant, contributes to the correction by trees: m lists of 5.
 
-    inputs : float32 (m, 4). without : the inputs of a row without features, float32 (m, 4).
+    inputs : float32 (m, 4). logits_without : the logits of a row without features, float32 (m,).
 
     Contributions are baseline Shapley values (Sundararajan and Najmi 2020): what an input adds when it replaces that of
     the row without features, averaged over all orders of replacement. The constant is the correction of that row. The
     frequency of the label is the same in both rows.
     """
     assert model.stacking.trees is not None
+    without = np.zeros_like(inputs)
+    without[:, 0], without[:, 2] = logits_without, model.linear.bias[labels]
     subsets = np.array(list(product([False, True], repeat=N_INPUTS)))
     mixed = np.where(subsets[:, None], inputs, without)
     with device.start():
