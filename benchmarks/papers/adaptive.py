@@ -29,6 +29,7 @@ MERGES = 8  # an epoch
 LOW = 8  # times the smallest batch is the largest, as published
 ADAPTIVE = "+ momentum: Adaptive SGD"
 OUTER_RATES = (2.0, 4.0)  # momentum 0.75 makes a step four times as long in the end
+RATES = (0.1, 0.3, 1.0, 3.0, 10.0)  # of longer steps, which want smaller ones
 
 
 @dataclass
@@ -73,8 +74,9 @@ def methods(study: Study, fleet: Sequence[VirtualDevice]) -> list[Method]:
     mega = max(-(-study.experiment.job.dataset.n_rows // MERGES), len(fleet) * batch)
 
     def step(name: str, kind: type[AdaptiveSGD] = AdaptiveSGD, **settings: Any) -> Method:
+        rates = settings.pop("rates", ())
         settings = {"low": low, "mega_batch": mega, "straggler_timeout": math.inf, **settings}
-        return Method(name, lambda rate: kind(batch, rate, **settings), fleet)
+        return Method(name, lambda rate: kind(batch, rate, **settings), fleet, rates)
 
     return [
         Method("one device", lambda rate: Sequential(batch, rate), [fastest(fleet)]),
@@ -85,5 +87,5 @@ def methods(study: Study, fleet: Sequence[VirtualDevice]) -> list[Method]:
         step("+ batch size scaling", EqualWeights, momentum=0.0),
         step("+ normalized weights", momentum=0.0),
         step(ADAPTIVE),
-        *(step(f"steps times {r:g} for momentum", LongSteps, outer_rate=r) for r in OUTER_RATES),
+        *(step(f"steps times {r:g} for momentum", LongSteps, outer_rate=r, rates=RATES) for r in OUTER_RATES),
     ]

@@ -15,9 +15,12 @@ from benchmarks.papers.__main__ import EXPERIMENTS, command_line, main
 from benchmarks.papers.beyond import FIRST, LATER, UNDECIDED, cell, seconds_to, verdict
 from benchmarks.papers.costs import UNLEARNED
 from benchmarks.papers.crossbow import ByFrequency
+from benchmarks.papers.merges import SumToOne
 from benchmarks.papers.study import LOSS, NOISY_POINTS, Runs, point_at, ranged, target
 from benchmarks.report import RESULTS
 from shared.paths import DATA, ROOT
+from xmlsgd.algorithms.adaptive import AdaptiveSGD
+from xmlsgd.algorithms.rounds import Work
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import Dataset, indicator
 from xmlsgd.estimators.inference import Measure
@@ -71,7 +74,7 @@ def test_all_scenarios_are_in_the_table_that_goes_beyond_the_papers(tmp_path):
     text = (tmp_path / "beyond-S1-S8-data.md").read_text()
     found = json.loads((tmp_path / "beyond-S1-S8-data.json").read_text())["result"]
     assert list(found) == [f"S{i}" for i in range(1, 9)]
-    assert {*TABLES, "beyond", "costs"} == set(EXPERIMENTS)
+    assert {*TABLES, "beyond", "costs", "merges"} == set(EXPERIMENTS)
     for name, methods in found.items():
         (row,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
         assert row.count("|") == len(COLUMNS_OF_ALL) + 1
@@ -79,6 +82,27 @@ def test_all_scenarios_are_in_the_table_that_goes_beyond_the_papers(tmp_path):
             assert len(runs["P@1"]) == len(runs["curves"]) == 1
     (header,) = [line for line in text.splitlines() if line.startswith("| scenario |")]
     assert header == f"| {' | '.join(COLUMNS_OF_ALL)} |"
+
+
+@pytest.mark.slow
+def test_what_merges_change_is_told_by_scenario(tmp_path):
+    words = ["--data", str(DATA), "--out", str(tmp_path), "--only", "merges", "--scenarios", "S1", "S3", *TINY, *FEW]
+    assert main(words) == 0
+    found = json.loads((tmp_path / "merges-data.json").read_text())["result"]
+    text = (tmp_path / "merges-data.md").read_text()
+    assert list(found) == ["S1", "S3"]
+    assert all(text.count(f"| {name} | {method} |") == 1 for name in found for method in found[name])
+    assert text.count("The target is") == 2
+
+
+def test_perturbed_weights_are_made_to_sum_to_one():
+    class Small:
+        def norm(self, worker):
+            return 0.0
+
+    work = {0: Work(4, 40, 10), 1: Work(1, 10, 10)}
+    for kind, total in ((AdaptiveSGD, 1 + 0.1 * (0.8 - 0.2)), (SumToOne, 1.0)):
+        assert sum(kind.published(10).merge_weights(Small(), work).values()) == pytest.approx(total)
 
 
 @pytest.mark.slow
