@@ -88,6 +88,20 @@ def test_subjects_of_annif_are_uris_or_their_names(path_of):
     assert read(path_of("g", "a\tb\n"), "annif", labelled=False).texts == ["a\tb"]
 
 
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [
+        ("Fish", "f.csv:2: the vocabulary .*v.tsv has no subject 'Fish'; it is a label without a URI"),
+        ("ships", "f.csv:2: the vocabulary .*v.tsv has several subjects 'ships'; write the URI of one"),
+    ],
+)
+def test_names_that_are_no_subjects_are_told(path_of, label, told):
+    vocabulary = path_of("v.tsv", "<http://x/1>\tships\n<http://x/2>\tships\n<http://x/3>\tfish\n")
+    path = path_of("f.csv", f"text,labels\na,{label}\nb,fish\n")
+    with pytest.warns(match=told):
+        assert read(path, "csv", vocabulary=str(vocabulary)).labels == [(label,), ("fish",)]
+
+
 def test_formats_are_told_by_names_and_lines(tmp_path):
     names = ("a.csv", "a.CSV.gz", "a.jsonl", "a.ndjson", "a.json", "a.txt", "a")
     assert [format_by_name(tmp_path / name) for name in names] == ["csv", "csv", "jsonl", "jsonl", "jsonl", None, None]
@@ -104,7 +118,12 @@ def test_formats_are_told_by_names_and_lines(tmp_path):
         (
             "csv",
             "body;labels\n",
-            r"f:1: the header must have a column 'text', got \['body;labels'\]; pass --text-column",
+            r"f:1: the header must have a column 'text', got \['body', 'labels'\]; pass --text-column",
+        ),
+        (
+            "csv",
+            "Text;labels\n",
+            "got .'Text', 'labels'.; pass --text-column, in Python text_column; did you mean 'Text'",
         ),
         (
             "csv",
@@ -112,7 +131,9 @@ def test_formats_are_told_by_names_and_lines(tmp_path):
             "f:3: must have 2 fields, as the header, got 3; quote fields that hold ','",
         ),
         ("csv", "text,labels\nx;y\n", "f:2: must have 2 fields, as the header, got 1; separate them by ','"),
-        ("csv", 'text,labels\n"x,y\n', "f:2: must be CSV, got unexpected end of data"),
+        ("csv", 'text,labels\n"x,y\n', "f:2: must be CSV, got unexpected end of data; a cell that"),
+        ("csv", 'text,labels\n"x\nx",y\n"x,y\nz,y\n', "f:4: must be CSV, got unexpected end of data"),
+        ("csv", 'text,labels\n"x\nx",y\n"x\nx"\n', "f:4: must have 2 fields, as the header, got 1"),
         ("jsonl", '{"text": "a", "labels": []}\n{"text"\n', "f:2: must be one JSON object a line, got "),
         (
             "jsonl",
@@ -153,7 +174,7 @@ def test_uris_that_a_vocabulary_lacks_are_counted(path_of):
     [
         ("csv", "text,labels\nx,\nx,http://x/1\ny,http://x/1\n"),
         ("jsonl", '{"text": "x", "labels": []}\n\n{"text": "x", "labels": ["http://x/1"]}\n'),
-        ("raw", "a\tx\n\tx\nhttp://x/1\tx\n"),
+        ("raw", "ship\tx\n\tx\nhttp://x/1\tx\n"),
         ("annif", "x\t\n\nx\t<http://x/1>\ny\t<http://x/1>\n"),
     ],
 )

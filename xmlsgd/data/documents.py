@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, nor_others, shorten, warn
+from ..errors import DataError, nor_others, shorten, suggest, warn
 from .document_options import DOCUMENT_FORMATS, DocumentOptions
 from .text import RawText, composed, lines_of_file, numbered_lines, read_raw_text, split_names
 from .validation import check_choice, is_integer
-from .vocabulary import BRACKETED_URI, is_uri, name_of
+from .vocabulary import BRACKETED_URI, is_uri, label_of, name_of
 
 URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
 DELIMITERS = ",;\t"  # of CSV; spreadsheets write semicolons where the comma is the decimal mark
@@ -91,19 +91,27 @@ def read_documents(
 def _with_names(
     path: Path, labels: list[tuple[str, ...]], lines: Sequence[int], options: DocumentOptions
 ) -> list[tuple[str, ...]]:
-    """Replace URIs in the labels of documents by their names; warn of URIs without one. lines : of the documents."""
+    """Replace URIs in labels by their names; warn of labels that the vocabulary lacks. lines : of the documents."""
     names = options.names_of_uris or {}
     named = [tuple(dict.fromkeys(name_of(label, names) for label in row)) for row in labels]
-    known, unnamed = set(names.values()), dict[str, int]()
+    vocabulary = f"the vocabulary {options.vocabulary or 'of the model'}"
+    known, labels_of_all = set(names.values()), {label_of(uri, name) for uri, name in names.items()}
+    lacking: dict[str, dict[str, int]] = {"name": {}, "uri": {}, "shared": {}}
     for line, row in zip(lines, named, strict=True):
         for name in row:
-            if name not in known and is_uri(name):
-                unnamed.setdefault(name, line)
-    if unnamed:
-        vocabulary = options.vocabulary or "of the model"
-        uri, line = next(iter(unnamed.items()))
-        text = f"{path}:{line}: the vocabulary {vocabulary} has no label for <{uri}>"
-        warn(f"{text}{nor_others(len(unnamed) - 1)}; the URI stands for it")
+            if name not in known:
+                kind = "uri" if is_uri(name) else "shared" if name in labels_of_all else "name"
+                lacking[kind].setdefault(name, line)
+    for kind, found in lacking.items():
+        if found:
+            name, line = next(iter(found.items()))
+            text, others = f"{path}:{line}: {vocabulary} has", nor_others(len(found) - 1)
+            if kind == "uri":
+                warn(f"{text} no label for <{name}>{others}; the URI stands for it")
+            elif kind == "name":
+                warn(f"{text} no subject {shorten(name)}{others}; it is a label without a URI")
+            else:
+                warn(f"{text} several subjects {shorten(name)}; write the URI of one")
     return named
 
 
@@ -117,27 +125,30 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
     """Yield the rows of a CSV file with a header, whose columns tell what separates fields."""
     lines: Iterable[str] = lines_of_file(path)
     first = next(iter(lines), "")
-    mark = delimiter_of(first, options.text_column) or ","
+    mark = delimiter_of(first, options.text_column) or max(DELIMITERS, key=first.count)
     lines = itertools.chain([first], lines)
     if mark == "\t":
         lines = _quoted_lines(list(lines))
-    reader = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=mark)
+    reader, begins = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=mark), 1
     before = csv.field_size_limit(MAX_FIELD)  # of the whole process
     try:
         header = next(reader, [])
         text = _column(path, header, options.text_column, "text_column")
         label = _column(path, header, options.label_column, "label_column") if labelled else 0
+        begins = reader.line_num + 1  # a row has several lines if a cell has
         for row in reader:
+            line, begins = begins, reader.line_num + 1
             if not row:
                 continue
             if len(row) != len(header):
                 remedy = f"quote fields that hold {mark!r}" if len(row) > len(header) else f"separate them by {mark!r}"
                 got = f"got {len(row)}; {remedy}"
-                raise DataError(f"{path}:{reader.line_num}: must have {len(header)} fields, as the header, {got}")
+                raise DataError(f"{path}:{line}: must have {len(header)} fields, as the header, {got}")
             names = split_names(row[label], options.label_separator) if labelled else ()
-            yield reader.line_num, row[text], names
+            yield line, row[text], names
     except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: must be CSV, got {error}") from error
+        remedy = "a cell that begins with a quote ends with one, and quotes inside it are written twice"
+        raise DataError(f"{path}:{begins}: must be CSV, got {error}; {remedy}") from error
     finally:
         csv.field_size_limit(before)
 
@@ -181,7 +192,7 @@ def has_key(line: str, key: str) -> bool:
 def _column(path: Path, header: list[str], name: str, option: str) -> int:
     if name not in header:
         wanted = f"the header must have a column {name!r}"
-        raise DataError(f"{path}:1: {wanted}, got {shorten(header)}; {_pass(option)}")
+        raise DataError(f"{path}:1: {wanted}, got {shorten(header)}; {_pass(option)}{suggest(name, header)}")
     return header.index(name)
 
 

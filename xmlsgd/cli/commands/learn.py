@@ -91,7 +91,9 @@ def run(
     if documents:
         del result["data"]["train"]["nnz"]  # rows of texts are empty here
     model_folder.save(estimator, folder, result, Path(data).name, False, rows.names_of_uris)
-    new_words = f", {estimator.n_features_in_ - train.n_features:,} new words" if documents else ""
+    n_new, new_words = estimator.n_features_in_ - train.n_features, ""
+    if documents:
+        new_words = f", {n_new:,} new {'words' if estimator.vectorizer_.analyzer == 'word' else 'n-grams'}"
     new_labels = f"{len(estimator.classes_) - known:,} new labels"
     per_row = f"{train.Y.nnz / train.n_rows:.1f} labels a row"
     console.show(f"added {train.n_rows:,} rows, {per_row}, in {seconds:.1f} s; {new_labels}{new_words}")
