@@ -258,6 +258,15 @@ def test_wrong_calls_are_refused(folder, tmp_path, capsys, monkeypatch):
     assert "must be trained on text" in complaint(capsys, tmp_path / "m")
 
 
+def test_a_token_for_a_model_that_cannot_learn_is_told(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XMLSGD_TOKEN", "a secret token")
+    XMLClassifier.load(folder).save(tmp_path / "m", compact=True)
+    told = complaint(capsys, tmp_path / "m")
+    assert "m: is compact and cannot learn on; train it again without compact; or unset XMLSGD_TOKEN" in told
+    (tmp_path / "m" / "model.json").unlink()
+    assert "unset" not in complaint(capsys, tmp_path / "m")
+
+
 def test_without_the_extra_its_name_is_told(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert 'uvicorn is missing: pip install "xmlsgd[serve]"' in complaint(capsys, folder)

@@ -212,6 +212,20 @@ def test_learning_asks_for_the_token(client, served, headers):
     assert (answer.status_code, served.model) == (401, before)
 
 
+def test_the_scheme_of_a_token_may_be_written_in_any_case(client):
+    headers = {"Authorization": f"bearer {TOKEN}"}
+    assert client.post("/learn", json={"documents": [{"text": "a", "labels": ["b"]}]}, headers=headers).is_success
+
+
+def test_a_slash_at_the_end_changes_no_answer(client):
+    """A redirection would leave the path under which a proxy puts the server."""
+    for path in ("/health", "/v1/projects", "/v1/projects/words"):
+        answers = [client.get(each, follow_redirects=False) for each in (path, f"{path}/")]
+        assert answers[0].json() == answers[1].json()
+    assert client.post(f"{SUGGEST}/", data={"text": "read"}, follow_redirects=False).status_code == 200
+    assert 'path="/health",status="200"} 2' in client.get("/metrics/").text
+
+
 def test_learning_is_off_without_a_token(model):
     with TestClient(new_app(Service(Served(model), "words"))) as client:
         answer = client.post("/learn", json={"documents": [{"text": "a", "labels": ["b"]}]})

@@ -43,7 +43,7 @@ def new_app(service: Service) -> Starlette:
     from starlette.routing import Route
 
     routes = [
-        Route(path, _guarded(service, path, handler, seconds), methods=[method])
+        Route(route, _guarded(service, path, handler, seconds), methods=[method])
         for method, path, handler, seconds in (
             ("GET", "/", page, ANSWER_SECONDS),
             ("GET", "/health", health, ANSWER_SECONDS),
@@ -55,6 +55,7 @@ def new_app(service: Service) -> Starlette:
             ("POST", "/explain", explain, ANSWER_SECONDS),
             ("POST", "/learn", learn, None),
         )
+        for route in {path, f"{path.rstrip('/')}/"}
     ]
 
     async def unknown(_: Request, error: Any) -> Response:
@@ -62,6 +63,7 @@ def new_app(service: Service) -> Starlette:
         return _problem(error.status_code, f"{error.detail}; GET / shows a page", error.headers)
 
     app = Starlette(routes=routes, exception_handlers={HTTPException: unknown})
+    app.router.redirect_slashes = False  # the address would lack the path that a proxy has taken off
     app.state.pending_bytes = Counter[Request]()  # bytes of the bodies of requests that are not answered yet
     return app
 
@@ -180,8 +182,8 @@ async def learn(service: Service, request: Request) -> dict[str, Any]:
     """Learn from texts and their labels; answer as soon as the new model makes the suggestions."""
     if service.token is None:
         raise RequestError(403, "learning is off; start the server with a token in XMLSGD_TOKEN")
-    given = request.headers.get("authorization", "").encode("latin-1")
-    if not hmac.compare_digest(given, f"Bearer {service.token}".encode()):
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not hmac.compare_digest(given.encode("latin-1"), service.token.encode()):
         raise RequestError(401, "Authorization: must be 'Bearer TOKEN' with the token of the server")
     texts, labels = requests.documents_of((await requests.read_json(request)).get("documents"))
     await service.learn(texts, labels)

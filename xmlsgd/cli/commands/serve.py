@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import optional_module, warn
+from ...errors import DataError, ModelFileError, optional_module, warn
 from ..exit_codes import UsageError, exit_code_and_text
 from ..flags import DIR, EXCLUDE, INT, NAME, Flag, positional
 from ..messages import Console, say
@@ -98,7 +98,13 @@ def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, le
     """
     from ...serving.service import Served
 
-    model = read_learner(folder, parameters) if learns else read_predictor(folder, folder, "serve", parameters)
+    try:
+        model = read_learner(folder, parameters) if learns else read_predictor(folder, folder, "serve", parameters)
+    except (DataError, ModelFileError) as error:
+        if not learns:
+            raise
+        read_predictor(folder, folder, "serve", parameters)  # raises the error of a damaged model
+        raise UsageError(f"{error}; or unset {TOKEN}, to serve it as it is") from error
     if getattr(model, "vectorizer_", None) is None:
         raise UsageError(f"{folder}: must be trained on text, got a model of rows of numbers")
     names_of_uris = saved_names(folder) or {}
@@ -153,7 +159,7 @@ def bound(host: str, port: int) -> socket.socket:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:
         number = getattr(error, "errno", None)
-        reason = os.strerror(number) if number is not None and number > 0 else error
+        reason = os.strerror(number) if number is not None and number > 0 else str(error).rstrip(".")
         raise UsageError(f"--host {host} --port {port}: {reason}; pass another") from error
     # Headers and body are two packets. Without TCP_NODELAY, the second waits 40 ms for the first to be acknowledged.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
