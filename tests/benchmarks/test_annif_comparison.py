@@ -56,7 +56,7 @@ def test_projects_differ_in_the_backend_alone(tmp_path):
 def test_metrics_are_percent_and_the_training_rows_are_no_part_of_the_model(tmp_path):
     project = tmp_path / "data" / "projects" / "words"
     project.mkdir(parents=True)
-    (project / "xmlsgd-train.npz").write_bytes(b"1234567")
+    (project / "xmlsgd-train.joblib").write_bytes(b"1234567")
     (project / "vectorizer").write_bytes(b"123")
     calls = []
 

@@ -94,7 +94,7 @@ def test_the_label_of_a_subject_without_documents_is_learned(backend):
 def test_without_label_texts_words_of_labels_are_unknown(annif_backend, tmp_path):
     backend = opened(annif_backend, tmp_path, label_texts="false", max_epochs="1")
     backend.train(Corpus(TEXTS, SUBJECTS), jobs=1)
-    assert "zoology" not in backend.vectorizer.vocabulary_
+    assert "zoology" not in backend._loaded[0].vectorizer_.words
     assert not suggestions(backend, "zoology").any()
 
 
@@ -125,6 +125,43 @@ def test_learning_adds_subjects_of_a_vocabulary_that_has_grown(annif_backend, tm
     assert suggestions(opened(annif_backend, tmp_path, [*LABELS, "closing"]), "close")[0].argmax() == 5
 
 
+def test_words_that_no_training_document_has_are_learned_later(annif_backend, trained, tmp_path):
+    backend = opened(annif_backend, tmp_path)
+    backend.train(Corpus(TEXTS, SUBJECTS), jobs=1)
+    for _ in range(10):
+        backend.learn(Corpus(["parse yaml", "parse toml"] * 8, [[4]] * 16))
+    assert suggestions(backend, "yaml")[0].argmax() == 4
+
+
+def test_features_are_what_the_analyzer_finds(annif_backend, tmp_path):
+    backend = opened(annif_backend, tmp_path, max_epochs="1", label_texts="no")
+    backend.project.analyzer.tokenize_words = lambda text: [word[:3] for word in text.split() if len(word) > 2]
+    backend.train(Corpus(TEXTS, SUBJECTS), jobs=1)
+    assert backend._loaded[0].vectorizer_.words == ["clo", "fil", "jso", "ope", "rea", "soc", "som", "the", "wri"]
+    assert suggestions(backend, "readable").any()
+
+
+def compounds(n):
+    """Return texts of one word, whose beginning names the subject and whose end no other text has."""
+    return Corpus(
+        [f"{LABELS[i % 4]}{i:07b}".translate({48: "o", 49: "l"}) for i in range(n)], [[i % 4] for i in range(n)]
+    )
+
+
+def test_n_grams_of_characters_are_features_where_neighbors_find_more_by_them(annif_backend, tmp_path):
+    backend = opened(annif_backend, tmp_path, max_epochs="1")
+    backend.train(compounds(300), jobs=1)
+    assert backend._loaded[0].vectorizer_.analyzer == "char_wb"
+    assert suggestions(backend, "socketsxyz")[0].argmax() == 3
+
+
+@pytest.mark.parametrize("setting", ["ngram", "min_df"])
+def test_a_project_that_sets_options_of_words_gets_words(annif_backend, tmp_path, setting):
+    backend = opened(annif_backend, tmp_path, max_epochs="1", **{setting: "1"})
+    backend.train(compounds(300), jobs=1)
+    assert backend._loaded[0].vectorizer_.analyzer == "word"
+
+
 def refusal(act):
     with pytest.raises(Refused) as caught:
         act()
@@ -141,7 +178,8 @@ def test_a_project_trained_without_allow_learn_is_compact_and_says_so_when_asked
 
 def test_what_cannot_be_done_is_an_error_of_annif(annif_backend, backend, tmp_path):
     corpus = Corpus(TEXTS, SUBJECTS)
-    assert "at least one document" in refusal(lambda: backend.learn(Corpus([], [])))
+    for empty in (Corpus([], []), Corpus(["read a file", ""], [[], [0]])):
+        assert "at least one document with words and subjects" in refusal(lambda empty=empty: backend.learn(empty))
     assert "batch_size" in refusal(lambda: opened(annif_backend, tmp_path, batch_size="no").train(corpus))
     assert "train the project" in refusal(lambda: opened(annif_backend, tmp_path).initialize())
 
@@ -180,7 +218,8 @@ def test_a_search_begins_with_the_parameters_of_the_project(annif_backend, tmp_p
     of_first, lines = recommended(backend, Corpus(TEXTS, SUBJECTS), 1)
     assert set(lines) == {"hidden_dropout", "max_epochs", "learning_rate_init"}  # others are set in the project
     model = annif_backend.XMLClassifier(**annif_backend._classifier_parameters(CONFIG | settings))
-    plan = model.plan(*backend._read_rows(), label_texts=backend._label_rows(backend.params))
+    vectorizer, rows = backend._read_rows()
+    plan = model.plan(*rows, label_texts=backend._label_rows(vectorizer, backend.params))
     assert int(lines["max_epochs"]) == plan.schedule.epochs
     assert float(lines["learning_rate_init"]) == pytest.approx(plan.learning_rate, rel=0.05)
     assert of_first == np.mean([row.argmax() in right for row, right in zip(before, SUBJECTS, strict=True)])

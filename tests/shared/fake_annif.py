@@ -8,10 +8,8 @@ from collections import namedtuple
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import joblib
 import numpy as np
 import optuna
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 HAS_ANNIF = importlib.util.find_spec("annif") is not None
 
@@ -106,22 +104,6 @@ class EvaluationBatch:
         return {"Precision@1": self._right}
 
 
-class TfidfVectorizerMixin:
-    vectorizer = datadir = None
-
-    def initialize_vectorizer(self):
-        if self.vectorizer is None:
-            if not os.path.exists(os.path.join(self.datadir, "vectorizer")):
-                raise Refused("vectorizer not found")
-            self.vectorizer = joblib.load(os.path.join(self.datadir, "vectorizer"))
-
-    def create_vectorizer(self, texts, options):
-        self.vectorizer = TfidfVectorizer(**options, token_pattern=None)
-        rows = self.vectorizer.fit_transform(texts)
-        joblib.dump(self.vectorizer, os.path.join(self.datadir, "vectorizer"))
-        return rows
-
-
 class SuggestionBatch:
     def __init__(self, array):
         self.array = array
@@ -139,7 +121,6 @@ def modules():
             "HPRecommendation": namedtuple("HPRecommendation", "lines score"),
             "HyperparameterOptimizer": HyperparameterOptimizer,
         },
-        "annif.backend.mixins": {"TfidfVectorizerMixin": TfidfVectorizerMixin},
         "annif.eval": {"EvaluationBatch": EvaluationBatch},
         "annif.exception": dict.fromkeys(
             ("NotInitializedException", "NotSupportedException", "OperationFailedException"), Refused
@@ -186,7 +167,7 @@ class Corpus:
 
 
 def words(text):
-    """Return the words of a text; a function of a module, so that the vectorizer can be saved."""
+    """Return the words of a text."""
     return text.lower().split()
 
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import annif.backend
+import joblib
 import numpy as np
 import optuna
 import scipy.sparse as sp
 from annif import create_app as create_app  # for WSGI servers: they start `xmlsgd.serving.annif:create_app`
 from annif.backend.backend import AnnifLearningBackend
 from annif.backend.hyperopt import AnnifHyperoptBackend, HPObjective, HPRecommendation, HyperparameterOptimizer
-from annif.backend.mixins import TfidfVectorizerMixin
 from annif.eval import EvaluationBatch
 from annif.exception import NotInitializedException, NotSupportedException, OperationFailedException
 from annif.suggestion import SuggestionBatch
@@ -28,13 +27,19 @@ from annif.util import atomic_save, boolean
 from sklearn.base import clone
 
 from ..data.csr import CSR, Dataset
+from ..data.vectorizer import TextVectorizer
 from ..errors import DivergenceError, MemoryEstimateError, suggest
 from ..estimators import XMLClassifier
 from ..estimators.inference.compact import CompactParams
 from ..estimators.tuning import SearchSpace
+from ..estimators.vectorizing import choose_vectorizer
 
 # Settings of a project that are no parameters of the classifier; Annif or this backend reads them.
 OF_PROJECTS = ("name", "language", "backend", "vocab", "analyzer", "transform", "access", "allow_learn", "limit")
+# Settings that ask for words as features. Without them, words or n-grams of characters within words are chosen.
+OF_WORDS = ("min_df", "ngram")
+
+Rows = tuple[sp.csr_array, sp.csr_array]  # X and Y
 
 
 class XMLObjective(HPObjective):
@@ -65,7 +70,7 @@ class XMLOptimizer(HyperparameterOptimizer):
     """Search for parameters as `xmlsgd tune` does, by a metric of validation documents."""
 
     _backend: XMLBackend
-    rows: tuple[sp.csr_array, sp.csr_array]
+    rows: Rows
     labels: sp.csr_array | None
     space: SearchSpace
 
@@ -73,14 +78,14 @@ class XMLOptimizer(HyperparameterOptimizer):
         """Read the rows of the last training and the validation documents."""
         backend = self._backend
         with backend._refusals():
-            backend.initialize_vectorizer()
-            self.rows, self.labels = backend._read_rows(), backend._label_rows(backend.params)
-            pairs = [(document.text, document.subject_set) for document in self._corpus.documents]
-            self._X = backend.vectorizer.transform([text for text, _ in pairs])
-            self._subjects = [subjects for _, subjects in pairs]
+            vectorizer, self.rows = backend._read_rows()
+            self.labels = backend._label_rows(vectorizer, backend.params)
+            documents = list(self._corpus.documents)
+            self._X = vectorizer.transform([backend._words(document.text) for document in documents])
+            self._subjects = [document.subject_set for document in documents]
             model = XMLClassifier(**_classifier_parameters(backend.params), n_jobs=None if n_jobs == 1 else 1)
-            X, Y = map(CSR.from_scipy, self.rows)
             plan = model.plan(*self.rows, label_texts=self.labels)
+            X, Y = map(CSR.from_scipy, self.rows)
             self.space = SearchSpace(model, plan, Dataset(X, Y), self.labels)
         return self
 
@@ -105,21 +110,19 @@ class XMLOptimizer(HyperparameterOptimizer):
         return self.space.parameters(optuna.trial.FixedTrial(hps))
 
 
-class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBackend):
-    """The backend: a TF-IDF vectorizer with the project's analyzer, and a classifier with a column per subject."""
+class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
+    """The backend: a classifier of the words that the project's analyzer finds, with a column per subject."""
 
     name = "xmlsgd"
 
-    TRAIN_FILE = "xmlsgd-train.npz"  # rows of features, then of subjects; not counted as a model by Annif
+    TRAIN_FILE = "xmlsgd-train.joblib"  # vectorizer, X and Y of the last training; by its name no model for Annif
     MODEL_FOLDER = "xmlsgd-model"
-    # Words of labels count as evidence where a text has them, and rare ones most: hence no least frequency of words.
-    DEFAULT_PARAMETERS = {"min_df": 1, "ngram": 1, "label_texts": True}  # noqa: RUF012
+    DEFAULT_PARAMETERS = {"label_texts": True}  # noqa: RUF012
 
     _loaded: tuple[XMLClassifier, np.ndarray] | None = None  # the model, and the columns that it must not suggest
 
     def initialize(self, parallel: bool = False) -> None:
-        """Load vectorizer and model; parallel : whether this is one of several processes, which use one thread each."""
-        self.initialize_vectorizer()
+        """Load the model; parallel : whether this is one of several processes, which use one thread each."""
         if self._loaded is None:
             self._loaded = self._load()
         if parallel:
@@ -131,18 +134,14 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
 
     def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
         """Train on a corpus; if it is "cached", train again on the rows that the last training kept."""
-        known = {*OF_PROJECTS, *self.DEFAULT_PARAMETERS, *_parameter_names()}
+        known = {*OF_PROJECTS, *OF_WORDS, *self.DEFAULT_PARAMETERS, *_parameter_names()}
         for name in params:
             if name not in known:
                 self.warning(f"{name}: is no setting of Annif or xmlsgd, and changes nothing{suggest(name, known)}")
         with self._refusals():
-            if corpus == "cached":
-                self.initialize_vectorizer()
-                X, Y = self._read_rows()
-            else:
-                X, Y = self._new_rows(corpus, params)
-            model = XMLClassifier(**_classifier_parameters(params), n_jobs=jobs or None)
-            model.fit(X, Y, label_texts=self._label_rows(params))
+            vectorizer, (X, Y) = self._read_rows() if corpus == "cached" else self._new_rows(corpus, params)
+            model = XMLClassifier(**_classifier_parameters(params), vectorizer=vectorizer, n_jobs=jobs or None)
+            model.fit(X, Y, label_texts=self._label_rows(vectorizer, params))
             # Compact models cannot learn; they are a third as large, and processes share their memory.
             self._save(model, compact=not boolean(params.get("allow_learn", False)))
 
@@ -156,17 +155,19 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
             )
         with self._refusals():
             model = XMLClassifier.load(self._path(self.MODEL_FOLDER))
-            X, Y = self._rows(corpus, self.vectorizer.transform)
+            texts, Y = self._read(corpus)
             known = len(model.classes_)
-            labels = self._label_rows(params, known) if Y.shape[1] > known else None  # of new subjects only
-            model.partial_fit(X, Y, label_texts=labels)
+            # Only of new subjects, as the texts of the others were learned in training.
+            labels = self._label_texts(known) if Y.shape[1] > known and boolean(params["label_texts"]) else None
+            model.partial_fit(texts, Y, label_texts=labels)
             self._save(model)
 
     def _suggest_batch(self, documents: list[Any], params: dict[str, Any]) -> SuggestionBatch:
         """Return the `limit` most probable subjects of each document, with their probabilities."""
-        X = self.vectorizer.transform([document.text for document in documents])
         with self._refusals():
-            return self._best(*(self._loaded or self._load()), X, int(params["limit"]))
+            model, unavailable = self._loaded or self._load()
+            X = model.vectorizer_.transform([self._words(document.text) for document in documents])
+            return self._best(model, unavailable, X, int(params["limit"]))
 
     def _best(self, model: XMLClassifier, unavailable: np.ndarray, X: Any, limit: int) -> SuggestionBatch:
         """Return the `limit` most probable subjects of each row; unavailable : columns that must not be suggested."""
@@ -177,63 +178,57 @@ class XMLBackend(TfidfVectorizerMixin, AnnifHyperoptBackend, AnnifLearningBacken
         found.eliminate_zeros()
         return SuggestionBatch(found)
 
-    def _new_rows(self, corpus: Any, params: dict[str, Any]) -> tuple[sp.csr_array, sp.csr_array]:
-        """Fit the vectorizer to a corpus, and return its rows X, Y; they are saved for training on "cached" later."""
-        options = {
-            "min_df": int(params["min_df"]),
-            "ngram_range": (1, int(params["ngram"])),
-            "tokenizer": self.project.analyzer.tokenize_words,
-            "sublinear_tf": True,
-            "dtype": np.float32,
-        }
-        labels = self._label_texts() if boolean(params["label_texts"]) else []  # their words are features as well
+    def _new_rows(self, corpus: Any, params: dict[str, Any]) -> tuple[TextVectorizer, Rows]:
+        """Fit a vectorizer to a corpus; return it with its rows, which are saved for training on "cached" later."""
+        texts, Y = self._read(corpus)
+        if any(name in params for name in OF_WORDS):
+            longest, min_df = (_read(params.get(name, 1)) for name in ("ngram", "min_df"))
+            vectorizer = TextVectorizer(min_df=min_df, ngram_range=(1, longest))
+        else:
+            vectorizer = choose_vectorizer(texts, CSR.from_scipy(Y))
+        labels = self._label_texts() if boolean(params["label_texts"]) else ()  # their words are features as well
+        X = vectorizer.fit(texts, label_texts=labels).transform(texts)
+        self.info(f"texts: {vectorizer!r}; {vectorizer.reason}")
+        atomic_save((vectorizer, X, Y), self.datadir, self.TRAIN_FILE, method=joblib.dump)
+        return vectorizer, (X, Y)
 
-        def fitted(texts: Iterator[str]) -> Any:
-            rows = self.create_vectorizer(chain(texts, labels), options)
-            return rows[: rows.shape[0] - len(labels)]
+    def _read_rows(self) -> tuple[TextVectorizer, Rows]:
+        """Return the vectorizer and the rows of the last training on a corpus."""
+        vectorizer, X, Y = joblib.load(self._path(self.TRAIN_FILE))
+        Y.resize(Y.shape[0], len(self.project.subjects))  # the vocabulary may have grown
+        return vectorizer, (X, Y)
 
-        X, Y = self._rows(corpus, fitted)
-        rows = sp.hstack([X, Y], format="csr")
-        atomic_save(rows, self.datadir, self.TRAIN_FILE, method=lambda rows, file: sp.save_npz(file, rows))
-        return X, Y
-
-    def _read_rows(self) -> tuple[sp.csr_array, sp.csr_array]:
-        """Return the rows X, Y that the last training saved."""
-        rows, n_features = sp.load_npz(self._path(self.TRAIN_FILE)), len(self.vectorizer.vocabulary_)
-        X, Y = rows[:, :n_features], rows[:, n_features:]
-        Y.resize(rows.shape[0], len(self.project.subjects))  # the vocabulary may have grown
-        return X, Y
-
-    def _rows(self, corpus: Any, vectorize: Any) -> tuple[sp.csr_array, sp.csr_array]:
-        """Return X and Y of the documents that have subjects and known words; Y has a column per subject."""
-        if corpus.is_empty():
-            raise NotSupportedException("there must be at least one document to learn from", backend_id=self.backend_id)
+    def _read(self, corpus: Any) -> tuple[list[str], sp.csr_array]:
+        """Return the words, and the subjects, of the documents that have both; a matrix with a column per subject."""
+        texts: list[str] = []
         subjects: list[list[int]] = []
-
-        def texts() -> Iterator[str]:
-            for document in corpus.documents:
+        for document in corpus.documents:
+            if document.subject_set and (words := self._words(document.text)):
+                texts.append(words)
                 subjects.append(list(document.subject_set))
-                yield document.text
-
-        X = sp.csr_array(vectorize(texts()))
+        if not texts:
+            needed = "there must be at least one document with words and subjects to learn from"
+            raise NotSupportedException(needed, backend_id=self.backend_id)
         indices = np.concatenate([np.asarray(each, np.int32) for each in subjects])
         indptr = np.cumsum([0, *map(len, subjects)])
         shape = (len(subjects), len(self.project.subjects))
-        Y = sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape)
-        kept = np.flatnonzero((np.diff(X.indptr) > 0) & (np.diff(Y.indptr) > 0))
-        return X[kept], Y[kept]
+        return texts, sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape)
+
+    def _words(self, text: str) -> str:
+        """Return the words of a text that the project's analyzer finds, joined by spaces."""
+        return " ".join(self.project.analyzer.tokenize_words(text))
 
     def _label_texts(self, first: int = 0) -> list[str]:
-        """Return the label of each subject in the project's language; an empty text for those before `first`."""
+        """Return the words of the label of each subject in the project's language; "" for those before `first`."""
         texts = [""] * len(self.project.subjects)
         for column, subject in self.project.subjects.active:
             if column >= first:
-                texts[column] = subject.labels.get(self.project.vocab_lang) or ""
+                texts[column] = self._words(subject.labels.get(self.project.vocab_lang) or "")
         return texts
 
-    def _label_rows(self, params: dict[str, Any], first: int = 0) -> Any:
-        """Return the features of the labels of subjects from `first` on; None without `label_texts`."""
-        return self.vectorizer.transform(self._label_texts(first)) if boolean(params["label_texts"]) else None
+    def _label_rows(self, vectorizer: TextVectorizer, params: dict[str, Any]) -> Any:
+        """Return the features of the labels of subjects; None without `label_texts`."""
+        return vectorizer.transform(self._label_texts()) if boolean(params["label_texts"]) else None
 
     def _load(self) -> tuple[XMLClassifier, np.ndarray]:
         """Return the saved model, and the columns that it must not suggest."""
