@@ -150,7 +150,7 @@ def _are_swapped(documents: RawText, separator: str, columns: Columns) -> bool:
     return 2 * sum(behind) > len(behind) and 10 * sum(name in known for name in before) <= len(before)
 
 
-def read_source(path: str, options: FormatOptions, vectorizer_of: str | None = None) -> InputRows:
+def read_source(path: str, options: FormatOptions, vectorizer_of: str | None) -> InputRows:
     """Return the rows of any source.
 
     Raw text is vectorized by the words of the model or store `vectorizer_of`, by default by its own words.
@@ -208,7 +208,7 @@ def read_training_labels(path: str, options: FormatOptions, columns: Columns) ->
     return Y, replace(columns, n_labels=Y.n_cols, names=names if columns.names is not None else None)
 
 
-def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: bytes = b"") -> CSR:
+def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: bytes) -> CSR:
     """Return rows to predict labels for, which need no labels; head : see `on_disk`."""
     with on_disk(path, head) as file:
         if columns.vectorizer is not None and _is_blank(Path(file)):

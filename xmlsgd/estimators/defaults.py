@@ -91,7 +91,7 @@ def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[st
     return ROUNDING if measured and n_labels >= ROUNDED_LABELS and "cuda" not in kinds else 0.0
 
 
-def auto_rate(optimizer: Any, batch_size: int, epochs: int | None = None, is_low: bool = False) -> tuple[float, str]:
+def auto_rate(optimizer: Any, batch_size: int, epochs: int | None, is_low: bool) -> tuple[float, str]:
     """Return the learning rate that suits the optimizer, and why.
 
     epochs : number of epochs of a network with candidates, else None. With candidates, Adam's rate is proportional to

@@ -84,9 +84,7 @@ def learn_features(
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
 
 
-def grow_features(
-    X: Any, known: FeatureSpace, n_known: int | None = None, label_texts: Any = None
-) -> tuple[CSR, FeatureSpace]:
+def grow_features(X: Any, known: FeatureSpace, n_known: int | None, label_texts: Any) -> tuple[CSR, FeatureSpace]:
     """Return X as a CSR, and its features; X may have more columns than `known`, added on the right.
 
     n_known : how many texts were learned before; None to add no words of new texts. label_texts : as in

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.csr import CSR
+from ..data.csr import Dataset
 from ..devices.cuda import memory as gpu_memory
 from ..devices.cuda.availability import free_bytes_of
 from ..devices.cuda.batches import RESIDENT_SHARE
@@ -58,9 +58,9 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
         "optimizer_state": state,
         "earlier_model": model_bytes(earlier) if earlier else 0,
         "folds": (1 + plan.n_temporary) * parameters + state if plan.n_temporary else 0,
-        "data": sum(_resident(part) for rows in labelled for part in (rows.X, rows.Y)),
+        "data": sum(map(_resident_data, labelled)),
         "replicas": _replicas(plan),
-        "workers": several * (_resident(data.dataset.X) + _resident(data.dataset.Y) + len(plan.workers) * WORKER_BYTES),
+        "workers": several * (_resident_data(data.dataset) + len(plan.workers) * WORKER_BYTES),
         "names": 8 * network.n_labels,
         "buffers": int(SCRATCH * (parameters + state)) + SCRATCH_ROW * data.dataset.n_rows + packed + steps,
         "candidates": _candidates(plan, data),
@@ -220,9 +220,9 @@ def _text_of(file: Path) -> str:
         return ""
 
 
-def _resident(matrix: CSR) -> int:
-    """Return the bytes of a CSR's arrays that are not memory maps."""
-    return sum(resident(array) for array in (matrix.indptr, matrix.indices, matrix.data))
+def _resident_data(dataset: Dataset) -> int:
+    """Return the bytes of a data set's arrays that are not memory maps."""
+    return sum(resident(array) for rows in (dataset.X, dataset.Y) for array in (rows.indptr, rows.indices, rows.data))
 
 
 def _replicas(plan: TrainingPlan) -> int:

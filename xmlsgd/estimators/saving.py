@@ -1,6 +1,8 @@
 """Save and load estimators as folders of JSON and plain arrays; `folders.write_folder` describes the format.
 
 The folder of an ensemble holds the shared names once, and the arrays of each classifier with its number as a prefix.
+`read_checked` refuses a damaged folder: `data.files.manifest` checks sizes and checksums, `data.files.folders` types
+and shapes of arrays, and each part the values that it reads.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def inverse_propensity(
 
 
 def inverse_propensity_of(
-    counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5, n_labels: int | None = None
+    counts: np.ndarray, n_rows: int, A: float, B: float, n_labels: int | None
 ) -> NDArray[np.float64]:
     """Return `inverse_propensity`, given N_l, int (L,), and N, the number of training rows."""
     if not (is_number(A) and 0 <= A < np.inf and is_number(B) and 0 < B < np.inf):

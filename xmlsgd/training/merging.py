@@ -68,7 +68,7 @@ class ParameterSlice:
             replica[:] = self.center
 
 
-MergeRule = Callable[[ParameterSlice], None]
+MergeRule = Callable[[ParameterSlice], None]  # algorithms define them: `Rounds.merge_replicas`, `combiners.py`
 
 
 class Comm(Protocol):

@@ -48,7 +48,7 @@ def holds_text(path: Path) -> bool:
     return found is not None and found.is_text
 
 
-def find_parts(folder: Path, required: Sequence[str] = ("train",)) -> tuple[Format, dict[str, Path]] | None:
+def find_parts(folder: Path, required: Sequence[str]) -> tuple[Format, dict[str, Path]] | None:
     """Return the format of a folder's files and the path of each part; None if no format has a `required` part.
 
     A format that has the first of the required parts takes precedence over one that has a later one.

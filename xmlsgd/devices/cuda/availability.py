@@ -1,4 +1,4 @@
-"""Which GPUs this machine has: what is missing for one, and how much of its memory is free."""
+"""Check that a GPU of this machine can be used, make its runtime, and return its free memory."""
 
 from __future__ import annotations
 

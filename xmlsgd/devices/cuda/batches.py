@@ -1,4 +1,4 @@
-"""Batches of sparse rows on the GPU: of a data set that fits, row numbers are enough; else entries are uploaded."""
+"""Batches of sparse rows on the GPU: rows of a matrix that is kept there if it fits, else uploaded entries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ...data.csr import CSR
 from .runtime import THREADS, WARP, Runtime, blocks_of
 
-RESIDENT_SHARE = 0.25  # of the free memory that a matrix may take for good
+RESIDENT_SHARE = 0.25  # a matrix that takes at most this share of the free memory is kept on the GPU
 
 
 class DeviceRows(NamedTuple):
@@ -28,7 +28,7 @@ class DeviceRows(NamedTuple):
 
 
 class BatchLoader:
-    """Makes batches of the matrices that it meets; forgets a matrix with its last user."""
+    """Makes batches of rows of matrices; frees the copy of a matrix when the matrix itself is freed."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -42,7 +42,7 @@ class BatchLoader:
         return batch
 
     def again(self, matrix: CSR, rows: np.ndarray, name: str) -> DeviceRows:
-        """Return a batch once more: without an upload, if these very arrays were the last of this name."""
+        """Return a batch again, without an upload if the last batch of this name was of the same arrays."""
         if (last := self._last.pop(name, None)) and last[0]() is matrix.indices and last[1] is rows:
             return last[2]
         return self.batch(matrix, rows, name)
@@ -67,7 +67,7 @@ class BatchLoader:
         )
 
     def resident(self, matrix: CSR, n_rows: int) -> tuple[Any, Any] | None:
-        """Return indices and data on the GPU of a matrix that stays there; None for others. One batch does not stay."""
+        """Return indices and data on the GPU of a matrix that is kept there; None for others, or a single batch."""
         if matrix.n_rows == n_rows:
             return None
         key = id(matrix.indices)
@@ -80,7 +80,7 @@ class BatchLoader:
 
 
 def _forget(loader: weakref.ref[BatchLoader], key: int) -> None:
-    """Drop the copy of a matrix that is gone; copies of a device that is gone went with it."""
+    """Free the copy of a matrix that was freed, unless its loader was freed before."""
     if (alive := loader()) is not None:
         alive._resident.pop(key, None)
         alive._last.clear()

@@ -9,7 +9,7 @@ from .gemm_update import Scalars
 from .runtime import THREADS, WARP, Runtime, blocks_of
 
 ALIGNMENT = 8  # operands of a row: 16 bytes of bfloat16, which tensor cores want
-CACHE_BYTES = 64_000_000  # of operands of a part of a product, which the level-2 cache keeps: best on an H200
+CACHE_BYTES = 64_000_000  # operands of a part of a product, for the level-2 cache: best on an H200
 BLOCKS = 264  # of 128 x 128 results: two for each multiprocessor of an H200
 LEAST_LABELS = 4096  # of a part of a sum
 CHUNK_BYTES = 1 << 30  # a step of BCE on 1,024 rows and 670,000 labels takes five chunks: some fifty launches
@@ -70,7 +70,7 @@ def labels_per_chunk(B: int, H: int, bfloat16: bool, chunk_bytes: int) -> int:
 
 
 def parts_of_sum(B: int, H: int, n: int) -> int:
-    """Return the parts of a product (B, n) (n, H) that keep all of a GPU busy and whose operands its cache holds."""
+    """Return into how many parts to split a product (B, n) (n, H), to keep a GPU busy and its operands in the cache."""
     busy = min(BLOCKS // max(blocks_of(B, 128) * blocks_of(H, 128), 1), n // LEAST_LABELS)
     return max(busy, blocks_of(n, labels_in_cache(B, H)), 1)
 

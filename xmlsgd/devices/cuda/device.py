@@ -119,12 +119,12 @@ class CUDA(Device):
         return out
 
     def through_relu(self, dA: Any, A: Any, factor: float) -> Any:
-        """Return `factor` dA where A > 0 and 0 elsewhere; dA is used up."""
+        """Return `factor` dA where A > 0, and 0 elsewhere, in the array dA."""
         self.runtime.launch("through_relu", blocks_of(A.size), dA, A, A.size, factor)
         return dA
 
     def drop(self, A: Any, dropout: Dropout) -> None:
-        """Leave out a share of A in place and scale the rest up."""
+        """Apply dropout to A in place."""
         self.runtime.launch("drop", blocks_of(A.size), A, A.size, *_mask(dropout))
 
     def output_step(
@@ -156,7 +156,7 @@ class CUDA(Device):
         return dA
 
     def input_step(self, X: CSR, rows: np.ndarray, dZ: Any, layer: Layer, update: Update, dropout: Dropout) -> None:
-        """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
+        """Update the rows of W for the features of the batch, and b, given the gradient dZ of the pre-activations."""
         run, H = self.runtime, layer.W.shape[1]
         batch, hyper = self._loader.again(X, rows, "X"), run.upload("hyper", update.hyper)
         keys, entry_row, entry_value = self._entries(batch, dropout)
@@ -200,7 +200,7 @@ class CUDA(Device):
         return Layer(*taken)
 
     def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
-        """Write the outputs `active` of a layer back."""
+        """Write `part`, from `take`, back to the outputs `active` of a layer."""
         run, rows = self.runtime, self.runtime.upload("active", active)
         for new, old in zip(part, layer, strict=True):
             if new is not old:
@@ -221,5 +221,5 @@ class CUDA(Device):
 
 
 def _mask(dropout: Dropout) -> tuple[int, int, float]:
-    """Return seed, threshold of the hash and factor of what is kept, as kernels take them."""
+    """Return the arguments of kernels for a dropout: seed, threshold and factor."""
     return dropout.seed & 0xFFFFFFFF, int(dropout.threshold), float(dropout.factor)

@@ -20,7 +20,7 @@ ROWS, CHUNK, CHUNK_BYTES, MOST_CHUNKS, CLUSTER, THREADS, ALIGNED, MOST_STAGES, P
     HOPPER, "HOPPER_ROWS", "CHUNK", "CHUNK_BYTES", "MOST_CHUNKS", "CLUSTER", "HOPPER_THREADS", "ALIGNED", "MOST_STAGES",
     "PARTS",
 )  # fmt: skip
-GROUP = 8  # labels, neighbours in the map of W
+GROUP = 8  # labels, adjacent in the map of W
 MOST_SHARED = 227 << 10  # bytes of a block
 
 

@@ -19,7 +19,7 @@ def step_bytes(
 ) -> int:
     """Return the bytes of the arrays of a training step of a `Network` on `batch` rows.
 
-    entries : features and labels of a large batch, which are uploaded with every batch if it `travels`.
+    entries : features and labels of a large batch. travels : whether they are uploaded with every batch.
     """
     B, H, L, itemsize = batch, network.hidden[-1], network.n_labels, 2 if bfloat16 else 4
     n = min(labels_per_chunk(B, H, bfloat16, chunk_bytes), L)

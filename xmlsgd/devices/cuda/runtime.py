@@ -196,7 +196,7 @@ class Runtime:
             self.gemm(A[:, full * size :], B[full * size :], C[full], beta=beta)
 
     def gemm_rows(self, A: Any, B: Any, size: int, C: Any, scalars: Scalars) -> None:
-        """Write C = alpha A^T B + beta C, `size` rows of C at a time: what is read of A for them stays in the cache.
+        """Write C = alpha A^T B + beta C, `size` rows of C at a time, so that what they read of A stays in the cache.
 
         `scalars` are alpha and beta; see `gemm` for the matrices.
         """
@@ -217,7 +217,7 @@ class Runtime:
             keys.sort()
 
     def new_handle(self) -> int:
-        """Return a handle of cuBLAS that lasts as long as this: one a stream, as bitwise repeats need its workspace."""
+        """Return a handle of cuBLAS for a stream, freed with this object; equal bits need a workspace per stream."""
         handle: int = self.cublas.create()
         weakref.finalize(self, self.cublas.destroy, handle).atexit = False  # some 30 MB of the GPU
         return handle
@@ -234,7 +234,7 @@ class Runtime:
         return self.cupy.empty(shape, dtype)
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
-        """Return an array that keeps its memory between calls of one name."""
+        """Return an array in the memory of the buffer `name`, which later calls use again."""
         if name in self._views:
             last_shape, last_dtype, view = self._views[name]
             if last_shape == shape and last_dtype == dtype:

@@ -1,4 +1,4 @@
-"""Staging buffers: pinned memory through which arrays go to a GPU every step, while kernels do the step before."""
+"""Staging buffers: pinned memory through which arrays are copied to a GPU, while kernels run the step before."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ HOST_TO_DEVICE = 1  # cudaMemcpyKind
 class StagingRing:
     """A ring of staging buffers, pinned ones and their copies on the GPU, with a stream for the copies.
 
-    A pinned buffer is written again when its last copy is complete, a copy on the GPU when the kernels that read it are
-    done; all of them have been launched, or are waited for by those that have, by the next call. The runtime is an
-    argument, not an attribute: the runtime has the rings, and a cycle would leave its GPU memory to the garbage
-    collector.
+    A pinned buffer is reused when its last copy is complete, a copy on the GPU when the kernels that read it are done.
+    The next call records this event on the main stream: by then all these kernels are launched there, or kernels there
+    wait for them. The runtime is an argument, not an attribute: the runtime has the rings, and a cycle would leave its
+    GPU memory to the garbage collector.
     """
 
     def __init__(self, cupy: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tensor maps, by which a GPU's copy engine finds boxes of an array: made by the driver, which CuPy does not ask."""
+"""Tensor maps, which describe boxes of an array for a GPU's copy engine; the driver makes them, CuPy cannot."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def library() -> Any:
 def encoded(
     driver: Any, address: int, sizes: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]
 ) -> np.ndarray:
-    """Return the map, uint64 (16,), of bfloat16 at an address, the dimension of neighbours first.
+    """Return the map, uint64 (16,), of an array of bfloat16 at an address.
 
-    `sizes` are of the array and of a `box` in elements, `strides` in bytes, of all dimensions but the first. A box is
-    rows of 128 bytes, swizzled; what lies outside of the array is zeros. `driver`: the library, or None for its own.
+    sizes, box : elements of the array and of a box in each dimension, that of adjacent elements first. strides : bytes
+    from one element to the next in each dimension but the first. A box has rows of 128 bytes, swizzled, and zeros
+    outside of the array. driver : the library; None for the system's.
     """
     room = np.zeros(BYTES + ALIGNMENT, np.uint8)
     first = -room.ctypes.data % ALIGNMENT

@@ -48,7 +48,7 @@ def kernel_parameters(source: str, operand: np.dtype) -> dict[str, list[KernelPa
 
 
 def kernel_source(tensor_cores: bool, hopper: bool = False) -> str:
-    """Return the source of the kernels, with `tensor_cores` those of bfloat16 matrix products too, or of Hopper's."""
+    """Return the source of the kernels; tensor_cores, hopper : whether to add those of bfloat16 products and Hopper."""
     return _joined(*FILES, *[TENSOR_CORES] * tensor_cores, *[HOPPER] * hopper)
 
 
