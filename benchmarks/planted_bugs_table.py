@@ -365,7 +365,7 @@ BUGS = (
         "candidates",
         "labels that are candidates already are proposed again by co-occurrence",
         "xmlsgd/devices/cpu/kernels/cooccurrence.py",
-        "            clean[listed[j]] = _ZERO\n",
+        "            clean[listed[j]] = ZERO\n",
         "",
         ("tests/candidates",),
     ),

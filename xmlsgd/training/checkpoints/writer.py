@@ -84,7 +84,7 @@ class CheckpointWriter:
         self, executor: Executor, progress: TrainingProgress, history: History, callbacks: Sequence[Callback]
     ) -> None:
         """Set what the checkpoints are made of; if a run is resumed, resume its callbacks and log a message."""
-        self._executor, self._progress, self._history, self._callbacks = executor, progress, history, callbacks
+        self._executor, self._history, self._callbacks = executor, history, callbacks
         if self.saved:
             self.saved.resume(callbacks)
             total = progress.n_rows * progress.schedule.epochs

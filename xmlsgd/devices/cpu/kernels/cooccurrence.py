@@ -6,10 +6,8 @@ import numpy as np
 from numba import njit, prange
 
 from ..compiling import kernel
-from ..intrinsics.elementary import FAST
+from ..intrinsics.elementary import FAST, ONE, ZERO
 from .knn import BINS, keep_best
-
-_ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 @kernel(fastmath=FAST)
@@ -28,7 +26,7 @@ def count_labels(
         share, found, found_shares = clean[t], named[t], values[t]
         bins = np.empty(BINS, np.int32)
         for f in range(parts[t], parts[t + 1]):
-            total, n = _ZERO, 0
+            total, n = ZERO, 0
             for p in range(starts[f], starts[f + 1]):
                 row = rows[p]
                 if not weight[row] > 0:
@@ -41,7 +39,7 @@ def count_labels(
                     share[label] += weight[row]
             for j in range(n):
                 found_shares[j] = share[found[j]] / total
-                share[found[j]] = _ZERO
+                share[found[j]] = ZERO
             span = slice(room[f], room[f + 1])
             keep_best(found_shares, found, n, shares[span], labels[span], bins)
             totals[f] = total
@@ -54,7 +52,7 @@ def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean,
     The first `n` of `listed` int32 (M,) are given. Scratch: `clean` (L,), zeros before and after; `named` and `values`
     of more than L elements. Returns whether all pointers and indices are in range; others are never followed.
     """
-    sound, total, n_named = True, _ZERO, 0
+    sound, total, n_named = True, ZERO, 0
     for j in range(features.size):
         first, last = starts[features[j]], starts[features[j] + 1]
         if not 0 <= first <= last <= labels.size:
@@ -71,18 +69,18 @@ def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean,
                 named[n_named] = label
                 n_named += clean[label] == 0
                 clean[label] += value
-    part = _ONE / total if total > 0 else _ZERO
+    part = ONE / total if total > 0 else ZERO
     for j in range(n):
-        out[j] = _ZERO
+        out[j] = ZERO
         if listed[j] >= 0:
             out[j] = clean[listed[j]] * part
-            clean[listed[j]] = _ZERO
+            clean[listed[j]] = ZERO
     n_found = 0
     for j in range(n_named):
         label = named[j]
         named[n_found], values[n_found] = label, clean[label] * part
         n_found += clean[label] > 0
-        clean[label] = _ZERO
+        clean[label] = ZERO
     keep_best(values, named, n_found, out[n:], listed[n:], np.empty(BINS, np.int32))
     return sound
 

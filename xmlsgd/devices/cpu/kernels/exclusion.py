@@ -6,10 +6,10 @@ import numpy as np
 from numba import njit, prange
 
 from ..compiling import kernel
+from ..intrinsics.elementary import ONE, ZERO
 
 UNIT = np.float32(1 / 256)  # of numbers in the table
 _IMPROBABLE = np.float32(np.log(1 / 19))  # labels with lower log odds exclude nothing, so that few pairs are read
-_ONE, _ZERO = np.float32(1), np.float32(0)
 
 
 @njit(nogil=True)
@@ -40,13 +40,13 @@ def exclude_in_row(labels, first, least, k, place, table, weight, order, known, 
         column = place[labels[j]] if labels[j] < place.size else -1
         if column < 0:
             continue
-        fall = _ZERO
+        fall = ZERO
         for i in range(n):
             if score[i] > odds:
                 fall = max(fall, chance[i] * np.float32(table[known[i], column]))
-        out[j] += weight * np.log(_ONE - fall)
+        out[j] += weight * np.log(ONE - fall)
         if odds > _IMPROBABLE and first[j] >= least:
-            known[n], score[n], chance[n] = column, odds, UNIT / (_ONE + np.exp(-odds))
+            known[n], score[n], chance[n] = column, odds, UNIT / (ONE + np.exp(-odds))
             n += 1
 
 

@@ -10,13 +10,12 @@ import numpy as np
 from numba import njit, prange
 
 from ..compiling import kernel
-from ..intrinsics.elementary import FAST
+from ..intrinsics.elementary import FAST, ZERO
 from ..intrinsics.llvm import prefetch_row
 from .copying import copy_into
 from .parts import update_row
 from .random import kept
 
-_ZERO = np.float32(0)
 AHEAD = 2  # rows of W0 by which prefetches are ahead of additions
 
 
@@ -32,7 +31,7 @@ def add_entry(feature, value, W, scales, a):
 def rectify(a):
     """Set negative numbers in a (H,) to 0."""
     for j in range(a.size):
-        a[j] = max(a[j], _ZERO)
+        a[j] = max(a[j], ZERO)
 
 
 @njit(nogil=True, fastmath=FAST)
@@ -113,7 +112,7 @@ def input_update(dA, features, starts, entry_row, entry_value, W, s, t, update, 
     for thread in prange(n_threads):
         g = gradients[thread]
         for f in range(thread, n_features, n_threads):
-            g[:] = _ZERO
+            g[:] = ZERO
             for q in range(starts[f], starts[f + 1]):
                 x, d = entry_value[q], dA[entry_row[q]]
                 for j in range(g.size):
@@ -128,4 +127,4 @@ def drop(A, seed, threshold, scale):
     width = A.shape[1]
     for i in prange(A.shape[0]):
         for j in range(width):
-            A[i, j] = A[i, j] * scale if kept(seed, i * width + j, threshold) else _ZERO
+            A[i, j] = A[i, j] * scale if kept(seed, i * width + j, threshold) else ZERO

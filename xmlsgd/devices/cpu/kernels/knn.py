@@ -11,14 +11,14 @@ import numpy as np
 from numba import njit, prange
 
 from ..compiling import kernel
-from ..intrinsics.elementary import FAST
+from ..intrinsics.elementary import FAST, ZERO
 from ..intrinsics.llvm import prefetch
 from .copying import copy_into
 
 TINY = np.float32(1e-20)  # similarities up to it count as none
 BINS = 1024  # of a histogram of values
 SHORT_ROW = 128  # with more features, counting sort is faster than insertion sort
-_ZERO, _ONE, _TOP = np.float32(0), np.float32(1), np.float32(BINS - 1)
+_TOP = np.float32(BINS - 1)
 
 
 @kernel()
@@ -60,7 +60,7 @@ def bin_of(value):
     """Return the bin of a value in [0, 1]; the nearest bin for other values, one of the ends for NaN."""
     place = value * np.float32(BINS)
     place = place if place < _TOP else _TOP
-    return np.int32(place if place > 0 else _ZERO)
+    return np.int32(place if place > 0 else ZERO)
 
 
 @njit(nogil=True)
@@ -70,7 +70,7 @@ def keep_best(values, items, n, best, best_items, counts):
     Values are above 0 and at most 1, except for rounding; 0 and -1 fill up. counts (BINS,) int32 is scratch. A
     histogram finds the bin of the smallest value to be kept; only the values of this bin go through a heap.
     """
-    best[:], best_items[:] = _ZERO, -1
+    best[:], best_items[:] = ZERO, -1
     if n <= best.size:
         copy_into(best[:n], values)
         copy_into(best_items[:n], items)
@@ -151,7 +151,7 @@ def vote_of_row(
     nearest, neighbors = np.empty(n_neighbors, np.float32), np.empty(n_neighbors, np.int32)
     counts = np.empty(BINS, np.int32)
     if not read_order(features, postings_ptr, postings_row.size, longest, lengths, order):
-        labels[:], votes[:] = -1, _ZERO
+        labels[:], votes[:] = -1, ZERO
         return False
     n_lists, n_read = 0, 0
     while n_lists < features.size and (n_read == 0 or n_read + lengths[n_lists] <= budget):
@@ -187,7 +187,7 @@ def vote_of_row(
         prefetch(label_ptr.ctypes.data + 8 * neighbors[j])
     for j in range(min(n_found, n_neighbors)):
         prefetch(label_index.ctypes.data + 4 * label_ptr[neighbors[j]])
-    total, n_named = _ZERO, 0
+    total, n_named = ZERO, 0
     for j in range(min(n_found, n_neighbors)):
         row = neighbors[j]
         power = weight[row] * nearest[j] * nearest[j]

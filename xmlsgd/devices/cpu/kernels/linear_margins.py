@@ -11,10 +11,9 @@ import numpy as np
 from numba import njit, prange
 
 from ..compiling import kernel
-from ..intrinsics.elementary import FAST
+from ..intrinsics.elementary import FAST, ZERO
 from ..intrinsics.llvm import prefetch
 
-_ZERO = np.float32(0)
 _ZERO64, _ONE64 = np.uint64(0), np.uint64(1)
 _GOLDEN = np.uint32(2654435769)  # 2^32 over the golden ratio: spreads numbers that lie close together (Knuth)
 CACHE_LINE = 64  # bytes
@@ -123,7 +122,7 @@ def margins_of_row(features, entries, labels, starts, keys, values, scales, filt
             out[j - 1] = np.float32(-1)
             if label < 0:
                 continue
-            first, last, score = np.uint64(starts[label]), np.uint64(starts[label + 1]), _ZERO
+            first, last, score = np.uint64(starts[label]), np.uint64(starts[label + 1]), ZERO
             for q in range(counts[half]):
                 p, slot, left = passed[half, q], slots[half, q], last - first
                 wanted = features[p] + 1

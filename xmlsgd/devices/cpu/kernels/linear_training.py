@@ -13,12 +13,12 @@ import numpy as np
 from numba import njit, prange
 
 from ..compiling import kernel
+from ..intrinsics.elementary import HALF, ONE, ZERO
 from ..intrinsics.llvm import prefetch
 from .copying import copy_into
 from .linear_pairs import row_of
 from .random import below, following
 
-_ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
 # Factor of a step: after ten passes, the distance to the optimum is half of that with factor 1
 # (docs/decisions/candidates.md).
 RELAXATION = np.float32(1.3)
@@ -59,9 +59,9 @@ def gather(pairs, indptr, indices, data, known, ease, all_features, place, featu
     for j in range(pairs.size):
         if j + AHEAD < pairs.size:
             _prefetch_entries(indices, data, indptr[row_of(pairs[j + AHEAD])])
-        row, sign = pairs[j], _ONE
+        row, sign = pairs[j], ONE
         if row < 0:
-            row, sign = -1 - row, -_ONE
+            row, sign = -1 - row, -ONE
         row_ptr[j] = n
         for p in range(indptr[row], indptr[row + 1]):
             columns[n], values[n] = place[indices[p]], ease[1] * sign * data[p]
@@ -80,7 +80,7 @@ def inverse_curvature(values, diagonal):
     square = diagonal
     for value in values:
         square += value * value
-    return _ONE / square
+    return ONE / square
 
 
 @njit(nogil=True)
@@ -92,7 +92,7 @@ def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, 
     orders of the passes.
     """
     for _ in range(max_passes):
-        largest = _ZERO
+        largest = ZERO
         state = following(state)
         other = below(state, order.size)
         for s in range(order.size):
@@ -103,7 +103,7 @@ def descend(row_ptr, columns, values, diagonal, inverse, tolerance, max_passes, 
                 other = s + 1 + below(state, order.size - s - 1)
                 _prefetch_entries(columns, values, row_ptr[order[other]])
             first, last = row_ptr[j], row_ptr[j + 1]
-            gradient = diagonal[j] * alpha[j] - _ONE
+            gradient = diagonal[j] * alpha[j] - ONE
             for p in range(first, last):
                 gradient += w[columns[p]] * values[p]
             step = max(-RELAXATION * gradient * inverse[j], -alpha[j])
@@ -156,13 +156,13 @@ def write_margins(pairs, folds, fold, places, label, row_ptr, columns, values, w
     Weights of features that are not `seen`, and weights of at most `smallest` in size, count as 0.
     """
     for j in range(pairs.size):
-        row, sign = pairs[j], _ONE
+        row, sign = pairs[j], ONE
         if row < 0:
-            row, sign = -1 - row, -_ONE
+            row, sign = -1 - row, -ONE
         if folds[row] != fold:
             continue
         h = places[row]
-        margin = _ZERO
+        margin = ZERO
         for p in range(row_ptr[j], row_ptr[j + 1]):
             column = columns[p]
             if column == 0 or (seen[column] and abs(w[column]) > smallest):
@@ -261,7 +261,7 @@ def solve(
             )  # fmt: skip
             size = of_label.size
             for j in range(size):
-                diagonal[j], alpha[j] = _HALF / (C * weight[row_of(of_label[j])]), _ZERO
+                diagonal[j], alpha[j] = HALF / (C * weight[row_of(of_label[j])]), ZERO
                 inverse[j] = inverse_curvature(values[row_ptr[j] : row_ptr[j + 1]], diagonal[j])
             w[0], w[1 : n + 1] = bias[label] / ease[label, 0], 0
             for j in range(known.stop - known.start):

@@ -9,11 +9,10 @@ import numpy as np
 from numba import njit, prange
 
 from ..compiling import kernel
-from ..intrinsics.elementary import FAST, exp_negative, log1p_unit
+from ..intrinsics.elementary import FAST, ZERO, exp_negative, log1p_unit
 from ..intrinsics.llvm import prefetch_row
 
 ONE_SCALE = np.ones(1, np.float32)  # of weights in float32
-_ZERO = np.float32(0)
 AHEAD = 2  # labels by which prefetches of weights are ahead
 
 
@@ -28,7 +27,7 @@ def widen(W, scales, label, out):
 @njit(nogil=True, fastmath=FAST)
 def logit_of(a, W, scales, b, label):
     """Return the logit of one label, float32, given the activations a (H,) of a row."""
-    product, w = _ZERO, W[label]
+    product, w = ZERO, W[label]
     for h in range(a.size):
         product += a[h] * np.float32(w[h])
     return b[label] + scales[min(label, scales.size - 1)] * product
@@ -40,7 +39,7 @@ def logits_of_row(a, W, scales, b, labels, out):
     for j in range(labels.size):
         if j + AHEAD < labels.size:
             prefetch_row(W, np.int64(labels[j + AHEAD]))
-        out[j] = logit_of(a, W, scales, b, labels[j]) if labels[j] >= 0 else _ZERO
+        out[j] = logit_of(a, W, scales, b, labels[j]) if labels[j] >= 0 else ZERO
 
 
 @kernel()
@@ -68,7 +67,7 @@ def rank(scores, labels, score, label):
 @njit(nogil=True, fastmath=FAST, inline="always")
 def log_probability(z):
     """Return log(1 / (1 + exp(-z))), float32."""
-    return min(z, _ZERO) - log1p_unit(exp_negative(-abs(z)))
+    return min(z, ZERO) - log1p_unit(exp_negative(-abs(z)))
 
 
 @njit(nogil=True)

@@ -17,14 +17,13 @@ from numba import njit, prange
 from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
-from ..intrinsics.elementary import FAST, exp_negative
+from ..intrinsics.elementary import FAST, ZERO, exp_negative
 from ..intrinsics.llvm import prefetch_row
 from .copying import copy_into
 from .logits import ONE_SCALE, widen
 from .parts import label_gradient, update_row
 
 CHUNK = 256  # labels: with B = H = 256, operands and weights of a chunk take 1.2 MB of a level-2 cache of 2 MB
-_ZERO = np.float32(0)
 _LOWEST = np.float32(-3.0e38)
 
 
@@ -71,7 +70,7 @@ def padded_row(W, scales, label, pad):
     L, H = W.shape
     if label < L and pad.size == H and W.itemsize == 4:
         return W.ctypes.data + label * H * 4
-    pad[:] = _ZERO
+    pad[:] = ZERO
     if label < L:
         widen(W, scales, label, pad[:H])
     return pad.ctypes.data
@@ -149,7 +148,7 @@ def block_gradients(z, label, n_labels, W, A, backward, packed, thread, chunk, t
         np.dot(z[:n_labels], A, g[:n_labels])
     if backward is not None:
         for r in range(n_labels, BLOCK):
-            z[r] = _ZERO
+            z[r] = ZERO
         B, H = dA.shape
         _, gradient, transposed, words = chunk_operands(packed[thread].ctypes.data, chunk, B, H)
         pack_gradient(z, gradient, transposed, chunk // 32, tile, words)
@@ -200,7 +199,7 @@ def log_sums(W, b, chunk, Z, largest, total, tops, A, forward, packed, pads):
     for thread in prange(n_threads):
         bf16.tiles_on()
         largest[thread] = _LOWEST
-        total[thread] = _ZERO
+        total[thread] = ZERO
         z = Z[thread]
         first, last = n_chunks * thread // n_threads, n_chunks * (thread + 1) // n_threads
         for label in range(first * chunk, min(last * chunk, L), block):
@@ -237,7 +236,7 @@ def output_step(
         first_chunk, last_chunk = n_chunks * thread // n_threads, n_chunks * (thread + 1) // n_threads
         at = first_key(keys, first_chunk * chunk)
         value = 0.0
-        dA[thread] = _ZERO
+        dA[thread] = ZERO
         for c in range(first_chunk, last_chunk):
             start, stop = c * chunk, min((c + 1) * chunk, L)
             for label in range(start, stop, block):

@@ -18,15 +18,13 @@ from ...base import GOLDEN
 from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.avx512 import HAS_AVX512
-from ..intrinsics.elementary import FAST
+from ..intrinsics.elementary import FAST, HALF, ZERO
 from ..intrinsics.llvm import LANES, broadcast, f16x, i32, i32x, i64, load
 from .output_layer import block_logits, first_key, positives_of
 from .parts import label_gradient, update_row
 from .random import hashed
 
 _DRAW_UNIT = np.float32(2.0**-23)
-_HALF = np.float32(0.5)
-_ZERO = np.float32(0)
 
 
 @njit(nogil=True)
@@ -38,7 +36,7 @@ def round_loops(z, scale, threshold, start, out):
     """
     n = 0
     for i in range(z.size):
-        draw = (np.float32(np.uint32(start + i * GOLDEN) >> np.uint32(9)) + _HALF) * _DRAW_UNIT
+        draw = (np.float32(np.uint32(start + i * GOLDEN) >> np.uint32(9)) + HALF) * _DRAW_UNIT
         limit = threshold * scale[i]
         if z[i] > draw * limit:
             z[i] = max(z[i], limit)
@@ -97,7 +95,7 @@ def keep_pairs(z, scale, threshold, start, positives, out, values):
     # In softmax, some positives have a gradient above zero, too: as zeros, they are never kept by rounding.
     for p in range(positives.size):
         values[p] = z[positives[p]]
-        z[positives[p]] = _ZERO
+        z[positives[p]] = ZERO
     n = round_gradient(z, scale, threshold, start, out)
     for p in range(positives.size):
         i = positives[p]
@@ -111,7 +109,7 @@ def keep_pairs(z, scale, threshold, start, positives, out, values):
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
 def add_pairs(z, rows, A, w, g, dA):
     """Write the gradient g (H,) of a label's weights from these rows, and add its part to dA (B, H)."""
-    g[:] = _ZERO
+    g[:] = ZERO
     for i in rows:
         a, d, weight = A[i], dA[i], z[i]
         for j in range(w.size):
@@ -158,7 +156,7 @@ def sparsified_step(
     n_threads, block, _ = Z.shape
     for thread in prange(n_threads):
         bf16.tiles_on()
-        dA[thread] = _ZERO
+        dA[thread] = ZERO
         value = 0.0
         z = Z[thread]
         # Threads take blocks in turn: if labels are sorted by frequency, those that keep many pairs are neighbors.
