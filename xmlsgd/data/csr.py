@@ -102,8 +102,8 @@ class CSR:
         finite = np.isfinite(data)
         if not finite.all():
             entry = int(finite.argmin())
-            row = row_of(csr.indptr, entry)
-            raise DataError(f"{name}: row {row}: values must be finite float32, got {csr.data[entry]}")
+            got = not_finite(csr.data[entry], csr.indices[entry])
+            raise DataError(f"{name}: row {row_of(csr.indptr, entry)}: values must be finite float32, {got}")
         return cls(np.asarray(csr.indptr, dtype=np.int64), np.asarray(csr.indices, dtype=np.int32), data, csr.shape[1])
 
     def to_scipy(self) -> sp.csr_array:
@@ -327,6 +327,12 @@ def check_entries(matrix: CSR, names: tuple[str, str]) -> None:
             entry = start + int(finite.argmin())
             got, row = matrix.data[entry], row_of(indptr, entry)
             raise DataError(f"{names[1]}: values must be finite, got {got} in row {row}")
+
+
+def not_finite(value: Any, column: int) -> str:
+    """Return the end of an error about a value that is not finite: what and where it is, and what to do."""
+    remedy = "; give missing values a number, as by SimpleImputer of scikit-learn" if value != value else ""
+    return f"got {value} in column {column}{remedy}"
 
 
 def row_of(indptr: np.ndarray, entry: int) -> int:

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from ..data.csr import CSR, check_csr
+from ..data.csr import CSR, check_csr, not_finite
 from ..data.frames import as_list, as_table, column_names, only_column
 from ..data.validation import check_unmasked
 from ..data.vectorizer import TextVectorizer
@@ -321,6 +321,7 @@ def _sparse_rows(X: np.ndarray) -> sp.csr_array:
     """Return a dense matrix as sparse rows; raise `DataError` for a value that is not finite."""
     bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
     if len(bad):
-        value = X[bad[0]][~np.isfinite(X[bad[0]])][0]
-        raise DataError(f"X: row {bad[0]}: Input X contains NaN or infinity, got {value}; every value must be finite")
+        column = int(np.isfinite(X[bad[0]]).argmin())
+        got = not_finite(X[bad[0], column], column)
+        raise DataError(f"X: row {bad[0]}: Input X contains NaN or infinity, {got}")
     return sp.csr_array(X)
