@@ -66,6 +66,15 @@ def test_fewer_labels_than_k_are_left_by_exclusion(fitted, held_out):
     assert np.isneginf(scores[:, 3:]).all()
 
 
+def test_labels_to_rank_or_exclude_may_be_names(rows):
+    X, Y = rows
+    model = small(max_epochs=1).fit(X, Y, label_names=[f"label {j}" for j in range(N_LABELS)])
+    for name in ("labels", "exclude"):
+        by_name, by_column = (model.predict_topk(X, **{name: each})[0] for each in (["label 30", "label 4"], [30, 4]))
+        assert np.array_equal(by_name, by_column)
+    assert np.array_equal(model.decision_function(X, labels=["label 4"])[:, 0], model.decision_function(X)[:, 4])
+
+
 def test_probabilities_are_the_sigmoid_of_the_scores(fitted, held_out):
     scores = fitted.decision_function(held_out[0]).astype(float)
     assert np.allclose(fitted.predict_proba(held_out[0]), 1 / (1 + np.exp(-scores)))

@@ -136,7 +136,7 @@ def test_a_parameter_outside_its_range_is_refused(rows, parameters, message):
         ({"label_texts": masked(np.ones((N_LABELS, 120)))}, "label_texts: masked arrays are not supported"),
         ({"eval_set": 3}, r"eval_set: must be a pair \(X, Y\), got 3"),
         ({"eval_set": (X2, Y2)}, "eval_set: X has 2 features, but XMLClassifier is expecting 120 features as input"),
-        ({"eval_set": (sp.csr_array((2, 120)), [1, 2])}, "eval_set: Y must be of the form of the training labels"),
+        ({"eval_set": (sp.csr_array((2, 120)), [1, 2])}, "eval_set: Y: must have the form of the training labels"),
         ({"eval_set": (sp.csr_array((2, 120)), sp.csr_array((3, 40)))}, "eval_set: X and Y must have the same number"),
     ],
 )
@@ -157,7 +157,9 @@ def test_bad_arguments_of_fit_are_refused(rows, arguments, message):
         ({"labels": masked(np.arange(2))}, "labels: masked arrays are not supported"),
         ({"exclude": masked(np.arange(2))}, "exclude: masked arrays are not supported"),
         ({"label_weight": masked(np.ones(N_LABELS))}, "label_weight: masked arrays are not supported"),
-        ({"labels": ["a"]}, r"labels: must be a list of column numbers, got \['a'\]; the column of a name is list\(cl"),
+        ({"labels": ["a"]}, "labels: must be of classes_, got 'a'"),
+        ({"exclude": ["a"]}, "exclude: must be of classes_, got 'a'"),
+        ({"exclude": [0.5]}, r"exclude: must be a list of column numbers, or of names that are strings, got \[0.5\]"),
     ],
 )
 def test_bad_arguments_of_predict_topk_are_refused(fitted, rows, arguments, message):
@@ -172,7 +174,9 @@ def test_partial_fit_refuses_fewer_features_labels_and_another_form(rows):
         model.partial_fit(X[:, :100], Y)
     with pytest.raises(DataError, match="Y: must have at least the 40 columns seen before, got 39"):
         model.partial_fit(X, Y[:, :39])
-    with pytest.raises(DataError, match=r"Y must be of the form of the training labels \(sparse\), got"):
+    with pytest.raises(
+        DataError, match="Y: must have the form of the training labels, label lists or an indicator matrix"
+    ):
         model.partial_fit(X, np.zeros(600, int))
 
 

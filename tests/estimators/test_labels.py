@@ -340,13 +340,16 @@ def test_what_is_no_callback_is_refused(callbacks):
     assert refused(quick().fit, X, Y, callbacks=callbacks) == "callbacks: must be a list of Callback objects, got 3"
 
 
+FORM = "Y: must have the form of the training labels"
+
+
 @pytest.mark.parametrize(
     ("learned", "given", "message"),
     [
         (Y, Y[:, :3], "Y: must have at least the 4 columns seen before, got 3"),
         (Y, sp.hstack([Y, Y]).tocsr(), "Y: must have the 4 columns of the model, got 8"),
-        (Y, halves(0, 1), "Y must be of the form of the training labels (sparse), got multiclass"),
-        (halves(0, 1), Y, "Y must be of the form of the training labels (multiclass), got sparse"),
+        (Y, halves(0, 1), f"{FORM}, label lists or an indicator matrix, got one class a row"),
+        (halves(0, 1), Y, f"{FORM}, one class a row, got label lists or an indicator matrix"),
         (halves(0, 1), halves("0", "1"), "Y: labels must be integers, as 0 seen before, got '0'"),
         (halves(["a"], ["b"]), halves([1], [2]), "Y: labels must be strings, as 'a' seen before, got 1"),
         (Y, None, "Y: must be a matrix, label lists or one class a row, got None"),

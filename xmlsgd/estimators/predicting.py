@@ -19,7 +19,7 @@ from ..metrics.propensity import inverse_propensity_of
 from ..nn.losses import find_loss
 from .fitted import FittedAttributes
 from .inference.rankings import ExcludingRanker, MeanScorer, WeightedRanker, labels_above
-from .inference.scorer import check_dense, check_finite, checked_columns, checked_weight, columns_of
+from .inference.scorer import check_dense, check_finite, checked_weight, columns_of
 from .inputs import read_features, read_weight
 from .targets import read_labels
 from .training_data import check_form, check_lengths
@@ -61,7 +61,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         scorer: Ranker = self._scorer(X)
         if exclude is not None and np.size(exclude):
             excluded = np.zeros(self.network_.n_labels, np.bool_)
-            excluded[checked_columns(exclude, self.network_.n_labels, "exclude")] = True
+            excluded[columns_of(exclude, self.fitted_, "exclude")] = True
             scorer = ExcludingRanker(scorer, excluded)
         if label_weight is None:
             return scorer
@@ -157,10 +157,10 @@ class Predictor(FittedAttributes, ClassifierMixin):
             Rows (n, F) as in `fit`.
         k : int
             Labels per row, at most the number of labels.
-        labels : array of int, optional
-            Columns to rank; by default all.
-        exclude : array of int, optional
-            Columns that are never returned, such as those of deprecated labels.
+        labels : array of int or str, optional
+            Labels to rank, as columns or as names that are strings; by default all.
+        exclude : array of int or str, optional
+            Labels that are never returned, such as deprecated ones, as columns or names.
         threshold : float, "micro" or "macro", optional
             Least probability of a returned label, as in `predict`.
         label_weight : array of float (L,), optional
@@ -176,7 +176,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
         -------
         labels : ndarray of int32 (n, k)
             Columns of the best labels in order; of equal scores, the smaller column comes first. `classes_[labels]` are
-            the names. Padded with -1.
+            the names, unless rows have fewer labels, by `threshold`, `exclude` or `labels`: they are padded with -1,
+            which is no label, and `[classes_[row[row >= 0]] for row in labels]` are the names.
         scores : ndarray of float32 (n, k)
             Scores as of `decision_function`, padded with -inf. With `proba`, float64, padded with 0.
         """
@@ -186,7 +187,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         least = None if threshold is None else self._least_probability(threshold)
         if proba:
             self._check_probabilities("proba")
-        columns = None if labels is None else checked_columns(labels, self.network_.n_labels)
+        columns = None if labels is None else columns_of(labels, self.fitted_)
         ranker = self._ranker(X, label_weight, exclude)
         best, scores = ranker.top_k(X, min(int(k), self.network_.n_labels), columns)
         all_count = columns is None and exclude is None  # then there is no padding, and -1 means a score is not finite
@@ -231,7 +232,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         if labels is None:
             columns, scores = self.predict_topk(X, k)
         else:
-            chosen = columns_of(labels, self.classes_)
+            chosen = columns_of(labels, self.fitted_)
             scores = self.decision_function(X, labels=chosen)
             columns = np.broadcast_to(chosen, scores.shape)
         explained = []
@@ -280,8 +281,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
         ----------
         X : matrix, CSR or texts
             Rows (n, F) as in `fit`.
-        labels : array of int (m,), optional
-            Columns to score; by default all.
+        labels : array of int or str (m,), optional
+            Labels to score, as columns or as names that are strings; by default all.
 
         Returns
         -------
@@ -295,7 +296,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
             If the result would need more than 1 GB.
         """
         X = self._read(X)
-        columns = None if labels is None else checked_columns(labels, self.network_.n_labels)
+        columns = None if labels is None else columns_of(labels, self.fitted_)
         n_columns = self.network_.n_labels if columns is None else len(columns)
         check_dense(X.n_rows, n_columns, 4)
         scores = np.empty((X.n_rows, n_columns), np.float32)

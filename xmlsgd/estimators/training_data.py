@@ -195,7 +195,10 @@ def _check_not_fewer(labels: Labels, earlier: FittedModel) -> None:
 def check_form(form: Form, seen: Form, name: str = "") -> None:
     """Raise `DataError` if one of two forms is one class per row, and the other sets of labels."""
     if (form == "multiclass") != (seen == "multiclass"):
-        raise DataError(f"{name}Y must be of the form of the training labels ({seen}), got {form}")
+        wanted, got = "label lists or an indicator matrix", "one class a row"
+        if seen == "multiclass":
+            wanted, got = got, wanted
+        raise DataError(f"{name}Y: must have the form of the training labels, {wanted}, got {got}")
 
 
 def check_lengths(n_rows: int, n_labelled: int, name: str = "") -> None:

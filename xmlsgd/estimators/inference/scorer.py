@@ -258,15 +258,18 @@ def check_finite(scores: np.ndarray, X: CSR, rows: np.ndarray | None = None, cou
     raise ModelFileError("the model's folder is damaged: its scores are not finite; copy it again")
 
 
-def columns_of(labels: Any, classes: np.ndarray) -> np.ndarray:
-    """Return the columns of labels, int32 (m,), checked; `labels` are column numbers, or names that are strings."""
+def columns_of(labels: Any, fitted: Any, name: str = "labels") -> np.ndarray:
+    """Return the columns of labels, int32 (m,), checked; `labels` are columns, or names that are strings.
+
+    fitted : the `FittedModel` of which they are labels.
+    """
     if isinstance(labels, list | tuple | np.ndarray) and all(isinstance(label, str) for label in labels):
-        columns = {name: column for column, name in enumerate(classes.tolist())}
+        columns = {label: column for column, label in enumerate(fitted.classes.tolist())}
         unknown = [label for label in labels if label not in columns]
         if unknown:
-            raise DataError(f"labels: must be of classes_, got {shorten(unknown[0])}")
+            raise DataError(f"{name}: must be of classes_, got {shorten(unknown[0])}")
         labels = [columns[label] for label in labels]
-    return checked_columns(labels, len(classes))
+    return checked_columns(labels, fitted.network.n_labels, name)
 
 
 def checked_columns(labels: Any, n_labels: int, name: str = "labels") -> np.ndarray:
@@ -274,8 +277,8 @@ def checked_columns(labels: Any, n_labels: int, name: str = "labels") -> np.ndar
     check_unmasked(labels, name)
     columns = np.asarray(labels)
     if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
-        remedy = "the column of a name is list(classes_).index(name)"
-        raise DataError(f"{name}: must be a list of column numbers, got {shorten(labels)}; {remedy}")
+        wanted = "must be a list of column numbers, or of names that are strings"
+        raise DataError(f"{name}: {wanted}, got {shorten(labels)}")
     bad = columns[(columns < 0) | (columns >= n_labels)]
     if len(bad):
         raise DataError(f"{name}: must be columns in [0, {n_labels}), got {bad[0]}")
