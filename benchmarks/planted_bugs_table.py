@@ -102,7 +102,7 @@ BUGS = (
     Bug(
         "CUDA host",
         "SGD inside a product forgets the decay",
-        "xmlsgd/devices/cuda/gemm_update.py",
+        "xmlsgd/devices/cuda/updates.py",
         "np.array([-rate, 1 - rate * decay], np.float32)",
         "np.array([-rate, 1], np.float32)",
         GPU,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shared.layers import rounded
-from xmlsgd.devices.cuda.gemm_update import Scalars
+from xmlsgd.devices.cuda.runtime import Scalars
 from xmlsgd.devices.cuda.softmax import Exponentials
 from xmlsgd.devices.cuda.tensor_cores import EXPONENTIALS_SHARED, LABELS, PRODUCT_THREADS
 

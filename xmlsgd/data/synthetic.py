@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import DataError, shorten
 from .csr import CSR, INT32_MAX, Dataset, pointers
 from .validation import is_integer, is_number
+from .vectorizer import smooth_idf
 
 CHUNK_ROWS = 1 << 15  # rows drawn at once, by a generator for each chunk, which bounds memory for any n_rows
 DRAW_ROUNDS = 8  # how often entries that occur twice in a row are drawn again; then they are left out
@@ -190,10 +191,8 @@ def _joined(indptrs: tuple[np.ndarray, ...]) -> np.ndarray:
 
 def _tf_idf(indptr: np.ndarray, indices: np.ndarray, counts: np.ndarray, n_features: int) -> np.ndarray:
     """Convert counts in place to smoothed TF-IDF with L2 norm 1 per row, and return them."""
-    n_rows = len(indptr) - 1
-    document_frequency = np.bincount(indices, minlength=n_features)
-    idf = (np.log((1 + n_rows) / (1 + document_frequency)) + 1).astype(np.float32)
-    counts *= idf[indices]
+    idf = smooth_idf(np.bincount(indices, minlength=n_features), len(indptr) - 1)
+    counts *= idf.astype(np.float32)[indices]
     norms = np.sqrt(np.add.reduceat(counts**2, indptr[:-1]))  # no row is empty
     counts /= np.repeat(norms, np.diff(indptr))
     return counts

@@ -226,7 +226,7 @@ class TextVectorizer:
         found.update(word for text in label_texts for word in split(text) if word not in known)
         if not (new := sorted(found)):
             return self
-        idf = np.log((1 + n) / (1 + np.array([counts[word] for word in new]))) + 1
+        idf = smooth_idf(np.array([counts[word] for word in new]), n)
         grown = TextVectorizer(**self.options)
         grown._adopt([*self.words, *new], np.concatenate([self._idf, idf]))
         return grown
@@ -351,6 +351,11 @@ class TextVectorizer:
             options |= {"token_pattern": TOKEN_PATTERN, "stop_words": stop_words}
         # Compose texts first, so that no accent is a character of its own. This is also part of the file format.
         return TfidfVectorizer(analyzer=self.analyzer, strip_accents=composed, **options, **limits)
+
+
+def smooth_idf(counts: np.ndarray, n_texts: int) -> np.ndarray:
+    """Return the idf of features that so many of `n_texts` texts have, as `smooth_idf` of scikit-learn defines it."""
+    return np.log((1 + n_texts) / (1 + counts)) + 1
 
 
 def _checked_texts(texts: Iterable[str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from ..data.csr import CSR, Dataset, stacked
 from ..data.frames import as_list
 from ..data.validation import check_unmasked
-from ..data.vectorizer import TextVectorizer
+from ..data.vectorizer import TextVectorizer, smooth_idf
 from ..errors import DataError, shorten
 from .inputs import FeatureSpace, refusals
 from .names import Names, label_array, values, with_new_names
@@ -90,8 +90,9 @@ def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVecto
     if len(set(words)) < len(words):
         different, counts = np.unique(words, return_counts=True)
         raise DataError(f"feature_names: must differ, got {shorten(str(different[counts > 1][0]))} twice")
-    frequency = np.bincount(X.indices[X.data != 0], minlength=X.n_cols)
-    return TextVectorizer.of_words(words, np.log((1 + X.n_rows) / (1 + frequency)) + 1)
+    from ..candidates.weighting import document_frequency  # here, so that Numba is imported late
+
+    return TextVectorizer.of_words(words, smooth_idf(document_frequency(X), X.n_rows))
 
 
 def features_of_labels(label_rows: Dataset) -> CSR:

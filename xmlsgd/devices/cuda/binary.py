@@ -12,8 +12,8 @@ from ...nn.optimizers import Update
 from ..base import Layer
 from .batches import DeviceRows, sorted_labels
 from .chunks import LabelChunks, round_up, slice_layer
-from .gemm_update import is_gemm_update, scalars_of, with_scalars
 from .runtime import THREADS, WARP, blocks_of
+from .updates import is_gemm_update, scalars_of, update_biases, update_rows, with_scalars
 
 ROWS_PER_PART = 32  # rows whose gradients one thread adds up: B / 32 parts keep a GPU busy with few labels
 LABELS_PER_THREAD = 4
@@ -50,9 +50,7 @@ class BinaryLossStep(LabelChunks):
             )  # fmt: skip
             n_sums = self.add_hidden(G[:, :n], W[:, :H], sums, n_sums)
             self._update_weights(G[:, :n], operand[:, :H], part, update, hyper)
-            run.launch(
-                "biases_update", blocks_of(n), update.kind, part.b, partial, parts, stride, n, part.bs, part.bt, hyper
-            )
+            update_biases(run, part, partial, update, hyper)
         run.has_read("labels")
         run.launch("sum_parts", blocks_of(dA.size), sums, n_sums, dA.size, dA)
         value = run.empty((1,), "float64")
@@ -67,4 +65,4 @@ class BinaryLossStep(LabelChunks):
             return
         dW = run.buffer("dW", (n, H))
         self.multiply_into(dW, G, A, run.scalars(1.0, 0.0))
-        run.launch("rows_update", blocks_of(n, THREADS // WARP), part.W, dW, part.Ws, part.Wt, n, H, update.kind, hyper)
+        update_rows(run, part, dW, update, hyper)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import Layer
-from .gemm_update import Scalars
-from .runtime import THREADS, WARP, Runtime, blocks_of
+from .runtime import THREADS, WARP, Runtime, Scalars, blocks_of
 
 ALIGNMENT = 8  # operands of a row: 16 bytes of bfloat16, which tensor cores want
 CACHE_BYTES = 64_000_000  # operands of a part of a product, for the level-2 cache: best on an H200

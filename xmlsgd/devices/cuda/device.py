@@ -25,9 +25,10 @@ from .binary import ROWS_PER_PART, BinaryLossStep
 from .chunks import CHUNK_BYTES
 from .hopper import HopperSoftmaxStep
 from .runtime import SHARED_LIMIT, THREADS, TILE, WARP, Runtime, blocks_of
-from .softmax import RowWeights, SoftmaxStep, upload_weights
+from .softmax import SoftmaxStep, upload_weights
 from .tensor_cores import TensorCoreSoftmaxStep
 from .top_k import TopK
+from .updates import update_biases, update_rows
 
 
 class CUDA(Device):
@@ -134,8 +135,7 @@ class CUDA(Device):
         if rounding.threshold > 0:  # which would save nothing: a GPU is fast at dense products
             raise DataError("gradient_rounding: must be 0 on a GPU, got a threshold above; pass gradient_rounding=0")
         number = loss.on_cuda()  # a loss without CUDA code is refused before anything is uploaded
-        uploaded, B = upload_weights(self.runtime, targets, loss), len(targets.rows)
-        weights = RowWeights(uploaded[:B], uploaded[B:])
+        weights = upload_weights(self.runtime, targets, loss)
         labels = self._loader.batch(targets.Y, targets.rows, "Y")
         if loss.normalized:
             value, dA = self._softmax.step(A, labels, weights, layer, update)
@@ -150,8 +150,7 @@ class CUDA(Device):
         dA, dW = run.empty((len(A), H)), run.buffer("dW", (n, H))
         run.gemm(dZ, layer.W, dA)
         run.gemm(dZ, A, dW, ta=True)
-        blocks = blocks_of(n, THREADS // WARP)
-        run.launch("rows_update", blocks, layer.W, dW, layer.Ws, layer.Wt, n, H, update.kind, hyper)
+        update_rows(run, layer, dW, update, hyper)
         self._update_biases(dZ, layer, update, hyper)
         return dA
 
@@ -217,7 +216,7 @@ class CUDA(Device):
         parts = blocks_of(B, ROWS_PER_PART)
         partial = run.buffer("partial", (parts, H))
         run.launch("column_sums", (blocks_of(H), parts), dZ, B, H, ROWS_PER_PART, partial)
-        run.launch("biases_update", blocks_of(H), update.kind, layer.b, partial, parts, H, H, layer.bs, layer.bt, hyper)
+        update_biases(run, layer, partial, update, hyper)
 
 
 def _mask(dropout: Dropout) -> tuple[int, int, float]:

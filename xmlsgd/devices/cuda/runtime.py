@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import DataError, MemoryEstimateError
-from .gemm_update import Scalars
 from .kernels import KernelParameter, defined, hopper_source, kernel_parameters, kernel_source
 from .staging import GROWTH, HOST_TO_DEVICE, StagingRing
 
@@ -29,6 +28,13 @@ HOPPER_NVRTC = (12, 9)  # takes the architecture that these need besides the one
 MULTIPROCESSORS = 16  # cudaDeviceAttr
 DEVICE_TO_HOST = 2  # cudaMemcpyKind
 CUDA_R_32F, CUDA_R_16BF = 0, 14  # cudaDataType
+
+
+class Scalars(NamedTuple):
+    """GEMM's alpha and beta, float32 (2,): cuBLAS reads those in host, kernels of our own those in device memory."""
+
+    host: np.ndarray
+    device: Any
 
 
 class Runtime:

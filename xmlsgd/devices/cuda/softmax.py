@@ -20,8 +20,8 @@ from ...nn.optimizers import RATE, Update
 from ..base import Layer, Targets
 from .batches import DeviceRows, sorted_labels
 from .chunks import ALIGNMENT, LabelChunks, round_up, slice_layer
-from .gemm_update import Scalars, is_gemm_update, scalars_of, with_scalars
-from .runtime import THREADS, TILE, WARP, Runtime, blocks_of
+from .runtime import THREADS, TILE, WARP, Runtime, Scalars, blocks_of
+from .updates import is_gemm_update, scalars_of, update_biases, update_rows, with_scalars
 
 AddLabels = Callable[[int, Any, Any, Any], None]  # `add_labels` of `SoftmaxStep.step`
 
@@ -38,12 +38,14 @@ class RowWeights(NamedTuple):
     target: Any
 
 
-def upload_weights(runtime: Runtime, targets: Targets, loss: Loss) -> Any:
-    """Upload the weights of the rows of a batch, then the target of each label of a row, float32 (2 B,)."""
-    target, scale = np.zeros(len(targets.rows), np.float32), targets.scale
+def upload_weights(runtime: Runtime, targets: Targets, loss: Loss) -> RowWeights:
+    """Upload the weights of the rows of a batch, and the target of each label of a row, together."""
+    B = len(targets.rows)
+    target, scale = np.zeros(B, np.float32), targets.scale
     if loss.normalized:
         target, scale = targets.of_softmax()
-    return runtime.upload("weights", np.asarray(scale, np.float32), target)
+    uploaded = runtime.upload("weights", np.asarray(scale, np.float32), target)
+    return RowWeights(uploaded[:B], uploaded[B:])
 
 
 class Exponentials(NamedTuple):
@@ -158,11 +160,8 @@ class SoftmaxStep(LabelChunks):
             dW = run.buffer("dW", (n, H))
             partial = self._weight_product(e, start, dW, run.scalars(1.0, 0.0))
             add_labels(start, run.scalars(-1.0, 0.0).device[:1], dW, partial)
-            blocks = blocks_of(n, THREADS // WARP)
-            run.launch("rows_update", blocks, part.W, dW, part.Ws, part.Wt, n, H, update.kind, hyper)
-        run.launch(
-            "biases_update", blocks_of(n), update.kind, part.b, partial, len(partial), n, n, part.bs, part.bt, hyper
-        )
+            update_rows(run, part, dW, update, hyper)
+        update_biases(run, part, partial, update, hyper)
 
     def _weight_product(self, e: Exponentials, start: int, W: Any, scalars: Scalars) -> Any:
         """Write W (n, H) = alpha E^T scaled + beta W; return the sums of E^T factor, in parts of rows (parts, n)."""

@@ -11,9 +11,8 @@ from typing import Any
 
 from ..base import Layer
 from .chunks import slice_layer
-from .gemm_update import Scalars
 from .kernels import TENSOR_CORES, defined
-from .runtime import WARP, blocks_of
+from .runtime import WARP, Scalars, blocks_of
 from .softmax import Exponentials, SoftmaxStep, scaled_columns
 
 (LABELS,) = defined("common", "LABELS")
