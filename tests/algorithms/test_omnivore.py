@@ -13,6 +13,7 @@ from shared import light, toy
 from shared.omnivore_runs import BATCH, N_ROWS, NETWORK, RATE, Recorded, Updates, cpu, go, simulated
 from xmlsgd.algorithms.compute_groups import ComputeGroups
 from xmlsgd.algorithms.omnivore import Omnivore, explicit_momentum, most_groups
+from xmlsgd.algorithms.outer import merges_to_fade
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.errors import DataError
@@ -124,8 +125,12 @@ def test_a_group_steps_from_what_it_read_while_others_write(dataset):
     assert algorithm.notes()["staleness"] == 0.5
 
 
-def test_merges_of_two_groups_stay_as_sparse_as_the_rows(dataset):
-    """A touched row is merged by the group that touched it, and once by the other; also after ten epochs."""
+@pytest.mark.parametrize("momentum", [0.0, 0.2])
+def test_merges_of_two_groups_stay_as_sparse_as_the_rows(dataset, momentum):
+    """A touched row is merged by the group that touched it, and once by the other; also after ten epochs.
+
+    With momentum, also in the merges in which it moves on.
+    """
     X = np.random.default_rng(1).random((N_ROWS, 2000))
     dataset = Dataset(CSR.from_scipy(sp.csr_array(X * (X < 0.002))), dataset.Y)
     network = replace(NETWORK, n_features=2000)
@@ -143,9 +148,9 @@ def test_merges_of_two_groups_stay_as_sparse_as_the_rows(dataset):
     executor = simulated((1.0, 0.9), kind=Counted)
     with executor.device.start():
         job = Job(dataset, network, SGD())
-        train(job, Omnivore(4, RATE, groups=2, momentum=0.0), executor, Schedule(10, "constant", 0))
+        train(job, Omnivore(4, RATE, groups=2, momentum=momentum), executor, Schedule(10, "constant", 0))
     assert sum(touched) > 1000
-    assert sum(merged) <= 2 * sum(touched)
+    assert sum(merged) <= (2 + merges_to_fade(momentum)) * sum(touched)
 
 
 @pytest.mark.parametrize("g", [1, 2, 4])
