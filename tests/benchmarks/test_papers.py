@@ -134,6 +134,8 @@ def names_of(experiment, scenarios):
     """The tables that an experiment writes."""
     if experiment == "costs":
         return set(COSTS)
+    if experiment == "merges":
+        return {"merges"}
     if experiment == "beyond":
         return {f"beyond-{'-'.join(dict.fromkeys([scenarios[0], scenarios[-1]]))}"}
     return {name for name in TABLES[experiment] if experiment != "adaptive" or name.split("-")[1] in scenarios}
