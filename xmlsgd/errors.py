@@ -93,7 +93,7 @@ def in_one_line(error: BaseException) -> str:
 
 def counted(n: int, noun: str) -> str:
     """Return a number of things: "1 epoch", "2 epochs"."""
-    return f"{n} {noun}{'s' * (n != 1)}"
+    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def nor_others(n: int) -> str:

@@ -30,7 +30,7 @@ def test_a_text_model_that_learns_keeps_its_words_and_adds_rows_labels_and_words
     capsys.readouterr()
     run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m")
     assert "added 3 rows" in (told := capsys.readouterr().out)
-    assert "1 new labels, 1 new words" in told
+    assert "1 new label, 1 new word\n" in told
     second = XMLClassifier.load(tmp_path / "m")
     assert second.vectorizer_.words == [*first.vectorizer_.words, "yzzyva"]
     assert second.classes_.tolist() == [*first.classes_.tolist(), "a_label_never_seen"]

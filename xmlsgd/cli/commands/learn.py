@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...errors import counted
 from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
 from ..format_options import FormatOptions
@@ -91,12 +92,12 @@ def run(
     if documents:
         del result["data"]["train"]["nnz"]  # rows of texts are empty here
     model_folder.save(estimator, folder, result, Path(data).name, False, rows.names_of_uris)
-    n_new, new_words = estimator.n_features_in_ - train.n_features, ""
+    new = [counted(len(estimator.classes_) - known, "new label")]
     if documents:
-        new_words = f", {n_new:,} new {'words' if estimator.vectorizer_.analyzer == 'word' else 'n-grams'}"
-    new_labels = f"{len(estimator.classes_) - known:,} new labels"
-    per_row = f"{train.Y.nnz / train.n_rows:.1f} labels a row"
-    console.show(f"added {train.n_rows:,} rows, {per_row}, in {seconds:.1f} s; {new_labels}{new_words}")
+        kind = "new word" if estimator.vectorizer_.analyzer == "word" else "new n-gram"
+        new.append(counted(estimator.n_features_in_ - train.n_features, kind))
+    added = f"{counted(train.n_rows, 'row')}, {train.Y.nnz / train.n_rows:.1f} labels a row"
+    console.show(f"added {added}, in {seconds:.1f} s; {', '.join(new)}")
     console.show(f"model: {folder}")
     write_json(json, result)
 
