@@ -86,9 +86,9 @@ def write_corpora(folder: Path, work: Path, n_train: int, n_test: int) -> list[s
     return [row.text for row in test[n_test:]]
 
 
-def write_projects(work: Path) -> None:
+def write_projects(work: Path, analyzer: str = "simple") -> None:
     """Write Annif's configuration, and the tables that NLTK asks for."""
-    common = {"language": "sv", "vocab": "labels", "analyzer": "simple"}
+    common = {"language": "sv", "vocab": "labels", "analyzer": analyzer}
     lines = [
         line
         for project, (backend, settings) in PROJECTS.items()
@@ -147,13 +147,14 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=6000, help="of each number of clients (%(default)s)")
     parser.add_argument("--train", type=int, default=TRAIN, help="training documents (%(default)s)")
     parser.add_argument("--test", type=int, default=TEST, help="test documents (%(default)s)")
+    parser.add_argument("--analyzer", default="simple", help="of Annif (%(default)s)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the tables go (benchmarks/results)")
     given = parser.parse_args()
     environment = given.environment.absolute()
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         texts = write_corpora(given.folder, work, given.train, given.test)
-        write_projects(work)
+        write_projects(work, given.analyzer)
         settings = {**os.environ, "NLTK_DATA": str(work / "nltk")}
 
         def annif(*words: str) -> str:
@@ -182,7 +183,7 @@ def main() -> None:
         version = dict(line.split("==", 1) for line in freeze.splitlines() if "==" in line)
         software = f"Annif {version['annif']} with omikuji {version['omikuji']}"
         learned = f"{given.train:,} documents of {given.folder.resolve().name} to learn, {given.test:,} others to test."
-        notes = [f"{learned} {software}, analyzer simple, one training each."]
+        notes = [f"{learned} {software}, analyzer {given.analyzer}, one training each."]
         publish(
             "annif", Table("Backends of Annif", columns, rows, notes), {"projects": found, "notes": notes}, 2, given.out
         )
