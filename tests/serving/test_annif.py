@@ -162,6 +162,44 @@ def test_a_project_that_sets_options_of_words_gets_words(annif_backend, tmp_path
     assert backend._loaded[0].vectorizer_.analyzer == "word"
 
 
+def test_what_a_project_asks_of_cached_rows_is_reported_if_they_are_otherwise(annif_backend, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(annif_backend.XMLBackend, "warning", lambda _, message: told.append(message))
+    opened(annif_backend, tmp_path, max_epochs="1", ngram="2").train(Corpus(TEXTS, SUBJECTS), jobs=1)
+    opened(annif_backend, tmp_path, max_epochs="1", ngram="2").train("cached", jobs=1)
+    assert told == []
+    opened(annif_backend, tmp_path, max_epochs="1", ngram="1").train("cached", jobs=1)
+    assert told == ["ngram, min_df: change nothing on cached rows, which have the features of their training"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "wanted"),
+    [
+        ("hidden_layer_sizes", "abc", "hidden_layer_sizes: must be"),
+        ("ngram", "abc", "ngram: must be an integer from 1 to 16, got 'abc'"),
+        ("min_df", "0", "min_df: must be a positive integer"),
+        ("limit", "no", "limit: must be a positive integer, got 'no'"),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_documents_are_read(annif_backend, tmp_path, setting, value, wanted):
+    corpus = SimpleNamespace()  # has no documents to read
+    assert wanted in refusal(lambda: opened(annif_backend, tmp_path, **{setting: value}).train(corpus))
+
+
+def test_a_damaged_file_of_rows_says_how_to_make_another(annif_backend, tmp_path):
+    opened(annif_backend, tmp_path, max_epochs="1").train(Corpus(TEXTS, SUBJECTS), jobs=1)
+    file = tmp_path / annif_backend.XMLBackend.TRAIN_FILE
+    for damaged in (file.read_bytes()[:300], b""):
+        file.write_bytes(damaged)
+        assert "train the project on documents" in refusal(lambda: opened(annif_backend, tmp_path).train("cached"))
+
+
+def test_a_vocabulary_that_has_lost_subjects_wants_a_new_training(annif_backend, tmp_path):
+    opened(annif_backend, tmp_path, max_epochs="1").train(Corpus(TEXTS, SUBJECTS), jobs=1)
+    fewer = opened(annif_backend, tmp_path, LABELS[:4])
+    assert "4 subjects, fewer than the 5 of the model" in refusal(lambda: fewer.learn(Corpus(TEXTS, SUBJECTS)))
+
+
 def refusal(act):
     with pytest.raises(Refused) as caught:
         act()

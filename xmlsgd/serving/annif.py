@@ -27,10 +27,12 @@ from annif.util import atomic_save, boolean
 from sklearn.base import clone
 
 from ..data.csr import CSR, Dataset
-from ..data.vectorizer import TextVectorizer
-from ..errors import DivergenceError, MemoryEstimateError, suggest
+from ..data.validation import is_positive_integer
+from ..data.vectorizer import MAX_N, TextVectorizer
+from ..errors import DataError, DivergenceError, MemoryEstimateError, shorten, suggest
 from ..estimators import XMLClassifier
 from ..estimators.inference.compact import CompactParams
+from ..estimators.parameters import check_parameters
 from ..estimators.tuning import SearchSpace
 from ..estimators.vectorizing import choose_vectorizer
 
@@ -92,7 +94,7 @@ class XMLOptimizer(HyperparameterOptimizer):
     def measure(self, model: XMLClassifier) -> float:
         """Return the metric of a model."""
         backend = self._backend
-        found = backend._best(model, backend._unavailable(model), self._X, int(backend.params["limit"]))
+        found = backend._best(model, backend._unavailable(model), self._X, _limit(backend.params))
         batch = EvaluationBatch(backend.project.subjects)
         batch.evaluate_many(found, self._subjects)
         return float(batch.results(metrics=[self._metric])[self._metric])
@@ -139,9 +141,13 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
             if name not in known:
                 self.warning(f"{name}: is no setting of Annif or xmlsgd, and changes nothing{suggest(name, known)}")
         with self._refusals():
-            vectorizer, (X, Y) = self._read_rows() if corpus == "cached" else self._new_rows(corpus, params)
-            model = XMLClassifier(**_classifier_parameters(params), vectorizer=vectorizer, n_jobs=jobs or None)
-            model.fit(X, Y, label_texts=self._label_rows(vectorizer, params))
+            model = XMLClassifier(**_classifier_parameters(params), n_jobs=jobs or None)
+            check_parameters(model)  # before a long corpus is read
+            _limit(params)
+            vectorizer, (X, Y) = self._cached_rows(params) if corpus == "cached" else self._new_rows(corpus, params)
+            model.set_params(vectorizer=vectorizer).fit(X, Y, label_texts=self._label_rows(vectorizer, params))
+            if corpus != "cached":
+                atomic_save((vectorizer, X, Y), self.datadir, self.TRAIN_FILE, method=joblib.dump)
             # Compact models cannot learn; they are a third as large, and processes share their memory.
             self._save(model, compact=not boolean(params.get("allow_learn", False)))
 
@@ -157,6 +163,9 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
             model = XMLClassifier.load(self._path(self.MODEL_FOLDER))
             texts, Y = self._read(corpus)
             known = len(model.classes_)
+            if Y.shape[1] < known:
+                text = f"the vocabulary has {Y.shape[1]} subjects, fewer than the {known} of the model; train again"
+                raise OperationFailedException(text, backend_id=self.backend_id)
             # Only of new subjects, as the texts of the others were learned in training.
             labels = self._label_texts(known) if Y.shape[1] > known and boolean(params["label_texts"]) else None
             model.partial_fit(texts, Y, label_texts=labels)
@@ -167,7 +176,7 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
         with self._refusals():
             model, unavailable = self._loaded or self._load()
             X = model.vectorizer_.transform([self._words(document.text) for document in documents])
-            return self._best(model, unavailable, X, int(params["limit"]))
+            return self._best(model, unavailable, X, _limit(params))
 
     def _best(self, model: XMLClassifier, unavailable: np.ndarray, X: Any, limit: int) -> SuggestionBatch:
         """Return the `limit` most probable subjects of each row; unavailable : columns that must not be suggested."""
@@ -179,22 +188,32 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
         return SuggestionBatch(found)
 
     def _new_rows(self, corpus: Any, params: dict[str, Any]) -> tuple[TextVectorizer, Rows]:
-        """Fit a vectorizer to a corpus; return it with its rows, which are saved for training on "cached" later."""
+        """Fit a vectorizer to a corpus; return it with its rows."""
+        vectorizer = _vectorizer_of_words(params)
         texts, Y = self._read(corpus)
-        if any(name in params for name in OF_WORDS):
-            longest, min_df = (_read(params.get(name, 1)) for name in ("ngram", "min_df"))
-            vectorizer = TextVectorizer(min_df=min_df, ngram_range=(1, longest))
-        else:
+        if vectorizer is None:
             vectorizer = choose_vectorizer(texts, CSR.from_scipy(Y))
         labels = self._label_texts() if boolean(params["label_texts"]) else ()  # their words are features as well
         X = vectorizer.fit(texts, label_texts=labels).transform(texts)
         self.info(f"texts: {vectorizer!r}; {vectorizer.reason}")
-        atomic_save((vectorizer, X, Y), self.datadir, self.TRAIN_FILE, method=joblib.dump)
         return vectorizer, (X, Y)
+
+    def _cached_rows(self, params: dict[str, Any]) -> tuple[TextVectorizer, Rows]:
+        """Return the vectorizer and the rows of the last training on a corpus; warn if they are not as `params` ask."""
+        vectorizer, rows = self._read_rows()
+        wanted = _vectorizer_of_words(params)
+        if wanted is not None and wanted.options != vectorizer.options:
+            self.warning("ngram, min_df: change nothing on cached rows, which have the features of their training")
+        return vectorizer, rows
 
     def _read_rows(self) -> tuple[TextVectorizer, Rows]:
         """Return the vectorizer and the rows of the last training on a corpus."""
-        vectorizer, X, Y = joblib.load(self._path(self.TRAIN_FILE))
+        path = self._path(self.TRAIN_FILE)
+        try:
+            vectorizer, X, Y = joblib.load(path)
+        except Exception as error:  # a damaged pickle raises errors of many classes
+            text = f"{path} cannot be read ({shorten(str(error))}); train the project on documents"
+            raise OperationFailedException(text, backend_id=self.backend_id) from error
         Y.resize(Y.shape[0], len(self.project.subjects))  # the vocabulary may have grown
         return vectorizer, (X, Y)
 
@@ -252,7 +271,9 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
         """Return the path of a file or folder that training has written; raise an error if there is none."""
         path = Path(self.datadir, name)
         if not path.exists():
-            raise NotInitializedException(f"{path} not found: train the project", backend_id=self.backend_id)
+            raise NotInitializedException(
+                f"{path} not found: train the project on documents", backend_id=self.backend_id
+            )
         return path
 
     @contextmanager
@@ -260,8 +281,28 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
         """Turn errors of xmlsgd into those of Annif, which prints them in one line."""
         try:
             yield
-        except (ValueError, MemoryEstimateError, DivergenceError) as error:
+        except (ValueError, OSError, MemoryEstimateError, DivergenceError) as error:
             raise OperationFailedException(str(error), backend_id=self.backend_id) from error
+
+
+def _limit(params: dict[str, Any]) -> int:
+    """Return the most subjects of a document."""
+    limit = _read(params["limit"])
+    if not is_positive_integer(limit):
+        raise DataError(f"limit: must be a positive integer, got {shorten(limit)}")
+    return int(limit)
+
+
+def _vectorizer_of_words(params: dict[str, Any]) -> TextVectorizer | None:
+    """Return the vectorizer of words that the settings ask for; None if they leave the choice of features."""
+    if not any(name in params for name in OF_WORDS):
+        return None
+    longest, min_df = (_read(params.get(name, 1)) for name in ("ngram", "min_df"))
+    if not (is_positive_integer(longest) and longest <= MAX_N):
+        raise DataError(f"ngram: must be an integer from 1 to {MAX_N}, got {shorten(longest)}")
+    vectorizer = TextVectorizer(min_df=min_df, ngram_range=(1, longest))
+    vectorizer.check_options()
+    return vectorizer
 
 
 def _classifier_parameters(params: dict[str, Any]) -> dict[str, Any]:
