@@ -152,10 +152,7 @@ class Fitting:
         """Return each fold of held-out rows, scored by a network that has not learned them.
 
         The first fold is scored by the network that is kept, unless this has learned all rows before. Each other fold
-        is scored by a network of its own, which learns all other rows and is not kept. Such a network starts from the
-        initial parameters and learns for as many epochs as the network that is kept: those of the earlier model and
-        those of `run`, which may have stopped before the end of its schedule. A fold whose network diverges is left
-        out.
+        is scored by a temporary network. A fold whose network diverges is left out.
         """
         # All networks first, as the parts of the candidate model that need no network may still be trained meanwhile.
         networks = [(0, self.device, run.params)] if len(self.left_out) else []
@@ -166,9 +163,11 @@ class Fitting:
     def _temporary_networks(
         self, run: Run, first: NDArray[np.float32]
     ) -> Iterator[tuple[int, Device, NDArray[np.float32]]]:
-        """Train the networks that are not kept; yield the fold of each, its device and its parameters.
+        """Train a network for each of `other_folds`; yield the number of the fold, the device and the parameters.
 
-        first : the initial parameters.
+        Such a network learns all other rows. It starts from the initial parameters `first` and learns for as many
+        epochs as the network that is kept: those of the earlier model and those of `run`, which may have stopped before
+        the end of its schedule.
         """
         # The rows of each earlier call: records count rows from the start of their call, so that its last one counts.
         history = self.earlier.history if self.earlier else []
