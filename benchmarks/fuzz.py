@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import json
 import re
 import subprocess
 import sys
@@ -19,10 +20,11 @@ import tempfile
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .machine import describe
 from .report import Table, publish
 
 SLOWEST, MEMORY_FACTOR, MEMORY_MB = 1, 20, 50  # seconds of the processor; of the input; and beside it
@@ -171,11 +173,13 @@ def fuzz(name: str, place: Path, seconds: int) -> dict[str, Any]:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         took = time.monotonic() - started
         slowest, factor = measured(parsers(Path(folder))[name], corpus)
+    machine = describe(1)
     found = re.search(r"stat::number_of_executed_units:\s+(\d+)", done.stderr)
     return {
         "runs": int(found[1]) if found else 0, "seconds": took, "corpus": len(list(corpus.iterdir())),
         "slowest of the corpus": slowest, "MB beyond 20 times the input": factor,
         "failed": "" if done.returncode == 0 else done.stderr[-2000:],
+        "measured": f"{machine['date'][:10]}, {machine['commit']}",
     }  # fmt: skip
 
 
@@ -195,21 +199,27 @@ def measured(run: Callable[[bytes], Any], corpus: Path) -> tuple[float, float]:
     return seconds, memory
 
 
-def run(seconds: float, out: Path, corpora: Path) -> list[str]:
-    """Fuzz each parser in turn, within about so many seconds, publish the counts, and return what went wrong."""
-    found, end = dict[str, dict[str, Any]](), time.monotonic() + seconds
-    for i, name in enumerate(SEEDS):
-        found[name] = fuzz(name, corpora, max(round((end - time.monotonic()) / (len(SEEDS) - i)), 1))
+def run(seconds: float, out: Path, corpora: Path, names: Sequence[str] = ()) -> list[str]:
+    """Fuzz each parser in turn, within about so many seconds, publish the counts, and return what went wrong.
+
+    With names only those are fuzzed, and the rows of the others stay in the table.
+    """
+    table = out / "fuzz.json"
+    known = json.loads(table.read_text())["result"] if names and table.exists() else {}
+    names, fuzzed, end = names or tuple(SEEDS), dict[str, dict[str, Any]](), time.monotonic() + seconds
+    for i, name in enumerate(names):
+        fuzzed[name] = fuzz(name, corpora, max(round((end - time.monotonic()) / (len(names) - i)), 1))
+    found = {name: counts for name in SEEDS if (counts := {**known, **fuzzed}.get(name))}
     rows = [
         [each, f"{counts['runs']:,}", f"{counts['seconds']:,.0f}", f"{counts['corpus']:,}",
          f"{1e3 * counts['slowest of the corpus']:.0f}", f"{max(counts['MB beyond 20 times the input'], 0):.1f}",
-         "yes" if counts["failed"] else "no"]
+         "yes" if counts["failed"] else "no", counts["measured"]]
         for each, counts in found.items()
     ]  # fmt: skip
-    columns = ("parser", "runs", "seconds", "corpus", "slowest, ms", "MB beyond 20 times the input", "failed")
+    columns = ("parser", "runs", "seconds", "corpus", "slowest, ms", "MB beyond 20 times the input", "failed", "date")
     publish("fuzz", Table("Parsers under coverage-guided fuzzing", columns, rows), found, 1, out)
     return [
-        f"{name}: slow, large, or failed: {counts['failed']}" for name, counts in found.items()
+        f"{name}: slow, large, or failed: {counts['failed']}" for name, counts in fuzzed.items()
         if counts["failed"] or counts["slowest of the corpus"] > SLOWEST
         or counts["MB beyond 20 times the input"] > MEMORY_MB
     ]  # fmt: skip
