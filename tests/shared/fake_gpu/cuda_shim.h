@@ -61,11 +61,12 @@ struct Fiber {
     bool fenced = false;  // may begin products
     const signed char *where;  // AT_EVENT: goes on when this is not `old` any more
     signed char old;
-    unsigned shown[6];  // fragments of a product
+    unsigned shows = 0;  // to its warp, in turn in two places: while some read the last one, others fill the next
+    unsigned fragments[2][6];  // of a product
 };
 
 static Fiber fibers[MOST_THREADS];
-static uint64_t slots[MOST_THREADS];  // what a thread shows to its warp
+static uint64_t slots[2][MOST_THREADS];  // what a thread shows to its warp
 static Place scheduler;
 static int current = 0, n_threads = 0;
 static void (*body)(void *) = nullptr;
@@ -184,7 +185,7 @@ inline bool run_block(unsigned &seed) {
     memset(turns, 0, sizeof turns), boxes.clear();
     if (__start_shared_memory) memset(__start_shared_memory, RUBBISH, __stop_shared_memory - __start_shared_memory);
     for (int i = 0; i < n_threads; ++i) {
-        fibers[i].status = READY, order[i] = i;
+        fibers[i].status = READY, fibers[i].shows = 0, order[i] = i;
         fibers[i].copies.clear(), fibers[i].products.clear();
     }
     for (;;) {
@@ -238,18 +239,22 @@ const char *launch(void (*kernel)(A...), const unsigned *grid, unsigned threads,
     return nullptr;
 }
 
-// Show `value` to the warp and return what lane `source` shows.
+// Show `value` to the warp; return the place of what its lanes show, which lasts until this thread shows the next one.
 template <class T>
-T exchange(T value, int source) {
+const uint64_t *show(T value) {
     static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffle moves up to eight bytes");
-    memcpy(&slots[current], &value, sizeof(T));
-    int from = current / WARP * WARP + (source & (WARP - 1));
-    if (fibers[from].status == DONE) failure = "a shuffle reads a lane that has left";
+    uint64_t *place = slots[++fibers[current].shows % 2];
+    memcpy(&place[current], &value, sizeof(T));
     wait(AT_WARP);
-    T got;
-    memcpy(&got, &slots[from], sizeof(T));
-    wait(AT_WARP);
-    return got;
+    return place + current / WARP * WARP;
+}
+template <class T>
+T shown(const uint64_t *place, int lane) {
+    const Fiber &other = fibers[current / WARP * WARP + lane];
+    if (other.shows < fibers[current].shows) failure = "a shuffle reads a lane that has left";
+    T value;
+    memcpy(&value, &place[lane], sizeof(T));
+    return value;
 }
 }  // namespace shim
 
@@ -261,13 +266,16 @@ T exchange(T value, int source) {
 inline void __trap() { shim::failure = "a kernel has trapped"; }
 inline void __syncthreads() { shim::wait(shim::AT_BLOCK); }
 inline void __syncwarp() { shim::wait(shim::AT_WARP); }
-template <class T> T __shfl_sync(unsigned, T value, int source) { return shim::exchange(value, source); }
+template <class T> T __shfl_sync(unsigned, T value, int source) {
+    return shim::shown<T>(shim::show(value), source & 31);
+}
 template <class T> T __shfl_xor_sync(unsigned, T value, int mask) {
-    return shim::exchange(value, (shim::current & 31) ^ mask);
+    return __shfl_sync(0, value, (shim::current & 31) ^ mask);
 }
 inline unsigned __ballot_sync(unsigned, bool mine) {
+    const uint64_t *place = shim::show(mine);
     unsigned bits = 0;
-    for (int lane = 0; lane < 32; ++lane) bits |= (unsigned)shim::exchange(mine, lane) << lane;
+    for (int lane = 0; lane < 32; ++lane) bits |= (unsigned)shim::shown<bool>(place, lane) << lane;
     return bits;
 }
 inline float __logf(float x) { return logf(x); }
@@ -308,33 +316,41 @@ template <int groups> void wait_for_copies() {
     }
     mine.copies.swap(open);
 }
+// A thread goes on when all have loaded: it may write where another loads from.
+template <class T> T loaded(const uint64_t *place, int lane, int at) { return shim::shown<const T *>(place, lane)[at]; }
 inline void load_matrices(unsigned *x, const void *row) {
     int lane = shim::current % shim::WARP;
     if ((uintptr_t)row % 16 != 0) shim::failure = "a row of a matrix is not aligned";
-    for (int m = 0; m < 4; ++m) x[m] = ((const unsigned *)shim::exchange(row, m * 8 + lane / 4))[lane % 4];
+    const uint64_t *place = shim::show(row);
+    for (int m = 0; m < 4; ++m) x[m] = loaded<unsigned>(place, m * 8 + lane / 4, lane % 4);
+    shim::wait(shim::AT_WARP);
 }
 inline void load_transposed(unsigned *x, const void *row) {
     int lane = shim::current % shim::WARP;
     if ((uintptr_t)row % 16 != 0) shim::failure = "a row of a matrix is not aligned";
+    const uint64_t *place = shim::show(row);
     for (int m = 0; m < 4; ++m) {
-        x[m] = ((const unsigned short *)shim::exchange(row, m * 8 + lane % 4 * 2))[lane / 4];
-        x[m] |= (unsigned)((const unsigned short *)shim::exchange(row, m * 8 + lane % 4 * 2 + 1))[lane / 4] << 16;
+        int first = m * 8 + lane % 4 * 2;
+        x[m] = loaded<unsigned short>(place, first, lane / 4);
+        x[m] |= (unsigned)loaded<unsigned short>(place, first + 1, lane / 4) << 16;
     }
+    shim::wait(shim::AT_WARP);
 }
 inline void multiply(float *sum, const unsigned *a, const unsigned *b) {
     int lane = shim::current % shim::WARP;
     shim::Fiber *warp = shim::fibers + (shim::current - lane);
-    memcpy(warp[lane].shown, a, 16), memcpy(warp[lane].shown + 4, b, 8);
+    unsigned turn = ++warp[lane].shows % 2;
+    memcpy(warp[lane].fragments[turn], a, 16), memcpy(warp[lane].fragments[turn] + 4, b, 8);
     shim::wait(shim::AT_WARP);
     for (int at = 0; at < 4; ++at) {
         int row = lane / 4, column = lane % 4 * 2 + at % 2;
         for (int k = 0; k < 16; ++k) {
             int part = k / 8 * 2 + at / 2, of_a = row * 4 + k % 8 / 2, of_b = column * 4 + k % 8 / 2;
-            unsigned x = warp[of_a].shown[part] >> k % 2 * 16, y = warp[of_b].shown[4 + k / 8] >> k % 2 * 16;
+            unsigned x = warp[of_a].fragments[turn][part] >> k % 2 * 16;
+            unsigned y = warp[of_b].fragments[turn][4 + k / 8] >> k % 2 * 16;
             sum[at] += __uint_as_float(x << 16) * __uint_as_float(y << 16);
         }
     }
-    shim::wait(shim::AT_WARP);
 }
 
 // What `hopper.cu` writes in the instructions of the GPU. Products are computed when their

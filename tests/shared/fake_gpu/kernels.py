@@ -23,7 +23,6 @@ HEADER = Path(__file__).with_name("cuda_shim.h")
 FLAGS = (
     *(("-fsanitize=address", "-g") if SANITIZED else ()),
     "-std=c++17",
-    "-Og",  # a planted bug is compiled in two thirds of the time of -O1 with -g
     "-fPIC",
     "-shared",
     "-fno-strict-aliasing",
