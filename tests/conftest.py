@@ -10,6 +10,9 @@ import pytest
 
 from shared.paths import SHARED_DATA
 
+# Threads of a BLAS wait in loops; beside another test process, that took half of the time of the tests of devices.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 

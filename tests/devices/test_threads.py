@@ -85,7 +85,13 @@ def test_the_blas_has_its_threads_back_when_the_last_one_leaves():
     assert blas.number.n == 4
 
 
-@pytest.mark.skipif(max(blas_threads()) == 1, reason="the BLAS has one thread as it is")
+@pytest.fixture
+def two_threads():
+    with threadpool_limits(2, user_api="blas"):
+        yield
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_the_blas_has_its_threads_back_when_another_python_thread_leaves_last():
     """Who came first is still alive then, and threadpoolctl would let nobody else change the number."""
     before, limit = blas_threads(), OneThreadBlas()
@@ -113,6 +119,7 @@ def test_the_blas_has_its_threads_back_when_another_python_thread_leaves_last():
     assert found == before
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_the_blas_is_at_one_thread_beside_a_python_thread_that_has_set_another_number():
     def inside():
         with OneThreadBlas():
