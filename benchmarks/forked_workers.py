@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import Pipe
@@ -49,7 +50,9 @@ class ForkedWorker(worker_process.WorkerProcess):
 
     def _start(self, assignment: worker_process.Assignment) -> None:
         self.pipe, theirs = Pipe()
-        pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, of threads that go on here
+            pid = os.fork()
         if pid:
             theirs.close()
             self.process = Child(pid)  # type: ignore[assignment]
@@ -65,6 +68,6 @@ class ForkedWorker(worker_process.WorkerProcess):
 
 @contextmanager
 def forked_workers() -> Iterator[None]:
-    """Have runs fork their workers. This process must have started no threads of kernels."""
+    """Have runs fork their workers, which must run no kernels where this process has started threads of kernels."""
     with patch.object(processes, "WorkerProcess", ForkedWorker):
         yield

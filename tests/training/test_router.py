@@ -28,6 +28,8 @@ from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.router import Router
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 N_ROWS = 600
 
 

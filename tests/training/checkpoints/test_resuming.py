@@ -34,6 +34,8 @@ from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.progress import TrainingPosition
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 def test_workers_may_change(dataset, at):
     go(job_of(dataset), at, STEPS + 2)

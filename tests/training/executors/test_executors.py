@@ -24,6 +24,8 @@ from xmlsgd.training.learner import Job, Learner, Start
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Report, Sharing, Step
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 def test_replicas_start_as_copies_of_the_center(executor, job):
     executor.start(job, Sharing.REPLICAS)

@@ -18,6 +18,8 @@ from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 LOST = "worker 1 is lost: MemoryError: no room left; what it had not merged is trained again"
 DATA = toy.dataset(N_ROWS)
 

@@ -23,6 +23,8 @@ from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 N_ROWS = 48
 
 

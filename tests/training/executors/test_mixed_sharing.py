@@ -23,6 +23,8 @@ from xmlsgd.training.learner import Job, Learner
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 CPU, GPU = 0, 1
 
 
