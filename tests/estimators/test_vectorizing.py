@@ -1,4 +1,4 @@
-"""Words or n-grams of characters: what `fit` and the command line choose for texts, and what they leave alone."""
+"""Words, pairs of words or n-grams of characters: what `fit` and the command line choose for texts, and what not."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,12 @@ from xmlsgd import TextVectorizer, XMLClassifier, XMLEnsemble
 from xmlsgd.cli import main
 from xmlsgd.data.csr import indicator
 from xmlsgd.errors import DataError
+from xmlsgd.estimators import vectorizing
 from xmlsgd.estimators.vectorizing import LEAST_HELD_OUT, choose_vectorizer
 
 N_LABELS = 20
 LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+WORDS = [f"word{letter}" for letter in LETTERS[:12]]
 CHARACTERS = np.array([chr(0x4E00 + i) for i in range(400)])
 
 
@@ -26,6 +28,12 @@ def of_words(random, stem):
 def of_compounds(random, stem):
     """Return a text whose words are joined with the stem of its label, no two alike."""
     return " ".join(drawn(random, LETTERS, 5) + stem + drawn(random, LETTERS, 4) for _ in range(2))
+
+
+def of_pairs(random, stem):
+    """Return a text of few words, in which two say its label where they follow each other."""
+    words = [str(word) for word in random.choice(WORDS, 8)]
+    return " ".join([*words[:4], WORDS[ord(stem[0]) % 12], WORDS[ord(stem[1]) % 12], *words[4:]])
 
 
 def without_spaces(random, stem):
@@ -50,7 +58,12 @@ def chosen(kind, n_texts=600):
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [(of_words, ("word", (1, 1))), (of_compounds, ("char_wb", (4, 4))), (without_spaces, ("char_wb", (1, 4)))],
+    [
+        (of_words, ("word", (1, 1))),
+        (of_pairs, ("word", (1, 2))),
+        (of_compounds, ("char_wb", (4, 4))),
+        (without_spaces, ("char_wb", (1, 4))),
+    ],
 )
 def test_neighbors_of_held_out_texts_choose(kind, expected):
     assert chosen(kind) == expected
@@ -59,6 +72,11 @@ def test_neighbors_of_held_out_texts_choose(kind, expected):
 def test_few_texts_become_words():
     few = 5 * LEAST_HELD_OUT
     assert [chosen(of_compounds, n)[0] for n in (few - 1, few)] == ["word", "char_wb"]
+
+
+def test_so_many_characters_that_pairs_would_fill_memory_become_words(monkeypatch):
+    monkeypatch.setattr(vectorizing, "MOST_PAIRED", 10_000)
+    assert chosen(of_pairs) == ("word", (1, 1))
 
 
 def test_of_long_texts_the_beginnings_are_compared():
@@ -84,7 +102,7 @@ def test_texts_without_a_word_become_ngrams():
     ("kind", "n_texts", "reason"),
     [
         (of_compounds, 600, "of 120 held-out texts, neighbors find "),
-        (of_compounds, 100, "there are too few texts to compare n-grams of characters"),
+        (of_compounds, 100, "there are too few texts to compare words and n-grams"),
         (without_spaces, 40, "most texts have hardly any spaces"),
     ],
 )

@@ -38,7 +38,7 @@ from ..estimators.vectorizing import choose_vectorizer
 
 # Settings of a project that are no parameters of the classifier; Annif or this backend reads them.
 OF_PROJECTS = ("name", "language", "backend", "vocab", "analyzer", "transform", "access", "allow_learn", "limit")
-# Settings that ask for words as features. Without them, words or n-grams of characters within words are chosen.
+# Settings that ask for words as features. Without them, words, pairs of words or n-grams of characters are chosen.
 OF_WORDS = ("min_df", "ngram")
 
 Rows = tuple[sp.csr_array, sp.csr_array]  # X and Y
