@@ -75,6 +75,17 @@ def test_rows_of_no_weight_are_not_learned(rows):
     assert model.score(X, Y, sample_weight=weight[: X.shape[0]]) == model.score(X, Y)
 
 
+@pytest.mark.parametrize("candidates", [0, 8])
+def test_fit_scales_weights_to_a_mean_of_one(rows, candidates):
+    weight = np.repeat([0.0, 1.0, 2.0], 200)
+    given = weight.astype(np.float32) / 1024
+    one, other = (
+        small(candidates=candidates, n_jobs=1).fit(*rows, sample_weight=scaled) for scaled in (2 / 3 * weight, given)
+    )
+    assert np.array_equal(given, weight / 1024)
+    assert np.allclose(one.decision_function(rows[0]), other.decision_function(rows[0]), atol=1e-4)
+
+
 def test_balanced_classes_find_the_rare_one():
     rng = np.random.default_rng(0)
     y = (rng.uniform(size=600) < 0.05).astype(int)
@@ -299,9 +310,9 @@ def test_divergence_in_the_first_epoch_raises_with_advice(rows):
 
 
 def test_divergence_by_the_weights_of_rows_is_told_as_such(rows):
-    model = small(optimizer="sgd", loss="squared_hinge")
+    model = small(optimizer="sgd", loss="squared_hinge").fit(*rows)
     with pytest.raises(DivergenceError, match=r"and weights of rows up to 1e\+09; pass weights around 1, a"):
-        model.fit(*rows, sample_weight=np.full(600, 1e9))
+        model.partial_fit(*rows, sample_weight=np.full(600, 1e9))
 
 
 def test_divergence_in_a_later_epoch_keeps_the_last_good_model(rows):

@@ -219,7 +219,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         y : indicator (n, L), label lists or classes (n,)
             Their labels.
         sample_weight : array of float (n,), optional
-            Weights of the rows.
+            Weights of the rows; `fit` divides them by their mean, `partial_fit` takes them as they are.
         eval_set : (X, y), optional
             Rows that are evaluated after every epoch: P@1, P@3 and P@5 in percent, in `history_`.
         label_names : list, optional

@@ -104,6 +104,8 @@ def read_training_data(
     """
     X, features, labels = _read_features_and_labels(parameters, given, names, earlier, has_earlier_rows)
     weight = _row_weights(parameters.class_weight, given.sample_weight, labels)
+    if weight is not None and has_earlier_rows:  # costs of linear classifiers are chosen for weights around 1
+        weight = weight / np.float32(weight[weight > 0].mean(dtype=np.float64))
     if earlier is None:
         _warn_of_features(X)
     validation, groups = _read_eval_set(features, given.eval_set, labels), _read_groups(given.groups, X)
