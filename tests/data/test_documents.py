@@ -71,6 +71,17 @@ def test_the_header_of_csv_tells_what_separates_fields(path_of, mark):
     assert (raw.texts, raw.labels) == ([f"a{mark} b, c"], [("x", "y")])
 
 
+@pytest.mark.parametrize("told", ["sep=;", '"sep=;"'])
+def test_a_first_line_may_tell_the_separator_as_excel_writes_it(path_of, told):
+    path = path_of("f.csv", f"{told}\nid;text;labels\n1;a, b, c;x\n2;d\n")
+    with pytest.raises(DataError, match=r"f\.csv:4: must have 3 fields, as the header, got 2"):
+        read(path, "csv")
+    with pytest.raises(DataError, match=r"f\.csv:2: the header must have a column 'body'"):
+        read(path, "csv", text_column="body")
+    raw = read(path_of("f.csv", f"{told}\nid;text;labels\n1;a, b, c;x\n"), "csv")
+    assert (raw.texts, raw.labels) == (["a, b, c"], [("x",)])
+
+
 def test_columns_may_have_other_names_and_labels_may_be_missing(path_of):
     path = path_of("f.csv", "body\ta\nx,y\n".replace("\t", ","))
     assert read(path, "csv", labelled=False, text_column="body").texts == ["x"]

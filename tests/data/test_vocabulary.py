@@ -19,10 +19,14 @@ def vocabulary(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("line", ["http://x/1\tfish", "<http://x/1> fish", "@prefix x: <http://x/> ."])
+@pytest.mark.parametrize("line", ["fish\thttp://x/1", "<http://x/1> fish", "@prefix x: <http://x/> ."])
 def test_a_broken_line_is_named(vocabulary, line):
     with pytest.raises(DataError, match="v:2: must read "):
         read_vocabulary(vocabulary(f"<http://x/2>\tship\n{line}\n"))
+
+
+def test_uris_may_be_without_brackets(vocabulary):
+    assert read_vocabulary(vocabulary("http://x/1\tship\nurn:x:2\tfish\n")) == {"http://x/1": "ship", "urn:x:2": "fish"}
 
 
 def test_a_deprecated_subject_has_no_label_and_no_name(vocabulary):

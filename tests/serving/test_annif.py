@@ -242,6 +242,19 @@ def test_misspelled_settings_are_reported(annif_backend, tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.parametrize("name", ["label_texts", "allow_learn"])
+def test_a_setting_that_is_neither_true_nor_false_is_refused(annif_backend, tmp_path, name):
+    backend = opened(annif_backend, tmp_path, **{name: "maybe"})
+    message = refusal(lambda: backend.train(Corpus(TEXTS, SUBJECTS), jobs=1))
+    assert message == f"{name}: must be true or false, got 'maybe'"
+
+
+def test_a_search_refuses_a_metric_that_annif_lacks(annif_backend, tmp_path):
+    backend = opened(annif_backend, tmp_path)  # not trained: the metric is looked at first
+    message = refusal(lambda: recommended(backend, Corpus(TEXTS, SUBJECTS), 1, "NDGC@5"))
+    assert message == "metric: must be one that `eval` prints, got 'NDGC@5'; did you mean 'NDCG@5'?"
+
+
 def recommended(backend, corpus, n_trials, metric="Precision@1"):
     """Return the score of the best trial, and its lines as settings of a project."""
     found = backend.get_hp_optimizer(corpus, metric).optimize(n_trials, 1, None)

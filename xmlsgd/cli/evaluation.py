@@ -24,10 +24,10 @@ from ..metrics import (
     reliability,
 )
 from ..training.progress_bar import in_batches
-from .results import csv_line, table, text_file
+from .results import UriOf, csv_line, names_with_uri, table, text_file
 
 ZERO_SHOT_K = 10
-PER_LABEL = ("label", "training_rows", "test_rows", "threshold", "precision", "recall", "F1")
+PER_LABEL = ("training_rows", "test_rows", "threshold", "precision", "recall", "F1")
 CALIBRATED = 5  # calibration is measured on the best labels of each row; nearly all others have probability 0
 BATCH = 8192  # rows ranked between two updates of the progress bar
 
@@ -144,17 +144,19 @@ def reliability_table(result: dict[str, Any]) -> str:
     return table(rows, {"pairs": ",.0f", "probability": ".1f", "true": ".1f"})
 
 
-def write_per_label(path: str, model: XMLClassifier | XMLEnsemble, names: Sequence[Any], scores: LabelScores) -> None:
-    """Write a CSV file with a line per label: name, rows, threshold, precision, recall and F1 in percent."""
+def write_per_label(
+    path: str, model: XMLClassifier | XMLEnsemble, names: Sequence[Any], scores: LabelScores, uri_of: UriOf | None
+) -> None:
+    """Write a CSV file with a line per label: name, URI if any, rows, threshold, precision, recall, F1 in percent."""
     counts, thresholds = model.label_counts_, model.thresholds_["macro"].tolist()
     with text_file(path) as stream:
-        stream.write(csv_line(PER_LABEL) + "\n")
+        stream.write(csv_line(["label", *([] if uri_of is None else ["uri"]), *PER_LABEL]) + "\n")
         for label, (n_true, _, _, *percent) in enumerate(zip(*(each.tolist() for each in scores), strict=True)):
             is_known = label < len(thresholds)  # only test rows have the others
             trained = 0 if not is_known else "" if counts is None else int(counts[label])
             least = f"{thresholds[label]:.2f}" if is_known else ""
             shown = [f"{100 * value:.2f}" for value in percent]
-            stream.write(csv_line([names[label], trained, n_true, least, *shown]) + "\n")
+            stream.write(csv_line([*names_with_uri(names[label], uri_of), trained, n_true, least, *shown]) + "\n")
 
 
 def evaluate_thresholds(

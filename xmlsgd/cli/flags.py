@@ -236,7 +236,7 @@ EXCLUDE = Flag(
     "exclude", PATH, "labels that are never suggested, such as deprecated ones: names, one per line", "output"
 )
 EVERYWHERE = (
-    Flag("quiet", None, "print no notes and no progress", "output"),
+    Flag("quiet", None, "print no notes and no progress", "output", synonyms=("-q",)),
     Flag("traceback", None, "show the traceback of an error", "output"),
 )
 

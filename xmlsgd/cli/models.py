@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -57,6 +58,14 @@ def saved_names(folder: str) -> dict[str, str] | None:
 
     path = Path(folder, VOCABULARY)
     return read_vocabulary(path) if path.is_file() else None
+
+
+def finder_of_uris(names_of_uris: Mapping[str, str] | None) -> Callable[[str], str | None] | None:
+    """Return the function that finds the URI of a name by a vocabulary; None without a vocabulary."""
+    from ..data.vocabulary import uri_of
+
+    uris = {name: uri for uri, name in (names_of_uris or {}).items()}
+    return partial(uri_of, uris=uris) if uris else None
 
 
 def save_names(folder: Path, names_of_uris: Mapping[str, str] | None) -> None:

@@ -142,8 +142,13 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of:
 
 def csv_cells(names: Sequence[Any], label: int, value: float, uri_of: UriOf | None) -> list[Any]:
     """Return the cells of a label; they are empty for label -1."""
-    cells = [names[label], f"{value:.6g}"] if label >= 0 else ["", ""]
-    return cells if uri_of is None else [cells[0], uri_of(cells[0]) or "", cells[1]]
+    named = names_with_uri(names[label] if label >= 0 else "", uri_of)
+    return [*named, f"{value:.6g}" if label >= 0 else ""]
+
+
+def names_with_uri(name: Any, uri_of: UriOf | None) -> list[Any]:
+    """Return the cells of CSV for a name: itself, and with a vocabulary its URI, "" if it has none."""
+    return [name] if uri_of is None else [name, uri_of(name) or ""]
 
 
 def csv_header(k: int, value: str, with_uris: bool) -> str:

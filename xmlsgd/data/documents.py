@@ -19,6 +19,7 @@ from .vocabulary import BRACKETED_URI, is_uri, label_of, name_of
 URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
 DELIMITERS = ",;\t"  # of CSV; spreadsheets write semicolons where the comma is the decimal mark
 DEFAULTS = DocumentOptions()
+SEPARATOR = re.compile(r'"?sep=(.)"?')  # what Excel writes and reads before the header
 QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 ONE_OBJECT, AS_LINES = "must be one JSON object a line", "`jq -c '.[]' FILE` writes a list in lines"
 LABEL_PREFIX = "__label__"  # of fastText
@@ -125,16 +126,20 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
     """Yield the rows of a CSV file with a header, whose columns tell what separates fields."""
     lines: Iterable[str] = lines_of_file(path)
     first = next(iter(lines), "")
-    mark = delimiter_of(first, options.text_column) or max(DELIMITERS, key=first.count)
-    lines = itertools.chain([first], lines)
+    told = SEPARATOR.fullmatch(first)
+    mark = told[1] if told else delimiter_of(first, options.text_column) or max(DELIMITERS, key=first.count)
+    lines = itertools.chain(["" if told else first], lines)
     if mark == "\t":
         lines = _quoted_lines(list(lines))
     reader, begins = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=mark), 1
     before = csv.field_size_limit(MAX_FIELD)  # of the whole process
     try:
+        if told:
+            next(reader)  # the line of the separator, left blank
         header = next(reader, [])
-        text = _column(path, header, options.text_column, "text_column")
-        label = _column(path, header, options.label_column, "label_column") if labelled else 0
+        where = f"{path}:{2 if told else 1}"
+        text = _column(where, header, options.text_column, "text_column")
+        label = _column(where, header, options.label_column, "label_column") if labelled else 0
         begins = reader.line_num + 1  # a row has several lines if a cell has
         for row in reader:
             line, begins = begins, reader.line_num + 1
@@ -189,10 +194,10 @@ def has_key(line: str, key: str) -> bool:
     return isinstance(entry, dict) and key in entry
 
 
-def _column(path: Path, header: list[str], name: str, option: str) -> int:
+def _column(where: str, header: list[str], name: str, option: str) -> int:
     if name not in header:
         wanted = f"the header must have a column {name!r}"
-        raise DataError(f"{path}:1: {wanted}, got {shorten(header)}; {_pass(option)}{suggest(name, header)}")
+        raise DataError(f"{where}: {wanted}, got {shorten(header)}; {_pass(option)}{suggest(name, header)}")
     return header.index(name)
 
 

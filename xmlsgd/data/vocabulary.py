@@ -16,22 +16,24 @@ BRACKETED_URI = re.compile(r"<([^<>\s]+)>")
 def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the name of each URI: those of `known`, unchanged, then those of the lines `<uri><TAB>label` of a file.
 
+    As in Annif, the brackets may be missing.
     The name is the label. If several URIs have the same label, the name is `label <uri>`, as names must differ. A URI
     without a label, in Annif a deprecated subject, gets no name.
     """
     labels: dict[str, str] = {}
     lines: dict[str, int] = {}
     for number, line in numbered_lines(path):
-        uri, _, rest = line.partition("\t")
-        found, label = BRACKETED_URI.fullmatch(uri.strip()), composed(rest.partition("\t")[0].strip())
-        if found is None:
+        first, _, rest = line.partition("\t")
+        first, label = first.strip(), composed(rest.partition("\t")[0].strip())
+        if not (BRACKETED_URI.fullmatch(first) or is_uri(first)):
             raise DataError(f"{path}:{number}: must read `<uri><TAB>label`, got {shorten(line)}; see docs/data.md")
         if not label:
             continue
-        if labels.setdefault(found[1], label) != label:
-            got = f"{shorten(labels[found[1]])} on line {lines[found[1]]} and {shorten(label)}"
-            raise DataError(f"{path}:{number}: a URI must have one label, got {got} of <{found[1]}>; remove one")
-        lines.setdefault(found[1], number)
+        uri = name_of(first, {})
+        if labels.setdefault(uri, label) != label:
+            got = f"{shorten(labels[uri])} on line {lines[uri]} and {shorten(label)}"
+            raise DataError(f"{path}:{number}: a URI must have one label, got {got} of <{uri}>; remove one")
+        lines.setdefault(uri, number)
     names = dict(known or {})
     new = {uri: label for uri, label in labels.items() if uri not in names}
     seen, several = set(names.values()), set[str]()

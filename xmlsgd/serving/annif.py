@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from annif import create_app as create_app  # for WSGI servers: they start `xmlsgd.serving.annif:create_app`
 from annif.backend.backend import AnnifLearningBackend
 from annif.backend.hyperopt import AnnifHyperoptBackend, HPObjective, HPRecommendation, HyperparameterOptimizer
+from annif.corpus import SubjectSet
 from annif.eval import EvaluationBatch
 from annif.exception import NotInitializedException, NotSupportedException, OperationFailedException
 from annif.suggestion import SuggestionBatch
@@ -80,6 +81,7 @@ class XMLOptimizer(HyperparameterOptimizer):
         """Read the rows of the last training and the validation documents."""
         backend = self._backend
         with backend._refusals():
+            self._check_metric()
             vectorizer, self.rows = backend._read_rows()
             self.labels = backend._label_rows(vectorizer, backend.params)
             documents = list(self._corpus.documents)
@@ -98,6 +100,16 @@ class XMLOptimizer(HyperparameterOptimizer):
         batch = EvaluationBatch(backend.project.subjects)
         batch.evaluate_many(found, self._subjects)
         return float(batch.results(metrics=[self._metric])[self._metric])
+
+    def _check_metric(self) -> None:
+        """Raise `DataError` for a metric that Annif does not know, before it would fail at the end of a trial."""
+        batch = EvaluationBatch(self._backend.project.subjects)
+        nothing = SuggestionBatch(sp.csr_array((1, len(self._backend.project.subjects)), dtype=np.float32))
+        batch.evaluate_many(nothing, [SubjectSet()])
+        if self._metric not in (known := batch.results()):
+            raise DataError(
+                f"metric: must be one that `eval` prints, got {self._metric!r}{suggest(self._metric, known)}"
+            )
 
     def _postprocess(self, study: Any) -> HPRecommendation:
         """Return the best parameters as lines for the project's configuration."""
@@ -144,12 +156,13 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
             model = XMLClassifier(**_classifier_parameters(params), n_jobs=jobs or None)
             check_parameters(model)  # before a long corpus is read
             _limit(params)
+            learns, _ = (_is_true(params, name) for name in ("allow_learn", "label_texts"))
             vectorizer, (X, Y) = self._cached_rows(params) if corpus == "cached" else self._new_rows(corpus, params)
             model.set_params(vectorizer=vectorizer).fit(X, Y, label_texts=self._label_rows(vectorizer, params))
             if corpus != "cached":
                 atomic_save((vectorizer, X, Y), self.datadir, self.TRAIN_FILE, method=joblib.dump)
             # Compact models cannot learn; they are a third as large, and processes share their memory.
-            self._save(model, compact=not boolean(params.get("allow_learn", False)))
+            self._save(model, compact=not learns)
 
     def _learn(self, corpus: Any, params: dict[str, Any]) -> None:
         """Learn from more documents, which may have subjects that were added to the vocabulary since training."""
@@ -167,7 +180,7 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
                 text = f"the vocabulary has {Y.shape[1]} subjects, fewer than the {known} of the model; train again"
                 raise OperationFailedException(text, backend_id=self.backend_id)
             # Only of new subjects, as the texts of the others were learned in training.
-            labels = self._label_texts(known) if Y.shape[1] > known and boolean(params["label_texts"]) else None
+            labels = self._label_texts(known) if Y.shape[1] > known and _is_true(params, "label_texts") else None
             model.partial_fit(texts, Y, label_texts=labels)
             self._save(model)
 
@@ -193,7 +206,7 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
         texts, Y = self._read(corpus)
         if vectorizer is None:
             vectorizer = choose_vectorizer(texts, CSR.from_scipy(Y))
-        labels = self._label_texts() if boolean(params["label_texts"]) else ()  # their words are features as well
+        labels = self._label_texts() if _is_true(params, "label_texts") else ()  # their words are features as well
         X = vectorizer.fit(texts, label_texts=labels).transform(texts)
         self.info(f"texts: {vectorizer!r}; {vectorizer.reason}")
         return vectorizer, (X, Y)
@@ -247,7 +260,7 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
 
     def _label_rows(self, vectorizer: TextVectorizer, params: dict[str, Any]) -> Any:
         """Return the features of the labels of subjects; None without `label_texts`."""
-        return vectorizer.transform(self._label_texts()) if boolean(params["label_texts"]) else None
+        return vectorizer.transform(self._label_texts()) if _is_true(params, "label_texts") else None
 
     def _load(self) -> tuple[XMLClassifier, np.ndarray]:
         """Return the saved model, and the columns that it must not suggest."""
@@ -283,6 +296,14 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
             yield
         except (ValueError, OSError, MemoryEstimateError, DivergenceError) as error:
             raise OperationFailedException(str(error), backend_id=self.backend_id) from error
+
+
+def _is_true(params: dict[str, Any], name: str) -> bool:
+    """Return whether a setting is true, in Annif's words for that; Annif takes all others for false."""
+    value = params.get(name, False)
+    if not boolean(value) and str(value).lower() not in ("0", "no", "false", "off"):
+        raise DataError(f"{name}: must be true or false, got {shorten(value)}")
+    return boolean(value)
 
 
 def _limit(params: dict[str, Any]) -> int:

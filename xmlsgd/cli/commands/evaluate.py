@@ -16,12 +16,14 @@ from ..messages import Console
 from ..model_folder import training_speed
 from ..models import (
     classifiers_of,
+    finder_of_uris,
     groups_in_file,
     label_weight_of,
     names_in,
     options_of_model,
     parameters_of,
     read_predictor,
+    saved_names,
 )
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
@@ -96,7 +98,9 @@ def run(
     result |= thresholded
     show(result, ks, more, console)
     if per_label and scores is not None:
-        evaluation.write_per_label(per_label, estimator, names_in(rows, estimator), scores)
+        evaluation.write_per_label(
+            per_label, estimator, names_in(rows, estimator), scores, finder_of_uris(saved_names(model))
+        )
     console.show(f"{rows.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
     result |= {
         **training_speed(model, [end for each in classifiers_of(estimator) for end in each.history_[-1:]]),

@@ -13,7 +13,6 @@ standard input is answered before the next one is read.
 from __future__ import annotations
 
 import shlex
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from ..flags import (
 )
 from ..format_options import FormatOptions
 from ..messages import STDIN, STDOUT, Console
-from ..models import label_weight_of, options_of_model, read_excluded, read_predictor, saved_names
+from ..models import finder_of_uris, label_weight_of, options_of_model, read_excluded, read_predictor, saved_names
 from ..parameters import parameter_flags
 from ..results import FORMATS, csv_header, line_format, text_file
 
@@ -85,7 +84,6 @@ def run(
     check_data(data, model, format_options)
     estimator = read_predictor(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)
-    from ...data.vocabulary import uri_of
     from ...training.progress_bar import in_batches
     from ..sources import Columns
     from ..standard_input import feature_blocks
@@ -97,13 +95,12 @@ def run(
     k = min(k, columns.n_labels)
     proba = estimator.fitted_.has_probabilities
     value = "probability" if proba else "score"
-    uris = {name: uri for uri, name in names_of_uris.items()}
-    find_uri = partial(uri_of, uris=uris) if uris else None
+    find_uri = finder_of_uris(names_of_uris)
     line = line_format(output_format, estimator.classes_.tolist(), value, columns.names is not None, find_uri)
 
     with text_file(out) as stream:
         if output_format == "csv":
-            stream.write(csv_header(k, value, bool(uris)) + "\n")
+            stream.write(csv_header(k, value, find_uri is not None) + "\n")
         for X in blocks:
             for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet or data == STDIN):
                 labels, values = estimator.predict_topk(
