@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,7 +15,7 @@ from xmlsgd.estimators.starting import grown
 from xmlsgd.metrics import precision_at_k
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def parts(many):
     """Return rows and labels of two parts; labels 0 to 99 come in the second only."""
     X, Y = many[0].X.to_scipy(), many[0].Y.to_scipy()
@@ -21,10 +23,16 @@ def parts(many):
     return (X[~is_second], Y[~is_second]), (X[is_second], Y[is_second])
 
 
-@pytest.fixture
-def model(parts):
+@pytest.fixture(scope="module")
+def first(parts):
     """Return a model of the first part."""
     return XMLClassifier(**SETTINGS).fit(*parts[0])
+
+
+@pytest.fixture
+def model(first):
+    """Return a copy of the model of the first part, for a test to teach."""
+    return copy.deepcopy(first)
 
 
 def precision(model, rows, k=1):
