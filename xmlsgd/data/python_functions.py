@@ -39,6 +39,8 @@ MIN_WORDS = 2  # one word ("close") says too little to learn from
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 BUILTINS = frozenset(dir(builtins))
+_WITHOUT_PARTS = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
+LEAVES = frozenset({ast.Name, ast.Constant, ast.alias}.union(*(base.__subclasses__() for base in _WITHOUT_PARTS)))
 
 
 class Function(NamedTuple):
@@ -95,7 +97,7 @@ def functions_of(source: bytes | str) -> list[tuple[str, tuple[str, ...]]]:
         elif isinstance(node, ast.Call) and callers and (name := _called_name(node)):
             for calls in callers:
                 calls.add(name)
-        stack += [(child, callers) for child in ast.iter_child_nodes(node)]
+        stack += [(child, callers) for child in ast.iter_child_nodes(node) if type(child) not in LEAVES]
     found.sort(key=lambda item: (item[0].lineno, item[0].col_offset))
     rows = ((_words(node), tuple(sorted(calls))) for node, calls in found if calls)
     return [(" ".join(words), calls) for words, calls in rows if len(words) >= MIN_WORDS]
