@@ -87,6 +87,21 @@ def test_beside_candidates_a_network_is_trained_shortly_at_a_high_rate(given, hi
     assert (plan.network.hidden, plan.schedule.epochs, plan.learning_rate) == (hidden, epochs, rate)
 
 
+@pytest.mark.parametrize(
+    ("n_rows", "n_labels", "nnz_per_row", "epochs"),
+    [
+        (3_000, 2_400, 60, 8),  # 14 batches draw 256 of 2,400 labels, each 1.5 times: 12 times in 8 epochs
+        (3_000, 2_400, 30, 6),  # one epoch for five features of a row
+        (3_000, 500, 60, 4),
+        (3_000, 6_000, 100, 12),
+        (26_000, 50_000, 60, 10),  # 102 batches, at most 1,024 steps
+    ],
+)
+def test_few_long_rows_with_many_labels_are_learned_in_more_epochs(n_rows, n_labels, nnz_per_row, epochs):
+    data = make_xmc(n_rows, 1_000, n_labels, nnz_per_row=nnz_per_row, labels_per_row=2, random_state=0)
+    assert XMLClassifier().plan(data.X, data.Y).schedule.epochs == epochs
+
+
 def test_a_network_of_few_features_and_labels_is_trained_as_long_as_one_alone():
     data = make_xmc(17_000, 600, 400, nnz_per_row=4, labels_per_row=2, random_state=0)
     plan = XMLClassifier().plan(data.X, data.Y)

@@ -76,8 +76,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         labels if there are fewer; it is 0 with fewer than 100 rows, a loss other than "bce", or dense features (more
         than three quarters of the squared values of X are in features that half of the rows have).
     max_epochs : int or "auto"
-        Passes over the rows; "auto" for 4 with candidates and more than 1,000 features and labels, else 10, or more if
-        these would be fewer than 600 steps.
+        Passes over the rows; "auto" for 4 with candidates and more than 1,000 features and labels, or up to 12 for few
+        long rows with many labels; else 10, or more if these would be fewer than 600 steps.
     weight_decay, clip_norm : float
         See `Optimizer`; only for an optimizer given by name.
     input_dropout, hidden_dropout : float

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.csr import CSR
+from ..data.csr import CSR, Dataset
 from ..errors import DataError, shorten
 from ..nn.network import INPUT_SCALE
 from ..nn.optimizers import Adam
@@ -31,6 +31,10 @@ FREQUENT = 0.5  # a feature is frequent if at least this share of the rows has i
 DENSE = 0.75  # X is dense if frequent features have more than this share of its squared values
 # The network with candidates: a short run at a high rate learns most in the least time.
 CANDIDATE_EPOCHS = 4
+# But few long rows with many labels are learned in more epochs, at most 12 epochs and 1,024 steps: until each label has
+# been drawn 12 times as a negative, but no more than one epoch for five features of a row. Linear classifiers of long
+# rows take most of the time.
+LEAST_DRAWS, FEATURES_PER_EPOCH, MOST_CANDIDATE_STEPS, MOST_CANDIDATE_EPOCHS = 12, 5, 1024, 12
 SMALL_NETWORK = 1000  # features and labels: with so few, interactions may matter most, and the run is not shortened
 CANDIDATE_RATE_FACTOR = 5  # times Adam's rate in a run of `CANDIDATE_EPOCHS`, less in a longer one
 CANDIDATE_NEGATIVES = 256
@@ -48,12 +52,15 @@ def auto_batch_size(n_rows: int, has_candidates: bool) -> int:
     return min(max(most // SMALL_BATCH * SMALL_BATCH, SMALL_BATCH), BATCH)
 
 
-def auto_epochs(n_rows: int, batch_size: int, is_short: bool) -> int:
-    """Return 4 epochs for a short run, else 10, or up to 200 if the run would have fewer than 600 steps."""
-    if is_short:
-        return CANDIDATE_EPOCHS
-    per_epoch = math.ceil(n_rows / batch_size)
-    return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
+def auto_epochs(dataset: Dataset, batch_size: int, is_short: bool) -> int:
+    """Return 4 epochs for a short run, or up to 12 for few long rows; else 10, or up to 200 for at least 600 steps."""
+    per_epoch = math.ceil(dataset.n_rows / batch_size)
+    if not is_short:
+        return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
+    draws = per_epoch * CANDIDATE_NEGATIVES / dataset.n_labels  # of a label as a negative, in an epoch
+    features = dataset.X.nnz / dataset.n_rows
+    most = min(features / FEATURES_PER_EPOCH, MOST_CANDIDATE_STEPS / per_epoch, MOST_CANDIDATE_EPOCHS)
+    return max(CANDIDATE_EPOCHS, int(min(LEAST_DRAWS / draws, most)))
 
 
 def auto_hidden(n_rows: int, is_short: bool) -> tuple[int, ...]:

@@ -132,15 +132,15 @@ def _plan_steps(planner: _Planner, optimizer: Optimizer, n_candidates: int) -> t
 
 def _plan_schedule(planner: _Planner, batch_size: int, is_short: bool) -> Schedule:
     """Decide the number of epochs and the learning-rate schedule; `is_short` : see `_is_short`."""
-    given, n_rows = planner.given, planner.data.dataset.n_rows
+    given, dataset = planner.given, planner.data.dataset
     if planner.adds_rows:
         schedule = Schedule(1, "constant", 0.0)
         why_epochs = why = "partial_fit takes one pass"
     else:
         epochs = given.max_epochs
-        epochs = defaults.auto_epochs(n_rows, batch_size, is_short) if is_auto(epochs) else int(epochs)
+        epochs = defaults.auto_epochs(dataset, batch_size, is_short) if is_auto(epochs) else int(epochs)
         schedule = Schedule(epochs, given.learning_rate, float(given.warm_up))
-        why_epochs, why = _why(given.max_epochs, f"{math.ceil(n_rows / batch_size)} steps an epoch"), GIVEN
+        why_epochs, why = _why(given.max_epochs, f"{math.ceil(dataset.n_rows / batch_size)} steps an epoch"), GIVEN
     planner.decide("max_epochs", schedule.epochs, why_epochs)
     planner.decide("learning_rate", schedule.kind, why)
     planner.decide("warm_up", schedule.warm_up, why)
