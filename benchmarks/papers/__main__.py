@@ -32,13 +32,13 @@ from .beyond import beyond
 from .costs import costs
 from .crossbow import crossbow
 from .hogbatch import hogbatch
-from .merges import merges
+from .merges import merges, rounds
 from .omnivore import omnivore
 from .study import Study
 
 EXPERIMENTS = {
     "adaptive": adaptive, "hogbatch": hogbatch, "crossbow": crossbow, "omnivore": omnivore, "beyond": beyond,
-    "costs": costs, "merges": merges,
+    "costs": costs, "merges": merges, "rounds": rounds,
 }  # fmt: skip
 # One thread: so small steps do not feed two.
 QUICK = {
@@ -58,7 +58,7 @@ def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, help="which experiments (all)")
     parser.add_argument(
-        "--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="of adaptive, beyond, merges (all)"
+        "--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="of unequal devices (all)"
     )
     parser.add_argument("--data", type=Path, required=True, help="folder with train.txt and test.txt")
     parser.add_argument("--out", type=Path, default=RESULTS / "papers", help="where the tables go (%(default)s)")

@@ -1,12 +1,12 @@
-"""What stands behind the results of merges: perturbed weights, momentum, and how much time merges may take.
+"""What stands behind the results of merges: perturbed weights, momentum, and how many batches lie between merges.
 
-Adaptive SGD as published, with merges every 16 batches and every 100, then with one part changed; and what `auto`
-chooses, with two shares of the time for merges.
+`merges`: Adaptive SGD as published, with merges every 16 batches and every 100, then with one part changed. `rounds`:
+our defaults, with momentum as published, and with rounds that may be as long as an epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from .beyond import compact
 from .study import COLUMNS, Method, Study, compared
 
 OFTEN = 16  # batches, as local SGD has at first with four workers
-SHARES = (LocalSGD.merging, 0.3)  # of the time that merges of local SGD may take
+MOMENTUM = AdaptiveSGD.published().momentum  # 0.9; the default for four workers is 0.75
 
 
 @dataclass
@@ -33,29 +33,45 @@ class SumToOne(AdaptiveSGD):
         return shares(super().merge_weights(comm, work))
 
 
+@dataclass
+class AnyLength(LocalSGD):
+    """Local SGD whose rounds become as long as an epoch while merges take more than `merging` of the time."""
+
+    @property
+    def merging_allowed(self) -> float:
+        """Return the same share for all rounds."""
+        return self.merging if self.round_rows < self.n_rows else 1.0
+
+
 def merges(study: Study) -> None:
-    """Run all scenarios and publish their table."""
-    found = {name: study.run(methods(study, name)) for name in study.scenarios}
-    tables = {name: compared(runs, name) for name, runs in found.items()}
-    rows = [[name, *row] for name, of_scenario in tables.items() for row in of_scenario.rows]
-    notes = [f"{name}: {of_scenario.notes[0]}" for name, of_scenario in tables.items()]
-    table = Table(f"What merges change on {study.data}", ("scenario", *COLUMNS), rows, notes)
-    study.publish("merges", table, {name: compact(runs) for name, runs in found.items()})
+    """Compare the published rules with one part changed."""
+    by_scenario(study, "merges", "What merges change", of_papers)
 
 
-def methods(study: Study, scenario: str) -> list[Method]:
-    """Return Adaptive SGD as published and changed, with our defaults, and what `auto` chooses."""
+def rounds(study: Study) -> None:
+    """Compare our defaults with rounds of other lengths, and another momentum."""
+    by_scenario(study, "rounds", "What the length of rounds changes", ours)
+
+
+def by_scenario(study: Study, name: str, title: str, methods: Callable[[Study, str], list[Method]]) -> None:
+    """Run the methods on all scenarios of the study and publish their table."""
+    found = {scenario: study.run(methods(study, scenario)) for scenario in study.scenarios}
+    tables = {scenario: compared(runs, scenario) for scenario, runs in found.items()}
+    rows = [[scenario, *row] for scenario, of_scenario in tables.items() for row in of_scenario.rows]
+    notes = [f"{scenario}: {of_scenario.notes[0]}" for scenario, of_scenario in tables.items()]
+    table = Table(f"{title} on {study.data}", ("scenario", *COLUMNS), rows, notes)
+    study.publish(name, table, {scenario: compact(runs) for scenario, runs in found.items()})
+
+
+def of_papers(study: Study, scenario: str) -> list[Method]:
+    """Return Adaptive SGD as published and changed, and with our defaults."""
     batch, fleet = study.batch, study.fleet(scenario)
 
     def published(name: str, n_batches: int, kind: type[AdaptiveSGD] = AdaptiveSGD, **changed: Any) -> Method:
         changed["mega_batch"] = n_batches * batch
         return Method(f"{name}, every {n_batches}", lambda rate: replace(kind.published(batch, rate), **changed), fleet)
 
-    def chosen(merging: float) -> Method:
-        name = f"our auto, merges {merging:g} of the time"
-        return Method(name, lambda rate: LocalSGD(batch, rate, merging=merging), fleet)
-
-    of_papers = [
+    methods = [
         method
         for n in (OFTEN, BATCHES)
         for method in (
@@ -65,7 +81,17 @@ def methods(study: Study, scenario: str) -> list[Method]:
             published("no perturbation, momentum 0.75", n, perturbation=0.0, momentum=0.75),
         )
     ]
-    ours = Method(
-        f"our adaptive, every {OFTEN}", lambda rate: AdaptiveSGD(batch, rate, mega_batch=OFTEN * batch), fleet
-    )
-    return [*of_papers, ours, *map(chosen, SHARES)]
+    often = f"our adaptive, every {OFTEN}"
+    return [*methods, Method(often, lambda rate: AdaptiveSGD(batch, rate, mega_batch=OFTEN * batch), fleet)]
+
+
+def ours(study: Study, scenario: str) -> list[Method]:
+    """Return Adaptive SGD and what `auto` chooses with our defaults, then with one part changed."""
+    batch, fleet = study.batch, study.fleet(scenario)
+    return [
+        Method("our adaptive", lambda rate: AdaptiveSGD(batch, rate), fleet),
+        Method(f"... momentum {MOMENTUM:g}", lambda rate: AdaptiveSGD(batch, rate, momentum=MOMENTUM), fleet),
+        Method(f"... every {BATCHES}", lambda rate: AdaptiveSGD(batch, rate, mega_batch=BATCHES * batch), fleet),
+        Method("our auto", lambda rate: LocalSGD(batch, rate), fleet),
+        Method("our auto, rounds of any length", lambda rate: AnyLength(batch, rate), fleet),
+    ]

@@ -28,10 +28,11 @@ def test_a_mega_batch_has_room_for_a_batch_of_everyone():
     assert algorithm.mega_rows == 5 * 1024
 
 
-def test_mega_batches_divide_an_epoch_evenly():
+@pytest.mark.parametrize(("rows", "mega_rows"), [(2300, 575), (7000, 1000), (100, 25), (30, 20)])
+def test_mega_batches_divide_an_epoch_evenly_at_least_by_four(rows, mega_rows):
     algorithm = AdaptiveSGD(10, 0.1)
-    algorithm.start([0, 1], 2300)
-    assert algorithm.mega_rows == 1150
+    algorithm.start([0, 1], rows)
+    assert algorithm.mega_rows == mega_rows
 
 
 @pytest.mark.parametrize("dynamic", [True, False])

@@ -270,6 +270,19 @@ def test_rounds_do_not_get_longer_than_an_epoch():
     assert algorithm.steps_now == 8
 
 
+@pytest.mark.parametrize(("merge_seconds", "steps"), [(0.001, 4), (0.01, 8), (0.03, 8), (0.1, 32)])
+def test_an_epoch_keeps_four_merges_unless_these_take_too_long(merge_seconds, steps):
+    """A step takes 10 ms, and a quarter of an epoch 8 steps of each worker."""
+    algorithm = LocalSGD(10, 1.0, steps=4)
+    algorithm.start([0, 1], 640)
+    now = 0.0
+    for _ in range(50):
+        now += 0.01 * algorithm.steps_now
+        algorithm.lengthen(now, now + merge_seconds, algorithm.round_rows)
+        now += merge_seconds
+    assert algorithm.steps_now == steps
+
+
 def test_a_round_that_the_end_of_an_epoch_cuts_short_says_nothing_of_the_share_of_merges():
     # Three whole rounds of 36 ms and one of half as long an epoch; a merge of four vectors takes some 9 ms.
     executor = Simulated(toy.Reference(), toy.fleet(1.0, 1.0), bandwidth=8 * 4 * NETWORK.layout.size / 0.015)

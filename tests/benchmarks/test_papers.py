@@ -39,6 +39,7 @@ TABLES = {
     "omnivore": ("omnivore", "omnivore-efficiency"),
 }
 COSTS = ("costs", "ratios")
+BY_SCENARIO = ("merges", "rounds")
 COLUMNS_OF_ALL = [
     "scenario", "target P@1", "one device", "synchronous", "elastic", "Crossbow", "Omnivore", "Hogbatch",
     "Adaptive Hogbatch", "Adaptive SGD", "Adaptive SGD, 100", "our adaptive", "our auto",
@@ -74,7 +75,7 @@ def test_all_scenarios_are_in_the_table_that_goes_beyond_the_papers(tmp_path):
     text = (tmp_path / "beyond-S1-S8-data.md").read_text()
     found = json.loads((tmp_path / "beyond-S1-S8-data.json").read_text())["result"]
     assert list(found) == [f"S{i}" for i in range(1, 9)]
-    assert {*TABLES, "beyond", "costs", "merges"} == set(EXPERIMENTS)
+    assert {*TABLES, "beyond", "costs", *BY_SCENARIO} == set(EXPERIMENTS)
     for name, methods in found.items():
         (row,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
         assert row.count("|") == len(COLUMNS_OF_ALL) + 1
@@ -85,11 +86,12 @@ def test_all_scenarios_are_in_the_table_that_goes_beyond_the_papers(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_merges_change_is_told_by_scenario(tmp_path):
-    words = ["--data", str(DATA), "--out", str(tmp_path), "--only", "merges", "--scenarios", "S1", "S3", *TINY, *FEW]
+@pytest.mark.parametrize("experiment", BY_SCENARIO)
+def test_what_merges_and_their_number_change_is_told_by_scenario(experiment, tmp_path):
+    words = ["--data", str(DATA), "--out", str(tmp_path), "--only", experiment, "--scenarios", "S1", "S3", *TINY, *FEW]
     assert main(words) == 0
-    found = json.loads((tmp_path / "merges-data.json").read_text())["result"]
-    text = (tmp_path / "merges-data.md").read_text()
+    found = json.loads((tmp_path / f"{experiment}-data.json").read_text())["result"]
+    text = (tmp_path / f"{experiment}-data.md").read_text()
     assert list(found) == ["S1", "S3"]
     assert all(text.count(f"| {name} | {method} |") == 1 for name in found for method in found[name])
     assert text.count("The target is") == 2
@@ -134,8 +136,8 @@ def names_of(experiment, scenarios):
     """The tables that an experiment writes."""
     if experiment == "costs":
         return set(COSTS)
-    if experiment == "merges":
-        return {"merges"}
+    if experiment in BY_SCENARIO:
+        return {experiment}
     if experiment == "beyond":
         return {f"beyond-{'-'.join(dict.fromkeys([scenarios[0], scenarios[-1]]))}"}
     return {name for name in TABLES[experiment] if experiment != "adaptive" or name.split("-")[1] in scenarios}
@@ -152,14 +154,17 @@ def test_one_command_makes_every_table_of_the_page_with_its_settings(monkeypatch
         settings = f"{args.rows:,} rows, {args.epochs} epochs, {args.hidden} hidden units, batches of at most "
         how = UNLEARNED if args.only == ["costs"] else f"rates {rates} for everybody"
         for name in names_of(args.only[0], args.scenarios):
-            made[f"{name}-{args.data.name}"] = settings + f"{args.batch} rows, {how}"
+            made[f"{name}-{args.data.name}"] = [settings + f"{args.batch} rows, {how}"]
+            if args.only != ["costs"]:
+                made[f"{name}-{args.data.name}"].append(f" --test-rows {args.test_rows} ")
 
     monkeypatch.setattr(experiments, "main", run)
     monkeypatch.setattr(tables, "made", lambda folder, part: folder)
     tables.main(["--data", str(tmp_path), "--seeds", "7"])
     assert made.keys() == {path.stem for path in (RESULTS / "papers").glob("*.md")}
     for name, settings in made.items():
-        assert settings in (RESULTS / "papers" / f"{name}.md").read_text()
+        text = (RESULTS / "papers" / f"{name}.md").read_text()
+        assert all(told in text for told in settings)
     page = (ROOT / "docs" / "papers.md").read_text()
     assert all(any(name.startswith(known) for known in re.findall(r"`([\w-]+)`", page)) for name in made)
 

@@ -41,8 +41,8 @@ class AdaptiveSGD(MegaBatches, Algorithm):
     learning_rate : float
         At b_max; a size b trains at learning_rate * b / b_max.
     mega_batch : int or None
-        M, rows between merges, at least the sum of the sizes; None for equal parts of an epoch of about 100 of the
-        largest batches.
+        M, rows between merges, at least the sum of the sizes; None for equal parts of an epoch, at least four, of
+        about 100 of the largest batches.
     low : int or None
         b_min; None for 3/4 of b_max, since an update of few rows costs a pass over all labels, too (the paper has
         b_max / 8).

@@ -18,8 +18,8 @@ from .rounds import BATCHES, MegaBatches, Work
 class Elastic(MegaBatches, Algorithm):
     """Every worker trains an equal part of a mega-batch in batches of `batch` rows; then replicas are averaged.
 
-    mega_batch : rows between merges, at least one batch per worker; None for equal parts of an epoch of about 100
-    batches.
+    mega_batch : rows between merges, at least one batch per worker; None for equal parts of an epoch, at least four, of
+    about 100 batches.
     """
 
     @classmethod

@@ -15,8 +15,9 @@ from ..training.merging import Comm
 from .base import Algorithm
 from .combiners import COMBINERS, by_rows
 from .outer import MOST, Nesterov, Outer, block_momentum
-from .rounds import Rounds, Work, moving_average
+from .rounds import LEAST_MERGES, Rounds, Work, moving_average
 
+MOST_MERGING = 0.3  # share of the time that the least merges of an epoch may take
 ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 was better than 0 and 0.75 (docs/decisions/workers.md)
 
 
@@ -41,7 +42,8 @@ class LocalSGD(Rounds, Algorithm):
         A batch that takes longer than this multiple of its usual duration makes its worker a straggler, without which
         the others merge, > 1; math.inf waits for all workers.
     merging : float
-        Share of the time that merges may take, in (0, 1]. If they take more, rounds become at least twice as long.
+        Share of the time that merges may take, in (0, 1]. If they take more, rounds become at least twice as long, but
+        an epoch keeps four merges unless these take more than 0.3.
     """
 
     steps: int = at_least(4, 1)
@@ -100,8 +102,16 @@ class LocalSGD(Rounds, Algorithm):
         """Return the rows of a full round."""
         return self.steps_now * self.batch * len(self.size)
 
+    @property
+    def merging_allowed(self) -> float:
+        """Return the share of the time that merges may take before rounds become twice as long as now."""
+        if self.round_rows >= self.n_rows:
+            return 1.0
+        can_double = 2 * self.round_rows * LEAST_MERGES <= self.n_rows
+        return self.merging if can_double else max(self.merging, MOST_MERGING)
+
     def lengthen(self, begun: float, ended: float, rows: int) -> None:
-        """Double the length of rounds, up to an epoch, until merges take at most the share `merging` of the time.
+        """Double the length of rounds, up to an epoch, until merges take at most `merging_allowed` of the time.
 
         begun, ended : of the last merge, in seconds. rows : rows of its round.
 
@@ -111,7 +121,7 @@ class LocalSGD(Rounds, Algorithm):
         if self.merged_at is not None and ended > self.merged_at and rows >= self.round_rows:
             merging, work = ended - begun, begun - self.merged_at
             share = moving_average(self.share, merging / (merging + work))
-            while share > self.merging and self.round_rows < self.n_rows:
+            while share > self.merging_allowed:
                 self.steps_now, work = 2 * self.steps_now, 2 * work
                 share = min(share, merging / (merging + work))
             self.share = share
