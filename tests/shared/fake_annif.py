@@ -100,8 +100,8 @@ class EvaluationBatch:
         best = np.asarray(suggested.array.argmax(axis=1)).ravel()
         self._right = np.mean([column in of_document for column, of_document in zip(best, subjects, strict=True)])
 
-    def results(self, metrics):
-        return {"Precision@1": self._right}
+    def results(self, metrics=()):
+        return {"Precision@1": self._right, "NDCG@5": None}
 
 
 class SuggestionBatch:
@@ -121,6 +121,7 @@ def modules():
             "HPRecommendation": namedtuple("HPRecommendation", "lines score"),
             "HyperparameterOptimizer": HyperparameterOptimizer,
         },
+        "annif.corpus": {"SubjectSet": list},
         "annif.eval": {"EvaluationBatch": EvaluationBatch},
         "annif.exception": dict.fromkeys(
             ("NotInitializedException", "NotSupportedException", "OperationFailedException"), Refused
