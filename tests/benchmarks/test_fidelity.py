@@ -77,7 +77,9 @@ class Recorded(VirtualDevice):
         return self.durations.popleft()
 
 
-@pytest.mark.parametrize(("name", "fields"), [("synchronous", {}), ("elastic", {"mega_batch": 80}), ("crossbow", {"sync_every": 1})])
+@pytest.mark.parametrize(
+    ("name", "fields"), [("synchronous", {}), ("elastic", {"mega_batch": 80}), ("crossbow", {"sync_every": 1})]
+)
 def test_the_steps_of_a_real_run_of_two_processes_played_again_take_no_longer_than_it_did(
     data, monkeypatch, name, fields
 ):

@@ -28,7 +28,7 @@ CERTAIN = 0.5
 NEWEST = 0.3
 SHORTEST = 1e-9  # least seconds of a batch: on the simulated clock, one without features may take none
 BATCHES = 100  # of a mega-batch (Adaptive SGD, 2021)
-LEAST_MERGES = 4  # of an epoch, by default: with one or two, P@1 is 3 to 12 points lower (docs/decisions/workers.md)
+LEAST_MERGES = 4  # of an epoch, by default: with one or two, P@1 is 1 to 11 points lower (docs/decisions/workers.md)
 BEGAN = "began"  # merge state of a worker that was left out of a merge: the center from which its replica began
 
 

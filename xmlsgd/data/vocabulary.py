@@ -16,9 +16,8 @@ BRACKETED_URI = re.compile(r"<([^<>\s]+)>")
 def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the name of each URI: those of `known`, unchanged, then those of the lines `<uri><TAB>label` of a file.
 
-    As in Annif, the brackets may be missing.
-    The name is the label. If several URIs have the same label, the name is `label <uri>`, as names must differ. A URI
-    without a label, in Annif a deprecated subject, gets no name.
+    The brackets may be missing. The name is the label. If several URIs have the same label, the name is `label <uri>`,
+    as names must differ. A URI without a label, in Annif a deprecated subject, gets no name.
     """
     labels: dict[str, str] = {}
     lines: dict[str, int] = {}
