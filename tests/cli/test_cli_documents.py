@@ -86,22 +86,11 @@ def test_the_names_of_a_vocabulary_are_learned_as_label_texts(library):
 
 
 def test_a_model_knows_the_uris_of_its_vocabulary(library, capsys):
-    run(
-        "evaluate",
-        library / "m",
-        library / "rows.tsv",
-        "-q",
-        "--json",
-        library / "r.json",
-        "--per-label",
-        library / "l",
-    )
-    assert (
-        (library / "l")
-        .read_text()
-        .startswith('label,uri,training_rows,test_rows,threshold,precision,recall,F1\n"Smith')
-    )
-    assert '"Smith, J.",http://x/0,' in (library / "l").read_text()
+    files = "--json", library / "r.json", "--per-label", library / "labels.csv"
+    run("evaluate", library / "m", library / "rows.tsv", "-q", *files)
+    per_label = (library / "labels.csv").read_text()
+    assert per_label.startswith('label,uri,training_rows,test_rows,threshold,precision,recall,F1\n"Smith')
+    assert '"Smith, J.",http://x/0,' in per_label
     assert json.loads((library / "r.json").read_text())["P@1"] == 100
     (library / "deprecated").write_text("<http://x/1>\nisles\n")
     (library / "new.txt").write_text("a book of letters\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..data.csr import Dataset
     from ..estimators import XMLClassifier, XMLEnsemble
     from .format_options import FormatOptions
+    from .results import UriOf
 
 READ_BY = "read_by"  # key of the report: options of reading data, which later commands use again
 
@@ -60,7 +61,7 @@ def saved_names(folder: str) -> dict[str, str] | None:
     return read_vocabulary(path) if path.is_file() else None
 
 
-def finder_of_uris(names_of_uris: Mapping[str, str] | None) -> Callable[[str], str | None] | None:
+def finder_of_uris(names_of_uris: Mapping[str, str] | None) -> UriOf | None:
     """Return the function that finds the URI of a name by a vocabulary; None without a vocabulary."""
     from ..data.vocabulary import uri_of
 
