@@ -103,7 +103,7 @@ class Study:
     def _tried(self, method: Method, by: Criterion) -> dict[float, Outcome]:
         """Return the runs of the first seed: at the rates of the grid, and beyond it while the best is at its edge."""
         tried = {rate: self.run_once(method, rate, 0) for rate in method.rates or self.rates}
-        for _ in range(0 if method.rates else FURTHER):
+        for _ in range(FURTHER):
             if (rate := next_rate(best_rate(tried, by), list(tried))) is None:
                 break
             tried[rate] = self.run_once(method, rate, 0)

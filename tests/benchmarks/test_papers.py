@@ -338,6 +338,8 @@ def test_the_grid_goes_on_for_some_steps_while_its_best_rate_is_at_an_edge(monke
     assert list(found.grid) == sorted(found.grid)
 
 
-def test_a_method_with_rates_of_its_own_keeps_to_them(monkeypatch, tmp_path):
-    tried, _ = tried_rates(monkeypatch, tmp_path, {3.0: 20, 10.0: 30}, rates=(3.0, 10.0))
-    assert tried == [(3.0, 0), (10.0, 0), (10.0, 1), (10.0, 2)]
+def test_a_method_with_rates_of_its_own_goes_on_from_them_and_one_with_a_single_rate_keeps_it(monkeypatch, tmp_path):
+    tried, _ = tried_rates(monkeypatch, tmp_path, {3.0: 20, 10.0: 30, 30.0: 25}, rates=(3.0, 10.0))
+    assert tried == [(3.0, 0), (10.0, 0), (30.0, 0), (10.0, 1), (10.0, 2)]
+    tried, _ = tried_rates(monkeypatch, tmp_path, {3.0: 20}, rates=(3.0,))
+    assert tried == [(3.0, seed) for seed in range(3)]
