@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,6 +23,7 @@ from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
+from xmlsgd.training.messages import Joined, Sharing, Step
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -75,6 +77,11 @@ class HalfEpoch(Callback):
         raise KeyboardInterrupt
 
 
+def take_replica(params):
+    """Let the center be the replica of worker 1."""
+    params.center[:] = params.replicas[1]
+
+
 def gpus(*makers, **settings):
     return Processes(makers, shares_memory=[False] * len(makers), **settings)
 
@@ -90,6 +97,48 @@ def test_gpus_in_processes_learn_what_cpus_do_to_the_bit(job, algorithm, optimiz
     np.testing.assert_array_equal(runs[0].params, runs[1].params)
     np.testing.assert_array_equal(runs[0].state, runs[1].state)
     assert runs[0].steps == runs[1].steps
+
+
+def begun(executor, job):
+    """Begin a run of replicas with Adam."""
+    executor.start(replace(job, optimizer=Adam()), Sharing.REPLICAS)
+    return executor
+
+
+def stepped(executor, w):
+    """Let a worker make one step; return its replica and its optimizer state."""
+    executor.submit(Step(w, 0, 0, 6, 0.1))
+    assert executor.wait().rows == 6
+    executor.learned()  # into the table
+    return np.concatenate([executor.table.params[1 + w], executor.table.states[w]])
+
+
+def test_a_gpu_in_a_process_goes_on_from_the_model_and_state_that_were_put_back(job):
+    executor = begun(gpus(LightApart), job)
+    executor.set_aside()
+    first = stepped(executor, 0)
+    executor.put_back()
+    again = stepped(executor, 0)
+    executor.close()
+    np.testing.assert_array_equal(again, first)
+
+
+def test_a_gpu_in_a_process_that_joins_begins_as_a_cpu_does(job):
+    """From the center of that moment and a state of zeros, though its process was ready before the last merge."""
+    found = []
+    for executor in (gpus(LightApart, LightApart), Processes([light.Light] * 2)):
+        begun(executor, job)
+        for w in (0, 1):
+            stepped(executor, w)
+        executor.pool.processes[0].kill()
+        with pytest.warns(UserWarning, match="worker 0 is lost"):
+            assert executor.wait().worker == 0
+        assert executor.pool.processes[0].pipe.poll(60), "it is ready"
+        executor.merge(take_replica, [1])
+        assert executor.wait() == Joined(0)
+        found.append(stepped(executor, 0))
+        executor.close()
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_a_model_is_copied_for_merges_and_the_optimizer_state_at_the_end(tmp_path):
