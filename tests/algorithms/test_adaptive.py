@@ -104,7 +104,7 @@ def test_block_momentum_is_adaptive_sgd_with_equal_shares():
     """One object serves both; BMUF with zeta = 1."""
     data, network = toy.random_data(240, 7, 5), Network(7, 5, (4,))
     block = LocalSGD(10, 0.3, steps=4, dynamic=False, outer=HeavyBall(0.6), combine="mean")
-    adaptive = Static(10, 0.3, mega_batch=120, momentum=0.6, low=10)
+    adaptive = Static(10, 0.3, mega_batch=120, momentum=0.6, low=10, straggler_timeout=np.inf)
     runs = [
         toy.run(algorithm, toy.fleet(1, 0.7, 0.5), device=toy.Reference(), data=data, network=network)[0].params
         for algorithm in (block, adaptive)
@@ -115,7 +115,7 @@ def test_block_momentum_is_adaptive_sgd_with_equal_shares():
 def test_elastic_averaging_is_adaptive_sgd_with_everything_off():
     """To the bit: static shares, fixed sizes, equal weights, no momentum."""
     data, network = toy.random_data(300, 7, 5), Network(7, 5, (4,))
-    off = Static(10, 0.3, mega_batch=100, low=10, momentum=0.0)
+    off = Static(10, 0.3, mega_batch=100, low=10, momentum=0.0, straggler_timeout=np.inf)
     runs = [
         toy.run(algorithm, toy.fleet(1, 0.5), device=toy.Reference(), data=data, network=network, epochs=2)[0].params
         for algorithm in (Elastic(10, 0.3, mega_batch=100), off)

@@ -10,7 +10,7 @@ from shared.adaptive_runs import did, started
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall, Outer, merges_to_fade
-from xmlsgd.algorithms.rounds import Work
+from xmlsgd.algorithms.rounds import Throughput, Work
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.training.messages import Report
 
@@ -195,6 +195,33 @@ def test_a_worker_that_was_alone_is_not_pushed_by_motion_from_before_when_anothe
     comm.table.touched[:] = 1
     algorithm.merge_replicas(comm, work)
     assert comm.values() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("straggler_timeout", "batches"), [(2.0, 0), (np.inf, 4)])
+def test_nobody_waits_for_a_last_batch_that_others_could_have_trained_sooner(straggler_timeout, batches):
+    """Beside a device of a quarter of its speed, which is asked first; as published it waits for four batches."""
+    algorithm = AdaptiveSGD(10, 0.1, mega_batch=210, low=10, straggler_timeout=straggler_timeout)
+    _, executor = toy.run(algorithm, toy.fleet(0.25, 1), n_rows=8 * 210)
+    waits, ended = [], 0.0
+    for (kind, what), now in zip(executor.log, executor.times, strict=True):
+        if kind == "merge":
+            waits.append(now - ended)
+        elif kind == "done" and what.worker == 1:
+            ended = now
+    assert waits == pytest.approx([batches * 10 * 0.001] * 8)
+
+
+def test_others_are_sooner_only_if_they_would_be_done_before_and_not_with_a_batch():
+    throughput, size = Throughput(2.0), dict.fromkeys(range(3), 10)
+    assert not throughput.others_are_sooner(0, 1, size, 0.0), "of whom nothing is known"
+    throughput.usual = {0: 1.0, 1: 1.0, 2: 0.25}
+    assert throughput.others_are_sooner(0, 30, size, 0.0), "worker 2 does three batches and would end a fourth with it"
+    assert not throughput.others_are_sooner(0, 31, size, 0.0)
+    assert not throughput.others_are_sooner(2, 1, size, 0.0)
+    throughput.ends[2] = 5.0
+    assert [throughput.others_are_sooner(0, rows, size, 0.0) for rows in (10, 11)] == [True, False]
+    throughput.stragglers.add(2)
+    assert not throughput.others_are_sooner(0, 1, size, 0.0)
 
 
 @pytest.mark.parametrize("kind", [LocalSGD, AdaptiveSGD])

@@ -54,7 +54,8 @@ class AdaptiveSGD(MegaBatches, Algorithm):
         delta, in [0, 1); with the paper's 0.1 the weights of a merge sum to more than 1, so that the model grows.
     straggler_timeout : float
         A batch that takes longer than this multiple of its usual duration makes its worker a straggler, without which
-        the others merge, > 1; math.inf waits for all workers, as the paper does.
+        the others merge, > 1. A worker also gets no batch that would end after the others could have done the rest of
+        the mega-batch. math.inf gives batches to all free workers and waits for them, as the paper does.
     """
 
     low: int | None = at_least(None, 1)
@@ -95,6 +96,11 @@ class AdaptiveSGD(MegaBatches, Algorithm):
     # Algorithm 1: dynamic scheduling.
 
     dynamic = True
+
+    def goes_on(self, w: int, now: float) -> bool:
+        """Return whether rows of the mega-batch are left which the others would not train before worker `w` is done."""
+        rows = self.open_rows(w)
+        return rows > 0 and not self.throughput.others_are_sooner(w, rows, self.size, now)
 
     def learning_rate_of(self, w: int, rows: int) -> float:
         """Return the learning rate, linear in the rows of the batch, also of a short one at the end of an epoch.

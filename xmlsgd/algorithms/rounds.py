@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from typing import NamedTuple
 
 from ..data.validation import at_least
@@ -100,6 +100,20 @@ class Throughput:
             return False
         done = now + self.usual[w] * rows
         return any(done <= end < inf for v, end in self.ends.items() if v not in self.stragglers)
+
+    def others_are_sooner(self, w: int, rows: float, size: Mapping[int, int], now: float) -> bool:
+        """Return whether other workers would train all of `rows` before worker `w` could train one batch.
+
+        size : the rows of a batch, by worker. Stragglers train none. With a `straggler_timeout` of inf, where all wait
+        for the slowest in any case, the answer is no.
+        """
+        if w not in self.usual or self.straggler_timeout == inf:
+            return False
+        seconds, could = self.usual[w] * size[w], 0
+        for v in size.keys() & self.usual.keys() - self.stragglers - {w}:
+            idle = seconds - max(self.ends.get(v, now) - now, 0.0)
+            could += max(ceil(idle / (self.usual[v] * size[v])) - 1, 0) * size[v]  # those that end before, not with it
+        return could >= rows
 
     def share(self, w: int, workers: Collection[int]) -> float:
         """Return the share of worker `w` in the throughput of `workers`; 0 if one of theirs is unknown."""
