@@ -17,7 +17,7 @@ import numpy as np
 
 from ..algorithms import get_algorithm
 from ..algorithms.base import Algorithm
-from ..algorithms.local_sgd import LocalSGD
+from ..algorithms.local_sgd import share_of_merges
 from ..data.cores import usable_threads
 from ..data.csr import CSR
 from ..data.files.compiled import LOGGER
@@ -38,6 +38,8 @@ MOST_WORKERS = 256
 # Least work per thread of a step, 0.2 ms of a core. With less, waiting for each other, five times a step on a busy
 # machine, costs threads more than they gain.
 FLOPS_PER_THREAD = 2e7
+# Bytes per second of a merge in the memory of the process: of two replicas of 29 MB it takes 20 ms on two cores.
+MERGE_BANDWIDTH = 1e10
 LIST_FLOPS = 2.5e6  # work of the candidates of a row: 25 microseconds of a core
 # With so many threads, network and candidates that are learned at the same time use half of them each. Fewer threads
 # are shared: one side fills the gaps of the other. With many, there would always be a thread to wait for, because the
@@ -168,8 +170,10 @@ def select_workers(
     """Return the workers that train: all, or for "auto" only the faster kind if that is faster, with a warning."""
     if algorithm != "auto" or len({worker.kind for worker in workers}) == 1:
         return workers
-    speeds = measure_speeds(job, workers, precision, batch)
-    kept = faster_workers(workers, speeds, measure_speeds(job, workers, precision, batch, lazy=True))
+    mixed, alone = (measure_speeds(job, workers, precision, batch, lazy) for lazy in (False, True))
+    vectors = 2 * (len(workers) + 2)  # a merge reads and writes all replicas, the center and the outer momentum
+    merge = 4 * vectors * job.network.layout.size / MERGE_BANDWIDTH
+    kept = faster_workers(workers, mixed, alone, share_of_merges(merge, job.dataset.n_rows / sum(mixed)))
     if len(kept) < len(workers):
         excluded = names_of_excluded(workers, kept)
         text = f"devices: the others train faster without {excluded}, which is excluded"
@@ -182,18 +186,20 @@ def names_of_excluded(workers: list[Worker], kept: list[Worker]) -> str:
     return ", ".join(sorted({worker.name for worker in workers} - {worker.name for worker in kept}))
 
 
-def faster_workers(workers: list[Worker], mixed: tuple[float, ...], alone: tuple[float, ...]) -> list[Worker]:
+def faster_workers(
+    workers: list[Worker], mixed: tuple[float, ...], alone: tuple[float, ...], merging: float
+) -> list[Worker]:
     """Return the workers to train with: all, or those of the fastest kind if the others slow them down.
 
     mixed, alone : rows per second of each worker together with workers of other kinds, and without them. Together with
     a CPU, a GPU has to copy its model at every step, and takes part in the merges of local SGD, which "auto" chooses
-    then; without, it keeps its model.
+    then and which take the share `merging` of the time; without, it keeps its model.
     """
     totals: dict[str, float] = {}
     for worker, rate in zip(workers, alone, strict=True):
         totals[worker.kind] = totals.get(worker.kind, 0.0) + rate
     best = max(totals, key=lambda kind: totals[kind])
-    if (1 - LocalSGD.merging) * sum(mixed) > totals[best]:
+    if (1 - merging) * sum(mixed) > totals[best]:
         return workers
     return [worker for worker in workers if worker.kind == best]
 

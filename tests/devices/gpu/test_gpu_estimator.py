@@ -100,17 +100,18 @@ def test_memory_that_ends_in_the_middle_of_a_run_is_told_in_one_line(data, monke
 
 
 @pytest.mark.parametrize(
-    ("mixed", "alone", "kept"),
+    ("mixed", "alone", "merging", "kept"),
     [
-        ((100.0, 20.0), (110.0, 20.0), ["cuda", "cpu"]),
-        ((100.0, 3.0), (100.0, 3.0), ["cuda"]),
-        ((50.0, 40.0), (200.0, 40.0), ["cuda"]),
-        ((1.0, 40.0), (20.0, 40.0), ["cpu"]),
+        ((100.0, 20.0), (110.0, 20.0), 0.03, ["cuda", "cpu"]),
+        ((100.0, 20.0), (110.0, 20.0), 0.1, ["cuda"]),
+        ((100.0, 3.0), (100.0, 3.0), 0.03, ["cuda"]),
+        ((50.0, 40.0), (200.0, 40.0), 0.03, ["cuda"]),
+        ((1.0, 40.0), (20.0, 40.0), 0.03, ["cpu"]),
     ],
 )
-def test_workers_of_another_kind_are_parked_where_a_run_is_as_fast_without_them(mixed, alone, kept):
+def test_workers_of_another_kind_are_parked_where_a_run_is_as_fast_without_them(mixed, alone, merging, kept):
     workers = [Worker("cuda", 1, "cuda:0"), Worker("cpu", 2, "cpu")]
-    assert [worker.kind for worker in faster_workers(workers, mixed, alone)] == kept
+    assert [worker.kind for worker in faster_workers(workers, mixed, alone, merging)] == kept
 
 
 @pytest.mark.parametrize("devices", ["cuda:0,cpu", "cpu,cuda:0"])
@@ -118,7 +119,7 @@ def test_a_cpu_that_does_not_pay_is_parked_and_the_gpu_trains_alone(data, monkey
     pretend_gpus(monkeypatch)
     speed = {"cuda": 1000.0, "cpu": 10.0}
     monkeypatch.setattr(
-        placement, "measure_speeds", lambda job, workers, *rest, **lazy: tuple(speed[one.kind] for one in workers)
+        placement, "measure_speeds", lambda job, workers, *rest: tuple(speed[one.kind] for one in workers)
     )
     with pytest.warns(UserWarning, match="^devices: the others train faster without cpu, which is excluded$"):
         # Without candidates, for which plans of one worker and of several hold out other rows.
@@ -129,7 +130,7 @@ def test_a_cpu_that_does_not_pay_is_parked_and_the_gpu_trains_alone(data, monkey
 
 def test_a_gpu_that_fails_beside_a_parked_cpu_leaves_the_last_epoch_and_names_who_could_go_on(data, monkeypatch):
     pretend_gpus(monkeypatch)
-    monkeypatch.setattr(placement, "measure_speeds", lambda job, workers, *rest, **lazy: (1000.0, 10.0))
+    monkeypatch.setattr(placement, "measure_speeds", lambda job, workers, *rest: (1000.0, 10.0))
     step = Learner.step
 
     def failing(*given):
