@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,10 @@ from typing import Any
 
 import numpy as np
 
-WORD = re.compile(r"[^\W_]{2,}")
+MARKS = "".join(
+    chr(i) for i in range(0x300, 0x12000) if unicodedata.category(chr(i)) in ("Mn", "Mc") and i >> 4 != 0xFE0
+)
+WORD = re.compile(rf"\w[\w{MARKS}]+")
 UNIT = np.float32(1 / 32767)  # of int16 values
 NEIGHBORS, MOST_POSTINGS, MORE_LABELS, SHRINKAGE = 64, 4096, 64, np.float32(2)
 LEAST_VOTE, LEAST_COOCCURRENCE = np.float32(1e-2), np.float32(1e-5)
@@ -151,7 +155,8 @@ def rows_of(folder: str | Path, texts: list[str]) -> list[tuple[np.ndarray, np.n
     saved = json.loads(Path(folder, "vectorizer.json").read_text(encoding="utf-8"))
     column, idf, rows = {word: i for i, word in enumerate(saved["words"])}, np.float32(saved["idf"]), []
     for text in texts:
-        counts = Counter(column[word] for word in ngrams(text.lower(), saved["options"]) if word in column)
+        words = ngrams(unicodedata.normalize("NFC", text.lower()), saved["options"])
+        counts = Counter(column[word] for word in words if word in column)
         features = np.array(sorted(counts), np.int64)
         tf = np.float32([counts[f] for f in features])
         rows.append((features, unit((1 + np.log(tf) if saved["options"]["sublinear_tf"] else tf) * idf[features])))
@@ -163,7 +168,7 @@ def ngrams(text: str, options: dict[str, Any]) -> Iterator[str]:
     sizes = range(options["ngram_range"][0], options["ngram_range"][1] + 1)
     if options["analyzer"] == "word":
         left_out = set(WORD.findall(" ".join(options["stop_words"] or []).lower()))
-        words = [word for word in WORD.findall(text) if word not in left_out]
+        words = [word for word in WORD.findall(text.replace("_", " ")) if word not in left_out]
         yield from (" ".join(words[i : i + n]) for n in sizes for i in range(len(words) - n + 1))
     for word in text.split() if options["analyzer"] == "char_wb" else []:
         longest = min(sizes[-1], max(sizes[0], len(word) + 2))

@@ -9,7 +9,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
-from xmlsgd.data.vectorizer import TOKEN_PATTERN, VECTORIZER_FILE, TextVectorizer
+from xmlsgd.data.vectorizer import VECTORIZER_FILE, TextVectorizer
+from xmlsgd.data.words import TOKEN_PATTERN
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.estimators import XMLClassifier
 
@@ -139,6 +140,20 @@ def test_a_letter_and_its_accent_are_one_character_however_they_are_written(opti
     np.testing.assert_array_equal(one.transform(composed).toarray(), one.transform(apart).toarray())
     grown = TextVectorizer().fit(["file"], label_texts=["fa\u0301cil"]).with_words_of(["fácil mu\u0301sica"], 1)
     assert grown.words == ["file", "fácil", "música"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("हिन्दी भाषा", ["भाषा", "हिन्दी"]),
+        ("بِسْمِ اللَّهِ", ["اللَّهِ", "بِسْمِ"]),
+        ("בְּרֵאשִׁית בָּרָא", ["בְּרֵאשִׁית", "בָּרָא"]),
+        ("தமிழ் மொழி", ["தமிழ்", "மொழி"]),
+        ("❤\ufe0f 1\ufe0f\u20e3 ok", ["ok"]),
+    ],
+)
+def test_marks_of_vowels_belong_to_words_and_those_of_pictures_do_not(text, words):
+    assert TextVectorizer().fit([text]).words == words
 
 
 def test_stop_words_are_split_and_lower_cased_as_texts_are():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
@@ -19,21 +18,16 @@ from .files.manifest import read_object
 from .frames import column_names, only_column
 from .text import composed
 from .validation import FLOAT32_MAX, is_integer, is_positive_integer
+from .words import TOKEN, TOKEN_PATTERN, prepared, text_without_spaces
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-# Part of the file format, no option: a pattern in a forged model file could run forever.
-TOKEN_PATTERN = r"(?u)[^\W_]{2,}"
-TOKEN = re.compile(TOKEN_PATTERN)
-# Thai, Lao, Burmese, Khmer, kana and Chinese characters, which are written without spaces between words.
-UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
-LONG_WORD = 20  # average characters per word of a text that no language with spaces between words reaches
-MOST_LOOKED_AT = 1000  # texts of which `text_without_spaces` looks at the spaces
 MOST_SHOWN = 80  # characters of an option in errors: there may be thousands of stop words
 MAX_N = 16  # of n-grams: a text has as many for each n as it is long
+GIVEN = "as given"  # the reason for options that the user has chosen
 FORMAT = "xmlsgd text vectorizer"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 VECTORIZER_FILE = "vectorizer.json"
 MAX_FILE_BYTES = 1 << 29  # enough for about 15 million words
 
@@ -67,9 +61,9 @@ OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 class TextVectorizer:
     """Convert texts to TF-IDF rows: lower-cased words of two or more letters or digits, (1 + ln tf) idf, L2 norm 1.
 
-    Texts are converted to Unicode's composed form (NFC), in which a letter with an accent is one character. Formulas,
-    names and meanings of options are those of scikit-learn's `TfidfVectorizer` (smoothed idf), which is imported on
-    first use.
+    Texts are converted to Unicode's composed form (NFC), in which a letter with an accent is one character. Marks of
+    vowels, as in Hindi, belong to words, unlike in scikit-learn, whose pattern cuts words there. Formulas, names and
+    meanings of options are those of its `TfidfVectorizer` (smoothed idf), which is imported on first use.
 
     Parameters
     ----------
@@ -109,7 +103,7 @@ class TextVectorizer:
 
     def __post_init__(self) -> None:
         """Begin without words; `reason` tells the plan why the options were chosen."""
-        self.reason = "as given"
+        self.reason = GIVEN
         self._words: list[str] | None = None
         self._idf = np.empty(0, dtype=np.float32)
         self._tfidf: Any = None
@@ -155,6 +149,11 @@ class TextVectorizer:
         if self.analyzer != "word" and self.ngram_range[1] == 1:
             got = f"got {shorten(self.ngram_range)}, single characters"
             raise DataError(f"ngram_range: must be given for analyzer={self.analyzer!r}, such as (4, 4), {got}")
+
+    @property
+    def was_chosen(self) -> bool:
+        """Return whether held-out texts have chosen the options."""
+        return self.reason != GIVEN
 
     @property
     def is_fitted(self) -> bool:
@@ -346,11 +345,12 @@ class TextVectorizer:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         options = {"ngram_range": tuple(self.ngram_range), "sublinear_tf": self.sublinear_tf, "dtype": np.float32}
-        if self.analyzer == "word":  # scikit-learn warns of options that other analyzers do not use
-            stop_words = TOKEN.findall(composed(" ".join(self.stop_words or ()).lower()))
-            options |= {"token_pattern": TOKEN_PATTERN, "stop_words": stop_words}
         # Compose texts first, so that no accent is a character of its own. This is also part of the file format.
-        return TfidfVectorizer(analyzer=self.analyzer, strip_accents=composed, **options, **limits)
+        options["strip_accents"] = composed
+        if self.analyzer == "word":  # scikit-learn warns of options that other analyzers do not use
+            stop_words = TOKEN.findall(prepared(" ".join(self.stop_words or ()).lower()))
+            options |= {"token_pattern": TOKEN_PATTERN, "stop_words": stop_words, "strip_accents": prepared}
+        return TfidfVectorizer(analyzer=self.analyzer, **options, **limits)
 
 
 def smooth_idf(counts: np.ndarray, n_texts: int) -> np.ndarray:
@@ -369,17 +369,3 @@ def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
         if not isinstance(text, str):
             raise DataError(f"texts: row {row}: must be a string, got {shorten(text)}; write '' where there is none")
         yield text
-
-
-def text_without_spaces(texts: Sequence[str]) -> str | None:
-    """Return one of the texts if most have no spaces between words, as in Chinese or in SMILES; else None.
-
-    About `MOST_LOOKED_AT` of the texts are looked at. Splitting such texts at spaces gives no words.
-    """
-    shown = [text for text in texts[:: 1 + len(texts) // MOST_LOOKED_AT] if text and not text.isspace()]
-    unspaced = [
-        text
-        for text in shown
-        if len(text) > LONG_WORD * len(text.split()) or 2 * len(UNSPACED.findall(text)) > len(text)
-    ]
-    return unspaced[0] if 2 * len(unspaced) > len(shown) else None

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..data.csr import CSR
-from ..data.vectorizer import TextVectorizer, text_without_spaces
+from ..data.vectorizer import TextVectorizer
+from ..data.words import text_without_spaces
 from ..errors import DataError
 
 # n-grams of four characters suit languages that compound and inflect words. Those of one to four suit scripts without
