@@ -75,7 +75,9 @@ def fit(truth: np.ndarray, log_odds: np.ndarray) -> tuple[Stacking, HeldOutScore
 def test_a_table_says_how_much_rarer_than_by_chance_two_labels_are_together():
     Y = np.zeros((400, 4), np.float32)
     Y[:200, 0] = Y[200:, 1] = Y[::2, 2] = Y[:3, 3] = 1
-    table = Exclusion.count(CSR.from_scipy(sp.csr_array(Y)), np.arange(4, dtype=np.int32)).table * UNIT
+    counts = Exclusion.count(CSR.from_scipy(sp.csr_array(Y)), np.arange(4, dtype=np.int32)).table
+    assert counts.flags.c_contiguous  # or kernels would be compiled once more
+    table = counts * UNIT
     assert table[0, 1] == table[1, 0] == pytest.approx(1 - 0.3 / 100.3, abs=0.002)
     np.testing.assert_array_equal(table.diagonal(), 0)
     np.testing.assert_array_equal(table[2, :2], 0)

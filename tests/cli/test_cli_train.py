@@ -203,6 +203,16 @@ def test_training_prints_a_table_and_where_the_model_is(tmp_path, capsys):
     assert err == ""
 
 
+def test_training_says_what_texts_became_and_why_unless_a_flag_has_chosen(tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("a\t上海城市规划\nb\t北京城市历史\n", encoding="utf-8")
+    words = ["train", tmp_path / "texts.txt", "--out", tmp_path / "m", *QUICK]
+    run(*words)
+    line = "features by TextVectorizer(ngram_range=(1, 4), analyzer='char_wb'): most texts have hardly any spaces"
+    assert line in capsys.readouterr().out.splitlines()
+    run(*words, "--overwrite", "--analyzer", "char_wb", "--ngram-range", "1,4")
+    assert "features by" not in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_training_with_several_workers_says_what_auto_has_chosen(tmp_path, capsys):
     words = ["--epochs", "1", "--candidates", "0", "--devices", "cpu*2", "--threads", "2"]

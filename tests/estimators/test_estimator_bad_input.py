@@ -195,10 +195,15 @@ def test_partial_fit_refuses_fewer_features_labels_and_another_form(rows):
             [["a"], ["b"]],
             r"ColumnTransformer\(\[\('text', TextVectorizer\(\), 2\), \('classes', OneHotEncoder\(.*\), \[0\]\)\], ",
         ),
+        (
+            np.array([["a rather short title", "used", "one text that is longer"], ["", "new", ""]], dtype=object),
+            [["a"], ["b"]],
+            r"\('text', TextVectorizer\(\), 2\), \('text1', TextVectorizer\(\), 0\), \('classes', .*, \[1\]\)\], ",
+        ),
         ((row for row in np.eye(2)), [["a"], ["b"]], r"X: must have a length, got a generator; pass list\(...\) of it"),
         (np.eye(2), (labels for labels in (["a"], ["b"])), r"Y: must have a length, got a generator; pass list"),
     ],
-    ids=["bytes", "swapped", "table with texts", "table with classes", "generator of rows", "generator of labels"],
+    ids=["bytes", "swapped", "texts", "classes", "two texts", "generator of rows", "generator of labels"],
 )
 def test_what_only_looks_like_rows_or_labels_is_refused_with_what_would_do(X, Y, told):
     with pytest.raises(DataError, match=told):

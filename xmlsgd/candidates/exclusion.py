@@ -32,7 +32,7 @@ class Exclusion:
         """Count the rows that have each pair of these labels."""
         rows = Y.to_scipy()[:, labels]
         rows.data[:] = 1
-        both = (rows.T @ rows).toarray()
+        both = (rows.T @ rows).toarray(order="C")  # kernels are compiled for this order
         own = both.diagonal()
         lift = (both + PRIOR) / (np.outer(own / max(Y.n_rows, 1), own) + PRIOR)
         np.fill_diagonal(lift, 1)

@@ -59,6 +59,10 @@ class FeatureSpace:
         return replace(self, words=label_array(listed, "feature_names"))
 
 
+# Of a table that is refused: rows that are looked at, and words of a cell from which on a column is one of texts.
+LOOKED_AT, FEW_WORDS = 20, 2
+
+
 def learn_features(
     X: Any, given: TextVectorizer | None, owner: str = "XMLClassifier", label_texts: Any = None,
     labels: Callable[[], Labels] | None = None,
@@ -197,23 +201,25 @@ def _check_no_words(X: Any) -> None:
         return
     check_no_iterator(X, "X")
     names = column_names(X)
-    rows = X if names is None else np.asarray(X[:1])  # only the first row of a table is needed
+    rows = X if names is None else np.asarray(X[:LOOKED_AT])
     first = rows[0] if isinstance(rows, list | tuple | np.ndarray) and len(rows) else None
     if isinstance(first, bytes):
         raise DataError(f"X: must be texts or numbers, got bytes, {shorten(first)}; decode them, as by text.decode()")
     if not isinstance(first, list | tuple | set | np.ndarray) or not any(isinstance(value, str) for value in first):
         return
     if not isinstance(rows, list):
-        lengths = {i: len(value) for i, value in enumerate(first) if isinstance(value, str)}
-        longest_first = sorted(lengths, key=lambda i: lengths[i], reverse=True)
-        text, *others = longest_first if names is None else [names[i] for i in longest_first]
-        parts = f"('text', TextVectorizer(), {text!r})"
-        if others:
-            parts += f", ('classes', OneHotEncoder(handle_unknown='ignore'), {others!r})"
+        strings = [i for i, cell in enumerate(first) if isinstance(cell, str)]
+        columns = {i: [str(row[i]) for row in rows[:LOOKED_AT]] for i in strings}
+        longest, *others = sorted(columns, key=lambda i: len("".join(columns[i])), reverse=True)
+        texts = [i for i in others if sum(len(cell.split()) for cell in columns[i]) >= FEW_WORDS * len(columns[i])]
+        name_of = range(len(first)) if names is None else names
+        parts = [f"('text{n or ''}', TextVectorizer(), {name_of[i]!r})" for n, i in enumerate([longest, *texts])]
+        if classes := [name_of[i] for i in others if i not in texts]:
+            parts.append(f"('classes', OneHotEncoder(handle_unknown='ignore'), {classes!r})")
         raise DataError(
-            f"X: must be one column of texts, or numbers, got a table with texts in column {shorten(text)}; pass "
-            f"that column alone, or make numbers of all: ColumnTransformer([{parts}], remainder=StandardScaler()) "
-            "before the classifier in a Pipeline"
+            f"X: must be one column of texts, or numbers, got a table with texts in column {shorten(name_of[longest])}"
+            f"; pass that column alone, or make numbers of all: ColumnTransformer([{', '.join(parts)}], "
+            "remainder=StandardScaler()) before the classifier in a Pipeline"
         )
     raise DataError(f"X: must be texts or rows of numbers, got lists of words, {shorten(first)}; are X and Y swapped?")
 

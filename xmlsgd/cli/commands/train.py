@@ -176,6 +176,8 @@ def outcome(model: XMLClassifier | XMLEnsemble, rows: InputRows, result: dict[st
     several = f"{len(classifiers)} classifiers " if len(classifiers) > 1 else ""
     lines.append(f"trained {several}in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
     lines.append(f"trained on {size_text(rows.train)}")
+    if rows.vectorizer is not None and rows.vectorizer.was_chosen:
+        lines.append(f"features by {rows.vectorizer}: {rows.vectorizer.reason}")
     return [*lines, *choice(classifiers[-1].history_), *advice(result["workers"])]
 
 
