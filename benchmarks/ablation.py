@@ -117,8 +117,8 @@ def _left_out(part: str) -> AbstractContextManager[Any]:
         return patch.object(fitting, "fit_exclusion", lambda _, stacking, found, *__: (stacking, found))
     if part in CORRECTIONS:
 
-        def uncalibrated(features: np.ndarray, truth: np.ndarray, _: np.ndarray) -> Any:
-            return LogisticStacking.fit(features, truth), Calibration()
+        def uncalibrated(features: np.ndarray, truth: np.ndarray, _: np.ndarray, pair_weights: np.ndarray) -> Any:
+            return LogisticStacking.fit(features, truth, pair_weights), Calibration()
 
         return patch.object(LogisticStacking, "fit_calibrated", uncalibrated)
     return nullcontext()

@@ -107,6 +107,7 @@ def pairs_of(known: np.ndarray, truth: np.ndarray) -> tuple[HeldOutPairs, np.nda
         Inputs(logits, votes, margins, found),
         truth.reshape(-1, 6),
         np.arange(20, dtype=np.float32),
+        len(truth),
     )
     return pairs, margins - 1
 
@@ -130,7 +131,7 @@ def test_trees_add_less_the_nearer_their_gain_is_to_its_standard_error(n):
     share = np.abs(trees.value).sum() / np.abs(grown.value).sum()
     np.testing.assert_allclose(trees.value, share * grown.value, rtol=1e-4, atol=1e-7)
     unscaled = log_odds + (scores - log_odds) / share
-    gain = (log_losses(log_odds, pairs.truth) - log_losses(unscaled, pairs.truth)).sum(axis=1)
+    gain = (pairs.weights * (log_losses(log_odds, pairs.truth) - log_losses(unscaled, pairs.truth))).sum(axis=1)
     assert share == pytest.approx(1 - gain.var() / len(gain) / gain.mean() ** 2, abs=1e-3)
     assert 0 < share < 1
 
@@ -280,7 +281,7 @@ def test_trees_are_judged_by_rows_of_other_groups(monkeypatch, n_folds):
         HeldOutPairs(
             np.tile(np.arange(4, dtype=np.int32), (60, 1)),
             Inputs(*(rng.random(shape, np.float32) for _ in range(4))),
-            rng.random(shape) < 0.3, np.ones(4, np.float32), of_rows,
+            rng.random(shape) < 0.3, np.ones(4, np.float32), 60, of_rows,
         )
         for of_rows in groups
     ]  # fmt: skip
@@ -302,7 +303,7 @@ def test_one_group_alone_learns_no_trees():
     rng = np.random.default_rng(0)
     labels, scores = np.tile(np.arange(4, dtype=np.int32), (60, 1)), np.zeros((60, 4), np.float32)
     pairs = HeldOutPairs(
-        labels, Inputs(*(scores,) * 4), rng.random((60, 4)) < 0.3, np.ones(4, np.float32), np.zeros(60, np.int64)
+        labels, Inputs(*(scores,) * 4), rng.random((60, 4)) < 0.3, np.ones(4, np.float32), 60, np.zeros(60, np.int64)
     )
     with DEVICE.start():
         assert fit_trees([pairs], [scores], np.ones(4, np.float32), DEVICE)[0] is None

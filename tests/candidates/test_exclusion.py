@@ -65,7 +65,7 @@ def planted(n: int, exclusive: bool, seed: int = 0) -> tuple[np.ndarray, np.ndar
 def fit(truth: np.ndarray, log_odds: np.ndarray) -> tuple[Stacking, HeldOutScores]:
     """Weigh the exclusions of these rows, whose candidates are all labels; the regression's intercept was 0."""
     labels = np.tile(np.arange(truth.shape[1], dtype=np.int32), (len(truth), 1))
-    pairs = HeldOutPairs(labels, Inputs(*4 * [log_odds]), truth, truth.sum(axis=0, dtype=np.float32))
+    pairs = HeldOutPairs(labels, Inputs(*4 * [log_odds]), truth, truth.sum(axis=0, dtype=np.float32), len(truth))
     counted = Exclusion.count(CSR.from_scipy(sp.csr_array(truth, dtype=np.float32)), labels[0])
     with DEVICE.start():
         stacking = Stacking(LogisticStacking(intercept=0), Calibration())

@@ -8,16 +8,19 @@ from sklearn.linear_model import LogisticRegression
 
 from shared.candidates import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
+from xmlsgd.candidates.held_out_pairs import PROPENSITY_POWER, HeldOutPairs, fit_stacking
 from xmlsgd.candidates.linear import LinearClassifiers
 from xmlsgd.candidates.stacking import (
     MIN_COOCCURRENCE,
     MIN_NETWORK,
     MIN_VOTE,
     Calibration,
+    Inputs,
     LogisticStacking,
     log_probability,
     meta_features,
 )
+from xmlsgd.metrics.propensity import inverse_propensity_of
 
 
 def test_stacking_finds_the_weights_of_a_logistic_model():
@@ -78,6 +81,22 @@ def test_margins_are_calibrated_also_where_the_network_is_left_out():
     stacking, calibration = LogisticStacking.fit_calibrated(features, truth, frequency)
     np.testing.assert_allclose(stacking, [MIN_NETWORK, 0.9, 2.0, 0.5, -1.0], atol=0.1)
     np.testing.assert_allclose(calibration[:2], [0.25, -0.4], atol=0.03)
+
+
+def test_of_two_labels_as_probable_the_rarer_one_ranks_first():
+    rng = np.random.default_rng(0)
+    labels, frequency = np.tile(np.arange(8, dtype=np.int32), (4000, 1)), np.repeat(np.float32([2, 500]), 4)
+    margins = rng.normal(size=labels.shape).astype(np.float32)
+    truth, nothing = rng.random(labels.shape) < 1 / (1 + np.exp(-margins)), np.zeros(labels.shape, np.float32)
+    inputs = Inputs(nothing, nothing, margins, nothing)
+    with DEVICE.start():
+        stacking, _ = fit_stacking([HeldOutPairs(labels, inputs, truth, frequency, 10_000)], frequency, DEVICE)
+        alike = Inputs(*(each[:1] for each in inputs))._replace(
+            margins=stacking.calibration.factors(frequency)[1][None]
+        )
+        scores = stacking.scores(labels[:1], alike, 8, DEVICE)
+    rare, frequent = inverse_propensity_of(np.float32([2, 500]), 10_000)
+    assert scores[0, 0] - scores[0, 7] == pytest.approx(PROPENSITY_POWER * np.log(rare / frequent), abs=0.1)
 
 
 def test_weights_of_features_of_a_small_range_are_not_held_back():

@@ -75,9 +75,9 @@ def test_labels_to_rank_or_exclude_may_be_names(rows):
     assert np.array_equal(model.decision_function(X, labels=["label 4"])[:, 0], model.decision_function(X)[:, 4])
 
 
-def test_probabilities_are_the_sigmoid_of_the_scores(fitted, held_out):
-    scores = fitted.decision_function(held_out[0]).astype(float)
-    assert np.allclose(fitted.predict_proba(held_out[0]), 1 / (1 + np.exp(-scores)))
+def test_probabilities_are_the_sigmoid_of_the_calibrated_scores(fitted, held_out):
+    log_odds = fitted.fitted_.calibration.log_odds(fitted.decision_function(held_out[0]))
+    assert np.allclose(fitted.predict_proba(held_out[0]), 1 / (1 + np.exp(-log_odds)))
 
 
 def test_dense_answers_above_the_limit_name_predict_topk(fitted, held_out, monkeypatch):

@@ -48,7 +48,7 @@ def test_scores_of_held_out_rows_do_not_depend_on_how_often_they_have_a_label():
     logits, votes, margins, cooccurrence = (truth + rng.normal(0, 0.7, (4, *labels.shape))).astype(np.float32)
     margins += 0.2 * np.log(frequency)[labels]
     votes, cooccurrence = np.exp(votes), np.exp(cooccurrence)
-    pairs = HeldOutPairs(labels, Inputs(logits, votes, margins, cooccurrence), truth, frequency)
+    pairs = HeldOutPairs(labels, Inputs(logits, votes, margins, cooccurrence), truth, frequency, n)
     with DEVICE.start():
         (stacking, scores), (_, others) = (fit_stacking([pairs], each, DEVICE) for each in (frequency, frequency + 5))
     assert stacking.calibration.slope != 0

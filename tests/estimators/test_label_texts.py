@@ -98,7 +98,7 @@ def test_label_rows_help_where_held_out_rows_are_told_better_with_them(part):
     labels = np.tile(np.arange(8, dtype=np.int32), (200, 1))
     for with_rows, without, helps in ((good, poor, True), (poor, good, False)):
         found, left_out = ([*others[:part], each, *others[part + 1 :]] for each in (with_rows, without))
-        pairs = HeldOutPairs(labels, Inputs(logits, *found), truth, np.ones(8, np.float32))
+        pairs = HeldOutPairs(labels, Inputs(logits, *found), truth, np.ones(8, np.float32), 200)
         assert label_rows_help(pairs, *left_out) is helps
 
 

@@ -57,6 +57,7 @@ def test_the_answer_has_all_forms(model):
     assert (labels.dtype, scores.dtype) == (np.int32, np.float32)
     assert (np.diff(scores, axis=1) <= 0).all()
     log_odds = np.take_along_axis(model.decision_function(X), labels.astype(int), axis=1)
+    log_odds = model.fitted_.calibration.log_odds(log_odds)
     if not isinstance(model, XMLEnsemble):  # whose scores of what not all members name are bounds
         np.testing.assert_allclose(scores, -np.logaddexp(0, -log_odds) + np.log(q[labels]), atol=1e-3)
     sparse = model.predict_topk(X, 5, label_weight=q, as_csr=True)

@@ -30,11 +30,14 @@ class BoostedTrees:
     frequency: np.ndarray
 
     @classmethod
-    def fit(cls, features: np.ndarray, truth: np.ndarray, log_odds: np.ndarray, frequency: np.ndarray) -> BoostedTrees:
+    def fit(
+        cls, features: np.ndarray, truth: np.ndarray, log_odds: np.ndarray, frequency: np.ndarray,
+        weights: np.ndarray | None = None,
+    ) -> BoostedTrees:  # fmt: skip
         """Fit trees to `truth`, bool (n,), given `features`, float32 (n, N_META_FEATURES), and log odds (n,).
 
         The last column of `features` is the label frequency among the rows that the base models were trained on;
-        `frequency` is that among all rows, which prediction uses.
+        `frequency` is that among all rows, which prediction uses. weights : weights of the pairs, (n,); None for ones.
         """
         from sklearn.ensemble import HistGradientBoostingRegressor
         from threadpoolctl import threadpool_limits
@@ -45,7 +48,7 @@ class BoostedTrees:
             early_stopping=False, random_state=0,
         )  # fmt: skip
         with threadpool_limits(1, "openmp"):  # with so few rows, a second thread does not pay off
-            model.fit(features, truth)
+            model.fit(features, truth, weights)
         feature, threshold, value = complete_trees(model)
         return cls(feature, threshold, value, frequency)
 

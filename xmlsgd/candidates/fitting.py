@@ -115,7 +115,8 @@ class Unstacked:
         scores = Inputs(found, self.votes[at], self.margins[at], self.cooccurrence[at])
         truth = dataset.Y.take(held_out).has(labels)
         groups = None if rows.groups is None else rows.groups[held_out]
-        return HeldOutPairs(labels, scores, truth, frequency, groups, fold)
+        n_rows = int(np.count_nonzero(rows.weight))
+        return HeldOutPairs(labels, scores, truth, frequency, n_rows, groups, fold)
 
 
 def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:

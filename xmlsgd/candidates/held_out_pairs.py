@@ -10,6 +10,7 @@ import numpy as np
 
 from ..data.csr import CSR
 from ..devices.cpu import CPU
+from ..metrics.propensity import inverse_propensity_of
 from .boosted_trees import BoostedTrees
 from .exclusion import Exclusion
 from .stacking import Calibration, Inputs, LogisticStacking, Stacking, log_loss, log_losses, meta_features
@@ -17,6 +18,9 @@ from .stacking import Calibration, Inputs, LogisticStacking, Stacking, log_loss,
 # Exclusion is used only if the gain in log loss is at least `MIN_Z` standard errors over all candidates, and
 # `MIN_Z_RANKED` over the `RANKED` best of each row (docs/decisions/candidates.md). Its weight is at most `MAX_WEIGHT`.
 MIN_Z, MIN_Z_RANKED, RANKED, MAX_WEIGHT = 4.0, 2.0, 10, 10.0
+# True pairs weigh as much as the inverse propensity of their label to this power, so that of labels that are about as
+# probable the rarest ranks first (docs/decisions/candidates.md).
+PROPENSITY_POWER = 0.2
 BEST = 32  # trees learn from the best candidates of each row; all of them give the same accuracy in twice the time
 
 
@@ -26,14 +30,15 @@ class HeldOutPairs:
 
     labels : candidate labels, int32 (n, m), -1 for none. scores : inputs of stacking, (n, m). truth : whether a
     candidate is true, bool (n, m). frequency : label frequencies without the held-out rows, float32 (L,)
-    (`frequency_of_learned`). groups : groups of the rows, int64 (n,); None for independent rows. number : number of the
-    fold.
+    (`frequency_of_learned`). n_rows : number of rows that frequencies are scaled to. groups : groups of the rows, int64
+    (n,); None for independent rows. number : number of the fold.
     """
 
     labels: np.ndarray
     scores: Inputs
     truth: np.ndarray
     frequency: np.ndarray
+    n_rows: int
     groups: np.ndarray | None = None
     number: int = 0
 
@@ -44,20 +49,27 @@ class HeldOutPairs:
         return replace(self, labels=self.labels[rows], scores=scores, truth=self.truth[rows], groups=groups)
 
     @property
+    def weights(self) -> np.ndarray:
+        """Return the weights of all pairs in the log loss, float64 (n, m); see `PROPENSITY_POWER`."""
+        weight = inverse_propensity_of(self.frequency, self.n_rows) ** PROPENSITY_POWER
+        return np.where(self.truth, weight[self.labels], 1.0)
+
+    @property
     def examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the inputs of the regression, the truth and the label frequency of all candidates, flattened."""
         found = self.labels >= 0
         return meta_features(*self.scores)[found], self.truth[found], self.frequency[self.labels[found]]
 
-    def best_examples(self, log_odds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the inputs of the trees, the truth and the log odds of the best candidates of each row, flattened."""
+    def best_examples(self, log_odds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return the inputs of the trees, truth, log odds and weights of the best candidates of each row, flattened."""
         best = _best_columns(self.labels, log_odds, BEST)
-        labels, truth, log_odds, *scores = (
-            np.take_along_axis(each, best, axis=1) for each in (self.labels, self.truth, log_odds, *self.scores)
+        labels, truth, log_odds, weights, *scores = (
+            np.take_along_axis(each, best, axis=1)
+            for each in (self.labels, self.truth, log_odds, self.weights, *self.scores)
         )
         found = labels >= 0
         features = np.stack([*(each[found] for each in scores), self.frequency[labels[found]]], axis=1)
-        return features, truth[found], log_odds[found]
+        return features, truth[found], log_odds[found], weights[found]
 
     def calibrated(self, calibration: Calibration) -> HeldOutPairs:
         """Return the pairs with calibrated margins."""
@@ -88,8 +100,10 @@ def fit_stacking(
 
     full_frequency : label frequencies for prediction, float32 (L,). The device must have been started.
     """
-    examples = (np.concatenate(each) for each in zip(*(fold.examples for fold in folds), strict=True))
-    regression, calibration = LogisticStacking.fit_calibrated(*examples)
+    examples = zip(*(fold.examples for fold in folds), strict=True)
+    features, truth, frequency = (np.concatenate(each) for each in examples)
+    weights = np.concatenate([fold.weights[fold.labels >= 0] for fold in folds])
+    regression, calibration = LogisticStacking.fit_calibrated(features, truth, frequency, weights)
     folds = [fold.calibrated(calibration) for fold in folds]
     log_odds = [regression.scores(*fold.scores) for fold in folds]
     trees, scores = fit_trees(folds, log_odds, full_frequency, device)
@@ -120,10 +134,7 @@ def fit_trees(
             other, of_fold = fold.take(~rows), replace(trees, frequency=fold.frequency)
             out[~rows] = of_fold.corrected(odds[~rows], other.labels, *other.scores, device)
     gain = np.concatenate(
-        [
-            np.where(fold.labels >= 0, log_losses(odds, fold.truth) - log_losses(out, fold.truth), 0).sum(axis=1)
-            for fold, odds, out in zip(folds, log_odds, scores, strict=True)
-        ]
+        [_gains(fold, odds, out).sum(axis=1) for fold, odds, out in zip(folds, log_odds, scores, strict=True)]
     )
     share = _share_to_keep(gain, 1.0)
     trees = _grow(folds, log_odds, full_frequency) if share else None
@@ -151,22 +162,25 @@ def fit_exclusion(
     """
     from scipy.optimize import minimize
 
-    odds, truth = found.scores, np.concatenate([fold.truth for fold in folds])
+    odds = found.scores
+    truth, weights = (
+        np.concatenate(each) for each in zip(*((fold.truth, fold.weights) for fold in folds), strict=True)
+    )
     corrected = [
         each.corrected(part, fold.labels, part, part.shape[1], device)
         for each, part, fold in zip(of_folds, _by_fold(odds, folds), folds, strict=True)
     ]
     lowered, at = np.concatenate(corrected) - odds, found.labels >= 0
-    known, low, true = odds[at], lowered[at], truth[at]
+    known, low, true, weights_of = odds[at], lowered[at], truth[at], weights[at]
 
-    def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        scores = known + weights[0] * low + weights[1]
-        wrong = 1 / (1 + np.exp(-scores)) - true
-        return log_losses(scores, true).sum(), np.array([wrong @ low, wrong.sum()])
+    def loss(learned: np.ndarray) -> tuple[float, np.ndarray]:
+        scores = known + learned[0] * low + learned[1]
+        wrong = weights_of * (1 / (1 + np.exp(-scores)) - true)
+        return weights_of @ log_losses(scores, true), np.array([wrong @ low, wrong.sum()])
 
     weight, shift = minimize(loss, np.zeros(2), jac=True, bounds=[(0, MAX_WEIGHT), (None, None)]).x
     added = (weight * lowered + shift).astype(np.float32)
-    gain = np.where(at, log_losses(odds, truth) - log_losses(odds + added, truth), 0)
+    gain = np.where(at, weights * (log_losses(odds, truth) - log_losses(odds + added, truth)), 0)
     of_best = np.take_along_axis(gain, _best_columns(found.labels, odds, RANKED), axis=1).sum(axis=1)
     share = _share_to_keep(gain.sum(axis=1), MIN_Z)
     if not (share * weight and _share_to_keep(of_best, MIN_Z_RANKED)):
@@ -174,6 +188,12 @@ def fit_exclusion(
     regression = stacking.regression._replace(intercept=stacking.regression.intercept + float(share * shift))
     stacking = stacking._replace(regression=regression, exclusion=replace(full, weight=float(share * weight)))
     return stacking, found._replace(scores=odds + share * added)
+
+
+def _gains(fold: HeldOutPairs, odds: np.ndarray, corrected: np.ndarray) -> np.ndarray:
+    """Return by how much the log loss of each pair, (n, m), falls if its log odds are corrected; 0 for no label."""
+    gains = fold.weights * (log_losses(odds, fold.truth) - log_losses(corrected, fold.truth))
+    return np.where(fold.labels >= 0, gains, 0)
 
 
 def _share_to_keep(gain: np.ndarray, least: float) -> np.float32:
@@ -210,10 +230,10 @@ def _grow(folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], frequen
     frequency : label frequencies for prediction, float32 (L,).
     """
     examples = [fold.best_examples(odds) for fold, odds in zip(folds, log_odds, strict=True)]
-    features, truth, odds = (np.concatenate(each) for each in zip(*examples, strict=True))
+    features, truth, odds, weights = (np.concatenate(each) for each in zip(*examples, strict=True))
     if not truth.any() or truth.all():
         return None
-    return BoostedTrees.fit(features, truth, odds, frequency)
+    return BoostedTrees.fit(features, truth, odds, frequency, weights)
 
 
 def frequency_of_learned(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> np.ndarray:

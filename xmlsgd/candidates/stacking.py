@@ -65,14 +65,15 @@ class LogisticStacking(NamedTuple):
     intercept: float = 1.7
 
     @classmethod
-    def fit(cls, features: np.ndarray, truth: np.ndarray) -> LogisticStacking:
+    def fit(cls, features: np.ndarray, truth: np.ndarray, pair_weights: np.ndarray | None = None) -> LogisticStacking:
         """Fit the weights, at least 0, to `truth`, bool (n,), and `features`, float32 (n, 4), of `meta_features`.
 
-        A feature whose weight would be negative is left out, and the others are fitted again without it.
+        pair_weights : weights of the pairs, (n,); None for ones. A feature whose weight would be negative is left out,
+        and the others are fitted again without it.
         """
         if truth.all() or not truth.any():
             return cls()
-        *weights, intercept = _nonnegative_weights(features, truth)
+        *weights, intercept = _nonnegative_weights(features, truth, pair_weights)
         return cls._bounded(weights, intercept)
 
     @classmethod
@@ -83,20 +84,21 @@ class LogisticStacking(NamedTuple):
 
     @classmethod
     def fit_calibrated(
-        cls, features: np.ndarray, truth: np.ndarray, frequency: np.ndarray
+        cls, features: np.ndarray, truth: np.ndarray, frequency: np.ndarray, pair_weights: np.ndarray | None = None
     ) -> tuple[LogisticStacking, Calibration]:
         """Fit weights for calibrated margins, and the calibration; return both.
 
-        frequency : frequency of the label of each pair, float32 (n,). Margins stay uncalibrated if the linear
-        classifiers would get no positive weight besides the frequency.
+        frequency : frequency of the label of each pair, float32 (n,). pair_weights : as in `fit`. Margins stay
+        uncalibrated if the linear classifiers would get no positive weight besides the frequency.
         """
         if truth.all() or not truth.any():
             return cls(), Calibration()
         mean = float(np.log1p(frequency).mean())
-        *weights, shift, slope, intercept = _nonnegative_weights(_with_frequency(features, frequency, mean), truth)
+        columns = _with_frequency(features, frequency, mean)
+        *weights, shift, slope, intercept = _nonnegative_weights(columns, truth, pair_weights)
         linear = weights[2]
         if linear <= 0:
-            return cls.fit(features, truth), Calibration()
+            return cls.fit(features, truth, pair_weights), Calibration()
         return cls._bounded(weights, intercept), Calibration(slope / linear, shift / linear, mean)
 
     def scores(
@@ -172,22 +174,24 @@ def _with_frequency(features: np.ndarray, frequency: np.ndarray, mean: float) ->
     return np.concatenate([features, np.stack([logs, logs * features[:, 2]], axis=1)], axis=1)
 
 
-def _nonnegative_weights(features: np.ndarray, truth: np.ndarray) -> list[float]:
+def _nonnegative_weights(features: np.ndarray, truth: np.ndarray, pair_weights: np.ndarray | None) -> list[float]:
     """Fit a regression without negative weights of base models; return the weights and the intercept.
 
     The first features are those of the base models. A base model whose weight would be negative is left out, and the
     others are fitted again without it. Only the weight of the last one left may be negative.
     """
     weights, used = np.zeros(features.shape[1]), np.arange(features.shape[1])
-    found = _regression(features, truth)
+    found = _regression(features, truth, pair_weights)
     while (n := np.count_nonzero(used < N_MODELS)) > 1 and found.coef_[0, :n].min() < 0:
         used = np.delete(used, found.coef_[0, :n].argmin())
-        found = _regression(features[:, used], truth)
+        found = _regression(features[:, used], truth, pair_weights)
     weights[used] = found.coef_[0]
     return [*weights.tolist(), float(found.intercept_[0])]
 
 
-def _regression(features: np.ndarray, truth: np.ndarray, C: float = 100.0) -> LogisticRegression:
+def _regression(
+    features: np.ndarray, truth: np.ndarray, pair_weights: np.ndarray | None = None, C: float = 100.0
+) -> LogisticRegression:
     """Fit a logistic regression with little regularization by Newton steps, as there are many pairs and few weights.
 
     Margins vary little, so that their weight is large; a smaller C would shrink it (docs/decisions/candidates.md). The
@@ -195,7 +199,8 @@ def _regression(features: np.ndarray, truth: np.ndarray, C: float = 100.0) -> Lo
     """
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=C, solver="newton-cholesky").fit(features.astype(np.float64), truth)
+    regression = LogisticRegression(C=C, solver="newton-cholesky")
+    return regression.fit(features.astype(np.float64), truth, pair_weights)
 
 
 def meta_features(logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray) -> np.ndarray:

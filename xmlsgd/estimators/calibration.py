@@ -38,7 +38,7 @@ class BetaCalibration(Checked):
 
         if truth.all() or not truth.any():
             return cls()
-        regression = LogisticRegression(C=10.0, max_iter=1000)
+        regression = LogisticRegression(C=10.0, solver="newton-cholesky")
         features = np.stack(_logs(scores), axis=1)
         found = regression.fit(features, truth)
         if found.coef_.min() < MIN_WEIGHT:

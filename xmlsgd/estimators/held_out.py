@@ -73,8 +73,8 @@ def with_thresholds(
 ) -> FittedModel:
     """Return the model with calibrated probabilities and thresholds, learned from scores of the held-out rows.
 
-    stacked : stacked scores of their candidates; None without candidates, or if nothing was stacked. Stacked scores
-    need no calibration, as stacking maximizes the likelihood of these rows.
+    stacked : stacked scores of their candidates; None without candidates, or if nothing was stacked. They need a
+    calibration, too, as true labels weigh more in stacking than others.
     """
     if not len(held_out) or not fitted.has_probabilities or (stacked is None and fitted.candidates is not None):
         return fitted
@@ -88,8 +88,7 @@ def with_thresholds(
     labels, scores, truth = labels[found], scores[found], Y.has(labels)[found]
     if not truth.any():
         return fitted
-    if stacked is None:
-        fitted = replace(fitted, calibration=BetaCalibration.fit(scores, truth))
+    fitted = replace(fitted, calibration=BetaCalibration.fit(scores, truth))
     n_true, counts = (each.column_counts() for each in (Y, data.rows.Y))
     return replace(fitted, thresholds=Thresholds.fit(labels, fitted.probability(scores), truth, n_true, counts))
 

@@ -43,9 +43,9 @@ def inverse_propensity(
 
 
 def inverse_propensity_of(
-    counts: np.ndarray, n_rows: int, A: float, B: float, n_labels: int | None
+    counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5, n_labels: int | None = None
 ) -> NDArray[np.float64]:
-    """Return `inverse_propensity`, given N_l, int (L,), and N, the number of training rows."""
+    """Return `inverse_propensity`, given N_l, (L,), and N, the number of training rows."""
     if not (is_number(A) and 0 <= A < np.inf and is_number(B) and 0 < B < np.inf):
         raise DataError(f"A and B: must be numbers, A at least 0 and B above 0, got {shorten(A)} and {shorten(B)}")
     if n_labels is not None and not (is_integer(n_labels) and len(counts) <= n_labels < 1 << 31):
