@@ -303,6 +303,19 @@ def test_a_pipeline_may_ask_for_its_default_output_and_is_told_that_there_are_no
         pipe.set_output(transform="pandas")
 
 
+def test_another_thread_never_finds_a_vectorizer_without_idf(monkeypatch):
+    vectorizer = pickle.loads(pickle.dumps(TextVectorizer().fit(TEXTS)))
+
+    class Watched(TfidfVectorizer):
+        def __setattr__(self, name, value):
+            if name == "idf_":
+                assert vectorizer._tfidf is None
+            super().__setattr__(name, value)
+
+    monkeypatch.setattr("sklearn.feature_extraction.text.TfidfVectorizer", Watched)
+    assert vectorizer.transform(TEXTS).nnz
+
+
 def test_pickle_restores_the_same_rows():
     fitted = TextVectorizer(min_df=1).fit(TEXTS)
     expected = fitted.transform(TEXTS)

@@ -238,8 +238,9 @@ class TextVectorizer:
         """Return the same rows as `transform`, as a `CSR`."""
         words = self.words
         if self._tfidf is None:
-            self._tfidf = self._new_tfidf(vocabulary=words)
-            self._tfidf.idf_ = self._idf
+            tfidf = self._new_tfidf(vocabulary=words)
+            tfidf.idf_ = self._idf
+            self._tfidf = tfidf  # last, as another thread may use it at once
         texts = list(_checked_texts(texts))
         if not texts:  # scikit-learn refuses zero rows
             return CSR(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), len(words))
