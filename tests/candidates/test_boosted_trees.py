@@ -99,6 +99,15 @@ def test_trees_find_what_no_weighted_sum_says():
     assert answer[best].mean() > answer[linear].mean() + 0.1
 
 
+def test_true_pairs_of_three_times_the_weight_have_three_times_the_odds():
+    rng = np.random.default_rng(0)
+    known, truth = rng.random((4200, 5)).astype(np.float32), rng.random(4200) < 0.5
+    known[:, 4] = rng.integers(20, size=4200)
+    nothing, frequency = np.zeros(4200, np.float32), np.arange(20, dtype=np.float32)
+    trees = BoostedTrees.fit(known, truth, nothing, frequency, np.where(truth, 3.0, 1.0))
+    assert added(trees, known, DEVICE).mean() == pytest.approx(np.log(3), abs=0.1)
+
+
 def pairs_of(known: np.ndarray, truth: np.ndarray) -> tuple[HeldOutPairs, np.ndarray]:
     """Return examples as held-out rows with six candidates each, and log odds by their margins."""
     logits, votes, margins, found, labels = (np.ascontiguousarray(column).reshape(-1, 6) for column in known.T)
