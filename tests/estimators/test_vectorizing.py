@@ -101,7 +101,7 @@ def test_texts_without_a_word_become_ngrams():
 @pytest.mark.parametrize(
     ("kind", "n_texts", "reason"),
     [
-        (of_compounds, 600, "of 120 held-out texts, neighbors find "),
+        (of_compounds, 600, "labels that neighbors find: of 600 held-out texts, "),
         (of_compounds, 100, "there are too few texts to compare words and n-grams"),
         (without_spaces, 40, "most texts have hardly any spaces"),
     ],

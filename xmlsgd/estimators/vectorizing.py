@@ -14,16 +14,15 @@ from ..errors import DataError
 # n-grams of four characters suit languages that compound and inflect words. Those of one to four suit scripts without
 # spaces, codes and very short texts, and take twice the time.
 FOUR, ONE_TO_FOUR = (4, 4), (1, 4)
-MOST_TEXTS, MOST_CHARACTERS = 5000, 300_000  # most texts, and most characters in all, that are compared
+MOST_TEXTS, MOST_CHARACTERS = 5000, 500_000  # most texts, and most characters in all, that are compared
 LONGEST = 1_000  # most characters of each text that are compared
 FEW_TEXTS = 250  # fewer texts may have no n-gram in common
-FOLDS, LEAST_HELD_OUT = 5, 50  # a fold of the texts, of so many at least, is held out, on which k-NN is evaluated
-# n-grams take two to four times the time of words. So they must find a tenth more true labels among the best TOP_K
-# (docs/decisions/texts.md), and more by two standard errors.
-TOP_K, LEAST_GAIN = 5, 0.1
-# Words and pairs of adjacent words take up to twice the time. Smaller gains of hits pay, too, so that more characters
-# are compared, and each fold is held out in turn. Of more than MOST_PAIRED characters in all, pairs would fill memory.
-LEAST_GAIN_OF_PAIRS, COMPARED_WITH_PAIRS, MOST_PAIRED = 0.02, 1_000_000, 30_000_000
+FOLDS, LEAST_HELD_OUT = 5, 50  # each fold, of so many texts at least, is held out in turn, on which k-NN is evaluated
+# Pairs take up to twice the time of words, n-grams of four characters two to four times. So they must find more true
+# labels among the best TOP_K, by a share and by two standard errors (docs/decisions/texts.md); n-grams of one to four
+# must find a larger share more than those of four.
+TOP_K, LEAST_GAIN, LEAST_GAIN_OF_ALL = 5, 0.02, 0.1
+MOST_PAIRED = 30_000_000  # characters in all, of more than which pairs would fill memory
 
 
 def choose_vectorizer(texts: Sequence[str], Y: CSR) -> TextVectorizer:
@@ -39,47 +38,63 @@ def choose_vectorizer(texts: Sequence[str], Y: CSR) -> TextVectorizer:
     if text_without_spaces([texts[row] for row in drawn]):
         min_df = 1 if len(texts) < FEW_TEXTS else 2
         return _because("most texts have hardly any spaces", _of_characters(ONE_TO_FOUR, min_df))
-    read = {row: texts[row][:LONGEST] for row in drawn}
-    folds = _folds(read, MOST_CHARACTERS)
-    if len(folds[0]) < LEAST_HELD_OUT:
-        return _because("there are too few texts to compare words and n-grams", TextVectorizer())
-    words = best = TextVectorizer()
-    hits = hits_of_words = _hits(words, read, Y, folds, 0)
-    tried = ""
-    for ngrams in (_of_characters(FOUR), _of_characters(ONE_TO_FOUR)):
-        found = _hits(ngrams, read, Y, folds, 0)
-        if _is_more(found, hits, LEAST_GAIN):
-            best, hits = ngrams, found
-        tried += f", {found.sum()} by n-grams of {'-'.join(map(str, sorted(set(ngrams.ngram_range))))} characters"
-    n_characters = len(texts) * float(np.mean([len(texts[row]) for row in drawn]))
-    if best is words and n_characters <= MOST_PAIRED:
-        pairs = TextVectorizer(min_df=2, ngram_range=(1, 2))
-        alone, found = _compare(words, pairs, read, Y)
-        if _is_more(found, alone, LEAST_GAIN_OF_PAIRS):
-            best = pairs
-        tried += f"; of {len(alone)}, {alone.sum()} by words, {found.sum()} by words and pairs of words"
-    why = f"of {len(folds[0])} held-out texts, neighbors find {hits_of_words.sum()} labels by words{tried}"
-    return _because(why, best)
+    words, pairs, four = TextVectorizer(), TextVectorizer(min_df=2, ngram_range=(1, 2)), _of_characters(FOUR)
+    comparison = Comparison(words, {row: texts[row][:LONGEST] for row in drawn}, Y)
+    if len(comparison.folds[0]) < LEAST_HELD_OUT:
+        return _because("there are too few texts to compare words and n-grams", words)
+    rivals = {"n-grams of 4 characters": four}
+    if len(texts) * float(np.mean([len(texts[row]) for row in drawn])) <= MOST_PAIRED:
+        rivals["words and pairs of words"] = pairs
+    best = comparison.best_of(words, rivals, LEAST_GAIN)
+    if best is four:
+        every = {"n-grams of 1-4 characters": _of_characters(ONE_TO_FOUR)}
+        best = comparison.best_of(four, every, LEAST_GAIN_OF_ALL, n_folds=1)
+    return _because(comparison.summary(), best)
 
 
-def _folds(texts: Mapping[int, str], most_characters: int) -> list[np.ndarray]:
-    """Return the rows of the first texts that have at most so many characters, in `FOLDS` parts."""
-    n = int(np.searchsorted(np.cumsum([len(text) for text in texts.values()]), most_characters))
-    rows = np.fromiter(texts, np.intp)
-    return [rows[fold * n // FOLDS : (fold + 1) * n // FOLDS] for fold in range(FOLDS)]
+class Comparison:
+    """Compares vectorizers of texts with one of words by the true labels that k-NN finds for held-out texts.
 
+    folds : the rows of the first texts that have at most MOST_CHARACTERS, in FOLDS parts. compared : the vectorizers
+    that were compared, by what they make of texts. hits : of a vectorizer, the `_hits` of the first folds.
+    """
 
-def _compare(
-    words: TextVectorizer, pairs: TextVectorizer, texts: Mapping[int, str], Y: CSR
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hits of two vectorizers for the texts of one fold after the other, while the second finds more."""
-    folds, of_words, of_pairs = _folds(texts, COMPARED_WITH_PAIRS), np.empty(0, np.intp), np.empty(0, np.intp)
-    for fold in range(FOLDS):
-        of_words = np.append(of_words, _hits(words, texts, Y, folds, fold))
-        of_pairs = np.append(of_pairs, _hits(pairs, texts, Y, folds, fold))
-        if of_pairs.sum() <= of_words.sum():
-            break
-    return of_words, of_pairs
+    def __init__(self, words: TextVectorizer, texts: Mapping[int, str], Y: CSR) -> None:
+        self.words, self.texts, self.Y = words, texts, Y
+        n = int(np.searchsorted(np.cumsum([len(text) for text in texts.values()]), MOST_CHARACTERS))
+        rows = np.fromiter(texts, np.intp)
+        self.folds = [rows[fold * n // FOLDS : (fold + 1) * n // FOLDS] for fold in range(FOLDS)]
+        self.compared: dict[str, TextVectorizer] = {}
+        self.hits: dict[TextVectorizer, list[np.ndarray]] = {}
+
+    def best_of(
+        self, known: TextVectorizer, rivals: Mapping[str, TextVectorizer], least: float, n_folds: int = FOLDS
+    ) -> TextVectorizer:
+        """Return the rival with the most hits, if these are more than those of `known` (`_is_more`); else `known`.
+
+        A rival that is behind after a fold is out.
+        """
+        self.compared |= rivals
+        ahead = list(rivals.values())
+        for n in range(1, n_folds + 1):
+            ahead = [rival for rival in ahead if self.hits_in(rival, n).sum() > self.hits_in(known, n).sum()]
+        more = [rival for rival in ahead if _is_more(self.hits_in(rival, n_folds), self.hits_in(known, n_folds), least)]
+        return max(more, key=lambda rival: self.hits_in(rival, n_folds).sum(), default=known)
+
+    def hits_in(self, vectorizer: TextVectorizer, n: int) -> np.ndarray:
+        """Return the hits of a vectorizer for each text of the first n folds, int (h,)."""
+        hits = self.hits.setdefault(vectorizer, [])
+        hits += [_hits(vectorizer, self.texts, self.Y, self.folds, fold) for fold in range(len(hits), n)]
+        return np.concatenate(hits[:n])
+
+    def summary(self) -> str:
+        """Return the numbers of hits in words."""
+        lines = []
+        for what, vectorizer in self.compared.items():
+            n = len(self.hits[vectorizer])
+            found, known = self.hits_in(vectorizer, n), self.hits_in(self.words, n)
+            lines.append(f"of {len(found)} held-out texts, {known.sum()} by words, {found.sum()} by {what}")
+        return f"labels that neighbors find: {'; '.join(lines)}"
 
 
 def _is_more(found: np.ndarray, hits: np.ndarray, least: float) -> bool:
