@@ -19,6 +19,7 @@ pytest.importorskip("httpx2", reason="needs httpx2, of which starlette makes its
 from starlette.testclient import TestClient
 
 from shared.malformed_bodies import malformed
+from xmlsgd.data import words
 from xmlsgd.serving import app, requests, service
 from xmlsgd.serving.app import new_app
 from xmlsgd.serving.service import Served, Service
@@ -278,6 +279,14 @@ def test_the_page_marks_words_by_all_their_n_grams(client, word, features, analy
     listed = [{"feature": feature, "contribution": part} for feature, part in features.items()]
     call = f"{function} console.log(JSON.stringify(contributions(...{json.dumps([[word], listed, analyzer])})))"
     assert json.loads(subprocess.check_output([node, "-e", call])) == [expected]
+
+
+def test_the_page_splits_a_text_into_the_words_of_the_vectorizer(client):
+    node = shutil.which("node") or pytest.skip("Node.js is not installed")
+    (split,) = re.findall(r"value(\.normalize\(\)\.split\(/.*/u\))", client.get("/").text)
+    text = "हिन्दी भाषा, a to_do cafe\u0301 H2O"
+    call = f"console.log(JSON.stringify({json.dumps(text)}{split}.filter((_, i) => i % 2)))"
+    assert json.loads(subprocess.check_output([node, "-e", call])) == words.TOKEN.findall(words.prepared(text))
 
 
 def test_an_explanation_names_the_analyzer_of_its_words(client):

@@ -1,4 +1,8 @@
-"""Stacking: log odds of candidates from the scores of the base models, by logistic regression, trees and exclusion."""
+"""Stacking: scores of candidates from those of the base models, by logistic regression, trees and exclusion.
+
+Scores are log odds among held-out pairs, of which true ones weigh more the rarer their label is (`HeldOutPairs`).
+`BetaCalibration` turns them into the log odds that labels are true.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ class Calibration(NamedTuple):
 
 
 class LogisticStacking(NamedTuple):
-    """Weights of a logistic regression, whose log odds that a label is true are the following sum.
+    """Weights of a logistic regression, whose log odds are the following sum.
 
     network * log P(network) + neighbors * log(share of votes) + linear * margin + cooccurrence * log(co-occurrence)
     + intercept

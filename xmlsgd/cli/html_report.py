@@ -1,4 +1,4 @@
-"""The report of `evaluate --html`: one page without other files, with tables, diagrams and explained errors."""
+"""The page of `xmlsgd report`: one HTML file with tables, diagrams and explained errors."""
 
 from __future__ import annotations
 

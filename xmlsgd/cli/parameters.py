@@ -38,7 +38,7 @@ PARAMETERS = (
               synonyms=("--hidden",)),
     Parameter("loss", named("auto", *parts_in("nn/losses")), "loss function",
               "model", "auto"),
-    Parameter("candidates", AUTO_INT, "candidate labels per row, from k-nearest neighbors and linear classifiers; "
+    Parameter("candidates", AUTO_INT, "candidate labels per row, from k-nearest neighbors and co-occurrence; "
               "0 for the network alone", "model", "auto"),
     Parameter("class_weight", NAME, "balanced: rare classes weigh more; for one class per row", "model",
               default_text="none"),

@@ -31,7 +31,7 @@ from .training_data import GivenRows, TrainingData, read_training_data
 
 @dataclass(eq=False, repr=False)
 class XMLClassifier(Predictor, BaseEstimator):
-    """A neural network with a sparse input layer and a full output layer for up to millions of labels.
+    """Neighbors, linear classifiers and a small neural network, stacked, for up to millions of labels.
 
     X is dense, a scipy sparse matrix, a `CSR` (memory maps are read in place) or texts. Labels are
 
@@ -71,10 +71,10 @@ class XMLClassifier(Predictor, BaseEstimator):
         Twice as fast at the same precision, but not for GPUs. "auto" for 0.1 with BCE, Adam and 1,000 labels or more;
         0 for exact gradients.
     candidates : int or "auto"
-        Candidate labels per row, taken from its nearest training rows. The votes of these neighbors and linear
-        classifiers are stacked with the network (docs/candidates.md). 0 for the network alone. "auto" for 64, or all
-        labels if there are fewer; it is 0 with fewer than 100 rows, a loss other than "bce", or dense features (more
-        than three quarters of the squared values of X are in features that half of the rows have).
+        Candidate labels per row, proposed by its nearest training rows and by co-occurrence. Linear classifiers and
+        the network score them, and stacking combines all (docs/candidates.md). 0 for the network alone. "auto" for 64,
+        or all labels if there are fewer; it is 0 with fewer than 100 rows, a loss other than "bce", or dense features
+        (more than three quarters of the squared values of X are in features that half of the rows have).
     max_epochs : int or "auto"
         Passes over the rows; "auto" for 4 with candidates and more than 1,000 features and labels, or up to 12 for few
         long rows with many labels; else 10, or more if these would be fewer than 600 steps.

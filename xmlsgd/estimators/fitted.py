@@ -59,7 +59,7 @@ class FittedModel:
     seed : seed of the training run. history : epoch records. n_epochs : number of epochs, with those of earlier runs.
     candidates : k-NN index, linear classifiers and stacking; None for the network alone.
     candidates_seconds : seconds of learning the candidates after the network, including models of folds.
-    calibration : turns scores into log odds; leaves them unchanged with candidates, as stacked scores are calibrated.
+    calibration : turns scores into the log odds that labels are true; leaves them unchanged if nothing was held out.
     thresholds : thresholds of probabilities for `predict`; None if no rows were held out.
     label_counts : number of training rows of each label, int64 (L,); None if a file lacks them.
     n_samples_seen : number of training rows.
@@ -113,7 +113,7 @@ class FittedModel:
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether the score of a label gives its probability, regardless of the other labels."""
+        """Whether a score, calibrated, gives the probability of its label, regardless of the other labels."""
         return are_probabilities(self.network.loss, self.form)
 
     def probability(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -157,7 +157,7 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
     if data.validation is not None:
         source = "eval_set, or the validation_fraction of the rows for early stopping"
         planner.decide("validation_rows", data.validation.n_rows, f"{source}; not trained on")
-    learners = "stacking, thresholds" if n_candidates else "calibration, thresholds"
+    learners = f"{'stacking, ' if n_candidates else ''}calibration, thresholds"
     n_held_out = 0 if planner.adds_rows else held_out.of(n_weighted) * max(n_folds, 1)
     planner.decide("held_out_rows", n_held_out, f"of {n_weighted}, for {learners}{_in_groups(data)}")
     planner.decide("groups", *_groups(data))

@@ -287,8 +287,9 @@ class Predictor(FittedAttributes, ClassifierMixin):
         Returns
         -------
         ndarray of float32 (n, L) or (n, m)
-            Logits, or margins with squared hinge. With two classes and one class per row, the score of the second minus
-            that of the first, (n,).
+            Stacked scores, or without candidates the network's logits (margins with squared hinge). `predict_proba`
+            has calibrated probabilities. With two classes and one class per row, the score of the second minus that of
+            the first, (n,).
 
         Raises
         ------
@@ -320,7 +321,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         ndarray of float64 (n, L)
             Probability of each label by itself, calibrated on held-out rows if there were at least 100 training rows
             with candidates, or 1,000 for a network alone. With softmax, and with one class per row, the probabilities
-            of a row sum to 1.
+            of a row sum to 1 and are not calibrated.
 
         Raises
         ------

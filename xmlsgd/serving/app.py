@@ -111,7 +111,7 @@ def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None)
 
 
 async def page(service: Service, request: Request) -> Response:
-    """Return the web page on which a user tries the model; it sends its requests to `/suggest` and `/explain`."""
+    """Return the web page on which a user tries the model; it sends its requests to `/explain`."""
     from starlette.responses import HTMLResponse
 
     return HTMLResponse(files(__package__).joinpath("page.html").read_text(encoding="utf-8"), headers=HEADERS)
