@@ -21,9 +21,9 @@ def main() -> None:
     model.fit(train.texts, train.labels)  # the vocabulary is learned and saved with the model
 
     texts = ["read a json file and decode it", "close the socket of the connection", "parse an xml element"]
-    labels, scores = model.predict_topk(texts, k=5)
-    for text, row, of_row in zip(texts, labels, scores, strict=True):
-        tags = (f"{model.classes_[label]} ({score:.1f})" for label, score in zip(row, of_row, strict=True))
+    labels, probabilities = model.predict_topk(texts, k=5, proba=True)
+    for text, row, of_row in zip(texts, labels, probabilities, strict=True):
+        tags = (f"{model.classes_[label]} ({chance:.2f})" for label, chance in zip(row, of_row, strict=True))
         print(f"{text}\n    {', '.join(tags)}")
 
 
