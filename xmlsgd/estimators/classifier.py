@@ -262,7 +262,7 @@ class XMLClassifier(Predictor, BaseEstimator):
             X, y, sample_weight=sample_weight, eval_set=eval_set, groups=groups, label_texts=label_texts,
             feature_names=feature_names,
         )  # fmt: skip
-        data = read_training_data(given, rows, names=names, earlier=earlier, has_earlier_rows=True, seed=seed)
+        data = read_training_data(given, rows, names=names, earlier=earlier, seed=seed)
         plan = make_plan(given, data, earlier)
         memory.check(plan, data, fitted)
         fitting = Fitting(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
@@ -313,7 +313,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         seed = draw_seed(self) if earlier is None else earlier.seed
         names = declared(earlier and earlier.classes, classes, y)
         rows = GivenRows(X, y, sample_weight=sample_weight, label_texts=label_texts, feature_names=feature_names)
-        data = read_training_data(given, rows, names=names, earlier=earlier, seed=seed)
+        data = read_training_data(given, rows, names=names, earlier=earlier, adds_rows=True, seed=seed)
         check_declared(data.names, None if classes is None else names)
         plan = make_plan(given, data, earlier, adds_rows=True)
         memory.check(plan, data, earlier)
@@ -373,5 +373,5 @@ class XMLClassifier(Predictor, BaseEstimator):
         """Return the plan of `fit` for these rows, and the rows as it would read them."""
         given, earlier = checked_parameters(self), self._continued()
         names = None if earlier is None else earlier.classes
-        data = read_training_data(given, rows, names=names, earlier=earlier, has_earlier_rows=True)
+        data = read_training_data(given, rows, names=names, earlier=earlier)
         return make_plan(given, data, earlier), data

@@ -82,7 +82,7 @@ def read_training_data(
     *,
     names: Names | None = None,
     earlier: FittedModel | None = None,
-    has_earlier_rows: bool = False,
+    adds_rows: bool = False,
     seed: int = 0,
 ) -> TrainingData:
     """Read and check rows.
@@ -97,14 +97,14 @@ def read_training_data(
         Names of the label columns known so far.
     earlier
         The model from which training continues; X and Y may have more columns than it has features and labels.
-    has_earlier_rows
-        Whether the rows include all rows that `earlier` has learned, as in `fit`, and not in `partial_fit`.
+    adds_rows
+        Whether the rows are learned in addition to those of `earlier`, as in `partial_fit`; in `fit` they include them.
     seed
         Seed of the choice of validation rows.
     """
-    X, features, labels = _read_features_and_labels(parameters, given, names, earlier, has_earlier_rows)
+    X, features, labels = _read_features_and_labels(parameters, given, names, earlier, adds_rows)
     weight = _row_weights(parameters.class_weight, given.sample_weight, labels)
-    if weight is not None and has_earlier_rows:  # costs of linear classifiers are chosen for weights around 1
+    if weight is not None and not adds_rows:  # costs of linear classifiers are chosen for weights around 1
         weight = weight / np.float32(weight[weight > 0].mean(dtype=np.float64))
     if earlier is None:
         _warn_of_features(X)
@@ -113,7 +113,7 @@ def read_training_data(
     if parameters.early_stopping and validation is None:
         data = _with_validation(data, parameters.validation_fraction, seed)
         # With the same number of rows, the same ones were held out before.
-        if earlier is not None and has_earlier_rows and data.n_rows != earlier.n_samples_seen:
+        if earlier is not None and not adds_rows and data.n_rows != earlier.n_samples_seen:
             text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
             warn(f"{text}; pass eval_set=(X, y) of other rows")
     return data if given.label_texts is None else _with_label_texts(data, given, X)
@@ -127,7 +127,7 @@ def _read_groups(groups: Any, X: CSR) -> NDArray[np.int64] | None:
 
 
 def _read_features_and_labels(
-    parameters: Parameters, given: GivenRows, names: Names | None, earlier: FittedModel | None, has_earlier_rows: bool
+    parameters: Parameters, given: GivenRows, names: Names | None, earlier: FittedModel | None, adds_rows: bool
 ) -> tuple[CSR, FeatureSpace, Labels]:
     """Return X, its features and its labels, checked against each other and `earlier`."""
     if given.y is None:
@@ -137,7 +137,7 @@ def _read_features_and_labels(
     if earlier is None:
         X, features = learn_features(given.X, parameters.vectorizer, label_texts=given.label_texts, labels=read)
     else:
-        n_learned = None if has_earlier_rows else earlier.n_samples_seen
+        n_learned = earlier.n_samples_seen if adds_rows else None
         X, features = grow_features(given.X, earlier.features, n_learned, given.label_texts)
     features, labels = features.with_words(given.feature_names), read()
     if earlier is not None:
@@ -147,7 +147,7 @@ def _read_features_and_labels(
     check_lengths(X.n_rows, labels.Y.n_rows)
     if labels.Y.nnz == 0 and earlier is None:  # an earlier model can learn from rows without labels, too
         raise DataError(f"Y: must have at least one label, got none in {labels.Y.n_rows} rows")
-    if earlier is not None and has_earlier_rows:
+    if earlier is not None and not adds_rows:
         _check_not_fewer(labels, earlier)
     return X, features, labels
 
