@@ -417,7 +417,7 @@ BUGS = (
         "xmlsgd/estimators/inference/rankings.py",
         "+ log_weight[likeliest]",
         "- log_weight[likeliest]",
-        ("tests/estimators/inference/test_label_weights.py",),
+        ("tests/estimators/inference/test_weighted_ranker.py",),
     ),
     Bug(
         "command line",
