@@ -26,7 +26,7 @@ from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators import candidate_training
 from xmlsgd.estimators.inference import Scorer
-from xmlsgd.estimators.inference.candidates import pair_scores
+from xmlsgd.estimators.inference.candidates import logits_of_pairs
 
 from .plan import Plan
 from .report import Table, publish
@@ -88,7 +88,7 @@ def variants(learned: Learned, X: CSR) -> Iterator[tuple[str, np.ndarray]]:
         changed.fitted_ = replace(model.fitted_, candidates=without(learned, part))
         yield f"without {BASE_MODELS.get(part, part)}", changed.predict_topk(X, K)[0]
     network = Scorer(model.network_, model.params_, device)
-    labels, inputs = learned.found.model.inputs(X, pair_scores(network, device), device)
+    labels, inputs = learned.found.model.inputs(X, logits_of_pairs(network, device), device)
     yield "network alone", network.top_k(X, K)[0]
     for values, name in zip(inputs[1:], [*BASE_MODELS.values()][1:], strict=True):
         best = np.argsort(np.where(labels >= 0, -values, np.inf), axis=1, kind="stable")[:, :K]

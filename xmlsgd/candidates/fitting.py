@@ -22,7 +22,7 @@ from .held_out_pairs import (
 )
 from .knn import KNNIndex, row_votes
 from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pairs, with_random_negatives
-from .model import CandidateModel, Logits, n_voted, with_more
+from .model import CandidateModel, Logits, n_voted, padded_votes
 from .stacking import Calibration, Inputs, LogisticStacking, Stacking
 from .weighting import idf_weights, unit_rows, without_wide_rows
 
@@ -39,7 +39,7 @@ class CandidateRows:
     weight : sample weights, float32 (n,).
     folds : disjoint folds of held-out rows, intp, from which stacking learns; each is scored by models that have not
         learned its rows.
-    size : candidate labels per row by votes.
+    n_candidates : candidate labels per row by votes.
     cost : cost of the hinge loss; None to choose it, and `all_features`, on some of the rows.
     all_features : whether classifiers have weights for all features of their pairs (`Pairs`), as they always do with at
         most `FEW_ROWS` rows.
@@ -53,7 +53,7 @@ class CandidateRows:
     dataset: Dataset
     weight: np.ndarray
     folds: Sequence[np.ndarray]
-    size: int
+    n_candidates: int
     cost: float | None = None
     all_features: bool = False
     groups: np.ndarray | None = None
@@ -151,7 +151,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         linear, margins = _fit_and_score(unit, weight, pairs, cost, held_out, device)
     nothing = Stacking(LogisticStacking(), Calibration())
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
-    model = CandidateModel(scale, knn, cooccurrence, linear, nothing, rows.size, label_rows)
+    model = CandidateModel(scale, knn, cooccurrence, linear, nothing, rows.n_candidates, label_rows)
     rows = replace(rows, cost=cost, all_features=pairs.all_features)
     return Unstacked(rows, model, held_out, votes, margins, shares, without)
 
@@ -165,7 +165,7 @@ def _scores_of_first_fold(
     X, Y = rows.dataset.X.take(kept), rows.dataset.Y.take(kept)
     of_fold = unit_rows(rows.dataset.X.take(held_out.rows), scale, device)
     index = KNNIndex.build(unit_rows(X, scale, device), Y, votes[kept])
-    found, shares = index.votes(of_fold, rows.size, device)
+    found, shares = index.votes(of_fold, rows.n_candidates, device)
     counted = Cooccurrence.count(X, Y, learned[kept], device)
     cooccurrence = counted.candidates(of_fold, held_out.labels, device)[1][:, : held_out.labels.shape[1]]
     return _of_labels(found, shares, held_out.labels), cooccurrence
@@ -183,7 +183,7 @@ def _of_labels(found: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.
 def _voted(
     rows: CandidateRows, knn: KNNIndex, weighted: CSR, device: CPU
 ) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:
-    """Return the candidates by votes of all rows, int32 (n, size), and those of held-out rows with their votes.
+    """Return the candidates by votes of all rows, int32 (n, n_candidates); those of held-out rows; and their votes.
 
     Rows of a fold do not vote for each other, as the network that scores the fold has not learned them. Otherwise
     labels that only rows of this fold have would be true candidates, although that network knows no row with them.
@@ -193,13 +193,13 @@ def _voted(
         fold[held] = number
     held_out = np.flatnonzero(fold >= 0)
     fold = fold[held_out]
-    candidates = training_candidates(knn, weighted, rows.size, device)
-    shares = np.empty((len(held_out), rows.size), np.float32)
+    candidates = training_candidates(knn, weighted, rows.n_candidates, device)
+    shares = np.empty((len(held_out), rows.n_candidates), np.float32)
     for number, held in enumerate(rows.folds):
         others = replace(knn, weight=knn.weight * (rows.learned(number) > 0))
-        candidates[held], shares[fold == number] = others.votes(weighted.take(held), rows.size, device)
+        candidates[held], shares[fold == number] = others.votes(weighted.take(held), rows.n_candidates, device)
     labels, shares = most_voted(candidates[held_out], shares)
-    return candidates, HeldOutLabels(held_out, labels, fold), with_more(shares)
+    return candidates, HeldOutLabels(held_out, labels, fold), padded_votes(shares)
 
 
 def most_voted(labels: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

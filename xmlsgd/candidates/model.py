@@ -35,9 +35,9 @@ Logits = Callable[[CSR, np.ndarray], np.ndarray]
 class CandidateModel:
     """k-NN index, co-occurrence, linear classifiers and stacking.
 
-    scale : weight of each feature for k-NN and co-occurrence, float32 (F,). size : candidates per training row by
-    votes; co-occurrence adds `N_COOCCURRING_IN_TRAINING`, and in prediction `N_COOCCURRING`. label_rows : rows of the
-    index that are label rows, int64, ascending.
+    scale : weight of each feature for k-NN and co-occurrence, float32 (F,). n_candidates : candidates per training row
+    by votes; co-occurrence adds `N_COOCCURRING_IN_TRAINING`, and in prediction `N_COOCCURRING`. label_rows : rows of
+    the index that are label rows, int64, ascending.
     """
 
     scale: np.ndarray
@@ -45,7 +45,7 @@ class CandidateModel:
     cooccurrence: Cooccurrence
     linear: LinearClassifiers | CompactLinearClassifiers
     stacking: Stacking
-    size: int
+    n_candidates: int
     label_rows: np.ndarray
 
     def score(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, np.ndarray]:
@@ -60,10 +60,10 @@ class CandidateModel:
         """Return the candidate labels of each row, int32 (n, m), and the inputs of stacking, float32 (n, m)."""
         with device.start():
             scaled = unit_rows(X, self.scale, device)
-            labels, votes = self.knn.votes(scaled, n_voted(self.size), device)
+            labels, votes = self.knn.votes(scaled, n_voted(self.n_candidates), device)
             labels, cooccurrence = self.cooccurrence.candidates(scaled, labels, device)
             margins = self.linear.margins(unit_rows(X, None, device), labels, device)
-        return labels, Inputs(logits(X, labels), with_more(votes), margins, cooccurrence)
+        return labels, Inputs(logits(X, labels), padded_votes(votes), margins, cooccurrence)
 
     def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray | None, n_label_rows: int, device: CPU) -> CandidateModel:
         """Return a model that has also learned these rows, which may have more features and labels.
@@ -83,7 +83,7 @@ class CandidateModel:
             rows = unit_rows(X, scale, device)
             knn = self.knn.with_rows(rows, Y, row_votes(weight, n_label_rows), self.cooccurrence.totals > 0, device)
             cooccurrence = self.cooccurrence.with_rows(X, Y, weight, device)
-            candidates, _ = knn.votes(rows, self.size, device, own=n_known)
+            candidates, _ = knn.votes(rows, self.n_candidates, device, own=n_known)
             candidates, _ = cooccurrence.candidates(rows, candidates, device, N_COOCCURRING_IN_TRAINING)
             frequencies = self.knn.frequency(Y.n_cols), knn.frequency(Y.n_cols)
             factors = [self.stacking.calibration.factors(each) for each in frequencies]
@@ -92,19 +92,19 @@ class CandidateModel:
         trees = self.stacking.trees and replace(self.stacking.trees, frequency=frequencies[1])
         stacking = self.stacking._replace(trees=trees)
         label_rows = np.append(self.label_rows, np.arange(knn.Y.n_rows - n_label_rows, knn.Y.n_rows, dtype=np.int64))
-        return CandidateModel(scale, knn, cooccurrence, linear, stacking, self.size, label_rows)
+        return CandidateModel(scale, knn, cooccurrence, linear, stacking, self.n_candidates, label_rows)
 
     @property
     def n_excluding(self) -> int:
         """Return how many candidates of a row can exclude others: as many as prediction scores for any k."""
-        return n_kept(self.size, 1)
+        return n_kept(self.n_candidates, 1)
 
     def kernel_arguments(self) -> tuple[Any, ...]:
         """Return the arrays and constants of the model in the order of the arguments of `best_candidates`."""
         trees, exclusion = self.stacking.trees or NO_TREES, self.stacking.exclusion or NO_EXCLUSION
         arrays = self.scale, *self.knn.arrays, *self.cooccurrence.arrays, *self.linear.tables, self.linear.bias
         limits = MIN_VOTE, MIN_COOCCURRENCE
-        sizes = n_voted(self.size), N_COOCCURRING, N_NEIGHBORS, MAX_POSTINGS
+        sizes = n_voted(self.n_candidates), N_COOCCURRING, N_NEIGHBORS, MAX_POSTINGS
         corrections = *trees.arrays, self.n_excluding, *exclusion.arrays
         return *arrays, np.float32(self.stacking.regression), *corrections, *limits, *sizes
 
@@ -113,17 +113,17 @@ class CandidateModel:
         return self.stacking.regression.scores(logits, MIN_VOTE, NON_CANDIDATE_MARGIN, MIN_COOCCURRENCE)
 
 
-def n_voted(size: int) -> int:
-    """Return how many of `size` candidates by votes are used in prediction; they have the most votes."""
-    return min(size, max(VOTED, size // 2))
+def n_voted(n_candidates: int) -> int:
+    """Return how many of the candidates by votes are used in prediction; they have the most votes."""
+    return min(n_candidates, max(VOTED, n_candidates // 2))
 
 
-def n_kept(size: int, k: int) -> int:
+def n_kept(n_candidates: int, k: int) -> int:
     """Return how many candidates linear classifiers and trees score in order to find the best `k`."""
-    voted = n_voted(size)
+    voted = n_voted(n_candidates)
     return min(voted + N_COOCCURRING, max(KEPT, voted // 2, 2 * k))
 
 
-def with_more(votes: np.ndarray) -> np.ndarray:
+def padded_votes(votes: np.ndarray) -> np.ndarray:
     """Return shares of votes, float32 (n, m), padded with 0 for the `N_COOCCURRING` candidates by co-occurrence."""
     return np.pad(votes, ((0, 0), (0, N_COOCCURRING)))

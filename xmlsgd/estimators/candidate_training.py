@@ -18,7 +18,7 @@ from ..devices.cpu.threads import start_layer
 from ..errors import warn
 from ..metrics import precision_at_k
 from .inference import Scorer
-from .inference.candidates import pair_scores
+from .inference.candidates import logits_of_pairs
 from .placement import HALVED_FROM
 from .plan import TrainingPlan
 from .training_data import TrainingData
@@ -99,7 +99,7 @@ class CandidateTraining:
         """
         held_out, cpu = self._folds[number], cpu_of(device, self._plan.n_threads)
         X, alone = self._data.dataset.X.take(held_out), Scorer(self._plan.network, params, device)
-        logits = pair_scores(alone, cpu)
+        logits = logits_of_pairs(alone, cpu)
         found = self._unstacked(cpu)
         if number == 0:
             found = with_useful_rows(found, logits, cpu)

@@ -97,7 +97,7 @@ def test_words_neighbors_and_co_occurrence_sum_to_the_inputs_of_the_stacking(log
     candidates = model.candidates_
     scaled = unit_rows(X, candidates.scale, DEVICE)
     with DEVICE.start():
-        labels, votes = candidates.knn.votes(scaled, n_voted(candidates.size), DEVICE)
+        labels, votes = candidates.knn.votes(scaled, n_voted(candidates.n_candidates), DEVICE)
         labels, shares = candidates.cooccurrence.candidates(scaled, labels, DEVICE)
         margins = candidates.linear.margins(unit_rows(X, None, DEVICE), labels, DEVICE)
     n_checked = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ import numpy as np
 
 from ...candidates import CandidateModel, check_sound
 from ...candidates.cooccurrence import N_COOCCURRING
-from ...candidates.model import n_kept, n_voted
+from ...candidates.model import Logits, n_kept, n_voted
 from ...data.csr import CSR
 from ...devices.cpu import CPU
 from ...devices.cpu.compiling import for_kernels
@@ -37,12 +37,12 @@ class CandidateScorer(Scorer):
     @property
     def max_k(self) -> int:
         """Return the largest k for which only candidates are ranked: half of them, as others may beat the rest."""
-        return self._n_candidates // 2
+        return self._most_candidates // 2
 
     @property
-    def _n_candidates(self) -> int:
+    def _most_candidates(self) -> int:
         """Return the maximum number of candidates per row: those with votes and those by co-occurrence."""
-        return n_voted(self.candidates.size) + N_COOCCURRING
+        return n_voted(self.candidates.n_candidates) + N_COOCCURRING
 
     @cached_property
     def _learned(self) -> tuple[Any, ...]:
@@ -69,13 +69,13 @@ class CandidateScorer(Scorer):
         """
         if columns is not None or k > max(self.max_k, FILLED_K):
             return best_of_all(self, X, k, columns)
-        m = k if k <= self.max_k else max(k, self._n_candidates)
+        m = k if k <= self.max_k else max(k, self._most_candidates)
         labels, scores = np.empty((X.n_rows, m), np.int32), np.empty((X.n_rows, m), np.float32)
         with self.cpu.start():
             for part, A, span in self._parts(X):
                 self.cpu.call(
                     best_candidates, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
-                    *self.candidates.knn.scratch(self.cpu), self.cpu.n_threads, n_kept(self.candidates.size, m),
+                    *self.candidates.knn.scratch(self.cpu), self.cpu.n_threads, n_kept(self.candidates.n_candidates, m),
                     labels[span], scores[span],
                 )  # fmt: skip
         if labels.min(initial=0) < 0 or k > self.max_k:
@@ -117,7 +117,8 @@ class CandidateScorer(Scorer):
         """Yield blocks of row numbers and their stacked scores (rows, L), or (rows, m) for m columns."""
         for rows, Z in super().logits(X, columns):
             whole = np.full((len(rows), self.network.n_labels), np.nan, np.float32)
-            labels, scores = self.candidates.score(X.span(rows[0], rows[-1] + 1), pair_scores(self, self.cpu), self.cpu)
+            part, of_pairs = X.span(rows[0], rows[-1] + 1), logits_of_pairs(self, self.cpu)
+            labels, scores = self.candidates.score(part, of_pairs, self.cpu)
             row, j = np.nonzero(labels >= 0)
             whole[row, labels[row, j]] = scores[row, j]
             listed = whole if columns is None else whole[:, columns]
@@ -133,11 +134,8 @@ class CandidateScorer(Scorer):
         return np.where(has_candidates, self.candidates.non_candidate_scores(Z), Z)
 
 
-def pair_scores(scorer: Scorer, cpu: CPU) -> Callable[[CSR, np.ndarray], np.ndarray]:
-    """Return a function that computes the network's logits of some labels per row.
-
-    It takes rows and labels, int32 (n, M), and returns logits, float32 (n, M); 0 if a label is -1.
-    """
+def logits_of_pairs(scorer: Scorer, cpu: CPU) -> Logits:
+    """Return a function that computes the logits of some labels per row by the network of a scorer."""
 
     def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
         output, out = weights_of(scorer.output), np.empty(labels.shape, np.float32)

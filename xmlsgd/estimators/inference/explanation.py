@@ -22,7 +22,7 @@ from ...candidates.stacking import meta_features
 from ...candidates.weighting import unit_rows
 from ...data.csr import CSR
 from ...devices.compact import CompactLayer, widened
-from .candidates import CandidateScorer, pair_scores
+from .candidates import CandidateScorer, logits_of_pairs
 from .rankings import MeanScorer
 from .scorer import Scorer
 
@@ -215,7 +215,7 @@ def explain_network(scorer: Scorer, X: CSR, labels: np.ndarray) -> list[Explanat
 
 def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list[Explanation]:
     """Return explanations of stacked scores; X : one row."""
-    model, device, pairs = scorer.candidates, scorer.cpu, pair_scores(scorer, scorer.cpu)
+    model, device, pairs = scorer.candidates, scorer.cpu, logits_of_pairs(scorer, scorer.cpu)
     listed, found = model.inputs(X, pairs, device)
     if not (listed >= 0).any():
         return [replace(each, is_candidate=False) for each in explain_network(scorer, X, labels)]
