@@ -8,7 +8,7 @@ from ..data.csr import CSR
 from ..data.held_out import draw_rows
 from ..devices.cpu import CPU
 from .linear import COST, HeldOutLabels, Pairs, score_without
-from .stacking import margin_log_losses
+from .stacking import fitted_log_losses_of_margins
 
 COSTS = COST, COST / 2, COST / 4  # tried until one does not help; a cost above `COST` does not help stacked scores
 ROWS, LEAST_ROWS = 2000, 100  # validation rows, at most a tenth of all; with fewer, the defaults are used
@@ -55,7 +55,7 @@ def choose_cost_and_features(
         It is a logistic regression of margin, log label frequency and their product.
         """
         found, out = ~np.isnan(margins), np.zeros(labels.shape)
-        out[found] = margin_log_losses(margins[found], truth[found], frequency[labels[found]])
+        out[found] = fitted_log_losses_of_margins(margins[found], truth[found], frequency[labels[found]])
         return out
 
     sampled = _sample_labels(pairs, max(int(pairs.entries[-1] * LABEL_SHARE), MIN_ENTRIES))

@@ -13,7 +13,7 @@ from ..devices.cpu import CPU
 from ..metrics.propensity import inverse_propensity_of
 from .boosted_trees import BoostedTrees
 from .exclusion import Exclusion
-from .stacking import Calibration, Inputs, LogisticStacking, Stacking, log_loss, log_losses, meta_features
+from .stacking import Calibration, Inputs, LogisticStacking, Stacking, fitted_log_loss, log_losses, meta_features
 
 # Exclusion is used only if the gain in log loss is at least `MIN_Z` standard errors over all candidates, and
 # `MIN_Z_RANKED` over the `RANKED` best of each row (docs/decisions/candidates.md). Its weight is at most `MAX_WEIGHT`.
@@ -90,7 +90,7 @@ def label_rows_help(pairs: HeldOutPairs, votes: np.ndarray, margins: np.ndarray,
     votes, margins, cooccurrence : float32 (n, m).
     """
     others = replace(pairs, scores=Inputs(pairs.scores.logits, votes, margins, cooccurrence))
-    return not log_loss(*others.examples) < log_loss(*pairs.examples)
+    return not fitted_log_loss(*others.examples) < fitted_log_loss(*pairs.examples)
 
 
 def fit_stacking(
@@ -134,7 +134,10 @@ def fit_trees(
             other, of_fold = fold.take(~rows), replace(trees, frequency=fold.frequency)
             out[~rows] = of_fold.corrected(odds[~rows], other.labels, *other.scores, device)
     gain = np.concatenate(
-        [_gains(fold, odds, out).sum(axis=1) for fold, odds, out in zip(folds, log_odds, scores, strict=True)]
+        [
+            _gains(fold.labels, fold.truth, fold.weights, odds, out).sum(axis=1)
+            for fold, odds, out in zip(folds, log_odds, scores, strict=True)
+        ]
     )
     share = _share_to_keep(gain, 1.0)
     trees = _grow(folds, log_odds, full_frequency) if share else None
@@ -180,7 +183,7 @@ def fit_exclusion(
 
     weight, shift = minimize(loss, np.zeros(2), jac=True, bounds=[(0, MAX_WEIGHT), (None, None)]).x
     added = (weight * lowered + shift).astype(np.float32)
-    gain = np.where(at, weights * (log_losses(odds, truth) - log_losses(odds + added, truth)), 0)
+    gain = _gains(found.labels, truth, weights, odds, odds + added)
     of_best = np.take_along_axis(gain, _best_columns(found.labels, odds, RANKED), axis=1).sum(axis=1)
     share = _share_to_keep(gain.sum(axis=1), MIN_Z)
     if not (share * weight and _share_to_keep(of_best, MIN_Z_RANKED)):
@@ -190,10 +193,11 @@ def fit_exclusion(
     return stacking, found._replace(scores=odds + share * added)
 
 
-def _gains(fold: HeldOutPairs, odds: np.ndarray, corrected: np.ndarray) -> np.ndarray:
-    """Return by how much the log loss of each pair, (n, m), falls if its log odds are corrected; 0 for no label."""
-    gains = fold.weights * (log_losses(odds, fold.truth) - log_losses(corrected, fold.truth))
-    return np.where(fold.labels >= 0, gains, 0)
+def _gains(
+    labels: np.ndarray, truth: np.ndarray, weights: np.ndarray, odds: np.ndarray, corrected: np.ndarray
+) -> np.ndarray:
+    """Return by how much the log loss of each pair falls if its log odds are corrected, 0 for no label; all (n, m)."""
+    return np.where(labels >= 0, weights * (log_losses(odds, truth) - log_losses(corrected, truth)), 0)
 
 
 def _share_to_keep(gain: np.ndarray, least: float) -> np.float32:

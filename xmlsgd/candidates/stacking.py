@@ -142,23 +142,23 @@ class Stacking(NamedTuple):
         return log_odds
 
 
-def log_loss(features: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> float:
+def fitted_log_loss(features: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> float:
     """Return the mean log loss of a regression with calibration, fitted to these pairs; 0 if all are true, or none."""
     if truth.all() or not truth.any():
         return 0.0
     mean = float(np.log1p(frequency).mean())
-    return float(_log_losses(_with_frequency(features, frequency, mean), truth).mean())
+    return float(_fitted_log_losses(_with_frequency(features, frequency, mean), truth).mean())
 
 
-def margin_log_losses(margins: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> np.ndarray:
+def fitted_log_losses_of_margins(margins: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> np.ndarray:
     """Return the log losses of a regression on margins, float32 (n,), log label frequency and their product."""
     if truth.all() or not truth.any():
         return np.zeros(len(truth))
     logs = np.log1p(frequency)
-    return _log_losses(np.stack([margins, logs, logs * margins], axis=1), truth)
+    return _fitted_log_losses(np.stack([margins, logs, logs * margins], axis=1), truth)
 
 
-def _log_losses(columns: np.ndarray, truth: np.ndarray) -> np.ndarray:
+def _fitted_log_losses(columns: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the log losses of a regression on the pairs that it is fitted to.
 
     C must stay, as thresholds for differences of these losses were chosen with it.
