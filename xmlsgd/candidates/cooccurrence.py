@@ -70,11 +70,16 @@ class Cooccurrence:
         return Cooccurrence(with_replaced(self.shares, touched, found, X.n_cols, device), totals)
 
     @property
+    def scale(self) -> np.ndarray:
+        """Return the factor by which stored shares of each feature are multiplied, float32 (F,)."""
+        unit = np.float32(INT16_ONE if self.shares.data.dtype == np.int16 else 1)
+        scale: np.ndarray = self.totals / (self.totals + SHRINKAGE) / unit
+        return scale
+
+    @property
     def arrays(self) -> tuple[Any, ...]:
         """Return the shares and their factors by feature, in the order of the kernels' arguments."""
-        unit = np.float32(INT16_ONE if self.shares.data.dtype == np.int16 else 1)
-        scale = self.totals / (self.totals + SHRINKAGE) / unit
-        return self.shares.indptr, self.shares.indices, self.shares.data, scale
+        return self.shares.indptr, self.shares.indices, self.shares.data, self.scale
 
     def candidates(
         self, X: CSR, listed: np.ndarray, device: CPU, n_more: int = N_COOCCURRING

@@ -83,11 +83,15 @@ class KNNIndex:
         return np.bincount(counted, minlength=n_labels).astype(np.float32)
 
     @property
+    def unit(self) -> np.float32:
+        """Return the factor by which stored values of postings are multiplied."""
+        return np.float32(1 / INT16_ONE if self.postings.data.dtype == np.int16 else 1)
+
+    @property
     def arrays(self) -> tuple[Any, ...]:
         """Return the index in the order of the kernels' arguments."""
         postings, Y = self.postings, self.Y
-        unit = np.float32(1 / INT16_ONE if postings.data.dtype == np.int16 else 1)
-        return postings.indptr, postings.indices, postings.data, unit, Y.indptr, Y.indices, self.weight
+        return postings.indptr, postings.indices, postings.data, self.unit, Y.indptr, Y.indices, self.weight
 
     def scratch(self, device: CPU) -> tuple[np.ndarray, ...]:
         """Return scratch arrays of the kernels, with a row for each thread of a started device."""

@@ -18,7 +18,7 @@ import numpy as np
 from ...candidates import CandidateModel
 from ...candidates.knn import MAX_POSTINGS, N_NEIGHBORS
 from ...candidates.model import NON_CANDIDATE_MARGIN
-from ...candidates.stacking import meta_features
+from ...candidates.stacking import N_MODELS, meta_features
 from ...candidates.weighting import unit_rows
 from ...data.csr import CSR
 from ...devices.compact import CompactLayer, widened
@@ -31,7 +31,6 @@ NETWORK, NEIGHBORS, LINEAR, COOCCURRENCE, INTERCEPT = TERMS = (
     "network", "neighbors", "linear classifiers", "co-occurrence", "intercept",
 )  # fmt: skip
 EXCLUSION = "exclusion"  # a further term of models in which labels exclude each other
-N_INPUTS = 4  # inputs of stacking: the first of TERMS
 
 
 class Term(NamedTuple):
@@ -301,19 +300,19 @@ def _tree_parts(
     assert model.stacking.trees is not None
     without = np.zeros_like(inputs)
     without[:, 0], without[:, 2] = logits_without, model.linear.bias[labels]
-    subsets = np.array(list(product([False, True], repeat=N_INPUTS)))
+    subsets = np.array(list(product([False, True], repeat=N_MODELS)))
     mixed = np.where(subsets[:, None], inputs, without)
     with device.start():
-        logits, votes, margins, shares = (np.ascontiguousarray(mixed[..., i]) for i in range(N_INPUTS))
+        logits, votes, margins, shares = (np.ascontiguousarray(mixed[..., i]) for i in range(N_MODELS))
         scores = model.stacking.trees.corrected(
             np.zeros_like(logits), np.tile(labels, (len(subsets), 1)), logits, votes, margins, shares, device
         ).astype(np.float64)
-    number = 1 << np.arange(N_INPUTS)[::-1]  # the number of a subset is the sum of these over its members
+    number = 1 << np.arange(N_MODELS)[::-1]  # the number of a subset is the sum of these over its members
     parts = np.zeros(inputs.shape)
     for subset, before in zip(subsets, scores, strict=True):
         size = int(subset.sum())
         for i in np.flatnonzero(~subset):
-            share = math.factorial(size) * math.factorial(N_INPUTS - 1 - size) / math.factorial(N_INPUTS)
+            share = math.factorial(size) * math.factorial(N_MODELS - 1 - size) / math.factorial(N_MODELS)
             parts[:, i] += share * (scores[number[subset].sum() + number[i]] - before)
     return np.concatenate([parts, scores[:1].T], axis=1).tolist()
 
@@ -338,9 +337,9 @@ def _neighbors(model: CandidateModel, scaled: CSR, device: Any) -> list[tuple[Ne
     lengths = np.diff(knn.postings.indptr)[scaled.indices]
     shortest = np.argsort(lengths, kind="stable")
     read = shortest[np.cumsum(lengths[shortest]) <= MAX_POSTINGS]
-    cosines, unit = np.zeros(len(rows)), knn.arrays[3]
+    cosines = np.zeros(len(rows))
     entries, n_each = knn.postings.entries_of(scaled.indices[read]), lengths[read]
-    products = np.repeat(scaled.data[read] * unit, n_each) * knn.postings.data[entries].astype(np.float64)
+    products = np.repeat(scaled.data[read] * knn.unit, n_each) * knn.postings.data[entries].astype(np.float64)
     listed = knn.postings.indices[entries]
     hit = np.isin(listed, rows)
     np.add.at(cosines, np.searchsorted(rows, listed[hit]), products[hit])
@@ -362,7 +361,7 @@ def _with_one_text(neighbors: list[Neighbor]) -> tuple[Neighbor, ...]:
 
 def _proposers(model: CandidateModel, scaled: CSR, labels: np.ndarray) -> list[tuple[FeaturePart, ...]]:
     """Return, for each label, what each feature contributes to the co-occurrence of row and label."""
-    shares, scale = model.cooccurrence.shares, model.cooccurrence.arrays[3]
+    shares, scale = model.cooccurrence.shares, model.cooccurrence.scale
     sizes = np.abs(scaled.data) / (np.abs(scaled.data).sum(dtype=np.float64) or 1)
     entries, n_each = shares.entries_of(scaled.indices), np.diff(shares.indptr)[scaled.indices]
     named = shares.indices[entries]
