@@ -72,9 +72,9 @@ class Fitting:
     ) -> None:
         self.plan, self.data, self.earlier, self.seed, self.keep = plan, data, earlier, seed, keep
         self.device = plan.new_device()
-        self.held_out = folds_to_hold_out(data, plan.held_out_size, max(plan.n_folds, 1), seed)
+        self.held_out = folds_to_hold_out(data, plan.held_out_size, plan.n_folds, seed)
         # The rows that the kept network does not learn: none if each fold has a temporary network.
-        leaves_out = self.held_out and plan.n_temporary < max(plan.n_folds, 1)
+        leaves_out = self.held_out and plan.n_temporary < plan.n_folds
         self.left_out = self.held_out[0] if leaves_out else np.empty(0, np.intp)
         self.weight = weight_without(data, self.left_out)
         # Numbers of the folds that the kept network learns; each is scored by a temporary network.

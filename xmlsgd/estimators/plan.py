@@ -35,7 +35,7 @@ class TrainingPlan:
     n_candidates : candidate labels per row; 0 for the network alone.
     concurrent_candidates : whether candidates are learned while the network is trained.
     held_out_size : how many rows are held out, in each fold.
-    n_folds : number of folds, each scored by a network that has not learned it; 0 without candidates.
+    n_folds : number of folds, each scored by a network that has not learned it.
     n_temporary : how many of these networks are not kept.
     algorithm : as given; "auto" is decided when the speeds of several workers have been measured.
     workers, n_threads : the workers, and their threads in all.
@@ -78,6 +78,9 @@ class TrainingPlan:
         """Return a new device of the first worker with all threads, for evaluation and for training by one worker."""
         return make_device(self.workers[0].name, self.n_threads, self.precision)
 
-    def equal_algorithm(self) -> Algorithm:
-        """Return the algorithm as it is if no worker is excluded; raise `DataError` for invalid options."""
+    def algorithm_of_all(self) -> Algorithm:
+        """Return the algorithm by which all workers would train; raise `DataError` for invalid options.
+
+        Its learning rate has no meaning. A run may exclude workers, and then has the algorithm of the others.
+        """
         return algorithm_of(self.algorithm, self.batch_size, 1.0, list(self.workers))
