@@ -99,10 +99,10 @@ def read_training(
 ) -> InputRows:
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
-        lines, raw = find_label_texts(path, options, label_texts), _texts(path, options)
+        lines, raw = find_label_texts(path, options, label_texts), _documents(path, options)
         if lines and raw is not None and are_named(lines, {name for names in raw.labels or () for name in names}):
             text_of_each(lines, label_texts)  # before words are chosen, which may take a minute
-        rows = _training_rows(path, options, None, lines, raw)
+        rows = _training_rows(path, options, None, raw, lines)
         rows = replace(rows, names_of_uris=options.names_of_uris, read_by=options.to_remember)
     if feature_names is not None:
         if rows.vectorizer is not None:
@@ -126,7 +126,7 @@ def read_more(
     empty: the model computes their features when it learns them.
     """
     with on_disk(path) as file:
-        lines, raw = find_label_texts(file, options, label_texts), _texts(file, options)
+        lines, raw = find_label_texts(file, options, label_texts), _documents(file, options)
         train, is_raw = _labelled_rows(file, options, columns, raw), options.document_format(file) == "raw"
     if raw is not None and is_raw and _are_swapped(raw, options.label_separator, columns):
         # It would learn texts as labels, and keep them.
@@ -163,7 +163,7 @@ def read_source(path: str, options: FormatOptions, vectorizer_of: str | None) ->
             raise UsageError(f"--vectorizer {vectorizer_of}: has no words; {wanted}")
         columns = Columns(0, 0, None, TextVectorizer.from_files(vectorizer_of))
     with on_disk(path) as file:
-        return _training_rows(file, options, columns)
+        return _training_rows(file, options, columns, _documents(file, options))
 
 
 def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
@@ -174,8 +174,8 @@ def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
 def read_test_and_texts(path: str, options: FormatOptions, columns: Columns) -> tuple[Dataset, list[str] | None]:
     """Return rows as `read_test` does, and their texts; None for rows of numbers."""
     with on_disk(path) as file:
-        raw = _texts(file, options)
-        return _test_rows(file, options, columns, raw=raw), None if raw is None else raw.texts
+        raw = _documents(file, options)
+        return _test_rows(file, options, columns, raw), None if raw is None else raw.texts
 
 
 def read_test_for_learning(
@@ -186,8 +186,8 @@ def read_test_for_learning(
     The file is read once, before learning, so that an error in it cannot lose what was learned.
     """
     with on_disk(path) as file:
-        raw = _texts(file, options)
-        rows = _test_rows(file, options, columns, raw=raw)
+        raw = _documents(file, options)
+        rows = _test_rows(file, options, columns, raw)
     if raw is None:
         return rows, lambda later: in_columns(rows, later, path)
     return rows, lambda later: _rows_of_texts(path, raw, later.vectorizer, _names_of(later, raw, path))
@@ -196,7 +196,7 @@ def read_test_for_learning(
 def read_training_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:
     """Return the labels of training rows in the given columns, and the columns with new labels added at the end."""
     with on_disk(path) as file:
-        train = _labelled_rows(file, options, columns, _texts(file, options))
+        train = _labelled_rows(file, options, columns, _documents(file, options))
     Y, names = _matched(train.Y, train.label_names, columns)
     if names is None and columns.names is not None:  # labels are matched by number
         names = columns.names
@@ -214,7 +214,7 @@ def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: b
         if columns.vectorizer is not None and _is_blank(Path(file)):
             return columns.vectorizer.rows_of([])
         if not options.holds_documents(file, labelled=False):
-            return _test_rows(file, options, columns, labels_required=False).X
+            return _test_rows(file, options, columns, _documents(file, options), labels_required=False).X
         if columns.vectorizer is None:
             raise DataError(f"{file}: {NO_VECTORIZER}")
         labelled = options.document_format(file) == "raw" and options.have_labels(first_lines(Path(file)))
@@ -229,19 +229,18 @@ def _is_blank(file: Path) -> bool:
     return file.is_file() and file.stat().st_size < BLANK_BYTES and not file.read_bytes().strip()
 
 
-def _texts(path: str, options: FormatOptions) -> RawText | None:
-    """Read the labelled documents of a file; return None if it holds rows of numbers."""
+def _documents(path: str, options: FormatOptions) -> RawText | None:
+    """Return the labelled documents of a file, None if it holds rows of numbers."""
     return options.read_documents(path, labelled=True) if options.holds_documents(path, labelled=True) else None
 
 
 def _training_rows(
-    path: str, options: FormatOptions, columns: Columns | None, label_texts: LabelTexts = (), raw: RawText | None = None
+    path: str, options: FormatOptions, columns: Columns | None, raw: RawText | None, label_texts: LabelTexts = ()
 ) -> InputRows:
     """Return the rows of a source, and those of its test part; without `columns`, fit a vectorizer to its texts.
 
-    raw : its documents, if they are read already.
+    raw : its documents; None for rows of numbers.
     """
-    raw = raw or _texts(path, options)
     if raw is not None:
         names = _names_of(columns, raw, path) if columns else None
         vectorizer = columns.vectorizer if columns else _words_of(raw, path, options, label_texts)
@@ -256,7 +255,7 @@ def _training_rows(
 def _labelled_rows(path: str, options: FormatOptions, columns: Columns, raw: RawText | None) -> Dataset:
     """Return training rows for a model with `columns`; rows of documents, `raw`, have labels but no features."""
     if raw is None:
-        return _training_rows(path, options, columns).train
+        return _training_rows(path, options, columns, None).train
     unread = replace(raw, texts=[""] * len(raw.texts))
     return _rows_of_texts(path, unread, columns.vectorizer, _names_of(columns, raw, path))
 
@@ -275,10 +274,9 @@ def _words_of(raw: RawText, path: str, options: FormatOptions, label_texts: Labe
 
 
 def _test_rows(
-    path: str, options: FormatOptions, columns: Columns, labels_required: bool = True, raw: RawText | None = None
+    path: str, options: FormatOptions, columns: Columns, raw: RawText | None, labels_required: bool = True
 ) -> Dataset:
-    """Return rows as `read_test` does; raw : the documents of the file, if they are read already."""
-    raw = raw or _texts(path, options)
+    """Return rows as `read_test` does; raw : the documents of the file, None for rows of numbers."""
     if raw is not None:
         return _rows_of_texts(path, raw, columns.vectorizer, _names_of(columns, raw, path))
     if Path(path).is_dir():
