@@ -117,6 +117,11 @@ def or_word(value_type: ValueType, *words: str) -> ValueType:
 THRESHOLD = or_word(number("a probability in [0, 1]", lambda least: 0 <= least <= 1), "micro", "macro")
 
 
+def flag_of(name: str) -> str:
+    """Return the flag that sets an argument or a parameter: `--batch-size` for `batch_size`."""
+    return "--" + name.replace("_", "-")
+
+
 @dataclass(frozen=True)
 class Flag:
     """A flag or, in the group "arguments", a positional argument.
@@ -143,7 +148,7 @@ class Flag:
     @property
     def flag(self) -> str:
         """Return the flag as the help shows it."""
-        return "--" + self.name.replace("_", "-")
+        return flag_of(self.name)
 
     @property
     def spellings(self) -> tuple[str, ...]:

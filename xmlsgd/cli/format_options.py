@@ -13,7 +13,7 @@ from ..data.document_options import DOCUMENT_FORMATS, DocumentOptions
 from ..data.files.reading import READ_ERRORS, open_text, raise_of_system
 from ..errors import DataError, shorten
 from .exit_codes import UsageError
-from .flags import VECTORIZER_FLAGS
+from .flags import VECTORIZER_FLAGS, flag_of
 from .messages import STDIN
 
 if TYPE_CHECKING:
@@ -108,9 +108,8 @@ class FormatOptions(DocumentOptions):
         found = {self._format_of_input(path) for path in given}
         for option in flags:
             if found.isdisjoint(formats := FORMATS_OF[option]):
-                flag = "--" + option.replace("_", "-")
                 wanted = f"needs a file read by --format {', '.join(formats[:-1])} or {formats[-1]}"
-                raise UsageError(f"{flag}: {wanted}, got {', '.join(given)}; pass --format, or leave it out")
+                raise UsageError(f"{flag_of(option)}: {wanted}, got {', '.join(given)}; pass --format, or leave it out")
 
     def _format_of_input(self, path: str) -> str:
         """Return the format of an input; "rows" for standard input without --format, as it cannot be looked at yet."""
@@ -149,7 +148,7 @@ class FormatOptions(DocumentOptions):
         """Raise `UsageError` if a flag of a vectorizer is given, for a command in which no words become features."""
         for name in self.vectorizer_options:
             wanted = "needs texts whose words become features"
-            raise UsageError(f"--{name.replace('_', '-')}: {wanted}, got {got}; leave it out")
+            raise UsageError(f"{flag_of(name)}: {wanted}, got {got}; leave it out")
 
     @property
     def given(self) -> dict[str, Any]:

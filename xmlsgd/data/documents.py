@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import DataError, nor_others, shorten, suggest, warn
 from .document_options import DOCUMENT_FORMATS, DocumentOptions
+from .files.reading import COMPRESSED_SUFFIXES
 from .text import RawText, composed, lines_of_file, numbered_lines, read_raw_text, split_names
 from .validation import check_choice, is_integer
 from .vocabulary import BRACKETED_URI, is_uri, label_of, name_of
@@ -30,7 +31,7 @@ Row = tuple[int, str, tuple[str, ...]]  # the number of its line, its text, its 
 
 def format_by_name(path: Path) -> str | None:
     """Return the format of documents that a file has by its suffix; None if the suffix tells none."""
-    suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2", ".xz")]
+    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED_SUFFIXES]
     return next((name for name, ends in DOCUMENT_FORMATS.items() if suffixes and suffixes[-1].lower() in ends), None)
 
 

@@ -20,8 +20,7 @@ import numpy as np
 
 from ..errors import DataError, shorten, suggest, warn
 from .csr import Dataset
-from .fetch import DownloadError
-from .fetch import download as fetch
+from .fetch import DownloadError, download
 from .files.atomic import atomic_folder
 from .files.temporary import sole_use
 from .loading import load_file, load_folder
@@ -104,19 +103,19 @@ def install(dataset: PublicDataset, folder: Path) -> None:
         if archive.exists():
             extract(archive, folder)
             return
-        fetch_from_any(dataset, archive)
+        download_from_any(dataset, archive)
         try:
             extract(archive, folder)
         finally:
             archive.unlink()
 
 
-def fetch_from_any(dataset: PublicDataset, archive: Path) -> None:
+def download_from_any(dataset: PublicDataset, archive: Path) -> None:
     """Download the archive from the first address that works."""
     failures = []
     for url in dataset.urls:
         try:
-            digest = fetch(url, archive)
+            digest = download(url, archive)
         except DownloadError as error:
             failures.append(str(error))
             continue

@@ -12,7 +12,19 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ...errors import optional_module
-from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, LABEL_FLAGS, NAME, PATH, VECTORIZER_FLAGS, Flag, positional
+from ..flags import (
+    FLOAT,
+    FORMAT_FLAGS,
+    INT,
+    JSON_FILE,
+    LABEL_FLAGS,
+    NAME,
+    PATH,
+    VECTORIZER_FLAGS,
+    Flag,
+    flag_of,
+    positional,
+)
 from ..models import groups_in_training
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
@@ -100,10 +112,10 @@ def flags_of(parameters: dict[str, Any]) -> str:
     """Return parameters as the text of flags of `train`."""
     words = []
     for name, value in parameters.items():
-        flag = name.replace("_", "-")
+        flag = flag_of(name)
         if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
+            words.append(flag if value else f"--no-{flag[2:]}")
         else:
             text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            words.append(f"--{flag} {shlex.quote(text)}")
+            words.append(f"{flag} {shlex.quote(text)}")
     return " ".join(words)
