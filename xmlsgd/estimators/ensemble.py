@@ -168,7 +168,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
                 members.append(member)
         finally:
             if members:
-                self.take(members, features)
+                self.set_members(members, features)
         if checkpoints:
             checkpoints.done()
         return self
@@ -212,7 +212,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
             raise DataError(f"estimator: must be an XMLClassifier or None, got {shorten(self.estimator)}")
         return self.estimator
 
-    def take(self, members: list[XMLClassifier], features: FeatureSpace) -> None:
+    def set_members(self, members: list[XMLClassifier], features: FeatureSpace) -> None:
         """Make this the ensemble of `members`, which were trained on the same rows; let them share the label names."""
         first = members[0].fitted_
         for member in members:

@@ -284,7 +284,7 @@ def load_any(
         member.fitted_ = predicting_on(member.fitted_, device, precision)
     if whole is None:
         return members[0]
-    whole.take(members, members[0].fitted_.features)
+    whole.set_members(members, members[0].fitted_.features)
     return whole
 
 

@@ -26,7 +26,7 @@ from .parameters import Parameters, checked_parameters, random_state_of
 from .plan import TrainingPlan
 from .training_data import GivenRows, TrainingData, hold_out, read_training_data
 
-Measure = Callable[[XMLClassifier, Dataset], float]
+Metric = Callable[[XMLClassifier, Dataset], float]  # of a trained model on rows, in percent
 
 SHARE, MOST_ROWS = 0.1, 10_000  # share and largest number of the rows that are held out
 F1 = ("micro F1", "macro F1")  # metrics of the labels above the learned thresholds
@@ -190,7 +190,7 @@ def tune(
     optuna = optional_module("optuna", "tune")  # here, as it is slow to import
 
     model = XMLClassifier() if model is None else model
-    measure = _measure_of(metric)
+    metric_of = _find_metric(metric)
     _check_limits(seconds, n_trials)
     seed = int(random_state_of(model).randint(np.iinfo(np.int32).max))
     given = GivenRows(X, y, groups=groups, label_texts=label_texts, feature_names=feature_names)
@@ -209,7 +209,7 @@ def tune(
         changed = space.changed(suggested) if trials else {}
         try:
             tried = clone(space.base).set_params(**changed)
-            value = _measured(tried, split, of_labels, measure, end if trials else math.inf)
+            value = _measured(tried, split, of_labels, metric_of, end if trials else math.inf)
         except TimeUp:
             break
         except (DivergenceError, MemoryEstimateError):
@@ -251,16 +251,16 @@ def _read_rows(model: XMLClassifier, given: GivenRows, seed: int) -> tuple[Train
     return data, split, of_labels
 
 
-def _measured(model: XMLClassifier, split: TrainingData, of_labels: CSR | None, measure: Measure, end: float) -> float:
+def _measured(model: XMLClassifier, split: TrainingData, of_labels: CSR | None, metric: Metric, end: float) -> float:
     """Train a model, at the latest until `end`, and return the metric on the held-out rows in percent."""
     assert split.validation is not None
     rows = split.dataset
     model.fit(rows.X, rows.Y, groups=split.groups, label_texts=of_labels, callbacks=[Deadline(end)])
-    return measure(model, split.validation)
+    return metric(model, split.validation)
 
 
-def _measure_of(name: str) -> Measure:
-    """Return a function that computes a metric of a trained model on rows, in percent."""
+def _find_metric(name: str) -> Metric:
+    """Return the metric of a name; raise `DataError` for an unknown one."""
     if name in F1:
         kind = name.split()[0]
         return lambda model, rows: 100 * getattr(label_scores(rows.Y, model.predict(rows.X, kind)), f"{kind}_f1")
