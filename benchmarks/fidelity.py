@@ -14,7 +14,7 @@ from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.calibration import fit_device
+from xmlsgd.training.executors.device_costs import fit_device
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job

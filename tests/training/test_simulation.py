@@ -16,6 +16,7 @@ from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.cli import main
 from xmlsgd.cli.commands.simulate import COLUMNS, algorithm_on
 from xmlsgd.cli.results import aligned, significant, table
@@ -27,9 +28,9 @@ from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.scenarios import scenario
-from xmlsgd.training.executors.virtual_device import VirtualDevice
+from xmlsgd.training.executors.virtual_device import VirtualDevice, fastest
 from xmlsgd.training.learner import Job
-from xmlsgd.training.simulation import Experiment, fastest_alone, simulate
+from xmlsgd.training.simulation import Experiment, simulate
 
 FLEET = [VirtualDevice(0.0, 1e-3, speed=speed) for speed in (1.0, 0.5)]
 
@@ -92,7 +93,7 @@ def test_the_merges_of_one_learner_with_itself_take_their_time(experiment):
 
 
 def test_the_fastest_device_alone_is_the_fastest(experiment):
-    outcome = fastest_alone(experiment, Hogwild(10, 0.02), FLEET[::-1])
+    outcome = simulate(experiment, Sequential(10, 0.02), [fastest(FLEET[::-1])])
     assert [device.speed for device in outcome.fleet] == [1.0]
     assert outcome.rows_per_second == pytest.approx(1000, rel=1e-3)
     assert outcome.utilisation == 1

@@ -26,7 +26,7 @@ from ..devices.base import Device
 from ..errors import DataError, shorten, suggest, warn
 from ..nn.network import Network
 from ..training.executors.base import Executor
-from ..training.executors.calibration import measure_device
+from ..training.executors.device_costs import measure_device
 from ..training.executors.processes import Processes
 from ..training.executors.serial import Serial
 from ..training.executors.threads import Threads

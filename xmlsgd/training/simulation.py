@@ -11,19 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..algorithms.base import Algorithm
-from ..algorithms.sequential import Sequential
 from ..data.validation import Checked, above_zero, at_least
 from ..devices.base import Device
 from ..nn.schedules import Schedule
 from .callbacks import Callback
 from .executors.simulated import Simulated
-from .executors.virtual_device import VirtualDevice, fastest, scheduling_efficiency
+from .executors.virtual_device import VirtualDevice, scheduling_efficiency
 from .history import EpochRecord
 from .learner import Job
 from .loop import train
 from .messages import Report
-
-Measure = Callable[[np.ndarray], dict[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +46,7 @@ class Experiment(Checked):
     job: Job
     schedule: Schedule
     device: Device
-    measure: Measure
+    measure: Callable[[np.ndarray], dict[str, float]]
     points: int = at_least(4, 1)
     bandwidth: float = above_zero(2e10)
 
@@ -101,20 +98,20 @@ class Outcome:
         """Seconds of merges, pulls and pushes over those of the run; workers may be busy at the same time."""
         return self.sync_seconds / self.seconds if self.seconds else 0.0
 
-    def final(self, name: str = "P@1") -> float:
-        """Return a metric at the end, 0 for a run that diverged."""
-        return float(self.curve[-1][name]) if self.curve and not self.diverged else 0.0
+    def final(self) -> float:
+        """Return P@1 at the end, 0 for a run that diverged."""
+        return float(self.curve[-1]["P@1"]) if self.curve and not self.diverged else 0.0
 
-    def seconds_to(self, target: float, name: str = "P@1") -> float | None:
-        """Return the second at which a metric first reached `target`, None if it never did."""
-        return next((point["seconds"] for point in self.curve if point[name] >= target), None)
+    def seconds_to(self, target: float) -> float | None:
+        """Return the second at which P@1 first reached `target`, None if it never did."""
+        return next((point["seconds"] for point in self.curve if point["P@1"] >= target), None)
 
 
 class LearningCurve(Callback):
     """Measure the model `points` times per epoch; the simulated clock stands still meanwhile."""
 
-    def __init__(self, measure: Measure, executor: Simulated, points: int) -> None:
-        self.measure, self.executor, self.points = measure, executor, points
+    def __init__(self, experiment: Experiment, executor: Simulated) -> None:
+        self.measure, self.points, self.executor = experiment.measure, experiment.points, executor
         self.curve: list[EpochRecord] = []
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
@@ -154,14 +151,9 @@ class LearningCurve(Callback):
 def simulate(experiment: Experiment, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:
     """Train with `algorithm` on `fleet`."""
     executor = Simulated(experiment.device, fleet, experiment.bandwidth, experiment.job.seed)
-    curve = LearningCurve(experiment.measure, executor, experiment.points)
+    curve = LearningCurve(experiment, executor)
     run = train(experiment.job, algorithm, executor, experiment.schedule, [curve])
     rows, seconds = (run.records[-1]["rows"], run.records[-1]["seconds"]) if run.records else (0, 0.0)
     efficiency = scheduling_efficiency(fleet, rows, seconds, algorithm.batch, experiment.nnz)
     spent = executor.merge_seconds + executor.transfer_seconds
     return Outcome(fleet, run.records, run.workers, curve.curve, run.diverged, efficiency, spent)
-
-
-def fastest_alone(experiment: Experiment, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:
-    """Train on the fastest device alone, with the batch size and learning rate of `algorithm`."""
-    return simulate(experiment, Sequential(algorithm.batch, algorithm.learning_rate), [fastest(fleet)])

@@ -20,7 +20,7 @@ from xmlsgd.estimators.placement import Worker, faster_workers
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.calibration import measure_device
+from xmlsgd.training.executors.device_costs import measure_device
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job, Learner
 from xmlsgd.training.loop import train

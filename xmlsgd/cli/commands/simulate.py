@@ -152,9 +152,10 @@ def run_race(
     algorithms : names; `ALONE` is plain SGD on the fastest device. bandwidth : bytes per second.
     """
     from ...estimators.inference import Measure
-    from ...training.executors.calibration import measure_device
+    from ...training.executors.device_costs import measure_device
+    from ...training.executors.virtual_device import fastest
     from ...training.learner import Job
-    from ...training.simulation import Experiment, fastest_alone, simulate
+    from ...training.simulation import Experiment, simulate
 
     assert data.validation is not None
     job = Job(data.dataset, plan.network, plan.optimizer, parameters.get("random_state", 0), sampler=plan.sampler)
@@ -167,9 +168,9 @@ def run_race(
         devices = devices_of(fleet, base, experiment.rows, experiment.nnz, batch)
         for name in algorithms:
             console.note(f"{name} ...")
-            run_on = fastest_alone if name == ALONE else simulate
-            algorithm = algorithm_on("sequential" if name == ALONE else name, batch, rate, devices)
-            outcomes[name] = run_on(experiment, algorithm, devices)
+            used = [fastest(devices)] if name == ALONE else devices
+            algorithm = algorithm_on("sequential" if name == ALONE else name, batch, rate, used)
+            outcomes[name] = simulate(experiment, algorithm, used)
     return Race(outcomes, devices, base, base.overhead + batch * (base.per_row + base.per_nnz * experiment.nnz))
 
 
