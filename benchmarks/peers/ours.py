@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import xmlsgd
-from xmlsgd.cli.commands.compile import compile_kernels
+from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.cli.models import template_of
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.formats.store import open_store

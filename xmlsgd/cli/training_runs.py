@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import counted
 from . import model_folder
-from .commands.compile import compile_kernels
 from .exit_codes import TrainingStopped, exit_code_and_text
+from .kernels import compile_kernels
 from .machine import peak_memory_bytes, versions
 from .models import READ_BY, classifiers_of, parameters_of, template_of
 from .results import size_numbers

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DataError, suggest
 from ..exit_codes import UsageError
 from ..flags import COUNT, FILE, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, positional
+from ..kernels import compile_kernels
 from ..machine import versions
 from ..parameters import parameter_flags
 from ..results import SIGNIFICANT, significant, table, write_json
-from .compile import compile_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
