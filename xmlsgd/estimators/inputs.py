@@ -255,44 +255,6 @@ def _texts_among(label_texts: Any) -> list[str]:
     return [text for text in listed if isinstance(text, str)] if is_listed else []
 
 
-# Limits of row weights other than 0, within which squared gradients in optimizer states, and votes, fit float32.
-LEAST_WEIGHT, MOST_WEIGHT = 1e-20, 1e9
-
-
-def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
-    """Return the weights of the rows as float32 (n,), checked; None stays None."""
-    if sample_weight is None:
-        return None
-    sample_weight = as_list(sample_weight)
-    check_plain(sample_weight, "sample_weight")
-    try:
-        with np.errstate(over="ignore"):
-            weight = np.asarray(sample_weight, dtype=np.float32)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"sample_weight: must be numbers, got {shorten(sample_weight)}") from error
-    if weight.ndim == 0:
-        weight = np.full(n_rows, weight)
-    if weight.ndim != 1:
-        raise DataError(f"sample_weight: Sample weights must be 1D array or scalar, got shape {weight.shape}")
-    if len(weight) != n_rows:
-        raise DataError(f"sample_weight: must have one value for each of {n_rows} rows, got {len(weight)}")
-    bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
-    if len(bad):
-        raise DataError(f"sample_weight: row {bad[0]}: must be finite and not negative, got {weight[bad[0]]}")
-    if not weight.any():
-        raise DataError("sample_weight: must have at least one value above zero, got zeros only")
-    check_weight(weight, "sample_weight")
-    return weight
-
-
-def check_weight(weight: np.ndarray, name: str) -> None:
-    """Raise `DataError` unless weights of rows are 0 or within the limits."""
-    bad = np.flatnonzero((weight != 0) & ~((weight >= LEAST_WEIGHT) & (weight <= MOST_WEIGHT)))
-    if len(bad):
-        limits, got = f"{LEAST_WEIGHT:g} to {MOST_WEIGHT:g}", f"{weight[bad[0]]:g} in row {bad[0]}"
-        raise DataError(f"{name}: weights of rows must be 0 or {limits}, got {got}; scale them to a mean of 1")
-
-
 def shape_of(data: Any) -> tuple[int, ...]:
     """Return the shape of `np.asarray(data)`; () for a scalar."""
     shape = getattr(data, "shape", None)

@@ -20,7 +20,8 @@ from ..nn.losses import find_loss
 from .fitted import FittedAttributes
 from .inference.rankings import ExcludingRanker, MeanScorer, WeightedRanker, labels_above
 from .inference.scorer import check_dense, check_finite, checked_weight, columns_of
-from .inputs import read_features, read_weight
+from .inputs import read_features
+from .row_weights import read_sample_weight
 from .targets import read_labels
 from .training_data import check_form, check_lengths
 
@@ -359,7 +360,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         truth = labels.Y
         best, _ = self.predict_topk(X, 1)
         check_lengths(len(best), truth.n_rows)
-        return float(np.average(truth.has(best)[:, 0], weights=read_weight(sample_weight, len(best))))
+        return float(np.average(truth.has(best)[:, 0], weights=read_sample_weight(sample_weight, len(best))))
 
     def _least_probability(self, threshold: Any) -> np.ndarray:
         """Return the threshold of each label, float64 (L,)."""

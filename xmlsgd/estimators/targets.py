@@ -27,7 +27,6 @@ from .names import (
     warn_of_decomposed,
     with_new_names,
 )
-from .parameters import is_amount
 
 Form: TypeAlias = Literal["sparse", "dense", "lists", "multiclass"]
 
@@ -161,35 +160,6 @@ def check_declared(names: Names, declared: Names | None) -> None:
     if declared is not None and len(names) > len(declared):
         got = shorten(values(names)[len(declared)])
         raise DataError(f"classes: must hold every label of Y, got {got} in Y; add it, or leave classes out")
-
-
-def label_weights(class_weight: Any, labels: Labels) -> np.ndarray | None:
-    """Return the weight of each row by its class, float32 (n,); raise `DataError` unless there is one class per row."""
-    if class_weight is None:
-        return None
-    if labels.form != "multiclass":
-        form = f"class_weight: must be None unless Y has one class per row, got labels that are {labels.form}"
-        raise DataError(f"{form}; weigh rows with sample_weight")
-    if isinstance(class_weight, dict):
-        by_class = _given_weights(class_weight, values(labels.classes))
-    elif isinstance(class_weight, str) and class_weight == "balanced":
-        counts = labels.Y.column_counts()
-        by_class = len(labels.Y.indices) / (np.count_nonzero(counts) * np.maximum(counts, 1))
-    else:
-        raise DataError(f"class_weight: must be 'balanced', a dict or None, got {shorten(class_weight)}")
-    return by_class.astype(np.float32)[labels.Y.indices]
-
-
-def _given_weights(class_weight: dict[Any, Any], classes: list[Any]) -> np.ndarray:
-    """Return the weight of each class, 1 if it is not given. Rows of a class of weight 0 are not learned."""
-    unknown = [key for key in class_weight if key not in set(classes)]
-    if unknown:
-        raise DataError(f"class_weight: must name classes of Y, got {shorten(unknown[0])}")
-    for key, weight in class_weight.items():
-        if not is_amount(weight):
-            got = f"{shorten(weight)} for {shorten(key)}"
-            raise DataError(f"class_weight: a weight must be a finite number of at least 0, got {got}")
-    return np.array([class_weight.get(key, 1.0) for key in classes])
 
 
 def _check_table(Y: Any, name: str) -> None:

@@ -15,11 +15,12 @@ from ..data.validation import read_groups
 from ..errors import DataError, shorten, warn
 from .defaults import feature_squares
 from .fitted import FittedModel
-from .inputs import FeatureSpace, check_weight, grow_features, learn_features, read_features, read_weight
+from .inputs import FeatureSpace, grow_features, learn_features, read_features
 from .label_texts import read_label_rows, with_label_rows, with_new_labels
 from .names import Names, values
 from .parameters import Parameters
-from .targets import Form, Labels, form_of, label_weights, read_labels
+from .row_weights import read_row_weights
+from .targets import Form, Labels, form_of, read_labels
 
 # Warn of a column with most of the squared values only if there are at least `MIN_COLUMNS` columns, and its values are
 # more than `LARGE` times those of others: it may just be frequent.
@@ -103,7 +104,7 @@ def read_training_data(
         Seed of the choice of validation rows.
     """
     X, features, labels = _read_features_and_labels(parameters, given, names, earlier, adds_rows)
-    weight = _row_weights(parameters.class_weight, given.sample_weight, labels)
+    weight = read_row_weights(parameters.class_weight, given.sample_weight, labels)
     if weight is not None and not adds_rows:  # costs of linear classifiers are chosen for weights around 1
         weight = weight / np.float32(weight[weight > 0].mean(dtype=np.float64))
     if earlier is None:
@@ -207,18 +208,6 @@ def check_lengths(n_rows: int, n_labelled: int, name: str = "") -> None:
     """Raise `DataError` unless X and Y have the same number of rows."""
     if n_rows != n_labelled:
         raise DataError(f"{name}X and Y must have the same number of rows, got {n_rows} and {n_labelled}")
-
-
-def _row_weights(class_weight: Any, sample_weight: Any, labels: Labels) -> NDArray[np.float32] | None:
-    """Return the weight of each row, its sample weight times that of its class, float32 (n,); None for ones."""
-    weight, by_class = read_weight(sample_weight, labels.Y.n_rows), label_weights(class_weight, labels)
-    if by_class is None:
-        return weight
-    product: np.ndarray = by_class if weight is None else weight * by_class
-    if not product.any():
-        raise DataError("class_weight: must leave rows of a weight above 0, got none; use weights around 1")
-    check_weight(product, "class_weight")
-    return product
 
 
 def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels) -> Dataset | None:
