@@ -42,6 +42,11 @@ def listed(rows):
     return ensemble(candidates=16).fit(*rows)
 
 
+def test_an_ensemble_has_probabilities_before_fit_if_its_classifiers_will_have_them():
+    assert hasattr(XMLEnsemble(), "predict_proba")
+    assert not hasattr(XMLEnsemble(XMLClassifier(loss="squared_hinge")), "predict_proba")
+
+
 @pytest.mark.processor
 def test_scores_are_the_means_of_those_of_the_classifiers(network, held_out):
     X, _ = held_out

@@ -37,8 +37,9 @@ NO_PROBABILITIES = "needs a loss with probabilities, such as 'bce' or 'softmax';
 
 def _has_probabilities(model: Predictor) -> bool:
     """Return True if the loss has probabilities; else raise the `AttributeError` of a missing `predict_proba`."""
-    told = next(getattr(model, name) for name in ("network_", "estimator", "loss") if hasattr(model, name))
-    loss = getattr(told, "loss", told)
+    template = getattr(model, "estimator", model)  # of an ensemble, what it clones; None for default parameters
+    given = "auto" if template is None else template.loss
+    loss = model.network_.loss if model.__sklearn_is_fitted__() else given
     if loss != "auto" and find_loss(loss).probability is None:
         raise AttributeError(f"predict_proba: {NO_PROBABILITIES.format(loss)}")
     return True
