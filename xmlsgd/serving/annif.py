@@ -154,9 +154,11 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
                 self.warning(f"{name}: is no setting of Annif or xmlsgd, and changes nothing{suggest(name, known)}")
         with self._refusals():
             model = XMLClassifier(**_classifier_parameters(params), n_jobs=jobs or None)
-            check_parameters(model)  # before a long corpus is read
+            # All settings are checked before a long corpus is read.
+            check_parameters(model)
             _limit(params)
-            learns, _ = (_is_true(params, name) for name in ("allow_learn", "label_texts"))
+            learns = _is_true(params, "allow_learn")
+            _is_true(params, "label_texts")
             vectorizer, (X, Y) = self._cached_rows(params) if corpus == "cached" else self._new_rows(corpus, params)
             model.set_params(vectorizer=vectorizer).fit(X, Y, label_texts=self._label_rows(vectorizer, params))
             if corpus != "cached":
