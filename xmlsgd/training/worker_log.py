@@ -160,7 +160,7 @@ def contributions_of(tallies: Mapping[int, Tally], merge_seconds: float) -> dict
     return values
 
 
-def choice(records: Sequence[EpochRecord]) -> list[str]:
+def describe_choice(records: Sequence[EpochRecord]) -> list[str]:
     """Return a line with the algorithm that "auto" chose for several workers, and the reason."""
     notes = records[-1].get("algorithm", {}) if records else {}
     return [f"algorithm: {notes['algorithm']}; {notes['reason']}"] if "reason" in notes else []

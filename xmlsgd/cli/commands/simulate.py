@@ -271,17 +271,19 @@ def summarize(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, fl
 
 def describe_comparison(outcomes: Mapping[str, Outcome]) -> list[str]:
     """Return a table with a row for each algorithm, and lines on those that diverged and on what "auto" chose."""
-    from ...training.worker_log import choice
+    from ...training.worker_log import describe_choice
 
     lines = [table({name: summarize(outcome, outcomes) for name, outcome in outcomes.items()}, COLUMNS)]
     if diverged := [name for name, outcome in outcomes.items() if outcome.diverged]:
         lines.append(f"{', '.join(diverged)}: {DIVERGED}")
-    return lines + [f"{name}: {line}" for name, outcome in outcomes.items() for line in choice(outcome.records)]
+    return lines + [
+        f"{name}: {line}" for name, outcome in outcomes.items() for line in describe_choice(outcome.records)
+    ]
 
 
 def describe_outcome(outcome: Outcome) -> list[str]:
     """Return a table of P@1 over time, one of the devices, and lines about the whole run."""
-    from ...training.worker_log import advice, choice
+    from ...training.worker_log import advice, describe_choice
 
     found = [table({f"{point['rows']:>12,} rows": point for point in outcome.curve}, CURVE), ""]
     if outcome.workers:
@@ -293,7 +295,7 @@ def describe_outcome(outcome: Outcome) -> list[str]:
     )
     if outcome.diverged:
         return [*found, DIVERGED]
-    return found + choice(outcome.records) + advice(outcome.workers)
+    return found + describe_choice(outcome.records) + advice(outcome.workers)
 
 
 def summarize_device(outcome: Outcome, entry: Mapping[str, Any]) -> dict[str, float | None]:

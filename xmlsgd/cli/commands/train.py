@@ -166,7 +166,7 @@ def show_plan(model: XMLClassifier | XMLEnsemble, rows: InputRows, json: str | N
 
 def outcome(model: XMLClassifier | XMLEnsemble, rows: InputRows, result: dict[str, Any]) -> list[str]:
     """Return lines about the metrics and the cost of a run."""
-    from ...training.worker_log import advice, choice
+    from ...training.worker_log import advice, describe_choice
     from ..evaluation import report
 
     lines = ["nothing was measured: no test rows; --test FILE, or later: xmlsgd evaluate DIR FILE"]
@@ -178,7 +178,7 @@ def outcome(model: XMLClassifier | XMLEnsemble, rows: InputRows, result: dict[st
     lines.append(f"trained on {size_text(rows.train)}")
     if rows.vectorizer is not None and rows.vectorizer.was_chosen:
         lines.append(f"features by {rows.vectorizer}: {rows.vectorizer.reason}")
-    return [*lines, *choice(classifiers[-1].history_), *advice(result["workers"])]
+    return [*lines, *describe_choice(classifiers[-1].history_), *advice(result["workers"])]
 
 
 def of_whom(model: XMLClassifier | XMLEnsemble, rows: InputRows) -> str:
