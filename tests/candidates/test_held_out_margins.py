@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.candidates import DEVICE, ones
+from shared.candidates import DEVICE, fit_linear, ones
 from xmlsgd import make_xmc
 from xmlsgd.candidates import linear
 from xmlsgd.candidates.fitting import CandidateRows, fit_unstacked
@@ -74,7 +74,7 @@ def test_learning_to_the_end_gives_the_very_margins(data, rows, candidates, scor
 def test_the_classifiers_learn_the_rows_that_they_have_scored(data, rows, candidates, scored, to_the_end):
     found, margins = learn_all(data, rows, candidates, scored)
     with DEVICE.start():
-        plain = LinearClassifiers.fit(rows, data.Y, ones(600), candidates.copy(), DEVICE)
+        plain = fit_linear(rows, data.Y, ones(600), candidates)
         of_held_out = found.margins(rows.take(HELD_OUT), scored.labels, DEVICE)
     np.testing.assert_allclose(found.bias, plain.bias, atol=2e-3)
     np.testing.assert_allclose(found.weights.to_scipy().toarray(), plain.weights.to_scipy().toarray(), atol=2e-3)

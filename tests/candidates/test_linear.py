@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.candidates import DEVICE, ones
+from shared.candidates import DEVICE, fit_linear, ones
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.compact import CompactLinearClassifiers
 from xmlsgd.candidates.linear import (
@@ -39,7 +39,7 @@ def test_the_solver_minimizes_the_squared_hinge_of_each_label_on_its_pairs_and_f
     weight = np.where(np.arange(600) % 7, 1.0, 0.0).astype(np.float32)
     weight[::5] *= 3
     with DEVICE.start():
-        found = LinearClassifiers.fit(rows, data.Y, weight, candidates.copy(), DEVICE)
+        found = fit_linear(rows, data.Y, weight, candidates)
     dense, truth = rows.to_scipy().toarray().astype(np.float64), data.Y.to_scipy().toarray() != 0
     for label in range(0, 80, 9):
         paired = (truth[:, label] | (candidates == label).any(axis=1)) & (weight > 0)
@@ -61,7 +61,7 @@ def test_labels_solved_in_many_chunks_are_those_solved_in_one(data, rows, monkey
 
     def fitted(device):
         with device.start():
-            return LinearClassifiers.fit(rows, data.Y, ones(600), candidates.copy(), device)
+            return fit_linear(rows, data.Y, ones(600), candidates, device)
 
     one = fitted(DEVICE)
     monkeypatch.setattr(linear, "CHUNK", 500)
@@ -81,7 +81,7 @@ def test_of_more_weights_than_there_is_room_for_the_largest_are_kept(data, rows,
     def fitted(most):
         monkeypatch.setattr(linear, "MIN_LIMIT", most)
         with DEVICE.start():
-            return LinearClassifiers.fit(rows, data.Y, ones(600), candidates.copy(), DEVICE)
+            return fit_linear(rows, data.Y, ones(600), candidates)
 
     monkeypatch.setattr(linear, "WEIGHTS_PER_ENTRY", 0)
     whole = fitted(1 << 20)
@@ -110,9 +110,7 @@ def test_the_estimate_of_memory_knows_how_many_weights_are_kept(many, monkeypatc
 def test_margins_are_those_of_the_weights(data, rows):
     candidates = np.random.default_rng(0).integers(-1, 80, (600, 9)).astype(np.int32)
     with DEVICE.start():
-        linear = LinearClassifiers.fit(
-            rows, data.Y, ones(600), np.tile(np.arange(80, dtype=np.int32), (600, 1)), DEVICE
-        )
+        linear = fit_linear(rows, data.Y, ones(600), np.tile(np.arange(80, dtype=np.int32), (600, 1)))
         found = linear.margins(rows, candidates, DEVICE)
         unfiltered = CompactLinearClassifiers(Tables(*linear.tables[:4]), linear.bias)
         np.testing.assert_array_equal(unfiltered.margins(rows, candidates, DEVICE), found)
@@ -124,7 +122,7 @@ def test_margins_are_those_of_the_weights(data, rows):
 def test_a_label_without_rows_has_the_margin_of_none(data, rows):
     no_last = CSR(data.Y.indptr, data.Y.indices, data.Y.data, 81)
     with DEVICE.start():
-        linear = LinearClassifiers.fit(rows, no_last, ones(600), np.full((600, 1), -1, np.int32), DEVICE)
+        linear = fit_linear(rows, no_last, ones(600), np.full((600, 1), -1, np.int32))
     assert linear.bias[80] == -1
     assert linear.weights.indptr[80] == linear.weights.indptr[81]
 
@@ -133,11 +131,9 @@ def test_linear_classifiers_learn_nothing_from_rows_of_weight_zero(data, rows):
     candidates = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
     weight, first = np.repeat(np.float32([2, 0]), 300), np.arange(300)
     with DEVICE.start():
-        found = LinearClassifiers.fit(rows, data.Y, weight, candidates.copy(), DEVICE)
-        alone = LinearClassifiers.fit(
-            rows.take(first), data.Y.take(first), weight[:300], candidates[:300].copy(), DEVICE
-        )
-        even = LinearClassifiers.fit(rows, data.Y, ones(600), candidates.copy(), DEVICE)
+        found = fit_linear(rows, data.Y, weight, candidates)
+        alone = fit_linear(rows.take(first), data.Y.take(first), weight[:300], candidates[:300])
+        even = fit_linear(rows, data.Y, ones(600), candidates)
     np.testing.assert_array_equal(found.weights.to_scipy().toarray(), alone.weights.to_scipy().toarray())
     np.testing.assert_array_equal(found.bias, alone.bias)
     assert (found.bias != even.bias).any()

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from shared.candidates import DEVICE, SETTINGS, ones
+from shared.candidates import DEVICE, SETTINGS, fit_linear, ones
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.held_out_pairs import PROPENSITY_POWER, HeldOutPairs, fit_stacking
-from xmlsgd.candidates.linear import LinearClassifiers
 from xmlsgd.candidates.stacking import (
     MIN_COOCCURRENCE,
     MIN_NETWORK,
@@ -127,7 +126,7 @@ def test_a_calibrated_path_has_the_margins_that_its_factors_say(data, rows, monk
     lists = np.tile(np.arange(80, dtype=np.int32), (600, 1))
     factor, shift = np.random.default_rng(0).random((2, 80)).astype(np.float32)
     with DEVICE.start():
-        linear = LinearClassifiers.fit(rows, data.Y, ones(600), lists.copy(), DEVICE)
+        linear = fit_linear(rows, data.Y, ones(600), lists)
         before = linear.margins(rows, lists, DEVICE)
         after = linear.calibrate(factor, shift).margins(rows, lists, DEVICE)
     np.testing.assert_allclose(after, factor * before + shift, rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""One CPU, settings of a quick model, and equal weights, for tests of candidates."""
+"""One CPU, settings of a quick model, equal weights, and classifiers without held-out rows, for tests of candidates."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 
 from xmlsgd.candidates import CandidateModel
 from xmlsgd.candidates.boosted_trees import BoostedTrees
+from xmlsgd.candidates.linear import COST, NONE_HELD_OUT, LinearClassifiers, find_pairs
+from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
 
 DEVICE = CPU(1, precision="float32")
@@ -17,6 +19,12 @@ SETTINGS = {"hidden_layer_sizes": (16,), "random_state": 0, "n_jobs": 1}
 
 def ones(n: int) -> np.ndarray:
     return np.ones(n, np.float32)
+
+
+def fit_linear(X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU = DEVICE) -> LinearClassifiers:
+    """Train classifiers on rows of norm 1, with candidate labels, int32 (n, M), as hard negatives."""
+    pairs = find_pairs(X, Y, weight, candidates.copy(), device)
+    return LinearClassifiers.fit_and_score(X, weight, pairs, COST, NONE_HELD_OUT, device)[0]
 
 
 def with_trees(model: CandidateModel, trees: BoostedTrees | None) -> CandidateModel:

@@ -79,18 +79,6 @@ class LinearClassifiers(LinearPredictor):
     cost: float
 
     @classmethod
-    def fit(
-        cls, X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU, cost: float = COST
-    ) -> LinearClassifiers:
-        """Train on rows of norm 1, given their labels, and candidate labels, int32 (n, M), as hard negatives.
-
-        weight : sample weights, float32 (n,); rows of weight 0 are left out. True labels are removed from `candidates`.
-        """
-        pairs = find_pairs(X, Y, weight, candidates, device)
-        found, _ = cls.fit_and_score(X, weight, pairs, cost, NONE_HELD_OUT, device)
-        return found
-
-    @classmethod
     def fit_and_score(
         cls, X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU
     ) -> tuple[LinearClassifiers, np.ndarray]:
@@ -98,6 +86,8 @@ class LinearClassifiers(LinearPredictor):
 
         Margins of a fold are those of classifiers that have not learned its rows; NaN if a row and a label are no pair,
         or if all rows of a label are in the fold. A fold should have at most a tenth of the rows.
+
+        X : rows of norm 1. weight : their sample weights, float32 (n,).
         """
         start, ease = _zeros(pairs, X.n_cols, cost)
         found, margins = _solved(X, weight, pairs, start, ease, max_weights(X), device, held_out)
@@ -115,8 +105,10 @@ class LinearClassifiers(LinearPredictor):
 
         Parameters
         ----------
-        X, Y, weight, candidates
-            As in `fit`.
+        X, Y, weight
+            Rows of norm 1, their labels, and sample weights, float32 (n,).
+        candidates
+            Candidate labels, int32 (n, M), as hard negatives; true labels are removed from them.
         frequency
             Number of rows that each label had before, float32 (L,).
         calibrations
