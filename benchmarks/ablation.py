@@ -21,7 +21,7 @@ from xmlsgd import XMLClassifier
 from xmlsgd.candidates import CandidateModel, HeldOutPairs, fitting, held_out_pairs
 from xmlsgd.candidates.cooccurrence import N_COOCCURRING
 from xmlsgd.candidates.fitting import Unstacked, fit_stacked
-from xmlsgd.candidates.stacking import Calibration, Inputs, LogisticStacking
+from xmlsgd.candidates.stacking import Inputs, LogisticStacking, MarginCalibration
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators import candidate_training
@@ -118,7 +118,7 @@ def _left_out(part: str) -> AbstractContextManager[Any]:
     if part in CORRECTIONS:
 
         def uncalibrated(features: np.ndarray, truth: np.ndarray, _: np.ndarray, pair_weights: np.ndarray) -> Any:
-            return LogisticStacking.fit(features, truth, pair_weights), Calibration()
+            return LogisticStacking.fit(features, truth, pair_weights), MarginCalibration()
 
         return patch.object(LogisticStacking, "fit_calibrated", uncalibrated)
     return nullcontext()

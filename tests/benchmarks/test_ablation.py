@@ -8,7 +8,7 @@ import pytest
 from benchmarks.ablation import BASE_MODELS, CORRECTIONS, DEFAULT, MEASURES, learn, table, variants, without
 from xmlsgd import make_xmc
 from xmlsgd.candidates.cooccurrence import N_COOCCURRING
-from xmlsgd.candidates.stacking import Calibration, Inputs
+from xmlsgd.candidates.stacking import Inputs, MarginCalibration
 from xmlsgd.data.csr import Dataset
 from xmlsgd.metrics import precision_at_k
 
@@ -64,7 +64,7 @@ def test_an_input_that_is_left_out_changes_no_score(learned, test_rows, part):
 
 def test_corrections_are_left_out_one_at_a_time(learned):
     default = learned.model.candidates_.stacking
-    assert without(learned, "calibration of margins").stacking.calibration == Calibration() != default.calibration
+    assert without(learned, "calibration of margins").stacking.calibration == MarginCalibration() != default.calibration
     assert without(learned, "trees").stacking.trees is None
     stacking = without(learned, "exclusion").stacking
     assert stacking.exclusion is None

@@ -16,7 +16,7 @@ from xmlsgd.candidates.exclusion import Exclusion, most_frequent
 from xmlsgd.candidates.fitting import CandidateRows, _exclusions
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, HeldOutScores, fit_exclusion
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
-from xmlsgd.candidates.stacking import Calibration, Inputs, LogisticStacking, Stacking, log_losses
+from xmlsgd.candidates.stacking import Inputs, LogisticStacking, MarginCalibration, Stacking, log_losses
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.devices.cpu.kernels.exclusion import UNIT
@@ -68,7 +68,7 @@ def fit(truth: np.ndarray, log_odds: np.ndarray) -> tuple[Stacking, HeldOutScore
     pairs = HeldOutPairs(labels, Inputs(*4 * [log_odds]), truth, truth.sum(axis=0, dtype=np.float32), len(truth))
     counted = Exclusion.count(CSR.from_scipy(sp.csr_array(truth, dtype=np.float32)), labels[0])
     with DEVICE.start():
-        stacking = Stacking(LogisticStacking(intercept=0), Calibration())
+        stacking = Stacking(LogisticStacking(intercept=0), MarginCalibration())
         return fit_exclusion([pairs], stacking, HeldOutScores(labels, log_odds), [counted], counted, DEVICE)
 
 
@@ -137,7 +137,7 @@ def test_scores_of_held_out_rows_are_those_by_exclusions():
 def test_exclusions_of_independent_labels_are_dropped(seed):
     truth, log_odds = planted(1000, exclusive=False, seed=seed)
     stacking, scores = fit(truth, log_odds)
-    assert stacking == Stacking(LogisticStacking(intercept=0), Calibration())
+    assert stacking == Stacking(LogisticStacking(intercept=0), MarginCalibration())
     assert scores.scores is log_odds
 
 

@@ -13,9 +13,9 @@ from xmlsgd.candidates.stacking import (
     MIN_COOCCURRENCE,
     MIN_NETWORK,
     MIN_VOTE,
-    Calibration,
     Inputs,
     LogisticStacking,
+    MarginCalibration,
     log_probability,
     meta_features,
 )
@@ -111,7 +111,7 @@ def test_margins_stay_as_they_are_where_nothing_is_learned_of_them(sign):
     features, frequency = rng.normal(size=(1000, 4)), np.ones(1000, np.float32)
     assert LogisticStacking.fit_calibrated(features, np.ones(1000, bool), frequency) == (
         LogisticStacking(),
-        Calibration(),
+        MarginCalibration(),
     )
     truth = features @ [1, 1, sign, 1] > 0
     stacking, calibration = LogisticStacking.fit_calibrated(features, truth, frequency)

@@ -23,7 +23,7 @@ from .held_out_pairs import (
 from .knn import KNNIndex, row_votes
 from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pairs, with_random_negatives
 from .model import CandidateModel, Logits, n_voted, padded_votes
-from .stacking import Calibration, Inputs, LogisticStacking, Stacking
+from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking
 from .weighting import idf_weights, unit_rows, without_wide_rows
 
 BLOCK = 1 << 16  # rows whose votes are in memory at a time
@@ -149,7 +149,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
             votes_without, shares_without = _scores_of_first_fold(replace(rows, weight=left), scale, of_fold, device)
             without = votes_without, margins, shares_without
         linear, margins = _fit_and_score(unit, weight, pairs, cost, held_out, device)
-    nothing = Stacking(LogisticStacking(), Calibration())
+    nothing = Stacking(LogisticStacking(), MarginCalibration())
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
     model = CandidateModel(scale, knn, cooccurrence, linear, nothing, rows.n_candidates, label_rows)
     rows = replace(rows, cost=cost, all_features=pairs.all_features)

@@ -13,7 +13,7 @@ from ..devices.cpu import CPU
 from ..metrics.propensity import inverse_propensity_of
 from .boosted_trees import BoostedTrees
 from .exclusion import Exclusion
-from .stacking import Calibration, Inputs, LogisticStacking, Stacking, fitted_log_loss, log_losses, meta_features
+from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking, fitted_log_loss, log_losses, meta_features
 
 # Exclusion is used only if the gain in log loss is at least `MIN_Z` standard errors over all candidates, and
 # `MIN_Z_RANKED` over the `RANKED` best of each row (docs/decisions/candidates.md). Its weight is at most `MAX_WEIGHT`.
@@ -71,7 +71,7 @@ class HeldOutPairs:
         features = np.stack([*(each[found] for each in scores), self.frequency[labels[found]]], axis=1)
         return features, truth[found], log_odds[found], weights[found]
 
-    def calibrated(self, calibration: Calibration) -> HeldOutPairs:
+    def calibrated(self, calibration: MarginCalibration) -> HeldOutPairs:
         """Return the pairs with calibrated margins."""
         factor, shift = (each[self.labels] for each in calibration.factors(self.frequency))
         return replace(self, scores=self.scores._replace(margins=factor * self.scores.margins + shift))

@@ -40,7 +40,7 @@ UNTRAINED = np.float32(-1)  # margin of a label without rows
 STIFFNESS = np.float32([10, 0.3])
 LEAST_FACTOR = np.float32(1e-3)  # least factor of a calibration that is inverted
 
-Factors = tuple[np.ndarray, np.ndarray]  # factor and shift of each label's margin (`Calibration.factors`)
+Factors = tuple[np.ndarray, np.ndarray]  # factor and shift of each label's margin (`MarginCalibration.factors`)
 
 
 class Tables(NamedTuple):

@@ -19,7 +19,7 @@ from .exclusion import Exclusion
 from .knn import KNNIndex
 from .linear import LinearClassifiers, Tables
 from .model import CandidateModel
-from .stacking import Calibration, LogisticStacking, Stacking
+from .stacking import LogisticStacking, MarginCalibration, Stacking
 
 
 def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -140,14 +140,14 @@ def _check_matrix(matrix: CSR, name: str) -> None:
 
 def _numbers(
     described: Any, n_labels: int, path: Path
-) -> tuple[int, float, LogisticStacking, Calibration, int, int, float]:
+) -> tuple[int, float, LogisticStacking, MarginCalibration, int, int, float]:
     """Return size, cost, stacking weights, calibration, numbers of rows and trees, and weight of exclusion, checked."""
     try:
         names = "size", "cost", "stacking", "calibration", "rows", "trees", "exclusion"
         size, cost, stacking, calibration, n_rows, n_trees, exclusion = (described[name] for name in names)
         counts = size, n_rows, n_trees + 1
         whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in counts)
-        weights, calibrated = LogisticStacking(*stacking), Calibration(*calibration)
+        weights, calibrated = LogisticStacking(*stacking), MarginCalibration(*calibration)
         whole &= len(stacking) == len(weights) and len(calibration) == len(calibrated) and size <= n_labels
         floats = cost, exclusion, *weights, *calibrated
         finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in floats)

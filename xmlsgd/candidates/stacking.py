@@ -40,7 +40,7 @@ class Inputs(NamedTuple):
 N_MODELS = len(Inputs._fields)  # base models
 
 
-class Calibration(NamedTuple):
+class MarginCalibration(NamedTuple):
     """Corrects a margin m by the frequency of its label to (1 + slope x) m + shift x, with x = log(1 + rows) - mean."""
 
     slope: float = 0.0
@@ -89,21 +89,21 @@ class LogisticStacking(NamedTuple):
     @classmethod
     def fit_calibrated(
         cls, features: np.ndarray, truth: np.ndarray, frequency: np.ndarray, pair_weights: np.ndarray | None = None
-    ) -> tuple[LogisticStacking, Calibration]:
+    ) -> tuple[LogisticStacking, MarginCalibration]:
         """Fit weights for calibrated margins, and the calibration; return both.
 
         frequency : frequency of the label of each pair, float32 (n,). pair_weights : as in `fit`. Margins stay
         uncalibrated if the linear classifiers would get no positive weight besides the frequency.
         """
         if truth.all() or not truth.any():
-            return cls(), Calibration()
+            return cls(), MarginCalibration()
         mean = float(np.log1p(frequency).mean())
         columns = _with_frequency(features, frequency, mean)
         *weights, shift, slope, intercept = _nonnegative_weights(columns, truth, pair_weights)
         linear = weights[2]
         if linear <= 0:
-            return cls.fit(features, truth, pair_weights), Calibration()
-        return cls._bounded(weights, intercept), Calibration(slope / linear, shift / linear, mean)
+            return cls.fit(features, truth, pair_weights), MarginCalibration()
+        return cls._bounded(weights, intercept), MarginCalibration(slope / linear, shift / linear, mean)
 
     def scores(
         self, logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray
@@ -123,7 +123,7 @@ class Stacking(NamedTuple):
     """
 
     regression: LogisticStacking
-    calibration: Calibration
+    calibration: MarginCalibration
     trees: BoostedTrees | None = None
     exclusion: Exclusion | None = None
 
