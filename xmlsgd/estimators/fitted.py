@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .inputs import FeatureSpace
     from .targets import Form
 
+NO_PROBABILITIES = "needs a loss with probabilities, such as 'bce' or 'softmax'; a score of {!r} is a margin"
 MOST_SCORERS = 2  # scorers that are kept: one for single rows, on one thread, and one for many rows
 
 
@@ -102,8 +103,8 @@ class FittedModel:
             raise DataError(f"{name}: is compact and cannot learn on; train it again without compact")
 
     @property
-    def of_fit(self) -> bool:
-        """Whether the model was trained by `fit` with held-out rows, not by `partial_fit` alone."""
+    def trained_by_fit(self) -> bool:
+        """Whether `fit` trained the model with held-out rows, not `partial_fit` alone."""
         return self.candidates is not None or self.thresholds is not None
 
     @property
@@ -203,3 +204,13 @@ class FittedAttributes:
 
     def __sklearn_is_fitted__(self) -> bool:
         return "fitted_" in self.__dict__
+
+
+def has_predict_proba(model: Any) -> bool:
+    """Return True if the loss of an estimator has probabilities; else raise the `AttributeError` of a missing name."""
+    template = getattr(model, "estimator", model)  # of an ensemble, what it clones; None for default parameters
+    given = "auto" if template is None else template.loss
+    loss = model.network_.loss if model.__sklearn_is_fitted__() else given
+    if loss != "auto" and find_loss(loss).probability is None:
+        raise AttributeError(f"predict_proba: {NO_PROBABILITIES.format(loss)}")
+    return True

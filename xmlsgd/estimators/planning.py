@@ -293,7 +293,7 @@ def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epo
     if planner.own_algorithm is not None:
         return planner.own_algorithm.learning_rate, "the algorithm's"
     if is_auto(planner.given.learning_rate_init):
-        is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.of_fit
+        is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.trained_by_fit
         return defaults.auto_rate(optimizer, batch_size, epochs, is_low)
     return float(planner.given.learning_rate_init), GIVEN
 

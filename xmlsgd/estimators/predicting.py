@@ -17,7 +17,7 @@ from ..data.validation import is_number
 from ..errors import DataError, shorten
 from ..metrics.propensity import inverse_propensity_of
 from ..nn.losses import find_loss
-from .fitted import FittedAttributes
+from .fitted import NO_PROBABILITIES, FittedAttributes, has_predict_proba
 from .inference.rankings import ExcludingRanker, MeanScorer, WeightedRanker, labels_above
 from .inference.scorer import check_dense, check_finite, checked_weight, columns_of
 from .inputs import read_features
@@ -32,17 +32,6 @@ if TYPE_CHECKING:
     from .inference.explanation import Explanation
 
 LOG_HALF = math.log(0.5)
-NO_PROBABILITIES = "needs a loss with probabilities, such as 'bce' or 'softmax'; a score of {!r} is a margin"
-
-
-def _has_probabilities(model: Predictor) -> bool:
-    """Return True if the loss has probabilities; else raise the `AttributeError` of a missing `predict_proba`."""
-    template = getattr(model, "estimator", model)  # of an ensemble, what it clones; None for default parameters
-    given = "auto" if template is None else template.loss
-    loss = model.network_.loss if model.__sklearn_is_fitted__() else given
-    if loss != "auto" and find_loss(loss).probability is None:
-        raise AttributeError(f"predict_proba: {NO_PROBABILITIES.format(loss)}")
-    return True
 
 
 class Predictor(FittedAttributes, ClassifierMixin):
@@ -96,22 +85,17 @@ class Predictor(FittedAttributes, ClassifierMixin):
             probabilities, only labels that `predict_topk` ranks can be predicted.
         """
         X, n_labels = self._read(X), self.network_.n_labels
+        least: np.ndarray | None = None
         if threshold is not None or self.fitted_.has_probabilities:
             least = self._least_probability("micro" if threshold is None else threshold)
-        elif self.label_form_ == "multiclass":
-            if X.n_rows == 0:
-                return self.classes_[:0]
-            best, scores = self._scorer(X).top_k(X, 1)
-            check_finite(scores, X)
-            return self.classes_[best[:, 0]]
+        if self.label_form_ == "multiclass":
+            return self._best_classes(X)
         if self.label_form_ == "dense":
             check_dense(X.n_rows, n_labels, 8)
-        if self.fitted_.has_probabilities:
-            row, label, _ = labels_above(lambda rows, k: self._ranked_probabilities(X, rows, k), X.n_rows, least)
+        if least is None:
+            row, label = self._labels_by_scores(X)
         else:
-            picked = [(rows, *np.nonzero(_picked_labels(Z, self.network_.loss))) for rows, Z in self._logits(X)]
-            row = np.concatenate([np.empty(0, np.intp), *(rows[row] for rows, row, _ in picked)])
-            label = np.concatenate([np.empty(0, np.intp), *(label for *_, label in picked)])
+            row, label, _ = labels_above(lambda rows, k: self._ranked_probabilities(X, rows, k), X.n_rows, least)
         if self.label_form_ == "dense":
             indicator = np.zeros((X.n_rows, n_labels), dtype=np.int64)
             indicator[row, label] = 1
@@ -309,7 +293,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
             return scores[:, 1] - scores[:, 0]
         return scores
 
-    @available_if(_has_probabilities)
+    @available_if(has_predict_proba)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of all labels.
 
@@ -358,10 +342,9 @@ class Predictor(FittedAttributes, ClassifierMixin):
         check_form(labels.form, self.label_form_)
         if labels.form in ("sparse", "dense") and labels.Y.n_cols != self.network_.n_labels:
             raise DataError(f"Y: must have the {self.network_.n_labels} columns of the model, got {labels.Y.n_cols}")
-        truth = labels.Y
         best, _ = self.predict_topk(X, 1)
-        check_lengths(len(best), truth.n_rows)
-        return float(np.average(truth.has(best)[:, 0], weights=read_sample_weight(sample_weight, len(best))))
+        check_lengths(len(best), labels.Y.n_rows)
+        return float(np.average(labels.Y.has(best)[:, 0], weights=read_sample_weight(sample_weight, len(best))))
 
     def _least_probability(self, threshold: Any) -> np.ndarray:
         """Return the threshold of each label, float64 (L,)."""
@@ -380,6 +363,24 @@ class Predictor(FittedAttributes, ClassifierMixin):
             wanted = "needs a probability of each label by itself, as with loss='bce'"
             raise DataError(f"{name}: {wanted}, got loss {self.network_.loss!r}")
 
+    def _best_classes(self, X: CSR) -> np.ndarray:
+        """Return the name of the best class of each row (n,)."""
+        if X.n_rows == 0:
+            return self.classes_[:0]
+        best, scores = self._scorer(X).top_k(X, 1)
+        check_finite(scores, X)
+        return self.classes_[best[:, 0]]
+
+    def _labels_by_scores(self, X: CSR) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and labels of all pairs that a model without probabilities of single labels predicts."""
+        is_normalized = find_loss(self.network_.loss).normalized
+        found = [(np.empty(0, np.intp), np.empty(0, np.intp))]
+        for rows, Z in self._logits(X):
+            row, label = np.nonzero(Z - Z.max(axis=1, keepdims=True) >= LOG_HALF if is_normalized else Z > 0)
+            found.append((rows[row], label))
+        row, label = map(np.concatenate, zip(*found, strict=True))
+        return row, label
+
     def _ranked_probabilities(self, X: CSR, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the k best labels of some rows of X, and their probabilities, both (rows, k)."""
         labels, scores = self._scorer(X).top_k(X.take(rows), k)
@@ -391,10 +392,3 @@ class Predictor(FittedAttributes, ClassifierMixin):
         for rows, Z in self._scorer(X).logits(X, columns):
             check_finite(Z, X, rows)
             yield rows, Z
-
-
-def _picked_labels(Z: np.ndarray, loss: str) -> np.ndarray:
-    """Return which labels `predict` returns without thresholds, bool (rows, L), given their logits."""
-    if find_loss(loss).normalized:
-        return Z - Z.max(axis=1, keepdims=True) >= LOG_HALF
-    return Z > 0
