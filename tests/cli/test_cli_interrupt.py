@@ -150,7 +150,7 @@ def test_ctrl_c_while_the_model_is_saved_waits_until_it_is(tmp_path, monkeypatch
     def interrupted_again(*_):
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("xmlsgd.cli.training_runs.measures", interrupted)
+    monkeypatch.setattr("xmlsgd.cli.training_runs.measure", interrupted)
     monkeypatch.setattr("xmlsgd.cli.model_folder.draw_curve", interrupted_again)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]) == 130
     how = "interrupted after 1 whole epoch; the model as it was then is in"

@@ -114,7 +114,7 @@ def _zero_shot_recall(
     return {f"zero_shot_R@{ZERO_SHOT_K}": 100 * float(recall), "zero_shot_labels": unseen.nnz}
 
 
-def report(result: dict[str, Any]) -> list[str]:
+def describe(result: dict[str, Any]) -> list[str]:
     """Return lines about the results of `evaluate` and `evaluate_thresholds`, but for metrics at k."""
     lines = []
     if "micro F1" in result:

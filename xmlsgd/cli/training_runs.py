@@ -81,7 +81,7 @@ def train_and_save(
     with model_folder.growing_history(target.out) as history, signals_deferred(True, ending, target.checkpoint):
         try:
             fit(model, rows, [history, *trackers], target.checkpoint, console)
-            result |= measures(model, rows.test, console)
+            result |= measure(model, rows.test, console)
         except (KeyboardInterrupt, Exception) as end:
             if getattr(model, "history_", None) is before:
                 raise
@@ -149,7 +149,7 @@ def ended(stop: KeyboardInterrupt | Exception, where: str) -> SignalInterrupt | 
     return TrainingStopped(f"stopped {where}: {exit_code_and_text(stop)[1]}")
 
 
-def measures(
+def measure(
     model: XMLClassifier | XMLEnsemble, test: Dataset | None, console: Console, with_thresholds: bool = True
 ) -> dict[str, Any]:
     """Return the metrics on test rows, if any, by default with F1 at the learned thresholds."""

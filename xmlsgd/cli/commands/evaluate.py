@@ -134,11 +134,11 @@ def read_test_rows(
 
 def show(result: dict[str, Any], ks: list[int], more: list[str], console: Console) -> None:
     """Print a table of the metrics at each k, then the other metrics."""
-    from ..evaluation import reliability_table, report
+    from ..evaluation import describe, reliability_table
 
     metrics = [name for name in ("P", "nDCG", "R", "PSP", *more) if f"{name}@1" in result]
     console.answer(table({m: {f"@{k}": result[f"{m}@{k}"] for k in ks} for m in metrics}, [f"@{k}" for k in ks]))
-    for line in report(result):
+    for line in describe(result):
         console.show(line)
     if "reliability" in result:
         console.show(reliability_table(result))

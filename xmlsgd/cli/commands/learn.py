@@ -24,7 +24,7 @@ from ..models import options_of_model, read_learner, remembered_options
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import table, write_json
-from ..training_runs import COLUMNS, about_run, measures
+from ..training_runs import COLUMNS, about_run, measure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,11 +81,11 @@ def run(
     warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
     known, n_records, results = len(estimator.classes_), len(estimator.history_), {}
     if held_out is not None:
-        results["before"] = measures(estimator, held_out, console, with_thresholds=False)
+        results["before"] = measure(estimator, held_out, console, with_thresholds=False)
     seconds = learn(estimator, train, columns, documents, new_label_texts)
     if held_out_later is not None:
         held_out = held_out_later(Columns.of_model(estimator))  # with features for the words that were just learned
-        results["after"] = measures(estimator, held_out, console, with_thresholds=False)
+        results["after"] = measure(estimator, held_out, console, with_thresholds=False)
         console.show(table(results, COLUMNS))
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
     result |= {"before": results.get("before"), "seconds": seconds}

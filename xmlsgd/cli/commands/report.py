@@ -66,7 +66,7 @@ def parts_of_metrics(rows: Dataset, result: dict[str, Any]) -> list[tuple[str, s
     metrics = [
         [name, *(result[f"{name}@{k}"] for k in KS)] for name in ("P", "nDCG", "R", "PSP") if f"{name}@1" in result
     ]
-    notes = "".join(f"\n<p>{line}</p>" for line in (METRICS, *evaluation.report(result)))
+    notes = "".join(f"\n<p>{line}</p>" for line in (METRICS, *evaluation.describe(result)))
     return [
         ("Test rows", f"<p>{size_text(rows)}</p>"),
         ("Metrics, in percent", html_report.html_table(["", *(f"@{k}" for k in KS)], metrics) + notes),

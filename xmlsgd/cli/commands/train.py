@@ -167,11 +167,11 @@ def show_plan(model: XMLClassifier | XMLEnsemble, rows: InputRows, json: str | N
 def outcome(model: XMLClassifier | XMLEnsemble, rows: InputRows, result: dict[str, Any]) -> list[str]:
     """Return lines about the metrics and the cost of a run."""
     from ...training.worker_log import advice, describe_choice
-    from ..evaluation import report
+    from ..evaluation import describe
 
     lines = ["nothing was measured: no test rows; --test FILE, or later: xmlsgd evaluate DIR FILE"]
     if rows.test is not None:
-        lines = [table({"": result}, COLUMNS), *report(result)]
+        lines = [table({"": result}, COLUMNS), *describe(result)]
     classifiers = classifiers_of(model)
     several = f"{len(classifiers)} classifiers " if len(classifiers) > 1 else ""
     lines.append(f"trained {several}in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
