@@ -134,7 +134,7 @@ def test_the_rate_changes_between_merges_of_one_epoch():
     assert len(set(rates)) == len(rates) == 6
 
 
-def test_who_joins_in_the_middle_of_a_mega_batch_keeps_its_size_until_the_next():
+def test_a_worker_that_joins_in_a_mega_batch_keeps_its_batch_size_until_the_next():
     algorithm = started(2)
     algorithm.size = {0: 1024, 1: 512}
     algorithm.joined(2)

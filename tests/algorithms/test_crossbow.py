@@ -231,7 +231,7 @@ def test_the_pull_follows_the_number_of_learners(kind):
     assert algorithm.alpha == pytest.approx(share / 3)
 
 
-def test_who_leaves_and_comes_back_pulls_from_the_center():
+def test_a_worker_that_leaves_and_comes_back_pulls_from_the_center():
     """What a learner was away from z before it left is forgotten."""
     algorithm, comm = started(3), toy.Replicas(0, 0, 0, 0)
     meet(algorithm, comm, [3, 6, 9])

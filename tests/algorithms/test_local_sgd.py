@@ -147,7 +147,7 @@ def counted(steps):
     return {w: sum(step.updates for step in steps if step.worker == w) for w in sorted({s.worker for s in steps})}
 
 
-def test_who_would_wait_for_a_slow_batch_makes_more_steps_while_it_has_time():
+def test_a_worker_makes_more_steps_while_it_would_wait_for_a_slow_batch():
     """A round has 8 batches; the slow one takes as long as 10 fast ones, which is not known in the first round."""
     _, executor = toy.run(LocalSGD(10, 0.1, steps=4), toy.fleet(1, 0.099), n_rows=600)
     given = [counted(steps) for steps, _ in rounds_of(executor)]
@@ -166,7 +166,7 @@ def test_nobody_waits_in_a_round_for_as_long_as_a_batch_of_its_own_takes():
 
 
 @pytest.mark.parametrize("kind", [Synchronous, LocalSGD])
-def test_a_round_goes_on_with_those_who_are_left_and_takes_in_who_joins(kind):
+def test_a_round_continues_without_a_worker_that_leaves_and_takes_in_one_that_joins(kind):
     """Worker 2 leaves in the middle of a step and comes back while the others wait for nobody."""
     fleet = toy.fleet(1, 0.9, 0.1)
     fleet[2] = type(fleet[2])(0, 1e-3, speed=0.1, absent=((0.05, 0.12),))

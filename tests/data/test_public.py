@@ -55,7 +55,7 @@ def test_an_archive_that_was_saved_by_hand_needs_no_network(server, toy, tmp_pat
     assert (tmp_path / "Toy-4.zip").exists()
 
 
-def test_who_comes_second_is_told_and_downloads_nothing(server, toy, tmp_path):
+def test_a_second_process_gets_an_error_and_downloads_nothing(server, toy, tmp_path):
     with sole_use(tmp_path / "Toy-4"), pytest.raises(DataError, match="another process is installing it; call again"):
         public.load_public("toy-4", tmp_path)
     assert server.log == []

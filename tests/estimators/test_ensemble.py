@@ -153,7 +153,7 @@ def test_a_row_by_itself_has_the_answer_that_it_has_among_others(listed, held_ou
         np.testing.assert_allclose(of_alone[0], scores[i], rtol=1e-4)
 
 
-def test_with_a_shortlist_it_is_at_least_as_precise_as_its_classifiers_are_on_average(listed, held_out):
+def test_with_candidates_it_is_at_least_as_precise_as_its_classifiers_on_average(listed, held_out):
     X, Y = held_out
     assert listed.estimators_[0].candidates_ is not None
     assert listed.score(X, Y) >= np.mean([member.score(X, Y) for member in listed.estimators_]) - 0.005

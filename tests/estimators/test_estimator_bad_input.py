@@ -67,7 +67,7 @@ def test_bad_rows_are_refused_with_a_reason(X, Y, message):
 
 
 @pytest.mark.parametrize("learn", ["fit", "partial_fit"])
-def test_who_forgets_the_labels_is_told_to_pass_them(learn):
+def test_a_call_without_labels_is_refused_with_a_remedy(learn):
     with pytest.raises(DataError, match=r"requires y to be passed, but the target y is None; pass labels$"):
         getattr(small(), learn)(X2)
 

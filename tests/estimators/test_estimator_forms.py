@@ -216,7 +216,7 @@ def test_missing_texts_alone_are_told_from_a_matrix(nothing):
         small().fit(TEXTS, TAGS).predict_topk(nothing)
 
 
-def test_who_learned_from_rows_takes_no_texts():
+def test_a_model_of_rows_of_numbers_refuses_texts():
     model = small().fit(TEXTS, TAGS)
     model.fit(TextVectorizer().fit_transform(TEXTS), TAGS)
     with pytest.raises(DataError, match=r"X: must be rows as those that were learned, got texts; fit\(texts, y\)"):

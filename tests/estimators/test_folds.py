@@ -32,7 +32,7 @@ def new_model(**given) -> XMLClassifier:
     return XMLClassifier(**{**SETTINGS, "candidates": 16, "max_epochs": 1, **given})
 
 
-def test_each_fold_is_rated_by_a_network_and_classifiers_that_have_not_learned_it(rows, monkeypatch):
+def test_each_fold_is_scored_by_a_network_and_classifiers_that_have_not_learned_it(rows, monkeypatch):
     networks, given = [], []
     train, fit = fitting._train, candidate_fitting.fit_unstacked
 
@@ -78,7 +78,7 @@ def test_small_data_are_held_out_in_turn(n_rows, given, held_out, folds):
     assert plan.n_temporary == max(folds - 1, 0)  # the network that is kept leaves out one fold
 
 
-def test_a_model_that_goes_on_rates_held_out_rows_by_one_that_begins_anew(monkeypatch):
+def test_warm_start_scores_held_out_rows_by_a_network_that_starts_anew(monkeypatch):
     """Its own network has learned them before."""
     rows = make_xmc(10_500, 300, 200, nnz_per_row=4, labels_per_row=2, random_state=0)
     model = new_model(warm_start=True).fit(rows.X, rows.Y)

@@ -164,7 +164,7 @@ def test_before_fit_nothing_was_counted():
     assert not hasattr(small(), "label_counts_")
 
 
-def test_margins_have_no_chance_to_be_weighed(skewed):
+def test_margins_are_no_probabilities_to_be_weighed(skewed):
     model = small(max_epochs=1, loss="squared_hinge").fit(*skewed)
     with pytest.raises(DataError, match="label_weight: needs a loss with probabilities, such as 'bce' or 'softmax'"):
         model.predict_topk(skewed[0], label_weight=model.inverse_propensity())

@@ -100,7 +100,7 @@ def test_the_fastest_device_alone_is_the_fastest(experiment):
     assert outcome.efficiency == pytest.approx(1, abs=1e-3)
 
 
-def test_who_waits_for_the_slowest_is_less_efficient(experiment):
+def test_waiting_for_the_slowest_device_lowers_the_efficiency(experiment):
     """Shares given out beforehand against batches for whoever is free."""
     fleet = [VirtualDevice(0.0, 1e-3, speed=speed) for speed in (1.0, 1.0, 0.5, 0.25)]
     static, dynamic = (

@@ -122,7 +122,7 @@ def test_a_worker_that_was_away_is_told_of_and_was_not_busy_meanwhile(dataset):
 
 
 @pytest.mark.parametrize("algorithm", [Elastic(10, 0.1, mega_batch=120), Hogbatch(10, 0.1)], ids=["replicas", "shared"])
-def test_rows_that_were_lost_with_a_worker_are_counted_apart_and_once_by_who_trains_them_again(dataset, algorithm):
+def test_rows_lost_with_a_worker_are_counted_apart_and_once_by_the_worker_that_trains_them_again(dataset, algorithm):
     """The second worker leaves when it has done 40 rows and is at the next 10; elastic averaging has merged none."""
     fleet = [VirtualDevice(0.0, 1.0), VirtualDevice(0.0, 1.0, absent=((45.0, np.inf),))]
 

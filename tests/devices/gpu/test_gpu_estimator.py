@@ -109,13 +109,13 @@ def test_memory_that_ends_in_the_middle_of_a_run_is_told_in_one_line(data, monke
         ((1.0, 40.0), (20.0, 40.0), 0.03, ["cpu"]),
     ],
 )
-def test_workers_of_another_kind_are_parked_where_a_run_is_as_fast_without_them(mixed, alone, merging, kept):
+def test_workers_of_another_kind_are_excluded_if_a_run_is_as_fast_without_them(mixed, alone, merging, kept):
     workers = [Worker("cuda", 1, "cuda:0"), Worker("cpu", 2, "cpu")]
     assert [worker.kind for worker in faster_workers(workers, mixed, alone, merging)] == kept
 
 
 @pytest.mark.parametrize("devices", ["cuda:0,cpu", "cpu,cuda:0"])
-def test_a_cpu_that_does_not_pay_is_parked_and_the_gpu_trains_alone(data, monkeypatch, devices):
+def test_a_cpu_that_does_not_pay_is_excluded_and_the_gpu_trains_alone(data, monkeypatch, devices):
     pretend_gpus(monkeypatch)
     speed = {"cuda": 1000.0, "cpu": 10.0}
     monkeypatch.setattr(
@@ -128,7 +128,7 @@ def test_a_cpu_that_does_not_pay_is_parked_and_the_gpu_trains_alone(data, monkey
     np.testing.assert_array_equal(mixed.params_, alone.params_)
 
 
-def test_a_gpu_that_fails_beside_a_parked_cpu_leaves_the_last_epoch_and_names_who_could_go_on(data, monkeypatch):
+def test_a_gpu_that_fails_beside_an_excluded_cpu_leaves_the_last_epoch_and_names_the_cpu(data, monkeypatch):
     pretend_gpus(monkeypatch)
     monkeypatch.setattr(placement, "measure_speeds", lambda job, workers, *rest: (1000.0, 10.0))
     step = Learner.step

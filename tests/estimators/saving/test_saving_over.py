@@ -95,7 +95,7 @@ def test_a_save_that_fails_leaves_the_earlier_model_and_names_it(rows, saved, mo
     assert [file.name for file in saved.parent.iterdir()] == ["model"]
 
 
-def test_two_who_save_and_one_who_loads_meet_no_error_and_no_mixture(rows, saved):
+def test_loading_while_two_threads_save_gives_whole_models_and_no_error(rows, saved):
     X, Y = rows
     models = [small(random_state=seed).fit(X, Y) for seed in range(2)]
     errors = []

@@ -61,7 +61,7 @@ def test_a_worker_writes_its_replica_and_nothing_else(executor, job):
     np.testing.assert_array_equal(executor.table.touched, [0 * marks, marks, 0 * marks])
 
 
-def test_every_step_is_reported_once_and_busy_says_who_runs(executor, job):
+def test_every_step_is_reported_once_and_busy_lists_the_workers_with_a_step(executor, job):
     executor.start(job, Sharing.REPLICAS)
     for worker in (2, 0, 1):
         executor.submit(step(worker, 0, 2 + worker))

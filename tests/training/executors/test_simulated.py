@@ -237,7 +237,7 @@ def test_an_algorithm_that_gives_no_worker_any_rows_is_named():
 
 
 @pytest.mark.parametrize("settings", [{}, {"tune": True, "slice_seconds": 0.05}], ids=["", "tuned"])
-def test_groups_are_formed_of_those_who_come_where_nobody_is_there_at_first(settings):
+def test_groups_are_formed_of_workers_that_join_if_none_is_there_at_first(settings):
     fleet = [VirtualDevice(0, 1e-3, absent=((0.0, begin),)) for begin in (0.02, 0.05, 0.06)]
     executor = toy.Logged(toy.Reference(), fleet)
     run = train(Job(DATA, toy.FITTING, SGD()), Omnivore(BATCH, 0.1, **settings), executor, Schedule(3))
@@ -245,7 +245,7 @@ def test_groups_are_formed_of_those_who_come_where_nobody_is_there_at_first(sett
     assert all(entry["rows"] for entry in run.workers)
 
 
-def test_who_is_away_at_first_joins_with_the_model_of_that_moment():
+def test_a_worker_that_joins_late_begins_with_the_center_of_that_moment():
     fleet = [VirtualDevice(0, 1e-3), VirtualDevice(0, 1e-3, absent=((0.0, 0.05),))]
     executor = toy.Logged(light.Quadratic(), fleet)
     seen = []

@@ -48,7 +48,7 @@ def test_the_coordinator_serves_one_worker_after_the_other():
     assert transfers - 1e-5 < seconds < transfers + 0.02
 
 
-def test_who_writes_the_model_in_place_waits_for_nothing_unless_a_staleness_rule_weighs_what_it_sends():
+def test_a_worker_that_writes_in_place_has_no_transfers_unless_a_staleness_rule_weighs_its_changes():
     fleet = toy.fleet(1, 1, in_place=True)
     assert seconds_of(Hogwild(10, 0.1), fleet, bandwidth=1e3) == (pytest.approx(0.02), 0)
     assert seconds_of(Hogwild(10, 0.1), toy.fleet(1), bandwidth=1e3) == (pytest.approx(0.04), 0), "nor who is alone"
