@@ -24,7 +24,7 @@ from xmlsgd.estimators import memory
 from xmlsgd.estimators.inference.rankings import best_of_means
 from xmlsgd.training.callbacks import EarlyStopping
 from xmlsgd.training.history import History, runs_of
-from xmlsgd.training.rollback import LastGoodModel
+from xmlsgd.training.rollback import KeptModel
 
 
 def ensemble(n=3, **parameters):
@@ -96,11 +96,11 @@ def test_the_threads_of_prediction_are_those_of_the_classifier_that_it_clones(ne
 
 
 def test_a_callback_of_several_runs_forgets_the_one_before(rows, tmp_path):
-    snapshot, average = LastGoodModel(), RunningMean()
-    early = EarlyStopping("P@1", 9, 0.0, snapshot)
+    kept, average = KeptModel(), RunningMean()
+    early = EarlyStopping("P@1", 9, 0.0, kept)
     history = History(tmp_path / "history.jsonl")
     model = ensemble(2, max_epochs=3).fit(*rows, eval_set=rows, callbacks=[early, average, history])
-    snapshot.close()
+    kept.close()
     first, second = model.estimators_
     assert [record["epoch"] for record in history.records] == [0, 1, 2] * 2
     assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 6

@@ -1,4 +1,4 @@
-"""Those who watch a run: records, measures, early stopping, the snapshot behind them."""
+"""Callbacks of a run: records, metrics, early stopping, and the model that it keeps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation, ResumedRun
 from xmlsgd.training.history import History
 from xmlsgd.training.messages import Report
-from xmlsgd.training.rollback import LastGoodModel
+from xmlsgd.training.rollback import KeptModel
 
 
 @pytest.fixture
-def snapshot():
-    made = LastGoodModel()
+def kept():
+    made = KeptModel()
     yield made
     made.close()
 
@@ -112,26 +112,26 @@ def test_the_base_callback_changes_nothing_and_never_stops_a_run():
         ([1, 3, 2], 5, 0.0, 3, 1),  # the run ends first: the best is put back all the same
     ],
 )
-def test_early_stopping_waits_and_puts_the_best_model_back(snapshot, values, patience, tol, epochs, best):
-    stopping = EarlyStopping("P@1", patience, tol, snapshot)
+def test_early_stopping_waits_and_puts_the_best_model_back(kept, values, patience, tol, epochs, best):
+    stopping = EarlyStopping("P@1", patience, tol, kept)
     assert watch(stopping, values) == (epochs, best)
     assert (stopping.best_epoch, stopping.best) == (best, values[best])
 
 
-def test_a_snapshot_brings_back_the_last_model_that_was_kept_bit_for_bit(snapshot):
+def test_a_kept_model_brings_back_the_last_model_that_was_kept_bit_for_bit(kept):
     model = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
-    snapshot.keep(np.zeros(1000, np.float32))
-    snapshot.keep(model)
+    kept.keep(np.zeros(1000, np.float32))
+    kept.keep(model)
     for _ in range(2):
         other = np.full(1000, np.nan, np.float32)
-        snapshot.restore(other)
+        kept.restore(other)
         np.testing.assert_array_equal(other, model)
 
 
-def test_a_snapshot_restores_into_a_row_of_a_table(snapshot):
+def test_a_kept_model_restores_into_a_row_of_a_table(kept):
     table = np.arange(20, dtype=np.float32).reshape(4, 5)
-    snapshot.keep(table[2])
+    kept.keep(table[2])
     table[:] = 0
-    snapshot.restore(table[2])
+    kept.restore(table[2])
     np.testing.assert_array_equal(table[2], np.arange(10, 15))
     assert not table[[0, 1, 3]].any()

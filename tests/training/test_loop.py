@@ -25,7 +25,7 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job, Start, _batch_seed
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing
-from xmlsgd.training.rollback import LastGoodModel
+from xmlsgd.training.rollback import KeptModel
 from xmlsgd.training.router import Router
 
 N_ROWS, BATCH = 53, 10
@@ -230,11 +230,11 @@ def test_monitors_see_the_start_every_step_every_epoch_and_the_end(dataset):
 
 def test_early_stopping_ends_the_run_and_leaves_the_best_model(dataset):
     precision = iter([10.0, 30.0, 20.0, 25.0, 99.0])
-    spy, snapshot = Spy(), LastGoodModel()
-    stopping = EarlyStopping("P@1", patience=2, tol=0.0, snapshot=snapshot)
+    spy, kept = Spy(), KeptModel()
+    stopping = EarlyStopping("P@1", patience=2, tol=0.0, kept=kept)
     callbacks = [Evaluation(lambda center: {"P@1": next(precision)}), stopping, spy]
     run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(5), callbacks)
-    snapshot.close()
+    kept.close()
     assert [record["P@1"] for record in run.records] == [10, 30, 20, 25]
     np.testing.assert_array_equal(run.params, spy.centers[1])
     assert np.any(run.params != spy.centers[-1])
@@ -278,7 +278,7 @@ def test_a_run_of_one_epoch_from_a_model_that_nobody_changes_copies_it_nowhere(d
     first = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(1))
     start = Start(first.params.copy(), first.state.copy(), first.steps, epochs=1, origin=first.params)
     kept = []
-    monkeypatch.setattr(LastGoodModel, "keep", lambda self, flat: kept.append(flat))
+    monkeypatch.setattr(KeptModel, "keep", lambda self, flat: kept.append(flat))
     run = train(Job(dataset, NETWORK, start=start), Sequential(BATCH, 0.01), Serial([Faulty(at=2)]), Schedule(1))
     assert run.diverged
     np.testing.assert_array_equal(run.params, first.params)

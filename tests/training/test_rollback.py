@@ -1,4 +1,4 @@
-"""A snapshot: the model given back as it was kept, with the folder named where the disk is full."""
+"""A kept model is given back as it was kept; the folder is named where the disk is full."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ import tempfile
 import numpy as np
 import pytest
 
-from xmlsgd.training.rollback import LastGoodModel
+from xmlsgd.training.rollback import KeptModel
 
 
-def test_a_snapshot_gives_back_what_it_kept():
-    snapshot, flat = LastGoodModel(), np.arange(10, dtype=np.float32)
-    snapshot.keep(flat)
-    snapshot.keep(2 * flat)
+def test_a_kept_model_gives_back_what_it_kept():
+    kept, flat = KeptModel(), np.arange(10, dtype=np.float32)
+    kept.keep(flat)
+    kept.keep(2 * flat)
     flat[:] = np.nan
-    snapshot.restore(flat)
-    snapshot.close()
+    kept.restore(flat)
+    kept.close()
     assert np.array_equal(flat, 2 * np.arange(10))
 
 
 def test_a_file_that_was_cut_short_is_an_error_of_the_disk():
-    snapshot = LastGoodModel()
-    snapshot.keep(np.zeros(10, np.float32))
-    snapshot._file.truncate(8)
+    kept = KeptModel()
+    kept.keep(np.zeros(10, np.float32))
+    kept._file.truncate(8)
     with pytest.raises(OSError, match="a temporary file was cut short, to 8 of 40 bytes"):
-        snapshot.restore(np.ones(10, np.float32))
-    snapshot.close()
+        kept.restore(np.ones(10, np.float32))
+    kept.close()
 
 
 def test_a_model_that_is_referred_to_is_given_back_until_another_is_kept():
-    snapshot, origin, flat = LastGoodModel(), np.arange(10, dtype=np.float32), np.full(10, np.nan, np.float32)
-    snapshot.refer(origin)
-    snapshot.restore(flat)
+    kept, origin, flat = KeptModel(), np.arange(10, dtype=np.float32), np.full(10, np.nan, np.float32)
+    kept.refer(origin)
+    kept.restore(flat)
     assert np.array_equal(flat, origin)
-    assert np.array_equal(snapshot.copy(), origin)
-    snapshot.keep(2 * origin)
-    snapshot.restore(flat)
-    snapshot.close()
+    assert np.array_equal(kept.copy(), origin)
+    kept.keep(2 * origin)
+    kept.restore(flat)
+    kept.close()
     assert np.array_equal(flat, 2 * origin)
     assert np.array_equal(origin, np.arange(10))
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
-def test_a_snapshot_names_the_folder_of_the_disk_that_is_full(monkeypatch):
+def test_a_kept_model_names_the_folder_of_the_disk_that_is_full(monkeypatch):
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: open("/dev/full", "w+b"))  # noqa: SIM115
-    snapshot = LastGoodModel()
+    kept = KeptModel()
     with pytest.raises(OSError, match="No space") as caught:
-        snapshot.keep(np.ones(10_000, np.float32))
-    snapshot.close()
+        kept.keep(np.ones(10_000, np.float32))
+    kept.close()
     assert caught.value.filename == tempfile.gettempdir()

@@ -18,7 +18,7 @@ from xmlsgd.training.executors.base import Executor
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
-from xmlsgd.training.rollback import LastGoodModel
+from xmlsgd.training.rollback import KeptModel
 from xmlsgd.training.run import attach_run, run_of
 
 N_ROWS, BATCH = 12, 4
@@ -61,7 +61,7 @@ def test_an_error_of_a_monitor_stays_what_it_is_and_carries_what_was_learned(err
     assert toy.marks(run.params, data).sum() == steps * BATCH
 
 
-def test_a_disk_that_fills_up_while_a_snapshot_is_written_costs_no_model(monkeypatch):
+def test_a_disk_that_fills_up_while_a_kept_model_is_written_costs_no_model(monkeypatch):
     kept = []
 
     def keep(self, flat):
@@ -69,7 +69,7 @@ def test_a_disk_that_fills_up_while_a_snapshot_is_written_costs_no_model(monkeyp
         if len(kept) == 3:
             raise OSError(errno.ENOSPC, "No space left on device", "/tmp")
 
-    monkeypatch.setattr(LastGoodModel, "keep", keep)
+    monkeypatch.setattr(KeptModel, "keep", keep)
     data = toy.dataset(N_ROWS)
     with pytest.raises(OSError, match="No space left") as full:
         run_with(data=data)

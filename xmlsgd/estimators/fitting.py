@@ -21,7 +21,7 @@ from ..training.history import EpochRecord
 from ..training.learner import Job, Start
 from ..training.loop import train
 from ..training.progress_bar import ProgressBar
-from ..training.rollback import LastGoodModel
+from ..training.rollback import KeptModel
 from ..training.run import Run, add_hint, attach_run, run_of
 from .fitted import FittedModel, OptimizerState
 from .held_out import folds_to_hold_out, weight_without, with_calibration_of, with_thresholds
@@ -310,8 +310,8 @@ def _train(
         device = make_device(workers[0].name, workers[0].n_threads, plan.precision)
     algorithm = algorithm_of(plan.algorithm, plan.batch_size, plan.learning_rate, workers)
     executor = executor_of(workers, device, plan.precision)
-    with closing(LastGoodModel()) as snapshot, ProgressBar() if plan.verbose else nullcontext() as bar:
-        watching = _own_callbacks(plan, data, device, snapshot, checkpoint)
+    with closing(KeptModel()) as kept, ProgressBar() if plan.verbose else nullcontext() as bar:
+        watching = _own_callbacks(plan, data, device, kept, checkpoint)
         watching += [*([bar] if bar else []), *callbacks]
         try:
             with device.start():
@@ -334,7 +334,7 @@ def _hint_at_kept(error: BaseException, run: Run) -> None:
 
 
 def _own_callbacks(
-    plan: TrainingPlan, data: TrainingData, device: Any, snapshot: LastGoodModel, checkpoint: Checkpoint | None
+    plan: TrainingPlan, data: TrainingData, device: Any, kept: KeptModel, checkpoint: Checkpoint | None
 ) -> list[Callback]:
     """Return the callbacks for evaluation and early stopping, in the order in which they have to be called."""
     if data.validation is None:
@@ -343,5 +343,5 @@ def _own_callbacks(
     rows = checksum_of_rows(data.validation) if checkpoint and plan.early_stopping else ""
     found: list[Callback] = [Evaluation(Measure(data.validation, plan.network, device), rows)]
     if plan.early_stopping:
-        found.append(EarlyStopping("P@1", plan.n_epochs_no_change, 100 * plan.tol, snapshot))
+        found.append(EarlyStopping("P@1", plan.n_epochs_no_change, 100 * plan.tol, kept))
     return found

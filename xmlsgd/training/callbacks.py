@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from .history import EpochRecord
     from .messages import Report
+    from .rollback import KeptModel
 
 
 @dataclass(frozen=True)
@@ -136,12 +137,12 @@ class EarlyStopping(Callback):
         Stop after this many epochs in a row without improvement.
     tol : float
         An improvement is a rise by more than `tol`.
-    snapshot : LastGoodModel
-        Keeps the best model.
+    kept : KeptModel
+        Where the best model is kept.
     """
 
-    def __init__(self, metric: str, patience: int, tol: float, snapshot: Any) -> None:
-        self.metric, self.patience, self.tol, self.snapshot = metric, patience, tol, snapshot
+    def __init__(self, metric: str, patience: int, tol: float, kept: KeptModel) -> None:
+        self.metric, self.patience, self.tol, self.kept = metric, patience, tol, kept
 
     def start(self, n_rows: int, epochs: int, center: NDArray[np.float32]) -> None:
         """Forget the best model of an earlier run."""
@@ -157,19 +158,19 @@ class EarlyStopping(Callback):
         if self.best_epoch < 0:
             return {}
         best = {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
-        return best | {"model": self.snapshot.copy()}
+        return best | {"model": self.kept.copy()}
 
     def resume(self, run: ResumedRun) -> None:
         """Restore the best model."""
         if state := run.state:
             self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
-            self.snapshot.keep(state["model"].reshape(self.shape))
+            self.kept.keep(state["model"].reshape(self.shape))
 
     def epoch(self, record: EpochRecord, center: NDArray[np.float32]) -> bool:
         """Keep the model if it is the best so far; return True when patience is exhausted."""
         if record[self.metric] > self.best + self.tol:
             self.best, self.best_epoch, self.waited = record[self.metric], record["epoch"], 0
-            self.snapshot.keep(center)
+            self.kept.keep(center)
         else:
             self.waited += 1
         return self.waited >= self.patience
@@ -177,4 +178,4 @@ class EarlyStopping(Callback):
     def finish(self, center: NDArray[np.float32]) -> None:
         """Restore the best model."""
         if self.waited:
-            self.snapshot.restore(center)
+            self.kept.restore(center)

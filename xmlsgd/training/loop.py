@@ -20,7 +20,7 @@ from .executors.base import Executor
 from .history import EpochRecord, History
 from .learner import Job
 from .progress import TrainingPosition, TrainingProgress
-from .rollback import LastGoodModel, NoModel
+from .rollback import KeptModel, NoModel
 from .router import Router
 from .run import Run, attach_run
 from .worker_log import WorkerLog
@@ -74,7 +74,7 @@ def train(
     -----
     If an error ends the run, also one raised by a callback, what was learned is attached to it (`run.run_of`).
     """
-    kept = LastGoodModel() if rolls_back else NoModel()
+    kept = KeptModel() if rolls_back else NoModel()
     with closing(kept) as last_good, closing(executor), reserved(checkpoint):
         writer = None if checkpoint is None else CheckpointWriter(checkpoint, job, algorithm, schedule, callbacks)
         if writer and writer.saved:
@@ -100,7 +100,7 @@ class Loop:
 
     def __init__(
         self, job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, callbacks: Sequence[Callback],
-        writer: CheckpointWriter | None, last_good: LastGoodModel | NoModel,
+        writer: CheckpointWriter | None, last_good: KeptModel | NoModel,
     ) -> None:  # fmt: skip
         self.job, self.algorithm, self.executor, self.schedule = job, algorithm, executor, schedule
         self.writer, self.last_good = writer, last_good

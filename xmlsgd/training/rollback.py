@@ -1,4 +1,4 @@
-"""The last good model: a copy on the disk that a run rolls back to."""
+"""A model that is kept on the disk: the last good one, to roll back to, or the best one of early stopping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..data.files.temporary import disk_errors_named
 
 
 class NoModel:
-    """A `LastGoodModel` that keeps nothing: a run that diverges returns its last parameters."""
+    """A `KeptModel` that keeps nothing: a run that diverges returns its last parameters."""
 
     def refer(self, flat: np.ndarray) -> None:
         """Do nothing."""
@@ -28,8 +28,8 @@ class NoModel:
         """Do nothing."""
 
 
-class LastGoodModel:
-    """Keeps one model (the last good one, or the best) in a temporary file, not in memory.
+class KeptModel:
+    """Keeps one model, the last that it was given, in a temporary file, not in memory.
 
     A model that is in memory anyway and does not change is not written (`refer`). Raises `OSError` that names the
     folder if the file cannot be created or written.
@@ -38,7 +38,7 @@ class LastGoodModel:
     def __init__(self) -> None:
         folder = tempfile.gettempdir()
         try:
-            self._file = tempfile.TemporaryFile(prefix="xmlsgd-")  # noqa: SIM115 (lives as long as the snapshot)
+            self._file = tempfile.TemporaryFile(prefix="xmlsgd-")  # noqa: SIM115 (lives as long as the object)
         except OSError as error:
             reason = f"a temporary file cannot be made ({error.strerror}); set TMPDIR to another folder"
             raise OSError(error.errno, reason, folder) from error

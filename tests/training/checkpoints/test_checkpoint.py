@@ -29,12 +29,12 @@ from xmlsgd.training.history import History
 from xmlsgd.training.learner import Start
 from xmlsgd.training.loop import train
 from xmlsgd.training.progress_bar import ProgressBar, ProgressLines
-from xmlsgd.training.rollback import LastGoodModel
+from xmlsgd.training.rollback import KeptModel
 
 
 @pytest.fixture
-def snapshot():
-    made = LastGoodModel()
+def kept():
+    made = KeptModel()
     yield made
     made.close()
 
@@ -139,7 +139,7 @@ def test_checkpoints_are_written_no_more_often_than_asked(dataset, at, monkeypat
     assert [position.ended for position in written] == [True]
 
 
-def test_averages_best_models_and_records_go_on(dataset, at, snapshot, tmp_path):
+def test_averages_best_models_and_records_go_on(dataset, at, kept, tmp_path):
     precision = {0: 10.0, 1: 30.0, 2: 20.0}
 
     class Model(Callback):
@@ -150,7 +150,7 @@ def test_averages_best_models_and_records_go_on(dataset, at, snapshot, tmp_path)
             return False
 
     def callbacks(name):
-        return [Model(), RunningMean(), EarlyStopping("P@1", 2, 0.0, snapshot), History(tmp_path / name)]
+        return [Model(), RunningMean(), EarlyStopping("P@1", 2, 0.0, kept), History(tmp_path / name)]
 
     whole = go(job_of(dataset), callbacks=callbacks("whole"))
     for steps in (STEPS + 4, 5, 2):  # the best model, of epoch 1, is one of the first process, or of the second
