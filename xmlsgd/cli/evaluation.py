@@ -1,4 +1,4 @@
-"""Rank the labels of test rows, timed, and compute metrics of the ranking."""
+"""Read test rows, rank their labels, timed, and compute metrics of the ranking."""
 
 from __future__ import annotations
 
@@ -24,8 +24,13 @@ from ..metrics import (
     reliability,
 )
 from ..training.progress_bar import in_batches
+from .exit_codes import UsageError
+from .format_options import FormatOptions
+from .input_warnings import warn_of_unknown
 from .results import UriOf, csv_line, names_with_uri, table, text_file
+from .sources import Columns, read_test_and_texts, read_training_labels, without_gaps
 
+KS = (1, 3, 5)
 ZERO_SHOT_K = 10
 PER_LABEL = ("training_rows", "test_rows", "threshold", "precision", "recall", "F1")
 CALIBRATED = 5  # calibration is measured on the best labels of each row; nearly all others have probability 0
@@ -42,6 +47,23 @@ class Ranking(NamedTuple):
     labels: np.ndarray
     probabilities: np.ndarray | None
     seconds: float
+
+
+def read_test_rows(
+    model: XMLClassifier | XMLEnsemble, test: str, options: FormatOptions, ks: Sequence[int] = KS,
+    propensity: str | None = None,
+) -> tuple[Dataset, CSR | None, list[str] | None]:  # fmt: skip
+    """Read the test rows; the labels for propensities if `propensity` names a file; and texts of the rows, if any."""
+    columns = Columns.of_model(model)
+    if ks[-1] > max(KS[-1], columns.n_labels):
+        raise UsageError(f"--k: must be at most the {columns.n_labels} labels of the model, got {ks[-1]}")
+    Y_train = None
+    if propensity:
+        Y_train, columns = read_training_labels(propensity, options, columns)
+    rows, texts = read_test_and_texts(test, options, columns)
+    known = model.classes_.tolist()
+    warn_of_unknown(rows, len(known), test)
+    return without_gaps(rows, [*known, *range(len(known), columns.n_labels)]), Y_train, texts
 
 
 def rank_rows(
@@ -63,7 +85,7 @@ def evaluate(
     model: XMLClassifier | XMLEnsemble,
     test: Dataset,
     ranking: Ranking,
-    ks: Sequence[int] = (1, 3, 5),
+    ks: Sequence[int] = KS,
     label_weight: np.ndarray | None = None,
     inv_propensity: np.ndarray | None = None,
     metrics: Sequence[str] = (),

@@ -6,7 +6,7 @@ rows, each of which counts the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..exit_codes import UsageError
 from ..flags import COUNT, DIR, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, number, positional
@@ -27,12 +27,6 @@ from ..models import (
 )
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...data.csr import CSR, Dataset
-    from ...estimators import XMLClassifier, XMLEnsemble
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -56,7 +50,6 @@ INSTEAD = {"--test": "the test rows are the second argument, xmlsgd evaluate DIR
 EXAMPLES = """  xmlsgd evaluate model test.txt
   xmlsgd evaluate model test.txt --k 10 --propensity train.txt --json results.json
   xmlsgd evaluate model test.txt --per-label labels.csv --groups libraries.txt"""
-KS = (1, 3, 5)
 
 
 def run(
@@ -76,7 +69,6 @@ def run(
     console: Console,
 ) -> None:
     """Load the model, read and rank the rows, compute and show the metrics."""
-    ks = sorted({*KS, *(k or ())})
     format_options.check_inputs(test, propensity)
     estimator = read_predictor(model, test, "evaluate", parameters)
     if per_label and not estimator.fitted_.has_probabilities:
@@ -84,11 +76,11 @@ def run(
     from ...metrics import metric as find_metric
     from .. import evaluation
 
-    more = metric or []
+    ks, more = sorted({*evaluation.KS, *(k or ())}), metric or []
     for name in more:  # raises an error for an unknown metric before rows are read
         find_metric(name)
     format_options = options_of_model(format_options, model, estimator)
-    rows, Y_train, _ = read_test_rows(estimator, test, format_options, ks, propensity)
+    rows, Y_train, _ = evaluation.read_test_rows(estimator, test, format_options, ks, propensity)
     group_of = groups_in_file(groups, rows.n_rows)
     weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
     q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
@@ -110,26 +102,6 @@ def run(
         "versions": versions(),
     }
     write_json(json, result)
-
-
-def read_test_rows(
-    model: XMLClassifier | XMLEnsemble, test: str, options: FormatOptions, ks: Sequence[int] = KS,
-    propensity: str | None = None,
-) -> tuple[Dataset, CSR | None, list[str] | None]:  # fmt: skip
-    """Read the test rows; the labels for propensities if `propensity` names a file; and texts of the rows, if any."""
-    from ..input_warnings import warn_of_unknown
-    from ..sources import Columns, read_test_and_texts, read_training_labels, without_gaps
-
-    columns = Columns.of_model(model)
-    if ks[-1] > max(KS[-1], columns.n_labels):
-        raise UsageError(f"--k: must be at most the {columns.n_labels} labels of the model, got {ks[-1]}")
-    Y_train = None
-    if propensity:
-        Y_train, columns = read_training_labels(propensity, options, columns)
-    rows, texts = read_test_and_texts(test, options, columns)
-    known = model.classes_.tolist()
-    warn_of_unknown(rows, len(known), test)
-    return without_gaps(rows, [*known, *range(len(known), columns.n_labels)]), Y_train, texts
 
 
 def show(result: dict[str, Any], ks: list[int], more: list[str], console: Console) -> None:

@@ -13,7 +13,6 @@ from ..messages import Console
 from ..models import names_in, options_of_model, read_predictor
 from ..parameters import parameter_flags
 from ..results import size_text, text_file
-from .evaluate import KS, read_test_rows
 
 if TYPE_CHECKING:
     from ...data.csr import Dataset
@@ -43,10 +42,10 @@ def run(
     estimator = read_predictor(model, test, "report", parameters)
     from .. import evaluation, html_report
 
-    rows, _, texts = read_test_rows(estimator, test, options_of_model(format_options, model, estimator))
-    ranking = evaluation.rank_rows(estimator, rows.X, KS[-1], console.quiet)
+    rows, _, texts = evaluation.read_test_rows(estimator, test, options_of_model(format_options, model, estimator))
+    ranking = evaluation.rank_rows(estimator, rows.X, evaluation.KS[-1], console.quiet)
     q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols)
-    result = evaluation.evaluate(estimator, rows, ranking, KS, None, q)
+    result = evaluation.evaluate(estimator, rows, ranking, inv_propensity=q)
     result |= evaluation.evaluate_thresholds(estimator, rows, ranking)[0]
     parts = [*parts_of_metrics(rows, result), *parts_of_labels(estimator, rows, ranking, result)]
     probabilities = ranking.probabilities
@@ -64,12 +63,14 @@ def parts_of_metrics(rows: Dataset, result: dict[str, Any]) -> list[tuple[str, s
     from .. import evaluation, html_report
 
     metrics = [
-        [name, *(result[f"{name}@{k}"] for k in KS)] for name in ("P", "nDCG", "R", "PSP") if f"{name}@1" in result
+        [name, *(result[f"{name}@{k}"] for k in evaluation.KS)]
+        for name in ("P", "nDCG", "R", "PSP")
+        if f"{name}@1" in result
     ]
     notes = "".join(f"\n<p>{line}</p>" for line in (METRICS, *evaluation.describe(result)))
     return [
         ("Test rows", f"<p>{size_text(rows)}</p>"),
-        ("Metrics, in percent", html_report.html_table(["", *(f"@{k}" for k in KS)], metrics) + notes),
+        ("Metrics, in percent", html_report.html_table(["", *(f"@{k}" for k in evaluation.KS)], metrics) + notes),
     ]
 
 
