@@ -22,7 +22,7 @@ TABLES = (
     (DELICIOUS, "adaptive", "--scenarios S2 --test-rows 10000 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
     (ARTWORKS, "hogbatch", "--rows 47175 --epochs 3 --batch 32 --rates 1 3 10"),
     (ARTWORKS, "crossbow", "--rows 6000 --epochs 4 --batch 64 --rates 1 3"),
-    (DELICIOUS, "omnivore", "--rows 12000 --epochs 4 --batch 64 --rates 1 3"),
+    (DELICIOUS, "omnivore", "--test-rows 10000 --rows 12000 --epochs 4 --batch 64 --rates 1 3"),
     (ARTWORKS, "omnivore", "--rows 6000 --epochs 4 --batch 64 --rates 1 3"),
     (DELICIOUS, "beyond", "--scenarios S1 S2 S3 S4 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
     (DELICIOUS, "beyond", "--scenarios S5 S6 S7 S8 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
