@@ -84,8 +84,8 @@ NO_TREES = BoostedTrees(
 def _log_loss_from(log_odds: np.ndarray, weights: np.ndarray | None) -> Any:
     """Return the log loss of `log_odds` plus scores, for scikit-learn, whose boosting has no such offset.
 
-    weights : weights of the pairs; given to scikit-learn, they would make its bins weighted quantiles, in ten times the
-    time of all trees.
+    weights : weights of the pairs; given to scikit-learn, they would make its bins weighted quantiles, in seven times
+    the time of everything else.
     """
     from sklearn._loss.loss import HalfBinomialLoss
 

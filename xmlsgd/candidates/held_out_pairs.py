@@ -51,8 +51,9 @@ class HeldOutPairs:
     @property
     def weights(self) -> np.ndarray:
         """Return the weights of all pairs in the log loss, float64 (n, m); see `PROPENSITY_POWER`."""
-        weight = inverse_propensity_of(self.frequency, self.n_rows) ** PROPENSITY_POWER
-        return np.where(self.truth, weight[self.labels], 1.0)
+        weights, frequency = np.ones(self.labels.shape), self.frequency[self.labels[self.truth]]
+        weights[self.truth] = inverse_propensity_of(frequency, self.n_rows) ** PROPENSITY_POWER
+        return weights
 
     @property
     def examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
