@@ -154,12 +154,17 @@ def test_a_few_rows_of_known_labels_are_not_warned_of(tmp_path, words, capsys):
     assert "30 labels in 30 rows, hardly one of them twice" in capsys.readouterr().err
 
 
-def test_texts_before_the_tab_are_not_learned_as_labels(tmp_path, words, capsys):
+@pytest.mark.parametrize("labels", ["read, a new label", "new;read", "a_label_never_seen"])
+def test_texts_before_the_tab_are_not_learned_as_labels(tmp_path, words, capsys, labels):
     """Next week's records without the header, text<TAB>labels, that those of training had."""
-    (tmp_path / "new.txt").write_text("".join(f"read a file {i}\tread, a new label\n" for i in range(3)))
+    rows = "".join(f"read a file {i}\t{labels}\n" for i in range(3))
+    (tmp_path / "new.txt").write_text(rows)
     code, told = complaint(capsys, tmp_path, "learn", str(words), "{place}/new.txt", "--out", "{place}/m")
     assert code == 2
-    assert "new.txt: labels must stand before the tab, but those that the model knows stand behind it, got " in told
+    assert "labels must stand before the tab, and texts behind it, got the label 'read a file 0' and the te" in told
     assert not (tmp_path / "m").exists()
     run("predict", words, tmp_path / "new.txt", "--out", tmp_path / "best.txt")
     assert "new.txt: labels must stand before the tab" in capsys.readouterr().err
+    (tmp_path / "new.txt").write_text("labels\ttext\n" + rows)
+    run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m")
+    assert "read a file 0" in XMLClassifier.load(tmp_path / "m").classes_

@@ -25,9 +25,8 @@ from .exit_codes import UsageError
 from .format_options import FormatOptions, first_lines
 from .label_texts import LabelTexts, are_named, find_label_texts, text_of_each, with_label_texts
 from .messages import STDIN
+from .swapped_columns import found_swapped
 
-SWAPPED = "labels must stand before the tab, but those that the model knows stand behind it"
-UNSWAP = "swap the columns, or name them in a first line, such as text<TAB>labels"
 BLANK_BYTES = 1 << 16
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
 
@@ -128,9 +127,8 @@ def read_more(
     with on_disk(path) as file:
         lines, raw = find_label_texts(file, options, label_texts), _documents(file, options)
         train, is_raw = _labelled_rows(file, options, columns, raw), options.document_format(file) == "raw"
-    if raw is not None and is_raw and _are_swapped(raw, options.label_separator, columns):
-        # It would learn texts as labels, and keep them.
-        raise DataError(f"{path}: {SWAPPED}, got {shorten(raw.texts[0])}; {UNSWAP}")
+    if raw is not None and is_raw and (swapped := found_swapped(raw, columns.names)):
+        raise DataError(f"{path}: {swapped}")  # the model would learn texts as labels, and keep them
     X = replace(train.X, n_cols=max(train.n_features, columns.n_features))
     train, documents = Dataset(X, *_matched(train.Y, train.label_names, columns)), None if raw is None else raw.texts
     if not lines:
@@ -141,13 +139,6 @@ def read_more(
     names, known = dataset.label_names or (), columns.n_labels
     new = zip(names[known:], texts[known:], strict=True)
     return dataset, documents, {name: text for name, text in new if text is not None}
-
-
-def _are_swapped(documents: RawText, separator: str, columns: Columns) -> bool:
-    """Return whether most texts have labels that the model knows, and hardly a label before them is one of these."""
-    known, before = set(columns.names or ()), [name for names in documents.labels or () for name in names]
-    behind = [any(part.strip() in known for part in text.split(separator)) for text in documents.texts]
-    return 2 * sum(behind) > len(behind) and 10 * sum(name in known for name in before) <= len(before)
 
 
 def read_source(path: str, options: FormatOptions, vectorizer_of: str | None) -> InputRows:
@@ -219,8 +210,8 @@ def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: b
             raise DataError(f"{file}: {NO_VECTORIZER}")
         labelled = options.document_format(file) == "raw" and options.have_labels(first_lines(Path(file)))
         documents = options.read_documents(file, labelled)
-        if labelled and _are_swapped(documents, options.label_separator, columns):
-            warn(f"{path}: {SWAPPED}, got {shorten(documents.texts[0])}; {UNSWAP}")
+        if labelled and (swapped := found_swapped(documents, columns.names)):
+            warn(f"{path}: {swapped}")
         return columns.vectorizer.rows_of(documents.texts)
 
 
