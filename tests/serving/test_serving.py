@@ -266,19 +266,20 @@ def test_the_page_loads_nothing_from_elsewhere(client):
 
 
 @pytest.mark.parametrize(
-    ("word", "features", "analyzer", "expected"),
+    ("text", "features", "analyzer", "expected"),
     [
-        ("read", {"read": 1, "reader": 2, "read file": 4}, "word", 5),
-        ("read", {" rea": 1, "ead ": 2, "eade": 4, "fead": 8}, "char_wb", 3),
-        ("read", {"rea": 1, "r": 2}, "word", None),
+        ("read a file", {"read": 1, "reader": 2, "read a": 4, "a file": 8}, "word", [5, 12, 8]),
+        ("new car new york", {"new": 1, "new york": 2, "york new": 4}, "word", [1, None, 3, 2]),
+        ("read", {" rea": 1, "ead ": 2, "eade": 4, "fead": 8}, "char_wb", [3]),
+        ("read", {"rea": 1, "r": 2}, "word", [None]),
     ],
 )
-def test_the_page_marks_words_by_all_their_n_grams(client, word, features, analyzer, expected):
+def test_the_page_marks_words_by_all_n_grams_that_they_are_part_of(client, text, features, analyzer, expected):
     node = shutil.which("node") or pytest.skip("Node.js is not installed")
     (function,) = re.findall(r"^function contributions.*?^}", client.get("/").text, re.M | re.S)
     listed = [{"feature": feature, "contribution": part} for feature, part in features.items()]
-    call = f"{function} console.log(JSON.stringify(contributions(...{json.dumps([[word], listed, analyzer])})))"
-    assert json.loads(subprocess.check_output([node, "-e", call])) == [expected]
+    call = f"{function} console.log(JSON.stringify(contributions(...{json.dumps([text.split(), listed, analyzer])})))"
+    assert json.loads(subprocess.check_output([node, "-e", call])) == expected
 
 
 def test_the_page_splits_a_text_into_the_words_of_the_vectorizer(client):
