@@ -17,10 +17,10 @@ from xmlsgd import DataError, XMLClassifier, algorithms, devices, load_file, mak
 from xmlsgd.algorithms.combiners import COMBINERS
 from xmlsgd.cli import main
 from xmlsgd.data import formats
-from xmlsgd.data.conversion import convert
 from xmlsgd.data.document_options import DOCUMENT_FORMATS
 from xmlsgd.data.documents import READERS
 from xmlsgd.data.formats.libsvm import write_libsvm
+from xmlsgd.data.loading import convert
 from xmlsgd.nn import losses, optimizers, samplers
 from xmlsgd.nn.schedules import SCHEDULES
 

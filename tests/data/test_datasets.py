@@ -11,12 +11,11 @@ import pytest
 from shared.data_sets import FORMS, TEST, TRAIN, equal
 from shared.paths import DATA, ROOT
 from xmlsgd.data import datasets, public
-from xmlsgd.data.conversion import convert
 from xmlsgd.data.csr import Dataset
 from xmlsgd.data.formats import base
 from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.data.formats.store import open_store, write_store
-from xmlsgd.data.loading import load_file, load_folder
+from xmlsgd.data.loading import convert, load_file, load_folder
 from xmlsgd.data.parser import blocks as parser
 from xmlsgd.data.synthetic import make_xmc
 from xmlsgd.errors import DataError

@@ -13,12 +13,11 @@ from hypothesis.extra import numpy as npst
 
 from shared.data_sets import FORMS, TEST, TRAIN, csr, equal, example, put
 from xmlsgd.data import formats
-from xmlsgd.data.conversion import convert
 from xmlsgd.data.csr import Dataset
 from xmlsgd.data.formats import npz
 from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.data.formats.store import write_store
-from xmlsgd.data.loading import load_file, load_folder, load_test
+from xmlsgd.data.loading import convert, load_file, load_folder, load_test
 from xmlsgd.errors import DataError
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from shared.archives import zipped
 from xmlsgd.data import public
-from xmlsgd.data.fetch import DownloadError
 from xmlsgd.data.files.temporary import sole_use
 from xmlsgd.errors import DataError
 
@@ -87,7 +86,7 @@ def test_a_public_data_set_without_a_test_part_is_an_error(server, toy, tmp_path
 
 def test_without_a_source_one_line_says_what_was_tried_and_what_to_do(server, toy, tmp_path):
     server.faults.append("404")
-    with pytest.raises(DownloadError) as caught:
+    with pytest.raises(public.DownloadError) as caught:
         public.load_public("toy-4", tmp_path)
     text = str(caught.value)
     assert "\n" not in text

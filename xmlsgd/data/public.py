@@ -7,9 +7,12 @@ A. Mittal, Y. Prabhu, M. Varma, 2016), as of February 2025; second addresses are
 
 from __future__ import annotations
 
+import http.client
 import os
 import shutil
 import sys
+import urllib.error
+import urllib.request
 import zipfile
 import zlib
 from importlib.resources import files
@@ -20,14 +23,21 @@ import numpy as np
 
 from ..errors import DataError, shorten, suggest, warn
 from .csr import Dataset
-from .fetch import DownloadError, download
-from .files.atomic import atomic_folder
+from .files.atomic import atomic_file, atomic_folder
+from .files.reading import sha256_of
 from .files.temporary import sole_use
 from .loading import load_file, load_folder
 
 # Errors of reading a damaged archive; the last two for an unknown compression and an encrypted archive.
 DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+CHUNK_BYTES = 1 << 18
+TIMEOUT_SECONDS = 60.0  # limit of the time without a byte
+NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
 REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
+
+
+class DownloadError(OSError):
+    """A download failed; the text names the address and the reason."""
 
 
 class PublicDataset(NamedTuple):
@@ -123,6 +133,30 @@ def download_from_any(dataset: PublicDataset, archive: Path) -> None:
         return
     remedy = f"download it by hand from {REPOSITORY} and save it as {archive}"
     raise DownloadError(f"{dataset.name}: {'; '.join(failures)}; {remedy}")
+
+
+def download(url: str, path: Path) -> str:
+    """Fetch `url` into the file `path`, and return its SHA-256, in hexadecimal; show progress on a terminal.
+
+    The file appears when it is complete. Raises `DownloadError` if that fails.
+    """
+    from tqdm import tqdm
+
+    request = urllib.request.Request(url, headers={"User-Agent": "xmlsgd"})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response, atomic_file(path) as out:
+            if response.headers.get_content_type() == "text/html":
+                raise DownloadError(f"{url}: a web page came instead of the file (moved, or over the server's quota)")
+            with tqdm.wrapattr(out, "write", total=response.length, desc=path.name, disable=None) as shown:
+                shutil.copyfileobj(response, shown, CHUNK_BYTES)
+            if response.length:  # bytes that did not arrive
+                raise DownloadError(f"{url}: the connection ended {response.length} bytes early; call again")
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise DownloadError(f"{url}: the server answered {error.code} {error.reason}") from error
+    except NETWORK_ERRORS as error:
+        raise DownloadError(f"{url}: {getattr(error, 'reason', None) or error}") from error
+    return sha256_of(path)
 
 
 def extract(archive: Path, folder: Path) -> None:

@@ -58,8 +58,6 @@ def evaluate_ranking(
     predicted: Matrix,
     Y_train: Matrix | None = None,
     ks: Sequence[int] = (1, 3, 5),
-    A: float = 0.55,
-    B: float = 1.5,
     inv_propensity: np.ndarray | None = None,
     metrics: Sequence[str] = (),
 ) -> dict[str, float]:
@@ -70,14 +68,13 @@ def evaluate_ranking(
     Y_true, predicted
         As in `precision_at_k`.
     Y_train : matrix of shape (N, L), optional
-        Labels of the training rows, for PSP by `inverse_propensity(Y_train, A, B)`. Labels of `Y_true` beyond those of
+        Labels of the training rows, for PSP by `inverse_propensity(Y_train)`. Labels of `Y_true` beyond those of
         `Y_train` count as never trained.
     ks : sequence of int
         Ranks.
-    A, B : float
-        See `inverse_propensity`.
     inv_propensity : ndarray of shape (L,), optional
-        q_l of each label, instead of `Y_train`: `model.inverse_propensity(n_labels=Y_true.shape[1])`.
+        q_l of each label, instead of `Y_train`: `inverse_propensity(Y_train, A, B)` with other constants, or
+        `model.inverse_propensity(n_labels=Y_true.shape[1])`.
     metrics : sequence of str
         Names of further metrics, such as "coverage" for `coverage_at_k`.
 
@@ -100,7 +97,7 @@ def evaluate_ranking(
     functions: dict[str, Callable[..., np.ndarray]]
     functions = {"P": precision_at_k, "nDCG": ndcg_at_k, "R": recall_at_k} | {name: metric(name) for name in metrics}
     if Y_train is not None:
-        inv_propensity = inverse_propensity(Y_train, A, B, n_labels=compared.Y.n_cols)
+        inv_propensity = inverse_propensity(Y_train, n_labels=compared.Y.n_cols)
     if inv_propensity is not None:
         functions["PSP"] = psprecision_at_k
     values = {}

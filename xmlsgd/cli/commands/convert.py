@@ -48,8 +48,8 @@ def run(
     origin, end = Path(source), Path(target)
     if target == STDOUT:
         raise UsageError("TARGET -: convert writes no standard output; name a file or a folder")
-    from ...data.conversion import convert, format_for
     from ...data.formats.base import check_free
+    from ...data.loading import convert, format_for
 
     format_for(end, to)  # raises an error for a wrong format before anything is read
     check_apart(target, "TARGET", (source, vectorizer, format_options.vocabulary, format_options.stop_words))
@@ -84,9 +84,9 @@ def lost_names(source: Path, target: Path, has_texts: bool) -> list[str]:
 
 def convert_texts(source: str, target: Path, options: FormatOptions, vectorizer_of: str | None, to: str | None) -> None:
     """Convert raw text or a named data set."""
-    from ...data.conversion import format_for
     from ...data.csr import Dataset
     from ...data.formats.base import is_store
+    from ...data.loading import format_for
     from ..sources import read_source
 
     rows = read_source(source, options, vectorizer_of)

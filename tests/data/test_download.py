@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from shared.file_server import CONTENT, SHA256
-from xmlsgd.data.fetch import DownloadError, download
+from xmlsgd.data.public import DownloadError, download
 
 
 def fetch(server, path):
