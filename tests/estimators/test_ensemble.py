@@ -298,7 +298,7 @@ def test_an_altered_ensemble_is_refused(network, tmp_path, change, message):
 def test_a_classifier_of_another_shape_is_refused(network, rows, tmp_path):
     other = small(max_epochs=1).fit(*planted(200, n_labels=N_LABELS - 1))
     mixed = clone(network)
-    mixed.set_members([network.estimators_[0], other], network.fitted_.features)
+    mixed._set_members([network.estimators_[0], other], network.fitted_.features)
     mixed.save(tmp_path / "m")
     with pytest.raises(
         ModelFileError, match=r"m: members must agree in .*, got \(120, 40, 'bce', 'sparse'\) and \(117, 39, '"

@@ -151,11 +151,6 @@ def check_choice(name: str, given: object, options: Collection[str], others: str
         raise DataError(f"{name} must be one of {', '.join(options)}{others}, got {got}")
 
 
-def read_groups(groups: Any, n_rows: int) -> NDArray[np.int64] | None:
-    """Return the group of each row, int64 (n,), numbered from 0; None for None."""
-    return None if groups is None else named_groups(groups, n_rows)[1]
-
-
 def named_groups(groups: Any, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
     """Return the names of the groups, ascending, and the number of the group of each row, int64 (n,)."""
     check_unmasked(groups, "groups")

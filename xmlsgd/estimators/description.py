@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, astuple, fields, is_dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +115,7 @@ def seed_to_json(random_state: Any) -> int | None:
 
 
 def _algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:
-    """Return module, class and fields of an algorithm of this package, as JSON."""
+    """Return module and fields of an algorithm of this package, as JSON."""
     kind = type(algorithm)
     package, _, module = kind.__module__.rpartition(".")
     if package != algorithms.__name__ or not is_dataclass(algorithm):
@@ -128,17 +127,12 @@ def _algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:
         raise ModelFileError(
             f"algorithm: its fields must be numbers, texts or rules of this package, got {shorten(numbers)}"
         ) from error
-    return {"module": module, "class": kind.__name__, "numbers": numbers}
+    return {"module": module, "numbers": numbers}
 
 
 def _algorithm(saved: Any) -> Algorithm:
     """Return the algorithm that `_algorithm_to_json` described; nothing outside of `xmlsgd.algorithms` is imported."""
-    if saved["module"] not in algorithms.algorithm_names():
-        raise KeyError(saved["module"])
-    module = import_module(f"{algorithms.__name__}.{saved['module']}")
-    kind = vars(module)[saved["class"]]
-    if not (isinstance(kind, type) and issubclass(kind, Algorithm) and kind.__module__ == module.__name__):
-        raise KeyError(saved["class"])
+    kind = algorithms.algorithm_class(saved["module"])
     numbers = {
         name: tuple(value) if isinstance(value, list) else value for name, value in dict(saved["numbers"]).items()
     }

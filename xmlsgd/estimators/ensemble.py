@@ -168,7 +168,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
                 members.append(member)
         finally:
             if members:
-                self.set_members(members, features)
+                self._set_members(members, features)
         if checkpoints:
             checkpoints.done()
         return self
@@ -212,7 +212,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
             raise DataError(f"estimator: must be an XMLClassifier or None, got {shorten(self.estimator)}")
         return self.estimator
 
-    def set_members(self, members: list[XMLClassifier], features: FeatureSpace) -> None:
+    def _set_members(self, members: list[XMLClassifier], features: FeatureSpace) -> None:
         """Make this the ensemble of `members`, which were trained on the same rows; let them share the label names."""
         first = members[0].fitted_
         for member in members:
@@ -267,7 +267,13 @@ def load_model(
     ModelFileError
         If the folder was not written by `save`, or was altered.
     """
-    return saving.load_any(XMLEnsemble, XMLClassifier, path, verify, device, precision)
+    ensemble, members = saving.read_checked(path, verify, partial(saving.read_any, XMLEnsemble, XMLClassifier))
+    for member in members:
+        member.fitted_ = saving.predicting_on(member.fitted_, device, precision)
+    if ensemble is None:
+        return members[0]
+    ensemble._set_members(members, members[0].fitted_.features)
+    return ensemble
 
 
 def _words_of(features: FeatureSpace) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..data.csr import CSR, Dataset, stacked
+from ..data.csr import CSR, Dataset
 from ..data.frames import as_list
 from ..data.validation import check_unmasked
 from ..data.vectorizer import TextVectorizer, smooth_idf
@@ -41,11 +41,6 @@ def read_label_rows(texts: Any, feature_names: Any, labels: Names, X: CSR, featu
     ones = np.ones(len(named), np.float32)
     Y = CSR(np.arange(len(named) + 1, dtype=np.int64), named.astype(np.int32), ones, len(labels))
     return Dataset(rows.take(named), Y)
-
-
-def with_label_rows(dataset: Dataset, label_rows: Dataset) -> Dataset:
-    """Return a dataset of the given rows, followed by the label rows."""
-    return Dataset(stacked(dataset.X, label_rows.X), stacked(dataset.Y, label_rows.Y))
 
 
 def _read_texts(texts: Any, labels: Names) -> list[str]:

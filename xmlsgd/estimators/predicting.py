@@ -21,9 +21,8 @@ from .fitted import NO_PROBABILITIES, FittedAttributes, has_predict_proba
 from .inference.rankings import ExcludingRanker, MeanScorer, WeightedRanker, labels_above
 from .inference.scorer import check_dense, check_finite, checked_weight, columns_of
 from .inputs import read_features
-from .row_weights import read_sample_weight
 from .targets import read_labels
-from .training_data import check_form, check_lengths
+from .training_data import check_form, check_lengths, read_sample_weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

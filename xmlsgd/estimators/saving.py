@@ -264,28 +264,13 @@ def _contents_of_ensemble(ensemble: XMLEnsemble, compact: bool) -> tuple[dict[st
     return {"estimator": ENSEMBLE, "xmlsgd": __version__, "parameters": parameters, "members": members}, arrays
 
 
-def load_any(
-    ensemble: type[XMLEnsemble],
-    classifier: type[XMLClassifier],
-    path: str | PathLike[str],
-    verify: bool,
-    device: str | None,
-    precision: str | None,
-) -> XMLClassifier | XMLEnsemble:
-    """Return the ensemble or classifier at `path`."""
-
-    def read(files: FolderContent, folder: Path) -> tuple[XMLEnsemble | None, list[XMLClassifier]]:
-        if files.description.get("estimator") == ENSEMBLE:
-            return _read_ensemble(ensemble, classifier, files, folder)
-        return None, [read_classifier(classifier, files, folder)]
-
-    whole, members = read_checked(path, verify, read)
-    for member in members:
-        member.fitted_ = predicting_on(member.fitted_, device, precision)
-    if whole is None:
-        return members[0]
-    whole.set_members(members, members[0].fitted_.features)
-    return whole
+def read_any(
+    ensemble: type[XMLEnsemble], classifier: type[XMLClassifier], files: FolderContent, path: Path
+) -> tuple[XMLEnsemble | None, list[XMLClassifier]]:
+    """Return the ensemble in these files and its classifiers; None and the classifier if there is no ensemble."""
+    if files.description.get("estimator") == ENSEMBLE:
+        return _read_ensemble(ensemble, classifier, files, path)
+    return None, [read_classifier(classifier, files, path)]
 
 
 def prefix_of(number: int) -> str:

@@ -56,13 +56,11 @@ def test_a_file_cut_anywhere_or_with_a_flipped_bit_is_refused(saved, name):
             ({"parameters": {"algorithm": algorithm}}, "algorithm cannot be read, got")
             for algorithm in (
                 {},
-                {"module": "os", "class": "system", "numbers": {}},
-                {"module": "base", "class": "Algorithm", "numbers": {}},
-                {"module": "sequential", "class": "dataclass", "numbers": {}},
-                {"module": "sequential", "class": "Algorithm", "numbers": {}},
-                {"module": "sequential", "class": "Sequential", "numbers": {"speed": 1}},
-                {"module": "sequential", "class": "Sequential", "numbers": 3},
-                {"module": ["sequential"], "class": "Sequential", "numbers": {}},
+                {"module": "os", "numbers": {}},
+                {"module": "base", "numbers": {}},
+                {"module": "sequential", "numbers": {"speed": 1}},
+                {"module": "sequential", "numbers": 3},
+                {"module": ["sequential"], "numbers": {}},
             )
         ],
         ({"history": [{"loss": "low"}]}, "history must be a list of records"),
