@@ -14,9 +14,8 @@ from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.device_costs import fit_device
 from xmlsgd.training.executors.simulated import Simulated
-from xmlsgd.training.executors.virtual_device import VirtualDevice
+from xmlsgd.training.executors.virtual_device import VirtualDevice, fit_device
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Report

@@ -266,7 +266,7 @@ BUGS = (
     Bug(
         "algorithms",
         "a share of a batch is lost in rounding",
-        "xmlsgd/algorithms/compute_groups.py",
+        "xmlsgd/algorithms/omnivore.py",
         "for w in order[: total - sum(shares.values())]:",
         "for w in order[:0]:",
         ("tests/algorithms/test_omnivore_split.py",),

@@ -19,9 +19,8 @@ from xmlsgd.estimators.inference import Measure
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import get_optimizer
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.device_costs import measure_device
 from xmlsgd.training.executors.scenarios import SCENARIOS
-from xmlsgd.training.executors.virtual_device import VirtualDevice
+from xmlsgd.training.executors.virtual_device import VirtualDevice, measure_device
 from xmlsgd.training.learner import Job
 from xmlsgd.training.simulation import Experiment
 

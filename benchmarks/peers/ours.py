@@ -16,8 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 import xmlsgd
-from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.cli.models import template_of
+from xmlsgd.cli.training_runs import compile_kernels
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.formats.store import open_store
 from xmlsgd.estimators.defaults import auto_rounding

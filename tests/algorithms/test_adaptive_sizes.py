@@ -36,7 +36,7 @@ def test_mega_batches_divide_an_epoch_evenly_at_least_by_four(rows, mega_rows):
 
 
 @pytest.mark.parametrize("dynamic", [True, False])
-def test_nobody_idles_for_longer_than_a_batch_where_routing_is_dynamic(monkeypatch, dynamic):
+def test_no_worker_idles_for_longer_than_a_batch_where_routing_is_dynamic(monkeypatch, dynamic):
     """Static shares make all wait for the slowest."""
     monkeypatch.setattr(AdaptiveSGD, "dynamic", dynamic)
     _, executor = traced_run(toy.fleet(1, 0.25), 2000, mega_batch=500, low=32)

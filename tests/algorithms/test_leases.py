@@ -69,7 +69,7 @@ def test_no_batch_of_adaptive_sgd_is_smaller_than_three_quarters_of_the_largest_
         assert algorithm.size == {0: 256, 1: expected}
 
 
-def test_nobody_waits_for_longer_than_a_batch_of_the_slowest_because_of_long_messages():
+def test_no_worker_waits_for_longer_than_a_batch_of_the_slowest_because_of_long_messages():
     _, executor = toy.run(LocalSGD(BATCH, 0.1, steps=24), toy.fleet(1, 0.3), n_rows=4800)
     ends = {}
     for (kind, what), at in zip(executor.log, executor.times, strict=True):

@@ -154,7 +154,7 @@ def test_a_worker_makes_more_steps_while_it_would_wait_for_a_slow_batch():
     assert given[:3] == [{0: 7, 1: 1}, {0: 10, 1: 1}, {0: 10, 1: 1}]
 
 
-def test_nobody_waits_in_a_round_for_as_long_as_a_batch_of_its_own_takes():
+def test_no_worker_waits_in_a_round_for_as_long_as_a_batch_of_its_own_takes():
     """Batches go to whoever is free."""
     _, executor = toy.run(LocalSGD(10, 0.1, steps=4), toy.fleet(1, 0.35, 0.15), n_rows=1600)
     rounds = list(rounds_of(executor))[1:-1]

@@ -198,7 +198,7 @@ def test_a_worker_that_was_alone_is_not_pushed_by_motion_from_before_when_anothe
 
 
 @pytest.mark.parametrize(("straggler_timeout", "batches"), [(2.0, 0), (np.inf, 4)])
-def test_nobody_waits_for_a_last_batch_that_others_could_have_trained_sooner(straggler_timeout, batches):
+def test_no_worker_waits_for_a_last_batch_that_others_could_have_trained_sooner(straggler_timeout, batches):
     """Beside a device of a quarter of its speed, which is asked first; as published it waits for four batches."""
     algorithm = AdaptiveSGD(10, 0.1, mega_batch=210, low=10, straggler_timeout=straggler_timeout)
     _, executor = toy.run(algorithm, toy.fleet(0.25, 1), n_rows=8 * 210)

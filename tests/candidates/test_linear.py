@@ -171,7 +171,7 @@ class TestRandomNegatives:
         one = self.added(data, rows, ones(600))[1]
         np.testing.assert_array_equal(one, self.added(data, rows, ones(600), CPU(2, precision="float32"))[1])
 
-    def test_a_label_that_nobody_is_a_candidate_of_learns_what_other_rows_look_like(self, data, rows):
+    def test_a_label_that_is_a_candidate_of_no_row_learns_what_other_rows_look_like(self, data, rows):
         with DEVICE.start():
             pairs = find_pairs(rows, data.Y, ones(600), np.full((600, 1), -1, np.int32), DEVICE)
             others = np.setdiff1d(np.arange(600), pairs.rows[: pairs.starts[1]])

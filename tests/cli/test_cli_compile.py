@@ -12,7 +12,7 @@ import pytest
 from shared.command_line import run
 from shared.paths import ROOT
 from xmlsgd import XMLClassifier
-from xmlsgd.cli.kernels import compile_kernels
+from xmlsgd.cli.training_runs import compile_kernels
 
 LEARN_AND_ANSWER = """
 from tempfile import TemporaryDirectory

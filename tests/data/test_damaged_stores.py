@@ -240,7 +240,7 @@ def test_an_array_as_late_as_the_note_is_checked_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["store.json", "X_data.npy", "labels.txt"])
-def test_a_pipe_in_the_place_of_a_file_is_refused_and_keeps_nobody_waiting(tmp_path, name):
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path, name):
     write_store(example(), tmp_path / "set")
     (tmp_path / "set" / name).unlink()
     os.mkfifo(tmp_path / "set" / name)

@@ -53,7 +53,7 @@ def test_a_push_adds_the_difference_to_what_others_wrote_meanwhile(deltas):
     np.testing.assert_allclose(after["W1"] - before["W1"], 11, rtol=1e-5)
 
 
-def test_a_push_that_nobody_came_before_leaves_the_copy_to_the_bit(deltas):
+def test_a_push_without_another_since_the_pull_leaves_the_copy_to_the_bit(deltas):
     """So one worker by itself is sequential gradient descent."""
     table, shared = deltas
     shared.pull(0, features([0, 5]))

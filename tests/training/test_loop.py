@@ -274,7 +274,7 @@ def test_a_run_that_diverges_at_once_keeps_the_model_it_began_with(dataset):
     np.testing.assert_array_equal(run.params, spy.began[2])
 
 
-def test_a_run_of_one_epoch_from_a_model_that_nobody_changes_copies_it_nowhere(dataset, monkeypatch):
+def test_a_run_of_one_epoch_copies_no_model_that_does_not_change(dataset, monkeypatch):
     first = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(1))
     start = Start(first.params.copy(), first.state.copy(), first.steps, epochs=1, origin=first.params)
     kept = []

@@ -130,7 +130,7 @@ def test_where_there_is_no_terminal_an_epoch_is_a_line_and_none_follows_at_once(
     assert len(shown) == len(first) + others
 
 
-def test_a_run_goes_on_where_nobody_reads_its_lines(monkeypatch):
+def test_a_run_goes_on_where_its_lines_are_not_read(monkeypatch):
     class Left(io.StringIO):
         def write(self, text):
             raise BrokenPipeError

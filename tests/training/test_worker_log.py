@@ -178,7 +178,7 @@ def test_a_worker_without_which_nothing_is_done_contributes_everything():
     assert contributions_of({0: Tally(rows=10, busy=1.0), 1: Tally()}, 0.0) == {0: 1.0, 1: 0.0}
 
 
-def test_scheduling_efficiency_is_one_where_nobody_waits_and_falls_where_the_fast_wait_for_the_slow(dataset):
+def test_scheduling_efficiency_is_one_where_no_worker_waits_and_falls_where_the_fast_wait_for_the_slow(dataset):
     fleet = [VirtualDevice(0.0, 1.0, speed=speed) for speed in (1.0, 0.5)]
     for algorithm, expected in ((Hogbatch(1, 0.1), 1.0), (Synchronous(10, 0.1), 2 / 3)):
         run = train(Job(dataset, NETWORK, SGD()), algorithm, Simulated(Reference(), fleet), Schedule(1))

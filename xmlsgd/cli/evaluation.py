@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from ..data.csr import CSR, Dataset
 from ..errors import DataError, warn
-from ..estimators import XMLClassifier, XMLEnsemble
+from ..estimators import Model
 from ..estimators.inference.rankings import labels_above
 from ..metrics import (
     LabelScores,
@@ -50,7 +50,7 @@ class Ranking(NamedTuple):
 
 
 def read_test_rows(
-    model: XMLClassifier | XMLEnsemble, test: str, options: FormatOptions, ks: Sequence[int] = KS,
+    model: Model, test: str, options: FormatOptions, ks: Sequence[int] = KS,
     propensity: str | None = None,
 ) -> tuple[Dataset, CSR | None, list[str] | None]:  # fmt: skip
     """Read the test rows; the labels for propensities if `propensity` names a file; and texts of the rows, if any."""
@@ -66,9 +66,7 @@ def read_test_rows(
     return without_gaps(rows, [*known, *range(len(known), columns.n_labels)]), Y_train, texts
 
 
-def rank_rows(
-    model: XMLClassifier | XMLEnsemble, X: CSR, k: int = 5, quiet: bool = False, label_weight: np.ndarray | None = None
-) -> Ranking:
+def rank_rows(model: Model, X: CSR, k: int = 5, quiet: bool = False, label_weight: np.ndarray | None = None) -> Ranking:
     """Rank the k best labels of each row, timed."""
     k, proba = min(k, len(model.classes_)), model.fitted_.has_probabilities
     labels, values, seconds = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k)), 0.0
@@ -82,7 +80,7 @@ def rank_rows(
 
 
 def evaluate(
-    model: XMLClassifier | XMLEnsemble,
+    model: Model,
     test: Dataset,
     ranking: Ranking,
     ks: Sequence[int] = KS,
@@ -114,9 +112,7 @@ def evaluate(
     return {**accuracy, **zero_shot, **found}
 
 
-def _zero_shot_recall(
-    model: XMLClassifier | XMLEnsemble, test: Dataset, label_weight: np.ndarray | None
-) -> dict[str, Any]:
+def _zero_shot_recall(model: Model, test: Dataset, label_weight: np.ndarray | None) -> dict[str, Any]:
     """Return the recall at 10 of true labels that no training row had, and their number; {} if there are none.
 
     The recall is a mean, in percent, over the rows that have such labels. These rows are ranked again, so that k of the
@@ -166,9 +162,7 @@ def reliability_table(result: dict[str, Any]) -> str:
     return table(rows, {"pairs": ",.0f", "probability": ".1f", "true": ".1f"})
 
 
-def write_per_label(
-    path: str, model: XMLClassifier | XMLEnsemble, names: Sequence[Any], scores: LabelScores, uri_of: UriOf | None
-) -> None:
+def write_per_label(path: str, model: Model, names: Sequence[Any], scores: LabelScores, uri_of: UriOf | None) -> None:
     """Write a CSV file with a line per label: name, URI if any, rows, threshold, precision, recall, F1 in percent."""
     counts, thresholds = model.label_counts_, model.thresholds_["macro"].tolist()
     with text_file(path) as stream:
@@ -182,7 +176,7 @@ def write_per_label(
 
 
 def evaluate_thresholds(
-    model: XMLClassifier | XMLEnsemble, test: Dataset, ranking: Ranking | None
+    model: Model, test: Dataset, ranking: Ranking | None
 ) -> tuple[dict[str, Any], LabelScores | None]:
     """Return F1 at the learned thresholds, in percent, and the scores of each label; {} and None without probabilities.
 
@@ -207,7 +201,7 @@ def evaluate_thresholds(
 
 
 def inverse_propensity_if_known(
-    model: XMLClassifier | XMLEnsemble, n_labels: int, Y_train: CSR | None = None, A: float = 0.55, B: float = 1.5
+    model: Model, n_labels: int, Y_train: CSR | None = None, A: float = 0.55, B: float = 1.5
 ) -> np.ndarray | None:
     """Return the inverse propensity of each label by the labels `Y_train`, by default those of the training rows.
 

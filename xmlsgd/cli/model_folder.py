@@ -25,7 +25,7 @@ from .results import as_json, write_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ..estimators import XMLClassifier, XMLEnsemble
+    from ..estimators import Model
     from ..training.checkpoints import Checkpoint
     from ..training.history import EpochRecord, History
     from .sources import InputRows
@@ -82,7 +82,7 @@ def name_of_interrupted(out: str, resumable: bool = False) -> str:
 
 
 def save(
-    model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool,
+    model: Model, out: str, result: dict[str, Any], title: str, compact: bool,
     names_of_uris: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
     """Write the folder of a model; add to `result` the path of the learning curve, or the reason why there is none.
@@ -103,7 +103,7 @@ def save(
 
 
 def _write(
-    model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool,
+    model: Model, out: str, result: dict[str, Any], title: str, compact: bool,
     names_of_uris: Mapping[str, str] | None,
 ) -> None:  # fmt: skip
     """Write the folder, which appears when it is complete."""
@@ -119,7 +119,7 @@ def _write(
 
 
 def save_without_history(
-    model: XMLClassifier | XMLEnsemble, out: str, read_by: Mapping[str, Any] | None,
+    model: Model, out: str, read_by: Mapping[str, Any] | None,
     names_of_uris: Mapping[str, str] | None, compact: bool = False,
 ) -> None:  # fmt: skip
     """Write a model, its vocabulary and its options of reading data, without the history and report of its training."""

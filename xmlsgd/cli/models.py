@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..data.csr import Dataset
-    from ..estimators import XMLClassifier, XMLEnsemble
+    from ..estimators import Model, XMLClassifier
     from .format_options import FormatOptions
     from .results import UriOf
 
 READ_BY = "read_by"  # key of the report: options of reading data, which later commands use again
 
 
-def read_predictor(folder: str, data: str, command: str, parameters: dict[str, Any]) -> XMLClassifier | XMLEnsemble:
+def read_predictor(folder: str, data: str, command: str, parameters: dict[str, Any]) -> Model:
     """Return the model in a folder, with `parameters` set; data : the next argument of the command, for errors."""
     if not MODEL.exists_at(Path(folder)):
         if MODEL.exists_at(Path(data)):
@@ -77,7 +77,7 @@ def save_names(folder: Path, names_of_uris: Mapping[str, str] | None) -> None:
         write_vocabulary(names_of_uris, folder / VOCABULARY)
 
 
-def options_of_model(options: FormatOptions, folder: str, model: XMLClassifier | XMLEnsemble) -> FormatOptions:
+def options_of_model(options: FormatOptions, folder: str, model: Model) -> FormatOptions:
     """Return options that read data as the training data was read, with names of URIs as the model knows them."""
     from ..data.vocabulary import uris_among
 
@@ -99,9 +99,7 @@ def report_in(folder: str) -> Any:
     return json.loads(Path(folder, REPORT).read_text(encoding="utf-8"))
 
 
-def label_weight_of(
-    model: XMLClassifier | XMLEnsemble, power: float, A: float = 0.55, B: float = 1.5
-) -> np.ndarray | None:
+def label_weight_of(model: Model, power: float, A: float = 0.55, B: float = 1.5) -> np.ndarray | None:
     """Return each label's weight in rankings, a power of its inverse propensity; None for power 0."""
     if not power:
         return None
@@ -111,9 +109,7 @@ def label_weight_of(
     return weight
 
 
-def read_excluded(
-    path: str | None, model: XMLClassifier | XMLEnsemble, names_of: Mapping[str, str]
-) -> np.ndarray | None:
+def read_excluded(path: str | None, model: Model, names_of: Mapping[str, str]) -> np.ndarray | None:
     """Return the columns of the labels that a file lists by name or URI, one per line; None without a file.
 
     Warns of names that the model does not have: they may be misspelled.
@@ -155,23 +151,23 @@ def groups_in_file(path: str | None, n_rows: int) -> list[str] | None:
     return groups
 
 
-def names_in(rows: Dataset, model: XMLClassifier | XMLEnsemble) -> Sequence[Any]:
+def names_in(rows: Dataset, model: Model) -> Sequence[Any]:
     """Return the names of the labels of rows; if they have none, names of the model, and numbers for other labels."""
     known = model.classes_.tolist()
     return rows.label_names or [*known, *range(len(known), rows.n_labels)]
 
 
-def classifiers_of(model: XMLClassifier | XMLEnsemble) -> list[XMLClassifier]:
+def classifiers_of(model: Model) -> list[XMLClassifier]:
     """Return the classifiers of an ensemble, or the single classifier."""
     return getattr(model, "estimators_", [model])
 
 
-def template_of(model: XMLClassifier | XMLEnsemble) -> XMLClassifier:
+def template_of(model: Model) -> XMLClassifier:
     """Return the classifier whose parameters the flags set; of an ensemble, the one that it clones."""
     return cast("XMLClassifier", getattr(model, "estimator", model))
 
 
-def parameters_of(model: XMLClassifier | XMLEnsemble) -> dict[str, Any]:
+def parameters_of(model: Model) -> dict[str, Any]:
     """Return the parameters of a model, of an ensemble its own ones, too."""
     parameters: dict[str, Any] = template_of(model).get_params(deep=False)
     if template_of(model) is not model:

@@ -1,17 +1,19 @@
-"""Train a model, measure it and save it: what the commands `train`, `demo`, `tune` and `learn` share."""
+"""Compile kernels, train a model, measure it and save it: what the commands that train share."""
 
 from __future__ import annotations
 
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
+from ..data.files.reading import DISK_FULL
+from ..data.files.temporary import temporary_folder
 from ..errors import counted
 from . import model_folder
 from .exit_codes import TrainingStopped, exit_code_and_text
-from .kernels import compile_kernels
 from .machine import peak_memory_bytes, versions
 from .models import READ_BY, classifiers_of, parameters_of, template_of
 from .results import size_numbers
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..data.csr import Dataset
-    from ..estimators import XMLClassifier, XMLEnsemble
+    from ..estimators import Model
     from ..training.callbacks import Callback
     from ..training.checkpoints import Checkpoint
     from ..training.history import EpochRecord
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from .sources import InputRows
 
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
+# Parameters that decide which kernels a run uses.
+RELEVANT = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rounding", "hidden_dropout")
+MANY_LABELS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,54 @@ class Target:
     call: str = ""
 
 
-def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> XMLClassifier | XMLEnsemble:
+def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, compact: bool = True) -> None:
+    """Compile or load all kernels of training and prediction, by training, saving, loading and predicting a few rows.
+
+    The timed part of a run is then free of compilation. With several workers, one of each kind is run in this process,
+    so that the workers find their kernels in the cache; and one with all threads, by which candidates are trained.
+
+    Parameters
+    ----------
+    parameters
+        Parameters of the estimator.
+    n_labels
+        Number of labels, which decides whether gradients may be sparsified.
+    compact
+        Whether to compile the kernels of compact models, too, whose arrays have other types.
+    """
+    from ..data.synthetic import make_xmc
+    from ..estimators import XMLClassifier
+    from ..estimators.defaults import ROUNDED_LABELS
+    from ..estimators.placement import parse_devices, thread_count, workers_of
+
+    parameters = {name: value for name, value in parameters.items() if name in RELEVANT}
+    devices = parameters.get("devices", "cpu")
+    if len(parse_devices(devices)) > 1:
+        n_threads = thread_count(parameters.get("n_jobs"))
+        alone = {(worker.name, worker.n_threads) for worker in workers_of(devices, n_threads)}
+        for name, threads in sorted({*alone, ("cpu", n_threads)}):
+            compile_kernels({**parameters, "devices": name, "n_jobs": threads}, n_labels, compact)
+        return
+
+    few = make_xmc(1000, 48, min(max(n_labels, 16), ROUNDED_LABELS), nnz_per_row=5, labels_per_row=2)
+    small = {"hidden_layer_sizes": (32,), "candidates": 8, "max_epochs": 1, "batch_size": 256, "verbose": 0}
+    model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
+    try:
+        with temporary_folder() as folder:
+            for as_compact in (False, True) if compact else (False,):
+                model.save(Path(folder, "model"), compact=as_compact)
+                loaded = XMLClassifier.load(Path(folder, "model")).set_params(n_jobs=model.n_jobs)
+                for X in (few.X, few.X.span(0, 1)):  # a single row has kernels for one thread
+                    loaded.predict_topk(X)
+                    loaded.decision_function(X)
+                loaded.load_kernels(few.X)  # rows with few candidates, too
+                loaded.explain(few.X.span(0, 1), k=1)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise  # on a full disk, kernels are compiled later; the run itself may need no temporary files
+
+
+def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> Model:
     """Return the estimator for the flags, checked."""
     from ..estimators import XMLClassifier, XMLEnsemble
     from ..estimators.parameters import check_parameters
@@ -62,11 +114,7 @@ def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> XMLClassifie
 
 
 def train_and_save(
-    model: XMLClassifier | XMLEnsemble,
-    rows: InputRows,
-    target: Target,
-    console: Console,
-    trackers: Sequence[Callback] = (),
+    model: Model, rows: InputRows, target: Target, console: Console, trackers: Sequence[Callback] = ()
 ) -> dict[str, Any]:
     """Train, measure on the test rows, save everything; return the results.
 
@@ -101,7 +149,7 @@ def train_and_save(
 
 
 def _save(
-    model: XMLClassifier | XMLEnsemble, rows: InputRows, result: dict[str, Any], target: Target,
+    model: Model, rows: InputRows, result: dict[str, Any], target: Target,
     stop: BaseException | None,
 ) -> str | None:  # fmt: skip
     """Save a model and the results of its run; return the folder, or None if nothing was saved.
@@ -120,7 +168,7 @@ def _save(
     return folder
 
 
-def progress(model: XMLClassifier | XMLEnsemble) -> str:
+def progress(model: Model) -> str:
     """Say how far a run has come that ended early."""
     n_estimators = getattr(model, "n_estimators", 1)
     several = f"with {len(classifiers_of(model))} of {n_estimators} classifiers, " if n_estimators > 1 else ""
@@ -149,9 +197,7 @@ def ended(stop: KeyboardInterrupt | Exception, where: str) -> SignalInterrupt | 
     return TrainingStopped(f"stopped {where}: {exit_code_and_text(stop)[1]}")
 
 
-def measure(
-    model: XMLClassifier | XMLEnsemble, test: Dataset | None, console: Console, with_thresholds: bool = True
-) -> dict[str, Any]:
+def measure(model: Model, test: Dataset | None, console: Console, with_thresholds: bool = True) -> dict[str, Any]:
     """Return the metrics on test rows, if any, by default with F1 at the learned thresholds."""
     if test is None:
         return {}
@@ -163,7 +209,7 @@ def measure(
 
 
 def fit(
-    model: XMLClassifier | XMLEnsemble, rows: InputRows, callbacks: Sequence[Callback], checkpoint: Checkpoint | None,
+    model: Model, rows: InputRows, callbacks: Sequence[Callback], checkpoint: Checkpoint | None,
     console: Console,
 ) -> None:  # fmt: skip
     """Train with a progress bar; evaluate P@k on the test rows after every epoch."""
@@ -188,7 +234,7 @@ def fit(
         )
 
 
-def about_run(model: XMLClassifier | XMLEnsemble, rows: InputRows, records: list[EpochRecord]) -> dict[str, Any]:
+def about_run(model: Model, rows: InputRows, records: list[EpochRecord]) -> dict[str, Any]:
     """Return the settings and the cost of a run, given the records of its epochs."""
     from ..training.history import runs_of
     from ..training.worker_log import summary

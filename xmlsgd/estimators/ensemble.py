@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -246,6 +246,9 @@ class XMLEnsemble(Predictor, BaseEstimator):
     def _scorer(self, X: CSR) -> MeanScorer:
         n_jobs = self._template().n_jobs
         return MeanScorer([member.fitted_.scorer(X, n_jobs) for member in self.estimators_])
+
+
+Model: TypeAlias = XMLClassifier | XMLEnsemble
 
 
 def load_model(

@@ -26,10 +26,10 @@ from ..devices.base import Device
 from ..errors import DataError, shorten, suggest, warn
 from ..nn.network import Network
 from ..training.executors.base import Executor
-from ..training.executors.device_costs import measure_device
 from ..training.executors.processes import Processes
 from ..training.executors.serial import Serial
 from ..training.executors.threads import Threads
+from ..training.executors.virtual_device import measure_device
 from ..training.learner import Job
 
 _DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d{1,4}))?(\*(?P<learners>0*[1-9]\d{0,3}))?\s*", re.ASCII)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from .classifier import XMLClassifier
-    from .ensemble import XMLEnsemble
+    from .ensemble import Model, XMLEnsemble
 
 Kind = TypeVar("Kind")
 THRESHOLDS = "thresholds"
@@ -46,7 +46,7 @@ COUNTS = "classes_counts"  # begins as the names of labels do, as the classifier
 ENSEMBLE_PARAMETERS = ("n_estimators", "random_state", "estimator_random_state")  # saved apart from its classifiers
 
 
-def save(model: XMLClassifier | XMLEnsemble, path: str | PathLike[str], *, compact: bool = False) -> None:
+def save(model: Model, path: str | PathLike[str], *, compact: bool = False) -> None:
     """Write the model to a folder of JSON and plain arrays, with checksums and without code.
 
     An earlier model at `path` is replaced in one step when the new one is complete; if writing fails, it does not
@@ -123,7 +123,7 @@ def shared_arrays(fitted: FittedModel) -> dict[str, np.ndarray]:
     return arrays
 
 
-def contents_of(model: XMLClassifier | XMLEnsemble, compact: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def contents_of(model: Model, compact: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the description and the arrays of a model; compact arrays if `compact`."""
     fitted, arrays = model.fitted_, shared_arrays(model.fitted_)
     if hasattr(model, "estimators_"):

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..data.csr import CSR
 from ..data.vocabulary import name_of, uri_of
-from ..estimators import XMLClassifier, XMLEnsemble
+from ..estimators import Model, XMLClassifier
 from .requests import MAX_SUGGESTIONS
 
 LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
@@ -76,7 +76,7 @@ class Served:
     stay valid when the model learns new labels, whose columns come after all others.
     """
 
-    model: XMLClassifier | XMLEnsemble
+    model: Model
     names_of_uris: Mapping[str, str] = field(default_factory=dict)
     exclude: np.ndarray | None = None
 
@@ -104,7 +104,7 @@ class Service:
         self._explaining = ThreadPoolExecutor(1)  # of its own, so that many explanations leave threads to suggestions
 
     @property
-    def model(self) -> XMLClassifier | XMLEnsemble:
+    def model(self) -> Model:
         """Return the current model."""
         return self.served.model
 
@@ -192,15 +192,13 @@ class Service:
         return batch
 
 
-def _suggest(
-    model: XMLClassifier | XMLEnsemble, texts: Sequence[str], k: int, exclude: np.ndarray | None
-) -> list[Suggestions]:
+def _suggest(model: Model, texts: Sequence[str], k: int, exclude: np.ndarray | None) -> list[Suggestions]:
     _, labels, scores = _best(model, texts, k, exclude)
     rows = zip(labels.tolist(), model.classes_[labels].tolist(), scores.tolist(), strict=True)
     return [[(name, score) for label, name, score in zip(*row, strict=True) if label >= 0] for row in rows]
 
 
-def _explain(model: XMLClassifier | XMLEnsemble, text: str, k: int, exclude: np.ndarray | None) -> list[dict[str, Any]]:
+def _explain(model: Model, text: str, k: int, exclude: np.ndarray | None) -> list[dict[str, Any]]:
     X, (labels,), _ = _best(model, [text], k, exclude)
     (row,) = model.explain(X, labels[labels >= 0]) if labels[0] >= 0 else ([],)
     fitted = model.fitted_
@@ -210,9 +208,7 @@ def _explain(model: XMLClassifier | XMLEnsemble, text: str, k: int, exclude: np.
     ]
 
 
-def _best(
-    model: XMLClassifier | XMLEnsemble, texts: Sequence[str], k: int, exclude: np.ndarray | None
-) -> tuple[CSR, np.ndarray, np.ndarray]:
+def _best(model: Model, texts: Sequence[str], k: int, exclude: np.ndarray | None) -> tuple[CSR, np.ndarray, np.ndarray]:
     """Return the rows of texts, the columns of their k best labels, and their scores, (n, k); -1 for no label.
 
     A text without a known word gets no labels: the model would name the most frequent ones, whatever the text says.

@@ -187,7 +187,7 @@ def test_two_writers_and_a_reader_meet_no_error(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
-def test_two_processes_write_one_name_and_nobody_sweeps_a_living_one_away(tmp_path):
+def test_two_processes_write_one_name_and_neither_removes_what_the_other_writes(tmp_path):
     path = tmp_path / "model"
     processes = [start_writer(path) for _ in range(2)]
     try:

@@ -26,7 +26,7 @@ def test_a_regular_file_is_opened_also_through_a_link(tmp_path):
         assert stream.read() == b"text"
 
 
-def test_what_is_no_regular_file_is_an_error_that_names_it_and_keeps_nobody_waiting(tmp_path):
+def test_what_is_no_regular_file_is_an_error_that_names_it_and_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder", "nothing"):

@@ -49,7 +49,7 @@ def test_a_note_that_says_nothing_is_none_and_is_written_again(folder, text):
     assert verified_states(folder) == states(folder)
 
 
-def test_a_pipe_or_a_folder_in_the_place_of_the_note_is_none_and_keeps_nobody_waiting(folder):
+def test_a_pipe_or_a_folder_in_the_place_of_the_note_is_none_and_is_not_waited_for(folder):
     os.mkfifo(folder / VERIFIED)
     assert verified_states(folder) == {}
     update_verified(folder, states(folder))

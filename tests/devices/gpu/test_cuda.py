@@ -343,7 +343,7 @@ def after_steps(device, dataset, network, wait=False):
 
 @NEEDS_GPU[0]
 @NEEDS_GPU[1]
-def test_steps_that_nobody_waits_for_end_as_those_that_are_waited_for(dataset, network):
+def test_steps_that_the_host_does_not_wait_for_end_as_others_do(dataset, network):
     """On CUDA that is not there, too, whose streams are late by FAKE_LATE=1."""
     models = [after_steps(CUDA(precision="float32"), dataset, network, wait) for wait in (True, False)]
     np.testing.assert_array_equal(*models)

@@ -20,8 +20,8 @@ from xmlsgd.estimators.placement import Worker, faster_workers
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.device_costs import measure_device
 from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.executors.virtual_device import measure_device
 from xmlsgd.training.learner import Job, Learner
 from xmlsgd.training.loop import train
 

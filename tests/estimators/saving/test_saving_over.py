@@ -45,7 +45,7 @@ def test_the_manifest_of_something_else_makes_no_saved_model(rows, tmp_path, man
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_file_that_somebody_put_beside_a_model_is_not_lost_with_it(rows, saved, monkeypatch, late):
+def test_a_file_of_the_user_beside_a_model_is_not_lost_with_it(rows, saved, monkeypatch, late):
     def put():
         (saved / "notes.txt").write_text("text")
 

@@ -14,9 +14,8 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
-from xmlsgd.training.executors.device_costs import measure_device
 from xmlsgd.training.executors.scenarios import SCENARIOS, expected_seconds, parse_fleet, scenario
-from xmlsgd.training.executors.virtual_device import VirtualDevice, scheduling_efficiency
+from xmlsgd.training.executors.virtual_device import VirtualDevice, measure_device, scheduling_efficiency
 from xmlsgd.training.learner import Job
 from xmlsgd.training.messages import Report
 
@@ -132,7 +131,7 @@ class Timed:
 
 @pytest.mark.parametrize("n_rows", [1, 2, 300])
 def test_costs_are_found_from_timed_steps_whatever_hiccups(monkeypatch, n_rows):
-    monkeypatch.setattr("xmlsgd.training.executors.device_costs.Learner", Timed)
+    monkeypatch.setattr("xmlsgd.training.executors.virtual_device.Learner", Timed)
     X, Y = (CSR.from_scipy(sp.csr_array(np.ones((n_rows, n)))) for n in (3, 2))
     found = measure_device(Job(Dataset(X, Y), Network(3, 2, (4,)), SGD()), Reference())
     assert found.speed == 1

@@ -136,7 +136,7 @@ def test_a_worker_that_is_back_before_its_lost_step_would_have_ended_does_not_ap
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_run_waits_until_somebody_is_there(name):
+def test_a_run_waits_until_a_worker_joins(name):
     """All devices are away from the start, and again in the middle."""
     fleet = [VirtualDevice(0, 1e-3, absent=((0.0, begin), (0.1, 0.3))) for begin in (0.02, 0.05)]
     run, executor = trained(name, fleet, epochs=1)
@@ -148,14 +148,14 @@ def test_a_run_waits_until_somebody_is_there(name):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_run_ends_with_one_line_when_nobody_will_come_back(name):
+def test_a_run_ends_with_one_line_when_no_worker_will_return(name):
     fleet = [VirtualDevice(0, 1e-3, absent=((begin, np.inf),)) for begin in (0.03, 0.05)]
     with pytest.raises(WorkerDied, match=r"no worker is left: all devices of the fleet are away, and none returns"):
         trained(name, fleet)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_was_learned_until_nobody_was_left_is_kept_and_goes_on(name):
+def test_what_was_learned_until_no_worker_was_left_is_kept_and_goes_on(name):
     fleet = [VirtualDevice(0, 1e-3, absent=((begin, np.inf),)) for begin in (0.3, 0.35)]
     merged = []
 
@@ -212,7 +212,7 @@ def test_a_run_that_has_learned_nothing_has_nothing_to_keep():
     assert run_of(death.value) is None
 
 
-def test_a_model_that_is_not_finite_when_nobody_is_left_is_that_of_the_last_whole_epoch():
+def test_a_model_that_is_not_finite_when_no_worker_is_left_is_that_of_the_last_whole_epoch():
     class Faulty(light.Marking):
         def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
             if executor.now() > 0.25:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..kernels import compile_kernels
 from ..messages import Console
 from ..parameters import parameter_flags
+from ..training_runs import compile_kernels
 
 FLAGS = parameter_flags("precision", "n_jobs")
 EXAMPLES = "  xmlsgd compile"

@@ -16,7 +16,7 @@ from ..results import size_text, text_file
 
 if TYPE_CHECKING:
     from ...data.csr import Dataset
-    from ...estimators import XMLClassifier, XMLEnsemble
+    from ...estimators import Model
     from ..evaluation import Ranking
 
 FLAGS = (
@@ -74,9 +74,7 @@ def parts_of_metrics(rows: Dataset, result: dict[str, Any]) -> list[tuple[str, s
     ]
 
 
-def parts_of_labels(
-    model: XMLClassifier | XMLEnsemble, rows: Dataset, ranking: Ranking, result: dict[str, Any]
-) -> list[tuple[str, str]]:
+def parts_of_labels(model: Model, rows: Dataset, ranking: Ranking, result: dict[str, Any]) -> list[tuple[str, str]]:
     """Return title and HTML of the parts about labels: by frequency, thresholds, calibration, most missed labels."""
     import numpy as np
 

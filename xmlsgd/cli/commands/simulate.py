@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DataError, suggest
 from ..exit_codes import UsageError
 from ..flags import COUNT, FILE, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, positional
-from ..kernels import compile_kernels
 from ..machine import versions
 from ..parameters import parameter_flags
 from ..results import SIGNIFICANT, significant, table, write_json
+from ..training_runs import compile_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -152,8 +152,7 @@ def run_race(
     algorithms : names; `ALONE` is plain SGD on the fastest device. bandwidth : bytes per second.
     """
     from ...estimators.inference import Measure
-    from ...training.executors.device_costs import measure_device
-    from ...training.executors.virtual_device import fastest
+    from ...training.executors.virtual_device import fastest, measure_device
     from ...training.learner import Job
     from ...training.simulation import Experiment, simulate
 

@@ -44,7 +44,7 @@ from ..results import size_text, table, write_json
 from ..training_runs import COLUMNS, Target, new_model, train_and_save
 
 if TYPE_CHECKING:
-    from ...estimators import XMLClassifier, XMLEnsemble
+    from ...estimators import Model
     from ...training.callbacks import Callback
     from ..format_options import FormatOptions
     from ..messages import Console
@@ -156,7 +156,7 @@ def read_training_rows(
     return replace(rows, groups=groups_in_training(groups, rows.train.n_rows))
 
 
-def show_plan(model: XMLClassifier | XMLEnsemble, rows: InputRows, json: str | None, console: Console) -> None:
+def show_plan(model: Model, rows: InputRows, json: str | None, console: Console) -> None:
     """Print the training plan."""
     template = template_of(model).set_params(vectorizer=rows.vectorizer)
     plan = template.plan(rows.train.X, rows.train.Y, groups=rows.groups, **rows.texts)
@@ -164,7 +164,7 @@ def show_plan(model: XMLClassifier | XMLEnsemble, rows: InputRows, json: str | N
     write_json(json, plan.to_dict())
 
 
-def outcome(model: XMLClassifier | XMLEnsemble, rows: InputRows, result: dict[str, Any]) -> list[str]:
+def outcome(model: Model, rows: InputRows, result: dict[str, Any]) -> list[str]:
     """Return lines about the metrics and the cost of a run."""
     from ...training.worker_log import advice, describe_choice
     from ..evaluation import describe
@@ -181,7 +181,7 @@ def outcome(model: XMLClassifier | XMLEnsemble, rows: InputRows, result: dict[st
     return [*lines, *describe_choice(classifiers[-1].history_), *advice(result["workers"])]
 
 
-def of_whom(model: XMLClassifier | XMLEnsemble, rows: InputRows) -> str:
+def of_whom(model: Model, rows: InputRows) -> str:
     """Return a note if the learning curve is of networks alone, unlike the table of metrics."""
     classifiers = classifiers_of(model)
     if len(classifiers) > 1:

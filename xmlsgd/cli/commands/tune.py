@@ -25,11 +25,10 @@ from ..flags import (
     flag_of,
     positional,
 )
-from ..kernels import compile_kernels
 from ..models import groups_in_training
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
-from ..training_runs import new_model
+from ..training_runs import compile_kernels, new_model
 
 if TYPE_CHECKING:
     from ...estimators.tuning import Trial

@@ -1,6 +1,6 @@
 """Fleets of virtual devices: read from text, or one of the scenarios S1 to S8 (equal speeds, noise, stalls, absences).
 
-Speeds are relative to `base`, usually measured on a real device (`device_costs.py`). `seconds` is the approximate
+Speeds are relative to `base`, usually measured on a real device (`virtual_device.py`). `seconds` is the approximate
 length of the run, for events in its middle; `nnz` the stored features of an average row.
 """
 

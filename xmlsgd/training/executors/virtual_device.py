@@ -1,19 +1,25 @@
-"""The cost model of a simulated device: overhead, work, changing speed, noise, stalls and absences."""
+"""The cost model of a simulated device, also fitted to a real one: overhead, work, speed, noise, stalls, absences."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...data.csr import NOISE
 from ...data.validation import check_fields, within
+from ...devices.base import Device
 from ...errors import DataError, shorten
+from ...nn.parameters import zeros
+from ..learner import Job, Learner
+from ..messages import Report, Step
 
 MAX_FACTOR, MAX_SECONDS, MAX_NOISE = 1e9, 1e6, 10.0  # larger values would make durations overflow
+SIZES = (1, 4, 16, 32, 64, 128, 256)  # rows of the updates of a real device that are timed
+REPEATS = 5  # the shortest counts: other work on the machine only lengthens steps
 
 
 @dataclass(frozen=True)
@@ -134,3 +140,34 @@ def fastest(fleet: Sequence[VirtualDevice]) -> VirtualDevice:
 def step_noise(seed: int, worker: int, task: int) -> np.random.Generator:
     """Return the generator of the noise of one task of one worker, independent of all others."""
     return np.random.default_rng((seed, NOISE, worker, task))
+
+
+def measure_device(job: Job, device: Device, lazy: bool = False) -> VirtualDevice:
+    """Return the virtual device of speed 1, without noise, that takes as long as `device`.
+
+    The device must have been started. Takes about as long as training on 2,500 rows.
+
+    lazy : whether a GPU keeps the model from step to step, as it does the optimizer state, or copies it at each step.
+    """
+    flat = zeros(job.network.layout.size)
+    job.network.initialize(flat, job.dataset.Y, job.seed)
+    learner = Learner(job, device, flat, pulled=not lazy)
+    learner.load_kernels()
+    sizes = sorted({min(size, job.dataset.n_rows) for size in SIZES})
+    timed = [[learner.step(Step(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:] for size in sizes]
+    reports = [min(repeats, key=lambda report: report.seconds) for repeats in timed]
+    return replace(fit_device(reports), noise=0.0)
+
+
+def fit_device(reports: Iterable[Report]) -> VirtualDevice:
+    """Return the device whose costs fit real reports best, by non-negative least squares of relative errors.
+
+    The noise is the standard deviation of the logarithm of real over fitted durations.
+    """
+    from scipy.optimize import nnls
+
+    table = np.array([(r.updates, r.rows, r.nnz, r.seconds) for r in reports], np.float64)
+    costs, _ = nnls(table[:, :3] / table[:, 3:], np.ones(len(table)))
+    fitted = table[:, :3] @ costs
+    overhead, per_row, per_nnz = map(float, costs)
+    return VirtualDevice(overhead, per_row, per_nnz, noise=float(np.std(np.log(table[:, 3] / fitted))))
