@@ -19,7 +19,7 @@ from ..metrics.propensity import inverse_propensity_of
 from ..nn.losses import find_loss
 from .fitted import NO_PROBABILITIES, FittedAttributes, has_predict_proba
 from .inference.rankings import ExcludingRanker, MeanScorer, WeightedRanker, labels_above
-from .inference.scorer import check_dense, check_finite, checked_weight, columns_of
+from .inference.scorer import Scorer, check_dense, check_finite, checked_weight, columns_of, some_rows
 from .inputs import read_features
 from .targets import read_labels
 from .training_data import check_form, check_lengths, read_sample_weight
@@ -27,7 +27,7 @@ from .training_data import check_form, check_lengths, read_sample_weight
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .inference import Ranker, Scorer
+    from .inference import Ranker
     from .inference.explanation import Explanation
 
 LOG_HALF = math.log(0.5)
@@ -113,7 +113,11 @@ class Predictor(FittedAttributes, ClassifierMixin):
             As in `predict_topk`.
         """
         X = self._read(X)
-        self._ranker(X, label_weight).load_kernels(X, min(int(k), self.network_.n_labels))
+        ranker, scorer = self._ranker(X, label_weight), self._scorer(X)
+        for few in some_rows(X):
+            ranker.top_k(few, min(int(k), self.network_.n_labels))
+            for each in scorer.scorers if isinstance(scorer, MeanScorer) else [scorer]:
+                Scorer.top_k(each, few, 1)  # also without candidates, as it is for rows that have too few
 
     def predict_topk(
         self,

@@ -19,7 +19,7 @@ from ...devices.cpu.kernels.candidates import DAMAGED, best_candidates
 from ...devices.cpu.kernels.logits import pair_logits
 from ...devices.cpu.search import weights_of
 from .rankings import best_of_all
-from .scorer import FILLED_K, Scorer, row_ranges, some_rows
+from .scorer import FILLED_K, Scorer, row_ranges
 
 NO_ACTIVATIONS = np.empty((0, 1), np.float32)
 ROWS_A_CALL = 1 << 16  # about three seconds on one thread: Ctrl-C has to wait for the end of a kernel
@@ -52,13 +52,6 @@ class CandidateScorer(Scorer):
             first = tuple(part[:0] for part in first)
         learned = *first, *weights_of(self.output), *self.candidates.kernel_arguments()
         return tuple(for_kernels(each) if isinstance(each, np.ndarray) else each for each in learned)
-
-    def load_kernels(self, X: CSR, k: int) -> None:
-        """Compile or load the kernels of `top_k` by running it on a few rows, also as if they had few candidates."""
-        for part in some_rows(X):
-            found = self.top_k(part, k)
-            if k <= max(self.max_k, FILLED_K):
-                self._filled_up(part, *found, k)
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels of each row, int32 (n, k), and their scores, float32 (n, k).

@@ -30,11 +30,6 @@ class MeanScorer:
         """Return how many labels per row can be ranked, in order to reweight them, in hardly more time than one."""
         return max(min(scorer.n_reweighted for scorer in self.scorers) // WIDTH, 1)
 
-    def load_kernels(self, X: CSR, k: int) -> None:
-        """Compile or load the kernels of `top_k` by running those of the scorers on a few of these rows."""
-        for scorer in self.scorers:
-            scorer.load_kernels(X, min(k, scorer.max_k))
-
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels, int32 (n, k), and their mean scores, float32 (n, k); padded with -1 and -inf.
 
@@ -118,10 +113,6 @@ class WeightedRanker:
     weight: np.ndarray
     log_odds: Callable[[np.ndarray], np.ndarray] | None
 
-    def load_kernels(self, X: CSR, k: int) -> None:
-        """Compile or load the kernels of `top_k` by running it on a few of these rows."""
-        self.ranker.load_kernels(X, self._wide(k))
-
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k of the `n_reweighted` most probable labels, int32 (n, k), and their scores, float32 (n, k).
 
@@ -185,10 +176,6 @@ class ExcludingRanker:
     def n_reweighted(self) -> int:
         """Return how many labels per row can be ranked, in order to reweight them, in hardly more time than one."""
         return self.ranker.n_reweighted
-
-    def load_kernels(self, X: CSR, k: int) -> None:
-        """Compile or load the kernels of `top_k` by running it on a few of these rows."""
-        self.ranker.load_kernels(X, k)
 
     def top_k(self, X: CSR, k: int, columns: NDArray[np.intp] | None = None) -> tuple[NDArray, NDArray]:
         """Return the best k labels that are not excluded, int32 (n, k), and their scores, float32 (n, k).

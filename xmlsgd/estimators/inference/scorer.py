@@ -40,9 +40,6 @@ class Ranker(Protocol):
     def n_reweighted(self) -> int:
         """Return how many labels per row can be ranked, in order to reweight them, in hardly more time than one."""
 
-    def load_kernels(self, X: CSR, k: int) -> None:
-        """Compile or load the kernels of `top_k` by running it on a few of these rows."""
-
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels, int32 (n, k), and their scores, float32 (n, k); only of `columns` if given."""
 
@@ -110,11 +107,6 @@ class Scorer:
     def output(self) -> Layer | CompactLayer:
         """Return the output layer in the memory of the process."""
         return self.host_layers[-1]
-
-    def load_kernels(self, X: CSR, k: int) -> None:
-        """Compile or load the kernels of `top_k` by running it on a few of these rows."""
-        for part in some_rows(X):
-            self.top_k(part, k)
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k >= 1 labels, int32 (n, k), and their scores, float32 (n, k); padded with -1 and -inf.
