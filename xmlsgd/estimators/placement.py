@@ -13,14 +13,13 @@ import re
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..algorithms import get_algorithm
 from ..algorithms.base import Algorithm
 from ..algorithms.local_sgd import share_of_merges
 from ..data.cores import usable_threads
 from ..data.csr import CSR
 from ..data.files.compiled import LOGGER
+from ..data.validation import is_integer
 from ..devices import device_names, get_device
 from ..devices.base import Device
 from ..errors import DataError, shorten, suggest, warn
@@ -229,7 +228,7 @@ def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:
     """
     if n_jobs is None:
         return int(min(usable_threads(), max(flops / FLOPS_PER_THREAD, 1)))
-    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
+    if not is_integer(n_jobs) or n_jobs == 0:
         raise DataError(f"n_jobs: must be None or an integer other than 0, got {shorten(n_jobs)}")
     return min(int(n_jobs), usable_threads()) if n_jobs > 0 else max(usable_threads() + 1 + int(n_jobs), 1)
 

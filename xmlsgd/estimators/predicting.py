@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.csr import CSR, pointers
-from ..data.validation import is_number
+from ..data.validation import is_number, is_positive_integer
 from ..errors import DataError, shorten
 from ..metrics.propensity import inverse_propensity_of
 from ..nn.losses import find_loss
@@ -170,7 +170,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         scores : ndarray of float32 (n, k)
             Scores as of `decision_function`, padded with -inf. With `proba`, float64, padded with 0.
         """
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        if not is_positive_integer(k):
             raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
         X = self._read(X)
         least = None if threshold is None else self._least_probability(threshold)

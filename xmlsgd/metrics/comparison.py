@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.csr import CSR, canonical, check_csr, from_dense, pointers
-from ..data.validation import check_unmasked
+from ..data.validation import check_unmasked, is_positive_integer
 from ..errors import DataError, shorten
 
 Matrix: TypeAlias = Any  # CSR, scipy sparse matrix or array, numpy array
@@ -31,7 +31,7 @@ class Compared(NamedTuple):
 
 def compare(Y_true: Matrix, predicted: Matrix, k: int) -> Compared:
     """Check true labels and prediction, and compare the top k of each row with its true labels."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+    if not is_positive_integer(k):
         raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
     Y = labels_of(Y_true, "Y_true")
     if k > max(Y.n_cols, MAX_RANK):

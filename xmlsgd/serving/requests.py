@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from ..data.text import composed
-from ..data.validation import is_number
+from ..data.validation import is_integer, is_number
 from ..errors import shorten
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def limit_of(value: Any, n_texts: int = 1, most: int = MAX_LIMIT) -> int:
     """Return the field "limit", the number of labels per text; value : from JSON or a form, None for the default."""
     most = min(most, MAX_SUGGESTIONS // n_texts)
     limit = _number(value, DEFAULT_LIMIT, int)
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= most:
+    if not is_integer(limit) or not 1 <= limit <= most:
         texts = f" for {n_texts} texts" if n_texts > 1 else ""
         raise RequestError(400, f"limit: must be an integer from 1 to {most}{texts}, got {shorten(value)}")
     return limit

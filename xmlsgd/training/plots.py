@@ -1,7 +1,6 @@
 """Plot the learning curve of a run, and the curves of several runs over time.
 
-Files are written atomically. All functions raise `ImportError` without matplotlib (`pip install "xmlsgd[plot]"`), and
-`ValueError` if there is nothing to draw.
+Files are written atomically. All functions raise `ImportError` without matplotlib (`pip install "xmlsgd[plot]"`).
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ STYLES = ("-", "--", ":", "-.")  # tell more than ten methods apart, as there ar
 
 
 def plot_learning_curve(records: Sequence[EpochRecord], path: str | Path, title: str = "") -> Path:
-    """Plot epoch records (`History.records`) into an image file of the type of its suffix; return its path."""
-    if not records:
-        raise ValueError("records: must hold at least one epoch, got none")
+    """Plot one or more epoch records (`History.records`) into an image file of its suffix's type; return its path."""
     return save_figure(lambda figure: draw(figure, records), path, title)
 
 
@@ -31,7 +28,7 @@ def plot_over_time(
     """Plot a metric over time for several methods into one image file; return its path.
 
     `runs` holds the runs of each method, for example one per seed, as records with "seconds" and the metric. Runs of
-    one method have the same colour.
+    one method have the same colour. Raises `ValueError` if there is nothing to draw.
     """
     if not any(len(run) for of_method in runs.values() for run in of_method):
         raise ValueError("runs: must hold at least one record, got none")

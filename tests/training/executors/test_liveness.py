@@ -7,7 +7,6 @@ import subprocess
 import pytest
 
 from shared.light import Light
-from xmlsgd.errors import DataError
 from xmlsgd.training.executors.liveness import Liveness
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.messages import Left, Report, Sharing
@@ -112,9 +111,3 @@ def test_a_worker_that_cannot_even_be_killed_is_not_replaced(job):
     assert not executor.pool.processes
     living.wait()
     executor.close()
-
-
-@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan"), "3"])
-def test_a_timeout_that_is_not_above_zero_is_refused(timeout):
-    with pytest.raises(DataError, match="liveness_timeout must be above 0, got"):
-        Processes([Light], liveness_timeout=timeout)

@@ -6,7 +6,6 @@ would take.
 
 from __future__ import annotations
 
-from ...errors import DataError, shorten
 from ..messages import Report
 
 # Chosen so that no worker that makes progress is taken for lost (docs/decisions/workers.md):
@@ -32,8 +31,6 @@ class Liveness:
     """
 
     def __init__(self, timeout: float, now: float) -> None:
-        if not isinstance(timeout, int | float) or not timeout > 0:
-            raise DataError(f"liveness_timeout must be above 0, got {shorten(timeout)}")
         self.timeout, self.interval = timeout, timeout / CHECKS
         self._checked, self._listened = now, 0.0
         self._due: dict[int, tuple[float, int]] = {}  # worker -> listened seconds when it began, rows of its step
