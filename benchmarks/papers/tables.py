@@ -20,7 +20,7 @@ TABLES = (
     (ARTWORKS, "adaptive", "--scenarios S2 --rows 47175 --test-rows 10000 --hidden 64 --epochs 4 --rates 3 10 30"),
     (ARTWORKS, "adaptive", "--scenarios S3 --rows 16000 --test-rows 10000 --hidden 64 --epochs 8 --rates 10 30 100"),
     (DELICIOUS, "adaptive", "--scenarios S2 --test-rows 10000 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
-    (ARTWORKS, "hogbatch", "--rows 47175 --epochs 3 --batch 32 --rates 1 3 10"),
+    (ARTWORKS, "hogbatch", "--test-rows 10000 --rows 47175 --epochs 3 --batch 32 --rates 1 3 10"),
     (ARTWORKS, "crossbow", "--test-rows 10000 --rows 6000 --epochs 4 --batch 64 --rates 1 3"),
     (DELICIOUS, "omnivore", "--test-rows 10000 --rows 12000 --epochs 4 --batch 64 --rates 1 3"),
     (ARTWORKS, "omnivore", "--rows 6000 --epochs 4 --batch 64 --rates 1 3"),
