@@ -28,7 +28,7 @@ TABLES = (
     (DELICIOUS, "beyond", "--scenarios S5 S6 S7 S8 --test-rows 10000 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
     (ARTWORKS, "beyond", "--scenarios S1 --test-rows 10000 --rows 6000 --epochs 8 --batch 64 --rates 1 3 10"),
     (DELICIOUS, "merges", "--scenarios S1 S2 S3 --test-rows 10000 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
-    (ARTWORKS, "merges", "--scenarios S1 --rows 6000 --epochs 8 --batch 64 --rates 1 3 10"),
+    (ARTWORKS, "merges", "--scenarios S1 --test-rows 10000 --rows 6000 --epochs 8 --batch 64 --rates 1 3 10"),
     (ARTWORKS, "rounds", "--scenarios S1 --test-rows 10000 --rows 6000 --epochs 8 --batch 64 --rates 3 6"),
     (DELICIOUS, "rounds", "--scenarios S1 S3 --test-rows 10000 --rows 12000 --epochs 6 --batch 64 --rates 5 10"),
     (TENTH, "costs", "--rows 12000 --epochs 2 --batch 64 --rates 1"),
