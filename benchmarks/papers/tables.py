@@ -17,20 +17,20 @@ from . import __main__ as experiments
 ARTWORKS, DELICIOUS, TENTH = "tate-subjects-leaf", "delicious", "amazon-670k-tenth"
 # By data set and experiment, what each run has of the command line of the experiments.
 TABLES = (
-    (ARTWORKS, "adaptive", "--scenarios S2 --rows 47175 --test-rows 10000 --hidden 64 --epochs 4 --rates 3 10 30"),
-    (ARTWORKS, "adaptive", "--scenarios S3 --rows 16000 --test-rows 10000 --hidden 64 --epochs 8 --rates 10 30 100"),
-    (DELICIOUS, "adaptive", "--scenarios S2 --test-rows 10000 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
-    (ARTWORKS, "hogbatch", "--test-rows 10000 --rows 47175 --epochs 3 --batch 32 --rates 1 3 10"),
-    (ARTWORKS, "crossbow", "--test-rows 10000 --rows 6000 --epochs 4 --batch 64 --rates 1 3"),
-    (DELICIOUS, "omnivore", "--test-rows 10000 --rows 12000 --epochs 4 --batch 64 --rates 1 3"),
-    (ARTWORKS, "omnivore", "--rows 6000 --epochs 4 --batch 64 --rates 1 3"),
-    (DELICIOUS, "beyond", "--scenarios S1 S2 S3 S4 --test-rows 10000 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
-    (DELICIOUS, "beyond", "--scenarios S5 S6 S7 S8 --test-rows 10000 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
-    (ARTWORKS, "beyond", "--scenarios S1 --test-rows 10000 --rows 6000 --epochs 8 --batch 64 --rates 1 3 10"),
-    (DELICIOUS, "merges", "--scenarios S1 S2 S3 --test-rows 10000 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
-    (ARTWORKS, "merges", "--scenarios S1 --test-rows 10000 --rows 6000 --epochs 8 --batch 64 --rates 1 3 10"),
-    (ARTWORKS, "rounds", "--scenarios S1 --test-rows 10000 --rows 6000 --epochs 8 --batch 64 --rates 3 6"),
-    (DELICIOUS, "rounds", "--scenarios S1 S3 --test-rows 10000 --rows 12000 --epochs 6 --batch 64 --rates 5 10"),
+    (ARTWORKS, "adaptive", "--scenarios S2 --rows 47175 --hidden 64 --epochs 4 --rates 3 10 30"),
+    (ARTWORKS, "adaptive", "--scenarios S3 --rows 16000 --hidden 64 --epochs 8 --rates 10 30 100"),
+    (DELICIOUS, "adaptive", "--scenarios S2 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
+    (ARTWORKS, "hogbatch", "--rows 47175 --epochs 3 --batch 32 --rates 1 3 10"),
+    (ARTWORKS, "crossbow", "--rows 6000 --epochs 4 --batch 64 --rates 1 3"),
+    (DELICIOUS, "omnivore", "--rows 12000 --epochs 4 --batch 64 --rates 1 3"),
+    (ARTWORKS, "omnivore", "--test-rows 1000 --rows 6000 --epochs 4 --batch 64 --rates 1 3"),
+    (DELICIOUS, "beyond", "--scenarios S1 S2 S3 S4 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
+    (DELICIOUS, "beyond", "--scenarios S5 S6 S7 S8 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
+    (ARTWORKS, "beyond", "--scenarios S1 --rows 6000 --epochs 8 --batch 64 --rates 1 3 10"),
+    (DELICIOUS, "merges", "--scenarios S1 S2 S3 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
+    (ARTWORKS, "merges", "--scenarios S1 --rows 6000 --epochs 8 --batch 64 --rates 1 3 10"),
+    (ARTWORKS, "rounds", "--scenarios S1 --rows 6000 --epochs 8 --batch 64 --rates 3 6"),
+    (DELICIOUS, "rounds", "--scenarios S1 S3 --rows 12000 --epochs 6 --batch 64 --rates 5 10"),
     (TENTH, "costs", "--rows 12000 --epochs 2 --batch 64 --rates 1"),
 )
 # Seconds of an update, a row and a feature at speed 1: of one thread of a processor with bfloat16, by data and width.
@@ -40,7 +40,7 @@ COSTS = {
     (DELICIOUS, 32): "1.48e-4 0 8.6e-8",
     (TENTH, 32): "6e-3 0 1.3e-6",
 }
-OF_ALL = "--test-rows 1000 --hidden 32 --threads 1"  # unless a table has others
+OF_ALL = "--test-rows 10000 --hidden 32 --threads 1"  # unless a table has others
 
 
 def main(words: Sequence[str] | None = None) -> None:
