@@ -74,9 +74,12 @@ def test_few_texts_become_words():
     assert [chosen(of_compounds, n)[0] for n in (few - 1, few)] == ["word", "char_wb"]
 
 
-def test_so_many_characters_that_pairs_would_fill_memory_become_words(monkeypatch):
+def test_of_very_many_characters_pairs_are_not_tried_but_named(monkeypatch):
     monkeypatch.setattr(vectorizing, "MOST_PAIRED", 10_000)
-    assert chosen(of_pairs) == ("word", (1, 1))
+    texts, labels = texts_of(of_pairs)
+    found = choose_vectorizer(texts, indicator(labels[:, None].tolist(), {i: i for i in range(N_LABELS)}))
+    assert found.ngram_range == (1, 1)
+    assert found.reason.endswith("(min_df=2, ngram_range=(1, 2)) may gain, not tried on so many characters")
 
 
 def test_of_long_texts_the_beginnings_are_compared():

@@ -22,7 +22,7 @@ FOLDS, LEAST_HELD_OUT = 5, 50  # each fold, of so many texts at least, is held o
 # labels among the best TOP_K, by a share and by two standard errors (docs/decisions/texts.md); n-grams of one to four
 # must find a larger share more than those of four.
 TOP_K, LEAST_GAIN, LEAST_GAIN_OF_ALL = 5, 0.02, 0.1
-MOST_PAIRED = 30_000_000  # characters in all, of more than which pairs would fill memory
+MOST_PAIRED = 30_000_000  # characters in all; of more, pairs double the memory, and a sample does not choose rightly
 
 
 def choose_vectorizer(texts: Sequence[str], Y: CSR) -> TextVectorizer:
@@ -43,13 +43,15 @@ def choose_vectorizer(texts: Sequence[str], Y: CSR) -> TextVectorizer:
     if len(comparison.folds[0]) < LEAST_HELD_OUT:
         return _because("there are too few texts to compare words and n-grams", words)
     rivals = {"n-grams of 4 characters": four}
-    if len(texts) * float(np.mean([len(texts[row]) for row in drawn])) <= MOST_PAIRED:
+    too_many = len(texts) * float(np.mean([len(texts[row]) for row in drawn])) > MOST_PAIRED
+    if not too_many:
         rivals["words and pairs of words"] = pairs
     best = comparison.best_of(words, rivals, LEAST_GAIN)
     if best is four:
         every = {"n-grams of 1-4 characters": _of_characters(ONE_TO_FOUR)}
         best = comparison.best_of(four, every, LEAST_GAIN_OF_ALL, n_folds=1)
-    return _because(comparison.summary(), best)
+    untried = f"; {pairs!r} may gain, not tried on so many characters" if too_many and best is words else ""
+    return _because(comparison.summary() + untried, best)
 
 
 class Comparison:
