@@ -23,7 +23,7 @@ TABLES = (
     (ARTWORKS, "hogbatch", "--rows 47175 --epochs 3 --batch 32 --rates 1 3 10"),
     (ARTWORKS, "crossbow", "--rows 6000 --epochs 4 --batch 64 --rates 1 3"),
     (DELICIOUS, "omnivore", "--rows 12000 --epochs 4 --batch 64 --rates 1 3"),
-    (ARTWORKS, "omnivore", "--test-rows 1000 --rows 6000 --epochs 4 --batch 64 --rates 1 3"),
+    (ARTWORKS, "omnivore", "--rows 6000 --epochs 4 --batch 64 --rates 1 3"),
     (DELICIOUS, "beyond", "--scenarios S1 S2 S3 S4 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
     (DELICIOUS, "beyond", "--scenarios S5 S6 S7 S8 --rows 12000 --epochs 6 --batch 64 --rates 3 10"),
     (ARTWORKS, "beyond", "--scenarios S1 --rows 6000 --epochs 8 --batch 64 --rates 1 3 10"),
