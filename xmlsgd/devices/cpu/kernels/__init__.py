@@ -19,6 +19,9 @@ Numba takes arrays and numbers only, so kernels have long argument lists. A name
     forward, backward, packed, pads    operands of bfloat16 products and their scratch (`bf16`)
     labels, scores                 the result: int32 and float32 (n, k), best first, filled up with -1 and -inf
 
+Numba compiles a function once for each type of an argument. Literals are types of their own, and the index of `prange`
+is unsigned. So functions that take long to compile are called with `np.int64`.
+
 "Scratch" is memory that a kernel uses and whose content has no meaning for the caller. A step of the output layer
 computes Z = W A^T + b, replaces Z by the gradient of the loss, and computes dA = Z^T W, dW = Z A and the update of W by
 dW, chunk by chunk of labels. `reference.py` defines the results.

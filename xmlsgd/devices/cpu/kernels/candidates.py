@@ -14,7 +14,7 @@ from ..intrinsics.elementary import FAST
 from .cooccurrence import cooccurrence_of_row
 from .exclusion import exclude_in_row
 from .input_layer import activate_row
-from .knn import replace_worst, vote_of_row
+from .knn import NO_ROW, replace_worst, vote_of_row
 from .linear_margins import margins_of_row
 from .logits import best_of, log_probability, logits_of_row
 from .trees import trees_of_row
@@ -124,7 +124,8 @@ def best_candidates(
                 a = A[i]
             sound = vote_of_row(
                 features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-                n_neighbors, budget, budget, -1, clean[t], items[t], values[t], proposed[:n_voted], found[2, :n_voted],
+                n_neighbors, budget, budget, NO_ROW, clean[t], items[t], values[t], proposed[:n_voted],
+                found[2, :n_voted],
             )  # fmt: skip
             sound &= cooccurrence_of_row(
                 features, entries, share_ptr, share_label, share_value, share_scale, clean[t, label_ptr.size - 1 :],

@@ -26,7 +26,7 @@ def count_labels(
         share, found, found_shares = clean[t], named[t], values[t]
         bins = np.empty(BINS, np.int32)
         for f in range(parts[t], parts[t + 1]):
-            total, n = ZERO, 0
+            total, n = ZERO, np.int64(0)
             for p in range(starts[f], starts[f + 1]):
                 row = rows[p]
                 if not weight[row] > 0:
@@ -75,7 +75,7 @@ def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean,
         if listed[j] >= 0:
             out[j] = clean[listed[j]] * part
             clean[listed[j]] = ZERO
-    n_found = 0
+    n_found = np.int64(0)
     for j in range(n_named):
         label = named[j]
         named[n_found], values[n_found] = label, clean[label] * part

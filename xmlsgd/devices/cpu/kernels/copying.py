@@ -34,7 +34,7 @@ def copy_spans(starts, sizes, indices, data, targets, out_indices, out_data):
         copy_into(out_data[target], data[source])
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True)
 def copy_row(matrix, row, ahead, taken, i, back):
     """Copy a row of a matrix (L, m) to row i of `taken`, or back, and prefetch row `ahead`; do nothing if L is 1."""
     if matrix.shape[0] > 1:

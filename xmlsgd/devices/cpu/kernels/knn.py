@@ -19,6 +19,7 @@ TINY = np.float32(1e-20)  # similarities up to it count as none
 BINS = 1024  # of a histogram of values
 SHORT_ROW = 128  # with more features, counting sort is faster than insertion sort
 _TOP = np.float32(BINS - 1)
+NO_ROW = np.int64(-1)  # in place of the number of a training row
 
 
 @kernel()
@@ -38,7 +39,7 @@ def write_postings(indptr, indices, data, first, starts, places, rows, values):
                 places[feature] = at + 1
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True)
 def replace_worst(values, items, value, item):
     """Replace the root of a heap, its smallest value, by (value, item), and restore the heap."""
     i, n = 0, values.size
@@ -55,7 +56,7 @@ def replace_worst(values, items, value, item):
     values[i], items[i] = value, item
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True)
 def bin_of(value):
     """Return the bin of a value in [0, 1]; the nearest bin for other values, one of the ends for NaN."""
     place = value * np.float32(BINS)
@@ -187,7 +188,7 @@ def vote_of_row(
         prefetch(label_ptr.ctypes.data + 8 * neighbors[j])
     for j in range(min(n_found, n_neighbors)):
         prefetch(label_index.ctypes.data + 4 * label_ptr[neighbors[j]])
-    total, n_named = ZERO, 0
+    total, n_named = ZERO, np.int64(0)
     for j in range(min(n_found, n_neighbors)):
         row = neighbors[j]
         power = weight[row] * nearest[j] * nearest[j]
@@ -241,5 +242,5 @@ def vote(
             sound[i] = vote_of_row(
                 indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
                 postings_value, unit, label_ptr, label_index, weight, n_neighbors, longest, budget,
-                own + i if own >= 0 else -1, clean[t], items[t], values[t], labels[i], votes[i],
+                own + i if own >= 0 else NO_ROW, clean[t], items[t], values[t], labels[i], votes[i],
             )  # fmt: skip

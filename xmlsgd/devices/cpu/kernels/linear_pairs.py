@@ -10,7 +10,7 @@ from .copying import copy_into
 from .random import below, hashed
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True)
 def paired_labels(row, candidates, places, held_out_labels):
     """Return the labels that a row is paired with beside its own: its candidates or, if held out, `held_out_labels`."""
     return candidates[row] if places.size == 0 or places[row] < 0 else held_out_labels[places[row]]
@@ -64,7 +64,7 @@ def write_pairs(label_ptr, label_index, candidates, places, held_out_labels, wei
                         starts[t, label] += 1
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True)
 def row_of(pair):
     """Return the row of a pair, which is -1 - row if the row lacks the label."""
     return pair if pair >= 0 else -1 - pair

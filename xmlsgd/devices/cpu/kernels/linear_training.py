@@ -27,7 +27,7 @@ CACHE_LINE = 64  # bytes
 DIGITS = 8  # bits of the number of a feature by which one pass sorts
 
 
-@njit(nogil=True, inline="always")
+@njit(nogil=True)
 def _prefetch_entries(columns, values, start):
     """Prefetch the first two cache lines of a row, most of a short one; the processor prefetches the others itself."""
     for line in range(2):

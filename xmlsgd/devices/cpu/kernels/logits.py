@@ -39,7 +39,7 @@ def logits_of_row(a, W, scales, b, labels, out):
     for j in range(labels.size):
         if j + AHEAD < labels.size:
             prefetch_row(W, np.int64(labels[j + AHEAD]))
-        out[j] = logit_of(a, W, scales, b, labels[j]) if labels[j] >= 0 else ZERO
+        out[j] = logit_of(a, W, scales, b, np.int64(labels[j])) if labels[j] >= 0 else ZERO
 
 
 @kernel()
@@ -79,4 +79,4 @@ def best_of(labels, found, best, scores):
     best[:], scores[:] = -1, -np.inf
     for j in range(labels.size):
         if labels[j] >= 0:
-            rank(scores, best, found[j], labels[j])
+            rank(scores, best, found[j], np.int64(labels[j]))

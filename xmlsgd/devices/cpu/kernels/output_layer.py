@@ -25,6 +25,7 @@ from .parts import label_gradient, update_row
 
 CHUNK = 256  # labels: with B = H = 256, operands and weights of a chunk take 1.2 MB of a level-2 cache of 2 MB
 _LOWEST = np.float32(-3.0e38)
+LEFT_OUT = np.int64(0)  # in place of the address of an operand
 
 
 @njit(nogil=True)
@@ -45,10 +46,10 @@ def pack_forward(A, forward, scratch):
     n_threads = scratch.shape[0]
     a, f = A.ctypes.data, forward.ctypes.data
     for thread in prange(n_threads):
+        one_tile = np.int64(scratch[thread].ctypes.data)
         for i in range(16 * thread, B, 16 * n_threads):
-            bf16.pack_b_transposed(
-                f + i // 16 * (H // 32) * TILE_BYTES, a + i * H * 4, H * 4, 16, H // 32, scratch[thread].ctypes.data
-            )
+            target = f + i // 16 * (H // 32) * TILE_BYTES
+            bf16.pack_b_transposed(target, a + i * H * 4, H * 4, np.int64(16), H // 32, one_tile)
 
 
 @kernel()
@@ -103,8 +104,8 @@ def block_logits(W, label, n_labels, A, forward, packed, pads, thread, z, chunk,
     if forward is None:
         np.dot(W[label : label + n_labels], A.T, z[:n_labels])
     else:
-        B, H, as_a = z.shape[1], pads.shape[2], packed[thread].ctypes.data
-        as_b = chunk_operands(as_a, chunk, B, H)[0] + tile * TILE_BYTES if chunk else 0
+        B, H, as_a = z.shape[1], pads.shape[2], np.int64(packed[thread].ctypes.data)
+        as_b = chunk_operands(as_a, chunk, B, H)[0] + tile * TILE_BYTES if chunk else LEFT_OUT
         pack_labels(W, ONE_SCALE, label, BLOCK, as_a, as_b, chunk // 32 * TILE_BYTES, pads[thread])
         bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, H // 32, 0)
 
@@ -150,7 +151,7 @@ def block_gradients(z, label, n_labels, W, A, backward, packed, thread, chunk, t
         for r in range(n_labels, BLOCK):
             z[r] = ZERO
         B, H = dA.shape
-        _, gradient, transposed, words = chunk_operands(packed[thread].ctypes.data, chunk, B, H)
+        _, gradient, transposed, words = chunk_operands(np.int64(packed[thread].ctypes.data), chunk, B, H)
         pack_gradient(z, gradient, transposed, chunk // 32, tile, words)
         bf16.multiply(gradient, backward.ctypes.data, g.ctypes.data, BLOCK, H, H * 4, B // 32, 0)
 
@@ -160,7 +161,7 @@ def chunk_gradient(backward, packed, thread, chunk, n_blocks, dA):
     """Add the part of a chunk of `n_blocks` blocks to dA (B, H); in float32, its blocks have done so already."""
     if backward is not None:
         (B, H), panel = dA.shape, chunk // 32 * TILE_BYTES
-        as_b, _, transposed, _ = chunk_operands(packed[thread].ctypes.data, chunk, B, H)
+        as_b, _, transposed, _ = chunk_operands(np.int64(packed[thread].ctypes.data), chunk, B, H)
         for j in range(0, H, BLOCK):
             for i in range(0, B, BLOCK):
                 bf16.block(
@@ -196,7 +197,8 @@ def log_sums(W, b, chunk, Z, largest, total, tops, A, forward, packed, pads):
     L = W.shape[0]
     n_threads, block, _ = Z.shape
     n_chunks = -(-L // chunk)
-    for thread in prange(n_threads):
+    for t in prange(n_threads):
+        thread = np.int64(t)
         bf16.tiles_on()
         largest[thread] = _LOWEST
         total[thread] = ZERO
@@ -230,7 +232,8 @@ def output_step(
     n_threads, block, _ = Z.shape
     n_chunks = -(-L // chunk)
     s_rows, t_rows = Ws.shape[0], Wt.shape[0]
-    for thread in prange(n_threads):
+    for t in prange(n_threads):
+        thread = np.int64(t)
         bf16.tiles_on()
         z, g, d_bias, positives = Z[thread], dW[thread], db[thread], ints[thread]
         first_chunk, last_chunk = n_chunks * thread // n_threads, n_chunks * (thread + 1) // n_threads

@@ -154,7 +154,8 @@ def sparsified_step(
     """
     L = W.shape[0]
     n_threads, block, _ = Z.shape
-    for thread in prange(n_threads):
+    for t in prange(n_threads):
+        thread = np.int64(t)
         bf16.tiles_on()
         dA[thread] = ZERO
         value = 0.0

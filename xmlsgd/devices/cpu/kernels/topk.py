@@ -17,7 +17,7 @@ from ..intrinsics.bf16 import BLOCK, TILE_BYTES
 from ..intrinsics.elementary import FAST
 from ..intrinsics.llvm import LANES, broadcast, f16x, i32, load
 from .logits import ONE_SCALE, logit_of, rank, widen
-from .output_layer import pack_labels
+from .output_layer import LEFT_OUT, pack_labels
 
 _NONE = np.float32(-np.inf)
 
@@ -66,9 +66,9 @@ def pack_weights(W, packed, pads):
     n_threads, _, H = pads.shape
     n_blocks = -(-W.shape[0] // BLOCK)
     for thread in prange(n_threads):
-        for block in range(thread, n_blocks, n_threads):
+        for block in range(np.int64(thread), n_blocks, n_threads):
             target = packed.ctypes.data + block * 2 * (H // 32) * TILE_BYTES
-            pack_labels(W, ONE_SCALE, block * BLOCK, BLOCK, target, 0, 0, pads[thread])
+            pack_labels(W, ONE_SCALE, block * BLOCK, BLOCK, target, LEFT_OUT, LEFT_OUT, pads[thread])
 
 
 def float_rows(W, scales, start, stop, wide):
@@ -106,8 +106,8 @@ def top_k_many(A, W, scales, b, batch, ready, wide, operand, packed, pads, Z, li
             rows, some = slice(first, min(first + batch, n_rows)), A[first : first + batch]
             limit[:] = _NONE
             if operand is not None:
-                right = operand[thread].ctypes.data
-                bf16.pack_b_transposed(right, some.ctypes.data, H * 4, batch, H // 32, right + batch * H * 2)
+                right = np.int64(operand[thread].ctypes.data)
+                bf16.pack_b_transposed(right, np.int64(some.ctypes.data), H * 4, batch, H // 32, right + batch * H * 2)
             for label in range(0, L, step):
                 z = Z[thread][: min(step, L - label)]
                 if wide is not None:
@@ -115,8 +115,8 @@ def top_k_many(A, W, scales, b, batch, ready, wide, operand, packed, pads, Z, li
                 if operand is not None:
                     left = packed.ctypes.data + label // 16 * (H // 32) * TILE_BYTES
                     if not ready:
-                        left = packed[thread].ctypes.data
-                        pack_labels(W, scales, label, BLOCK, left, 0, 0, pads[thread])
+                        left = np.int64(packed[thread].ctypes.data)
+                        pack_labels(W, scales, label, BLOCK, left, LEFT_OUT, LEFT_OUT, pads[thread])
                     bf16.multiply(left, right, z.ctypes.data, BLOCK, batch, batch * 4, H // 32, 0)
                 offer_block(z, b, label, limit, scores[rows], labels[rows])
         bf16.tiles_off()
@@ -145,7 +145,7 @@ def rescore(A, W, scales, b, labels, best):
     n, k = labels.shape
     for i in prange(n):
         for c in range(k):
-            label = labels[i, c]
+            label = np.int64(labels[i, c])
             if label < 0:
                 continue
             best[i, c] = _NONE
