@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from ...nn.losses import Loss
     from ...nn.optimizers import Optimizer, Update
-    from ..base import Device
     from .compiling import Kernel
 
 

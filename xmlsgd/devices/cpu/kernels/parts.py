@@ -216,13 +216,8 @@ def loss_address(loss: Loss) -> int:
             "correction": loss.correction or _fast(_with(_correction, given, f"correction_{loss.name}")),
         }
 
-    return _address(
-        loss,
-        "loss",
-        loss.name,
-        loss.value_and_gradient,
-        partial(_build, _gradient, functions, _LOSS, {"fastmath": FAST}),
-    )
+    build = partial(_build, _gradient, functions, _LOSS)
+    return _address(loss, "loss", loss.name, loss.value_and_gradient, build)
 
 
 def update_address(optimizer: Optimizer) -> int:
@@ -234,7 +229,7 @@ def update_address(optimizer: Optimizer) -> int:
         move = _move_with_s_of_row if kind.row_state else _MOVES[kind.slots]
         return {"move": _inlined(_with(move, given, f"move_{optimizer.name}"))}
 
-    build = partial(_build, _update, functions, _UPDATE, {"fastmath": FAST})
+    build = partial(_build, _update, functions, _UPDATE)
     return _address(kind, "optimizer", optimizer.name, kind.step, build)
 
 
@@ -249,12 +244,11 @@ def _with(template: Callable[..., Any], functions: dict[str, Any], name: str) ->
     return copy
 
 
-def _build(
-    template: Callable[..., Any], functions: Callable[[], dict[str, Any]], signature: Any, options: Any, name: str
-) -> CFunc:
+def _build(template: Callable[..., Any], functions: Callable[[], dict[str, Any]], signature: Any, name: str) -> CFunc:
     """Return the C function of a template, not compiled yet."""
     returns, arguments = signature
-    return CFunc(_with(template, functions(), name), (arguments, returns), {}, {"error_model": "numpy", **options})
+    options = {"error_model": "numpy", "fastmath": FAST}
+    return CFunc(_with(template, functions(), name), (arguments, returns), {}, options)
 
 
 def _address(key: Any, kind: str, name: str, defined: Callable[..., Any], build: Callable[[str], CFunc]) -> int:
