@@ -73,9 +73,9 @@ class Model:
             scores += np.float32(about["exclusion"]) * self.exclusions(labels, scores)
         if k > min(len(labels), (self.n_voted + MORE_LABELS) // 2):  # the network ranks the rest
             rest = np.setdiff1d(np.arange(len(logits)), labels)
-            none = np.zeros(len(rest), np.float32)
+            network, intercept = np.float32(about["non_candidates"])
             labels = np.concatenate([labels, rest])
-            scores = np.concatenate([scores, stacked(logits[rest], none, none - 1, none)])
+            scores = np.concatenate([scores, intercept - network * np.logaddexp(np.float32(0), -logits[rest])])
         return ranked(labels, scores, k)
 
     def logits(self, features: np.ndarray, values: np.ndarray) -> np.ndarray:

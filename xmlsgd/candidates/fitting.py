@@ -23,6 +23,7 @@ from .held_out_pairs import (
 from .knn import KNNIndex, row_votes
 from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pairs, with_random_negatives
 from .model import CandidateModel, Logits, n_voted, padded_votes
+from .non_candidates import NonCandidateScores
 from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking
 from .weighting import idf_weights, unit_rows, without_wide_rows
 
@@ -151,7 +152,16 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         linear, margins = _fit_and_score(unit, weight, pairs, cost, held_out, device)
     nothing = Stacking(LogisticStacking(), MarginCalibration())
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
-    model = CandidateModel(scale, knn, cooccurrence, linear, nothing, rows.n_candidates, label_rows)
+    model = CandidateModel(
+        scale,
+        knn,
+        cooccurrence,
+        linear,
+        nothing,
+        NonCandidateScores.from_stacking(nothing.regression),
+        rows.n_candidates,
+        label_rows,
+    )
     rows = replace(rows, cost=cost, all_features=pairs.all_features)
     return Unstacked(rows, model, held_out, votes, margins, shares, without)
 

@@ -51,9 +51,13 @@ class HeldOutPairs:
     @property
     def weights(self) -> np.ndarray:
         """Return the weights of all pairs in the log loss, float64 (n, m); see `PROPENSITY_POWER`."""
-        weights, frequency = np.ones(self.labels.shape), self.frequency[self.labels[self.truth]]
-        weights[self.truth] = inverse_propensity_of(frequency, self.n_rows) ** PROPENSITY_POWER
+        weights = np.ones(self.labels.shape)
+        weights[self.truth] = self.weights_of_true(self.labels[self.truth])
         return weights
+
+    def weights_of_true(self, labels: np.ndarray) -> np.ndarray:
+        """Return the weights of true pairs of these labels, float64."""
+        return inverse_propensity_of(self.frequency[labels], self.n_rows) ** PROPENSITY_POWER
 
     @property
     def examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ from .cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, Cooccurrence
 from .exclusion import NO_EXCLUSION
 from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex, row_votes
 from .linear import LinearClassifiers
+from .non_candidates import NonCandidateScores
 from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Inputs, Stacking
 from .weighting import idf, unit_rows
 
@@ -25,7 +26,6 @@ VOTED = 64
 # Linear classifiers and trees score half as many candidates as there are by votes, but at least so many
 # (docs/decisions/prediction.md).
 KEPT = 40
-NON_CANDIDATE_MARGIN = np.float32(-1)  # margin of a label that is not a candidate of the row
 
 # Computes the network's logits, float32 (n, M), of rows X and their labels, int32 (n, M); 0 for label -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
@@ -35,7 +35,8 @@ Logits = Callable[[CSR, np.ndarray], np.ndarray]
 class CandidateModel:
     """k-NN index, co-occurrence, linear classifiers and stacking.
 
-    scale : weight of each feature for k-NN and co-occurrence, float32 (F,). n_candidates : candidates per training row
+    scale : weight of each feature for k-NN and co-occurrence, float32 (F,). non_candidates : gives the scores of labels
+    that are not candidates of their row. n_candidates : candidates per training row
     by votes; co-occurrence adds `N_COOCCURRING_IN_TRAINING`, and in prediction `N_COOCCURRING`. label_rows : rows of
     the index that are label rows, int64, ascending.
     """
@@ -45,6 +46,7 @@ class CandidateModel:
     cooccurrence: Cooccurrence
     linear: LinearClassifiers | CompactLinearClassifiers
     stacking: Stacking
+    non_candidates: NonCandidateScores
     n_candidates: int
     label_rows: np.ndarray
 
@@ -92,7 +94,10 @@ class CandidateModel:
         trees = self.stacking.trees and replace(self.stacking.trees, frequency=frequencies[1])
         stacking = self.stacking._replace(trees=trees)
         label_rows = np.append(self.label_rows, np.arange(knn.Y.n_rows - n_label_rows, knn.Y.n_rows, dtype=np.int64))
-        return CandidateModel(scale, knn, cooccurrence, linear, stacking, self.n_candidates, label_rows)
+        return replace(
+            self, scale=scale, knn=knn, cooccurrence=cooccurrence, linear=linear, stacking=stacking,
+            label_rows=label_rows,
+        )  # fmt: skip
 
     @property
     def n_excluding(self) -> int:
@@ -107,10 +112,6 @@ class CandidateModel:
         sizes = n_voted(self.n_candidates), N_COOCCURRING, N_NEIGHBORS, MAX_POSTINGS
         corrections = *trees.arrays, self.n_excluding, *exclusion.arrays
         return *arrays, np.float32(self.stacking.regression), *corrections, *limits, *sizes
-
-    def non_candidate_scores(self, logits: np.ndarray) -> np.ndarray:
-        """Return the scores of labels that are not candidates of their row, given only their logits."""
-        return self.stacking.regression.scores(logits, MIN_VOTE, NON_CANDIDATE_MARGIN, MIN_COOCCURRENCE)
 
 
 def n_voted(n_candidates: int) -> int:

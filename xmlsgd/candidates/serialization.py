@@ -19,7 +19,10 @@ from .exclusion import Exclusion
 from .knn import KNNIndex
 from .linear import LinearClassifiers, Tables
 from .model import CandidateModel
+from .non_candidates import NonCandidateScores
 from .stacking import LogisticStacking, MarginCalibration, Stacking
+
+NUMBERS = "size", "cost", "stacking", "calibration", "non_candidates", "rows", "trees", "exclusion"
 
 
 def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -47,6 +50,7 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
         "cost": model.linear.cost,
         "stacking": list(model.stacking.regression),
         "calibration": list(model.stacking.calibration),
+        "non_candidates": list(model.non_candidates),
         "rows": knn.Y.n_rows,
         "trees": 0 if trees is None else len(trees.value),
         "exclusion": 0.0 if exclusion is None else exclusion.weight,
@@ -61,7 +65,7 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     `saved.check` says whether to check values here. Raises `ModelFileError` for invalid contents.
     """
     n_features, n_labels = shape
-    size, cost, regression, calibration, n_rows, n_trees, excluding = _numbers(described, n_labels, saved.path)
+    size, cost, regression, calibration, others, n_rows, n_trees, excluding = _numbers(described, n_labels, saved.path)
     found = saved.part(PREFIX)
     kind = index_type(n_features, n_rows, n_labels) if compact else np.int32
     form = "int16" if compact else "data"
@@ -92,7 +96,7 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     scale, label_rows = found.finite("scale", n_features), found.array("label_rows", np.int64, None)
     if (np.diff(label_rows, prepend=-1, append=n_rows) < 1).any():
         raise ModelFileError(f"{saved.path}: {found.prefix}label_rows must ascend, below {n_rows}")
-    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, label_rows)
+    return CandidateModel(scale, knn, cooccurrence, linear, stacking, others, size, label_rows)
 
 
 def _matrix(saved: FolderArrays, name: str, shape: tuple[int, int], kind: type, data: str | None) -> CSR:
@@ -140,22 +144,22 @@ def _check_matrix(matrix: CSR, name: str) -> None:
 
 def _numbers(
     described: Any, n_labels: int, path: Path
-) -> tuple[int, float, LogisticStacking, MarginCalibration, int, int, float]:
-    """Return size, cost, stacking weights, calibration, numbers of rows and trees, and weight of exclusion, checked."""
+) -> tuple[int, float, LogisticStacking, MarginCalibration, NonCandidateScores, int, int, float]:
+    """Return size, cost, the weights of all scores, numbers of rows and trees, and weight of exclusion, checked."""
     try:
-        names = "size", "cost", "stacking", "calibration", "rows", "trees", "exclusion"
-        size, cost, stacking, calibration, n_rows, n_trees, exclusion = (described[name] for name in names)
+        size, cost, stacking, calibration, others, n_rows, n_trees, exclusion = (described[name] for name in NUMBERS)
         counts = size, n_rows, n_trees + 1
         whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in counts)
         weights, calibrated = LogisticStacking(*stacking), MarginCalibration(*calibration)
-        whole &= len(stacking) == len(weights) and len(calibration) == len(calibrated) and size <= n_labels
-        floats = cost, exclusion, *weights, *calibrated
+        of_others = NonCandidateScores(*others)
+        given, known = (stacking, calibration, others), (weights, calibrated, of_others)
+        whole &= list(map(len, given)) == list(map(len, known)) and size <= n_labels
+        floats = cost, exclusion, *weights, *calibrated, *of_others
         finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in floats)
-        if whole and finite and weights.network >= 0 and cost > 0 and exclusion >= 0:
-            return size, cost, weights, calibrated, n_rows, n_trees, exclusion
+        if whole and finite and weights.network >= 0 and of_others.network >= 0 and cost > 0 and exclusion >= 0:
+            return size, cost, weights, calibrated, of_others, n_rows, n_trees, exclusion
     except (KeyError, TypeError):
         pass
     raise ModelFileError(
-        f"{path}: candidates must have size, cost, stacking, calibration, rows, trees and exclusion, the size at most "
-        f"{n_labels}, got {shorten(described)}"
+        f"{path}: candidates must have {', '.join(NUMBERS)}, the size at most {n_labels}, got {shorten(described)}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..candidates import CandidateModel, HeldOutPairs, HeldOutScores
 from ..candidates.fitting import CandidateRows, Unstacked, fit_stacked, fit_unstacked, with_useful_rows
+from ..candidates.non_candidates import NonCandidateScores, count_non_candidates
 from ..devices.base import Device
 from ..devices.cpu import CPU, cpu_of
 from ..devices.cpu.threads import start_layer
@@ -23,7 +25,9 @@ from .placement import HALVED_FROM
 from .plan import TrainingPlan
 from .training_data import TrainingData
 
-COMPARED_ROWS = 256  # held-out rows of a fold on which the network alone is compared with the stacked model
+# Held-out rows of a fold for which the network ranks all labels, and scores so many: it is compared with the stacked
+# model there, and scores of labels that are not candidates are learned from it.
+RANKED_ROWS, RANKED_PAIRS = 256, 1 << 26
 WORSE = 1.1  # warn if the P@k of the network alone is this many times as high
 
 
@@ -31,12 +35,14 @@ class Fold(NamedTuple):
     """A fold of held-out rows, scored by models that have not learned them.
 
     rows : row numbers, intp (n,). pairs : their candidates with all scores. best_alone : the labels that the network
-    alone ranks highest for the first rows, int32 (up to `COMPARED_ROWS`, k).
+    alone ranks highest for the first rows, int32 (up to `RANKED_ROWS`, k). non_candidates : counts of the other labels
+    of these rows, float64 (2, bins) (`count_non_candidates`).
     """
 
     rows: NDArray[np.intp]
     pairs: HeldOutPairs
     best_alone: NDArray[np.int32]
+    non_candidates: NDArray[np.float64]
 
 
 class CandidateTraining:
@@ -104,9 +110,11 @@ class CandidateTraining:
         if number == 0:
             found = with_useful_rows(found, logits, cpu)
             self._found = _done(found)
-        compared = X.span(0, min(X.n_rows, COMPARED_ROWS))
-        best_alone, _ = alone.top_k(compared, max(min(5, self._plan.network.n_labels // 2), 1))
-        return Fold(held_out, found.pairs(number, logits), best_alone)
+        pairs, n_labels = found.pairs(number, logits), self._plan.network.n_labels
+        ranked = X.span(0, min(X.n_rows, RANKED_ROWS, max(RANKED_PAIRS // n_labels, 1)))
+        best_alone, _ = alone.top_k(ranked, max(min(5, n_labels // 2), 1))
+        others = count_non_candidates(alone.logits(ranked), self._data.dataset.Y.take(held_out), pairs)
+        return Fold(held_out, pairs, best_alone, others)
 
     def finish(self, device: Device, folds: Sequence[Fold]) -> tuple[CandidateModel, HeldOutScores | None]:
         """Return the candidate model, stacked on the folds of held-out rows, and the scores of these rows."""
@@ -115,6 +123,8 @@ class CandidateTraining:
         model, scores = fit_stacked(found, [fold.pairs for fold in folds], cpu)
         if scores is not None:
             _warn_of_useless(folds, scores, self._data)
+            counts = np.sum([fold.non_candidates for fold in folds], axis=0)
+            model = replace(model, non_candidates=NonCandidateScores.fit(counts, model.stacking.regression))
         return model, scores
 
 

@@ -159,7 +159,7 @@ def test_a_label_that_is_no_candidate_is_scored_by_the_network_alone(logistic, b
         (found,) = model.explain(row, ranked[0])
         others = [each for each in found if not each.is_candidate]
         assert len(others) > 40
-        assert {each.terms[2][:2] for each in others} == {(LINEAR, -1.0)}
+        assert {tuple(term.name for term in each.terms) for each in others} == {("network", "intercept")}
         assert not any(each.features or each.neighbors or each.cooccurrence for each in others)
         for each in others:
             assert sum(term.contribution for term in each.terms) == pytest.approx(each.score, abs=1e-5)

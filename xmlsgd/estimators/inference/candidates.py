@@ -124,7 +124,7 @@ class CandidateScorer(Scorer):
         scores are the logits themselves, as stacking has seen no such row.
         """
         has_candidates = (labels >= 0).any(axis=1, keepdims=True)
-        return np.where(has_candidates, self.candidates.non_candidate_scores(Z), Z)
+        return np.where(has_candidates, self.candidates.non_candidates.of(Z), Z)
 
 
 def logits_of_pairs(scorer: Scorer, cpu: CPU) -> Logits:

@@ -17,8 +17,7 @@ import numpy as np
 
 from ...candidates import CandidateModel
 from ...candidates.knn import MAX_POSTINGS, N_NEIGHBORS
-from ...candidates.model import NON_CANDIDATE_MARGIN
-from ...candidates.stacking import N_MODELS, meta_features
+from ...candidates.stacking import N_MODELS, Inputs, log_probability, meta_features
 from ...candidates.weighting import unit_rows
 from ...data.csr import CSR
 from ...devices.compact import CompactLayer, widened
@@ -79,8 +78,8 @@ class Explanation:
         Score as returned by `predict_topk`; for an ensemble, the mean of the classifiers' scores.
     terms : tuple of Term
         Summands of the score. With candidates, there is one for each input of stacking (network, neighbors, linear
-        classifiers, co-occurrence), an intercept, and exclusion by other labels if the model learned it. A network
-        alone has one term.
+        classifiers, co-occurrence), an intercept, and exclusion by other labels if the model learned it. A label that
+        is not a candidate has terms of network and intercept. A network alone has one term.
     features : tuple of FeaturePart
         With candidates, weight x value of each feature of the row in the linear classifier of the label; with `bias`
         they sum to the margin, the value of that term. For a network alone, they sum to the logit with `bias`. Largest
@@ -218,23 +217,29 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
     listed, found = model.inputs(X, pairs, device)
     if not (listed >= 0).any():
         return [replace(each, is_candidate=False) for each in explain_network(scorer, X, labels)]
-    columns = [np.flatnonzero(listed[0] == label) for label in labels]  # one for a candidate, none for other labels
-    is_candidate = [len(each) > 0 for each in columns]
-    inputs = np.tile(np.float32([0, 0, NON_CANDIDATE_MARGIN, 0]), (len(labels), 1))
-    inputs[:, 0] = pairs(X, labels[None])[0]
-    for row, column in zip(inputs, columns, strict=True):
-        row[1:] = [each[0, column[0]] for each in found[1:]] if len(column) else row[1:]
+    is_candidate = np.isin(labels, listed[0])
+    explained = iter(_explain_candidates(scorer, X, labels[is_candidate], listed, found) if is_candidate.any() else [])
+    return [
+        next(explained) if known else _explain_non_candidate(model, int(label), float(log_probability(logit)))
+        for label, logit, known in zip(labels, pairs(X, labels[None])[0], is_candidate, strict=True)
+    ]
+
+
+def _explain_candidates(
+    scorer: CandidateScorer, X: CSR, labels: np.ndarray, listed: np.ndarray, found: Inputs
+) -> list[Explanation]:
+    """Return explanations of candidates of a row, given all its candidates, int32 (1, M), and their inputs, (1, M)."""
+    model, device, pairs = scorer.candidates, scorer.cpu, logits_of_pairs(scorer, scorer.cpu)
+    columns = [int(np.flatnonzero(listed[0] == label)[0]) for label in labels]
+    inputs = np.stack(found, axis=-1)[0, columns]
     terms = [_logistic_terms(model, row) for row in inputs]
     if model.stacking.trees is not None:
         empty = CSR(np.zeros(2, np.int64), X.indices[:0], X.data[:0], X.n_cols)
         parts = _tree_parts(model, labels, inputs, pairs(empty, labels[None])[0], device)
-        terms = [
-            _with_tree_parts(row, of_row) if has_trees else row
-            for row, of_row, has_trees in zip(terms, parts, is_candidate, strict=True)
-        ]
+        terms = list(map(_with_tree_parts, terms, parts))
     if model.stacking.exclusion is not None:
-        added = _added_by_exclusion(model, listed, found, device)
-        terms = [[*row, _exclusion_term(model, added[0, column])] for row, column in zip(terms, columns, strict=True)]
+        added = _added_by_exclusion(model, listed, found, device)[0, columns].tolist()
+        terms = [[*row, _exclusion_term(model, part)] for row, part in zip(terms, added, strict=True)]
     with device.start():
         scaled, unit = unit_rows(X, model.scale, device), unit_rows(X, None, device)
         margins = _margin_parts(model, unit, labels, device)
@@ -242,19 +247,24 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
     proposers = _proposers(model, scaled, labels)
     explanations = []
     for j, label in enumerate(labels.tolist()):
-        whole = Explanation(label, label, sum(term.contribution for term in terms[j]), tuple(terms[j]))
-        if not is_candidate[j]:
-            explanations.append(replace(whole, bias=float(NON_CANDIDATE_MARGIN), is_candidate=False))
-            continue
         # No neighbors are listed for a label that only co-occurrence proposed: stacking gets no votes for it.
         voted = [each for each, names in neighbors if label in names and inputs[j, 1] > 0]
         explanations.append(
-            replace(
-                whole, features=_parts(unit.indices, margins[:, j]), bias=float(model.linear.bias[label]),
+            Explanation(
+                label, label, sum(term.contribution for term in terms[j]), tuple(terms[j]),
+                features=_parts(unit.indices, margins[:, j]), bias=float(model.linear.bias[label]),
                 neighbors=_with_one_text(voted), cooccurrence=proposers[j],
             )
         )  # fmt: skip
     return explanations
+
+
+def _explain_non_candidate(model: CandidateModel, label: int, log_probability: float) -> Explanation:
+    """Return the explanation of a label that is not a candidate, given its log probability by the network."""
+    weight, intercept = model.non_candidates
+    part = weight * log_probability
+    terms = Term(NETWORK, log_probability, weight, part), Term(INTERCEPT, 1.0, intercept, intercept)
+    return Explanation(label, label, part + intercept, terms, is_candidate=False)
 
 
 def _logistic_terms(model: CandidateModel, inputs: np.ndarray) -> list[Term]:
@@ -279,10 +289,10 @@ def _added_by_exclusion(model: CandidateModel, listed: np.ndarray, found: Any, d
     return added
 
 
-def _exclusion_term(model: CandidateModel, added: np.ndarray) -> Term:
-    """Return the term of exclusion, given what it adds to the score of a label; empty if that is no candidate."""
+def _exclusion_term(model: CandidateModel, part: float) -> Term:
+    """Return the term of exclusion, given what it adds to the score of a candidate."""
     assert model.stacking.exclusion is not None
-    part, weight = float(added.sum()), model.stacking.exclusion.weight
+    weight = model.stacking.exclusion.weight
     return Term(EXCLUSION, part / weight, weight, part)
 
 

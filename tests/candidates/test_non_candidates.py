@@ -1,0 +1,74 @@
+"""Scores of labels that are not candidates of their row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import expit
+
+from xmlsgd.candidates.held_out_pairs import HeldOutPairs
+from xmlsgd.candidates.non_candidates import CENTERS, NonCandidateScores, count_non_candidates
+from xmlsgd.candidates.stacking import MIN_NETWORK, Inputs, LogisticStacking, log_probability
+from xmlsgd.data.csr import CSR
+
+STACKING = LogisticStacking()
+
+
+def counted(logits: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return the counts of labels with these logits."""
+    bins = np.abs(logits[:, None] - CENTERS).argmin(axis=1)
+    return np.stack([np.bincount(bins[truth == each], minlength=len(CENTERS)) for each in (False, True)]).astype(float)
+
+
+def test_the_weights_of_a_logistic_model_are_found():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(-3, 3, size=30_000)
+    odds = 0.6 * log_probability(logits) - 2
+    scores = NonCandidateScores.fit(counted(logits, rng.random(30_000) < expit(odds)), STACKING)
+    np.testing.assert_allclose(scores, [0.6, -2], atol=0.05)
+    np.testing.assert_allclose(scores.of(np.float32([0])), scores.intercept - scores.network * np.log(2), rtol=1e-5)
+
+
+def test_where_only_few_labels_are_true_probabilities_sum_up_to_them():
+    logits, truth = np.linspace(-12, -6, 20_000), np.zeros(20_000, bool)
+    truth[[4_000, 11_000, 15_000, 19_000]] = True
+    probabilities = expit(NonCandidateScores.fit(counted(logits, truth), STACKING).of(logits))
+    assert 3.9 < probabilities.sum() < 5.1  # one more is counted
+
+
+@pytest.mark.parametrize("n", [1, 20, 20_000])
+def test_where_no_label_is_true_probabilities_sum_up_to_what_stacking_says_at_most_one(n):
+    logits = np.linspace(-12, -6, n)
+    learned = NonCandidateScores.fit(counted(logits, np.zeros(n, bool)), STACKING)
+    sums = [expit(each.of(logits)).sum() for each in (learned, NonCandidateScores.from_stacking(STACKING))]
+    assert sums[0] == pytest.approx(min(sums[1], 1), rel=0.02)
+
+
+def test_without_any_other_label_scores_are_those_of_stacking():
+    assert NonCandidateScores.fit(np.zeros((2, len(CENTERS))), STACKING) == NonCandidateScores.from_stacking(STACKING)
+
+
+def test_a_network_that_ranks_the_wrong_way_round_still_gives_the_order():
+    logits = np.repeat([-8.0, -2.0], 1000)
+    scores = NonCandidateScores.fit(counted(logits, np.arange(2000) < 100), STACKING)
+    assert scores.network == MIN_NETWORK
+    assert expit(scores.of(logits)).mean() == pytest.approx(0.05, rel=0.05)
+
+
+def test_candidates_and_labels_that_only_held_out_rows_have_are_not_counted():
+    labels = np.int32([[2, 0], [-1, -1], [1, -1]])
+    frequency = np.float32([3, 3, 3, 3, 0])
+    nothing = np.zeros(labels.shape, np.float32)
+    Y = CSR.from_scipy(sp.csr_array([[1, 1, 0, 0, 1], [1, 0, 0, 0, 0], [0, 1, 0, 1, 0]], dtype=np.float32))
+    pairs = HeldOutPairs(labels, Inputs(*[nothing] * 4), Y.has(labels), frequency, 100)
+    logits = np.float32([[9, 1, 9, 2, 3], [9, 9, 9, 9, 9], [0, 9, 0, -99, 4]])
+    blocks = [(np.array([0, 1]), logits[:2]), (np.array([2]), logits[2:])]
+    false, true = count_non_candidates(blocks, Y, pairs)
+    assert {float(CENTERS[at]) // 1: false[at] for at in np.flatnonzero(false)} == {2: 1, 0: 2, 4: 1}
+    weight = pairs.weights_of_true(np.array([1]))[0]
+    assert {float(CENTERS[at]) // 1: true[at] for at in np.flatnonzero(true)} == {1: weight, -32: weight}
+
+
+def test_probabilities_of_all_labels_sum_up_to_the_true_ones(many, model):
+    assert model.predict_proba(many[1].X).sum() == pytest.approx(many[1].Y.nnz, rel=0.1)

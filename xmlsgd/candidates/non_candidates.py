@@ -1,0 +1,90 @@
+"""Scores of labels that are not candidates of their row, given by the network alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from ..data.csr import CSR
+from .held_out_pairs import HeldOutPairs
+from .stacking import MIN_COOCCURRENCE, MIN_NETWORK, MIN_VOTE, LogisticStacking, log_probability
+
+# Logits are counted in bins of this width; those beyond `LARGEST` are in the first and the last bin.
+WIDTH, LARGEST = 1 / 32, 32
+CENTERS = np.arange(-LARGEST, LARGEST, WIDTH, dtype=np.float32) + np.float32(WIDTH / 2)
+
+
+class NonCandidateScores(NamedTuple):
+    """Log odds of a label that is not a candidate of its row: network * log P(network) + intercept."""
+
+    network: float
+    intercept: float
+
+    @classmethod
+    def from_stacking(cls, regression: LogisticStacking) -> NonCandidateScores:
+        """Return the log odds by stacking with no votes, no co-occurrence and the margin -1, which are too high."""
+        without_network = regression._replace(network=0)
+        intercept = without_network.scores(np.float32(0), MIN_VOTE, np.float32(-1), MIN_COOCCURRENCE)
+        return cls(regression.network, float(intercept))
+
+    @classmethod
+    def fit(cls, counts: NDArray[np.float64], regression: LogisticStacking) -> NonCandidateScores:
+        """Fit a logistic regression to the counts, float64 (2, bins), of `count_non_candidates`.
+
+        Few labels may be true, or none. Therefore at most one more is counted, spread as the log odds by stacking say.
+        """
+        from scipy.optimize import minimize
+
+        prior, (false, true) = cls.from_stacking(regression), counts
+        n = false + true
+        if not n.any():
+            return prior
+        more = n * expit(prior.of(CENTERS).astype(np.float64))
+        n, true = n + more / max(more.sum(), 1), true + more / max(more.sum(), 1)
+        n, true = n / true.sum(), true / true.sum()
+        logs = log_probability(CENTERS).astype(np.float64)
+        center = true @ logs  # so that the intercept depends little on the weight
+
+        def loss(learned: np.ndarray) -> tuple[float, np.ndarray]:
+            odds = learned[0] * (logs - center) + learned[1]
+            wrong = n * expit(odds) - true
+            return n @ np.logaddexp(0, odds) - true @ odds, np.array([wrong @ (logs - center), wrong.sum()])
+
+        start = prior.network, prior.network * center + prior.intercept
+        network, intercept = minimize(loss, start, jac=True, bounds=[(MIN_NETWORK, None), (None, None)]).x
+        return cls(float(network), float(intercept - network * center))
+
+    def of(self, logits: np.ndarray) -> np.ndarray:
+        """Return the log odds, float32, of labels with these logits."""
+        return np.float32(self.network) * log_probability(logits) + np.float32(self.intercept)
+
+
+def count_non_candidates(
+    logits: Iterable[tuple[np.ndarray, np.ndarray]], Y: CSR, pairs: HeldOutPairs
+) -> NDArray[np.float64]:
+    """Count false and true labels that are not candidates of held-out rows by their logits, float64 (2, bins).
+
+    True labels weigh as much as among candidates (`HeldOutPairs.weights`). Those that only held-out rows have do not
+    count, as the network has not seen them, nor do rows without candidates.
+
+    logits : blocks of numbers of rows and their logits (rows, L). Y : the labels of the rows. pairs : their candidates.
+    """
+    counts, weights = np.zeros((2, len(CENTERS))), pairs.weights_of_true(np.arange(Y.n_cols))
+    for rows, Z in logits:
+        for row, z in zip(rows, Z, strict=True):
+            candidates = pairs.labels[row][pairs.labels[row] >= 0]
+            if not len(candidates):
+                continue
+            true = np.setdiff1d(Y.row(row)[0], candidates)
+            counts[0] += np.bincount(_bins(np.delete(z, np.append(candidates, true))), minlength=len(CENTERS))
+            true = true[pairs.frequency[true] > 0]
+            counts[1] += np.bincount(_bins(z[true]), weights[true], minlength=len(CENTERS))
+    return counts
+
+
+def _bins(logits: np.ndarray) -> NDArray[np.intp]:
+    return np.clip((logits + LARGEST) / WIDTH, 0, len(CENTERS) - 1).astype(np.intp)
