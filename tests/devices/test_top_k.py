@@ -71,6 +71,24 @@ def test_places_beyond_the_last_label_hold_minus_one_and_minus_infinity(device):
     assert np.all(np.diff(scores[:, :6], axis=1) <= 0)
 
 
+@pytest.mark.parametrize("n", [3, 300])
+def test_labels_above_the_floor_of_their_row_are_found(device, n):
+    A, _, layer = output_batch((n, 40, 700))
+    expected_labels, expected_scores = Reference().top_k(A, layer, 700)
+    places = np.arange(n) % 60
+    floor = expected_scores[np.arange(n), places]
+    floor[0], floor[-1], places[0], places[-1] = np.inf, -np.inf, 0, 50
+    labels, scores = device.top_k(A, layer, 50, floor)
+    for i, place in enumerate(np.minimum(places, 50)):
+        np.testing.assert_allclose(scores[i, :place], expected_scores[i, :place], rtol=1e-5, atol=1e-5)
+        assert (labels[i, :place] != expected_labels[i, :place]).sum() <= place / 10
+        left_out = labels[i] < 0
+        assert np.isneginf(scores[i, left_out]).all()
+        assert (np.diff(left_out.astype(int)) >= 0).all()  # at the end
+    if isinstance(device, CPU):
+        assert (labels[0] < 0).all()
+
+
 def test_scores_do_not_depend_on_the_rows_around(device):
     A, _, layer = output_batch((70, 40, 300))
     labels, scores = device.top_k(A, layer, 5)

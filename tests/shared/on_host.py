@@ -94,5 +94,5 @@ class OnHost:
         self._back(there, layer)
 
     @_started
-    def top_k(self, A, layer, k):
+    def top_k(self, A, layer, k, floor=None):
         return self.device.top_k(*self._there(A), self._layer(layer), k)

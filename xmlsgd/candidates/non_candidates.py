@@ -62,6 +62,12 @@ class NonCandidateScores(NamedTuple):
         """Return the log odds, float32, of labels with these logits."""
         return np.float32(self.network) * log_probability(logits) + np.float32(self.intercept)
 
+    def logit_of(self, scores: np.ndarray) -> np.ndarray:
+        """Return the logits, float32, of labels with these scores; infinite if no logit gives so high a score."""
+        probability = np.exp(np.minimum((scores.astype(np.float64) - self.intercept) / self.network, 0))
+        with np.errstate(divide="ignore"):
+            return (np.log(probability) - np.log1p(-probability)).astype(np.float32)
+
 
 def count_non_candidates(
     logits: Iterable[tuple[np.ndarray, np.ndarray]], Y: CSR, pairs: HeldOutPairs

@@ -211,5 +211,10 @@ class Device(ABC):
         """Update the rows of W for the features of the batch, and b, given the gradient dZ of the pre-activations."""
 
     @abstractmethod
-    def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return labels int32 (B, k) and logits float32 (B, k), best first; of equal logits, smaller label first."""
+    def top_k(
+        self, A: np.ndarray, layer: Layer, k: int, floor: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels int32 (B, k) and logits float32 (B, k), best first; of equal logits, smaller label first.
+
+        floor : logit of each row, float32 (B,), below which labels may be left out, as if there were none.
+        """

@@ -78,7 +78,9 @@ class Reference(Device):
         update_rows(touched, dW, layer, update)
         update_biases(db, layer, update)
 
-    def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def top_k(
+        self, A: np.ndarray, layer: Layer, k: int, floor: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (n, k) and logits float32 (n, k), best first; of equal logits, the smaller label first.
 
         If k > L, labels -1 and logits -inf follow.

@@ -117,7 +117,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         for few in some_rows(X):
             ranker.top_k(few, min(int(k), self.network_.n_labels))
             for each in scorer.scorers if isinstance(scorer, MeanScorer) else [scorer]:
-                Scorer.top_k(each, few, 1)  # also without candidates, as it is for rows that have too few
+                each.rank_without_candidates(few)  # as rows are ranked that have too few of them
 
     def predict_topk(
         self,

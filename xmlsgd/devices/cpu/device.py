@@ -258,13 +258,15 @@ class CPU(Device):
             layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update_address(update.optimizer), update.hyper
         )
 
-    def top_k(self, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def top_k(
+        self, A: np.ndarray, layer: Layer | CompactLayer, k: int, floor: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (n, k) and logits float32 (n, k), best first; of equal logits, the smaller label first.
 
         In bfloat16, a few more than k labels are ranked, and then scored again in float32. If k > L, labels -1 and
-        logits -inf follow.
+        logits -inf follow, as they do if fewer than k labels are above `floor`, float32 (n,).
         """
-        return search.top_k(self, A, layer, k)
+        return search.top_k(self, A, layer, k, floor)
 
     def padded(self, name: str, A: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
         """Return A with zeros below and to the right, in the buffer `name`; A itself if it has this shape."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PREDICT_BATCH = 256  # rows that are ranked together
 LONG = 4096  # for a larger k, sort all logits: inserting into a list takes k^2 / 4 steps
 SORTED = 1 << 22  # logits that are sorted at once, which bounds memory
+ROUNDING = np.float32(0.25)  # by how much less than in float32 a logit in bfloat16 may be, at most
 FEW = 8  # so few rows are ranked row by row: packing would take longer (docs/decisions/prediction.md)
 
 
@@ -27,7 +28,9 @@ def weights_of(layer: Layer | CompactLayer) -> tuple[np.ndarray, np.ndarray, np.
     return layer.W, layer.scales if isinstance(layer, CompactLayer) else ONE_SCALE, layer.b
 
 
-def top_k(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
+def top_k(
+    cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int, floor: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return labels and logits as `CPU.top_k` does."""
     n, L = len(A), len(layer.b)
     if min(k, L) > LONG:
@@ -35,12 +38,15 @@ def top_k(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple
     few = n <= FEW
     wide = min(k if few or not cpu.bfloat16 else k + SPARE_CANDIDATES, L)
     scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
+    if floor is not None:  # as if all places were taken by labels with this logit, so that only larger ones enter
+        scores[:] = floor[:, None] - ROUNDING
     if few:
         cpu.run(topk.top_k_few, A, *weights_of(layer), scores, labels)
     else:
         _rank(cpu, A, layer, scores, labels)
         if cpu.bfloat16:
             cpu.run(topk.rescore, A, *weights_of(layer), labels, scores)
+    scores[labels < 0] = -np.inf
     if wide < k:
         gap = ((0, 0), (0, k - wide))
         return np.pad(labels, gap, constant_values=-1), np.pad(scores, gap, constant_values=-np.inf)

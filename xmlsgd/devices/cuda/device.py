@@ -206,7 +206,7 @@ class CUDA(Device):
                 width = int(old.size // old.shape[0])
                 run.launch("scatter_rows", blocks_of(len(active), THREADS // WARP), new, rows, len(active), width, old)
 
-    def top_k(self, A: Any, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def top_k(self, A: Any, layer: Layer, k: int, floor: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label."""
         return self._top_k.top_k(A, layer, k)
 

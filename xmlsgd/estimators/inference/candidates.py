@@ -17,6 +17,7 @@ from ...devices.cpu import CPU
 from ...devices.cpu.compiling import for_kernels
 from ...devices.cpu.kernels.candidates import DAMAGED, best_candidates
 from ...devices.cpu.kernels.logits import pair_logits
+from ...devices.cpu.kernels.topk import merge_best
 from ...devices.cpu.search import weights_of
 from .rankings import best_of_all
 from .scorer import FILLED_K, Scorer, row_ranges
@@ -98,13 +99,17 @@ class CandidateScorer(Scorer):
 
     def _filled_up(self, X: CSR, labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels and their scores, given all candidates (n, m), -1 for none, and their scores."""
-        others, Z = super().top_k(X, min(k + labels.shape[1], self.network.n_labels))
-        first = np.arange(len(labels))[:, None] * np.int64(self.network.n_labels)
-        fresh = (others >= 0) & ~np.isin(first + others, (first + labels)[labels >= 0])
-        scores = np.concatenate([scores, np.where(fresh, self._scores_of_others(Z, labels), -np.inf)], axis=1)
-        labels = np.concatenate([labels, others], axis=1)
-        order = np.lexsort((labels, -scores))[:, :k]
-        return np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        floor = self.candidates.non_candidates.logit_of(scores[:, k - 1])  # others need more to be among the best
+        others, Z = self._best_logits(X, min(k + labels.shape[1], self.network.n_labels), floor=floor)
+        best, found = np.empty((len(labels), k), np.int32), np.empty((len(labels), k), np.float32)
+        with self.cpu.start():
+            self.cpu.run(merge_best, labels, scores, others, self._scores_of_others(Z, labels), best, found)
+        return best, found
+
+    def rank_without_candidates(self, X: CSR) -> None:
+        """Rank the labels of rows as if they had no candidates, only in order to load kernels."""
+        none = np.full((X.n_rows, 1), -1, np.int32)
+        self._filled_up(X, none, np.full(none.shape, -np.inf, np.float32), 1)
 
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield blocks of row numbers and their stacked scores (rows, L), or (rows, m) for m columns."""

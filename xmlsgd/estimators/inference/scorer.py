@@ -113,9 +113,19 @@ class Scorer:
 
         columns : the labels to rank, int (m,); None for all.
         """
-        self._check_rows(X)
         if k < 1:
             raise DataError(f"k: must be at least 1, got {k}")
+        return self._best_logits(X, k, columns)
+
+    def rank_without_candidates(self, X: CSR) -> None:
+        """Rank the labels of rows as if they had no candidates, only in order to load kernels."""
+        self.top_k(X, 1)
+
+    def _best_logits(
+        self, X: CSR, k: int, columns: np.ndarray | None = None, floor: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best k labels and their logits as `top_k` does; floor : as of `Device.top_k`, float32 (n,)."""
+        self._check_rows(X)
         network, device, layers = self.network, self.device, self.layers()
         output = layers[-1]
         labels, scores = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
@@ -125,7 +135,7 @@ class Scorer:
                 output = device.take(output, columns)
             for rows in row_ranges(X.n_rows, max(network.hidden)):
                 A = self._hidden(X, rows, layers)
-                labels[rows], scores[rows] = device.top_k(A, output, k)
+                labels[rows], scores[rows] = device.top_k(A, output, k, None if floor is None else floor[rows])
         if columns is not None:
             labels = np.where(labels >= 0, columns[labels], -1).astype(np.int32)
         return labels, scores

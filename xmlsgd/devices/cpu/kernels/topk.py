@@ -16,7 +16,7 @@ from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
 from ..intrinsics.elementary import FAST
 from ..intrinsics.llvm import LANES, broadcast, f16x, i32, load
-from .logits import ONE_SCALE, logit_of, rank, widen
+from .logits import ONE_SCALE, best_of, logit_of, rank, widen
 from .output_layer import LEFT_OUT, pack_labels
 
 _NONE = np.float32(-np.inf)
@@ -92,6 +92,7 @@ def _float_rows(W, scales, start, stop, wide):
 def top_k_many(A, W, scales, b, batch, ready, wide, operand, packed, pads, Z, limits, scores, labels):
     """Write the k best labels of every row of A (n, H), best first, by logits in bfloat16; without `operand`, float32.
 
+    Only labels enter that have larger scores than those in `scores` (n, k), which are given by label -1.
     A is padded with zeros: n to a multiple of `batch`, and in bfloat16 H to a multiple of 32. ready : whether `packed`
     comes from `pack_weights`. Else W is packed for each batch in blocks of `BLOCK` labels per thread, which needs no
     copy of all weights. wide (threads, labels, H) : scratch for weights in int8 with products in float32.
@@ -104,7 +105,7 @@ def top_k_many(A, W, scales, b, batch, ready, wide, operand, packed, pads, Z, li
         for i in range(thread, A.shape[0] // batch, n_threads):
             first = i * batch
             rows, some = slice(first, min(first + batch, n_rows)), A[first : first + batch]
-            limit[:] = _NONE
+            limit[: scores[rows].shape[0]] = scores[rows, scores.shape[1] - 1]
             if operand is not None:
                 right = np.int64(operand[thread].ctypes.data)
                 bf16.pack_b_transposed(right, np.int64(some.ctypes.data), H * 4, batch, H // 32, right + batch * H * 2)
@@ -150,3 +151,27 @@ def rescore(A, W, scales, b, labels, best):
                 continue
             best[i, c] = _NONE
             rank(best[i, : c + 1], labels[i, : c + 1], logit_of(A[i], W, scales, b, label), label)
+
+
+@njit(nogil=True)
+def has(labels, label):
+    """Return whether a label is one of `labels`, without an array of results as `np.any` would need."""
+    found = False
+    for each in labels:
+        found |= each == label
+    return found
+
+
+@kernel()
+def merge_best(labels, scores, others, their_scores, best, found):
+    """Write the best of two lists of each row, best first, to `best` and `found` (n, k); -1 and -inf fill up.
+
+    labels (n, m), scores : the first list, whose scores count for labels in both. Labels -1 are ignored.
+    """
+    k = best.shape[1]
+    for i in prange(labels.shape[0]):
+        best_of(labels[i], scores[i], best[i], found[i])
+        for j in range(others.shape[1]):
+            label, score = others[i, j], their_scores[i, j]
+            if label >= 0 and score >= found[i, k - 1] and not has(labels[i], label):
+                rank(found[i], best[i], score, np.int64(label))
