@@ -40,12 +40,11 @@ class NonCandidateScores(NamedTuple):
         from scipy.optimize import minimize
 
         prior, (false, true) = cls.from_stacking(regression), counts
-        n = false + true
-        if not n.any():
+        expected = (false + true) * expit(prior.of(CENTERS).astype(np.float64))
+        true = true + expected / max(expected.sum(), 1)
+        if not true.any():
             return prior
-        more = n * expit(prior.of(CENTERS).astype(np.float64))
-        n, true = n + more / max(more.sum(), 1), true + more / max(more.sum(), 1)
-        n, true = n / true.sum(), true / true.sum()
+        n, true = (false + true) / true.sum(), true / true.sum()
         logs = log_probability(CENTERS).astype(np.float64)
         center = true @ logs  # so that the intercept depends little on the weight
 
