@@ -61,7 +61,8 @@ def models(tmp_path_factory):
     """A folder with `rows` and `text`, models of the sample in both forms, and the JSON of their training."""
     folder = tmp_path_factory.mktemp("models")
     run("train", ROWS, "--test", TEST_ROWS, "--out", folder / "rows", "--json", folder / "rows.json", *QUICK)
-    run("train", TEXT, "--test", TEST_TEXT, "--out", folder / "text", "--json", folder / "text.json", *QUICK)
+    words = ("--analyzer", "word", *QUICK)
+    run("train", TEXT, "--test", TEST_TEXT, "--out", folder / "text", "--json", folder / "text.json", *words)
     return folder
 
 

@@ -78,6 +78,6 @@ def test_convert_reports_names_that_the_target_format_loses(tmp_path, capsys):
 
 
 def test_the_suffix_of_the_target_selects_a_text_file_of_rows(tmp_path):
-    run("convert", TEXT, tmp_path / "rows.txt.gz")
+    run("convert", TEXT, tmp_path / "rows.txt.gz", "--analyzer", "word")
     with gzip.open(tmp_path / "rows.txt.gz", "rt") as stream:
         assert stream.readline() == "2108 2344 643\n"

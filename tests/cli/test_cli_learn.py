@@ -20,7 +20,8 @@ NEW = "a_label_never_seen\tread a yzzyva and close it\n" * 3
 def words(tmp_path_factory):
     """Train a model on text."""
     folder = tmp_path_factory.mktemp("words") / "m"
-    run("train", TEXT, "--out", folder, "--quiet", *QUICK, "--epochs", "1", "--candidates", "16")
+    options = ("--analyzer", "word", "--epochs", "1", "--candidates", "16")
+    run("train", TEXT, "--out", folder, "--quiet", *QUICK, *options)
     return folder
 
 

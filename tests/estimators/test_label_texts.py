@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from shared.candidates import DEVICE
-from xmlsgd import XMLClassifier, XMLEnsemble
+from xmlsgd import TextVectorizer, XMLClassifier, XMLEnsemble
 from xmlsgd.candidates.cooccurrence import Cooccurrence
 from xmlsgd.candidates.fitting import CandidateRows, fit_unstacked
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, label_rows_help
@@ -48,7 +48,7 @@ def library() -> tuple[list[str], sp.csr_array]:
 
 def classifier(**parameters: object) -> XMLClassifier:
     settings = {"candidates": 16, "max_epochs": 4, "n_jobs": 1, "random_state": 0, "learning_rate_init": 0.03}
-    return XMLClassifier((16,), **(settings | parameters))
+    return XMLClassifier((16,), **({"vectorizer": TextVectorizer()} | settings | parameters))
 
 
 @pytest.fixture(scope="module")

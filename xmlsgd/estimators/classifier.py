@@ -98,7 +98,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     vectorizer : TextVectorizer or None
         Turns texts into rows. `fit` copies it to `vectorizer_` and, if it is not fitted, fits the copy to the texts;
         `partial_fit` adds words to the copy. None for a vectorizer of words, of words and pairs of words, or of
-        n-grams of characters, whichever suits the neighbors of held-out texts.
+        n-grams of characters, whichever is best on held-out texts.
     devices : str
         The workers: "cpu", or several as in "cpu*2". Each is a process, or a thread if all are GPUs.
     precision : {"auto", "float32", "bfloat16"}
