@@ -118,7 +118,7 @@ def watch_kernels(kernels: Stages) -> None:
         try:
             call(self, kernel, *given)
         finally:
-            kernels.add(kernel.threaded.__name__, time.perf_counter() - started)
+            kernels.add(kernel.alone.__name__, time.perf_counter() - started)
 
     CPU.call = timed  # type: ignore[method-assign]
 

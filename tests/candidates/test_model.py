@@ -321,7 +321,7 @@ def test_rows_in_memory_maps_compile_no_kernel_of_their_own(many, model, tmp_pat
     mapped = open_store(tmp_path / "store").X
     assert not mapped.indptr.flags.writeable
     expected = model.predict_topk(many[1].X)
-    forms = [form for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
+    forms = [form for kernel in kernels() for form in kernel.forms]
     before = [len(form.signatures) for form in forms]
     for got, wanted in zip(model.predict_topk(mapped), expected, strict=True):
         np.testing.assert_array_equal(got, wanted)

@@ -32,7 +32,7 @@ for n_jobs in (1, 2):
                 each.predict_proba(X)
             each.explain(data.X.span(0, 1))
             each.explain(data.X.span(0, 1), labels=[0, 1])
-forms = [form for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
+forms = [form for kernel in kernels() for form in kernel.forms]
 print(sum(sum(form.stats.cache_misses.values()) for form in forms), sum(bool(form.stats.cache_hits) for form in forms))
 """
 

@@ -26,7 +26,7 @@ def compiled_signatures():
     return set(compiled_parts()) | {
         (form.py_func.__qualname__, signature)
         for kernel in kernel_cache.kernels()
-        for form in (kernel.alone, kernel.threaded)
+        for form in kernel.forms
         for signature in form.signatures
     }
 

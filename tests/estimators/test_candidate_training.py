@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from shared.processes import wait_for
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.serialization import to_arrays
 from xmlsgd.data.csr import Dataset
-from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.cpu import CPU, device
 from xmlsgd.estimators import candidate_training, planning
 from xmlsgd.training.callbacks import Callback
 
@@ -59,17 +61,20 @@ def test_a_model_is_the_same_whether_candidates_are_learned_beside_the_network_o
 @pytest.mark.parametrize("halved_from", [2, 4])
 def test_of_many_threads_network_and_candidates_use_half_until_the_other_is_done(rows, monkeypatch, halved_from):
     launched: set[tuple[str, int]] = set()
-    set_threads = CPU._set_threads
 
-    def noting(cpu: CPU, n_threads: int) -> None:
-        launched.add((threading.current_thread().name, n_threads))
-        set_threads(cpu, n_threads)
+    def noting(launch: Callable[..., None]) -> Callable[..., None]:
+        def noted(*given: Any) -> None:
+            launched.add((threading.current_thread().name, given[-1]))
+            launch(*given)
+
+        return noted
 
     monkeypatch.setattr(planning, "thread_count", lambda n_jobs, flops: 2)
     alone = new_model().fit(rows.X, rows.Y).fitted_
     monkeypatch.setattr(planning, "_uses_all_cores", lambda n_jobs, n_threads: True)
     monkeypatch.setattr(candidate_training, "HALVED_FROM", halved_from)
-    monkeypatch.setattr(CPU, "_set_threads", noting)
+    monkeypatch.setattr(CPU, "_set_threads", noting(CPU._set_threads))
+    monkeypatch.setattr(device, "run_parts", noting(device.run_parts))
     beside = new_model().fit(rows.X, rows.Y).fitted_
     counts = (1, 2) if halved_from == 2 else (2,)
     assert launched == {(name, n) for name in ("MainThread", "candidates") for n in counts}

@@ -62,7 +62,7 @@ if case == "refitted":
     model.fit(X, Y)
 estimated = model.estimate_memory(X, Y, eval_set=watched)["total"]
 model.fit(X, Y, eval_set=watched)
-forms = [form for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
+forms = [form for kernel in kernels() for form in kernel.forms]
 print(estimated, peak_memory_bytes() - before, sum(sum(form.stats.cache_misses.values()) for form in forms))
 """
 

@@ -64,7 +64,7 @@ class BoostedTrees:
     ) -> np.ndarray:
         """Return the log odds `scores`, float32 (n, M), of the labels, int32 (n, M), plus the values of the trees."""
         out = scores.copy()
-        device.run(tree_scores, labels, logits, votes, margins, cooccurrence, *self.arrays, device.n_threads, out)
+        device.run(tree_scores, labels, logits, votes, margins, cooccurrence, *self.arrays, out)
         return out
 
     @property

@@ -41,12 +41,12 @@ class Cooccurrence:
         starts = columns.indptr.astype(np.int64)
         pairs = pointers(np.diff(Y.indptr)[columns.indices])[starts]
         room = pointers(np.minimum(np.diff(pairs), N_LABELS))
-        parts = np.searchsorted(pairs, np.linspace(0, pairs[-1], device.n_threads + 1))
-        parts[0], parts[-1] = 0, X.n_cols
+        bounds = np.searchsorted(pairs, np.linspace(0, pairs[-1], device.n_threads + 1))
+        bounds[0], bounds[-1] = 0, X.n_cols
         labels, shares = np.empty(room[-1], np.int32), np.empty(room[-1], np.float32)
         totals = np.empty(X.n_cols, np.float32)
         device.run(
-            count_labels, starts, columns.indices.astype(np.int32, copy=False), Y.indptr, Y.indices, weight, parts,
+            count_labels, starts, columns.indices.astype(np.int32, copy=False), Y.indptr, Y.indices, weight, bounds,
             room, *_scratch(Y.n_cols, device), totals, labels, shares,
         )  # fmt: skip
         kept = CSR(room, labels, shares, Y.n_cols).where(labels >= 0)
@@ -95,7 +95,7 @@ class Cooccurrence:
         sound = np.empty(n, np.bool_)
         device.run(
             cooccurrence, X.indptr, X.indices, X.data, *self.arrays, *_scratch(self.shares.n_cols, device), given,
-            device.n_threads, labels, scores, sound,
+            labels, scores, sound,
         )  # fmt: skip
         check_sound(sound)
         return labels, scores

@@ -49,7 +49,7 @@ class Exclusion:
         out, first = log_odds.copy(), np.where(labels >= 0, first, -np.inf).astype(np.float32)
         nth = max(first.shape[1] - n_excluding, 0)
         least = np.partition(first, nth, axis=1)[:, nth]
-        device.run(exclude, labels, first, least, *self.arrays, device.n_threads, out)
+        device.run(exclude, labels, first, least, *self.arrays, out)
         return out
 
     @property

@@ -110,7 +110,7 @@ class KNNIndex:
         sound = np.empty(X.n_rows, np.bool_)
         device.run(
             vote, X.indptr, X.indices, X.data, *self.arrays, N_NEIGHBORS, MAX_POSTINGS, budget, own,
-            *self.scratch(device), device.n_threads, labels, shares, sound,
+            *self.scratch(device), labels, shares, sound,
         )  # fmt: skip
         check_sound(sound)
         return labels, shares

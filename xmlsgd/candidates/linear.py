@@ -275,7 +275,7 @@ def _solved(
             solve, labels[is_trained[labels]], starts, pairs.rows, X.indptr, X.indices, X.data, weight, known.indptr,
             known.indices, known.data, ease, pairs.all_features, np.float32(start.cost), np.float32(TOLERANCE),
             PASSES if learns_all else TRIAL_PASSES, MORE_PASSES, learns_all, np.float32(MIN_WEIGHT), X.n_cols,
-            int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads, room, *found, counts, bias, folds,
+            int(n_pairs.max()), int((sizes + n_pairs).max()), room, *found, counts, bias, folds,
             n_folds, numbers, held_out.labels, margins,
         )  # fmt: skip
         share = limit * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
@@ -296,10 +296,10 @@ def with_random_negatives(X: CSR, weight: np.ndarray, pairs: Pairs, device: CPU)
     n_draws = n_random_negatives(len(pairs.rows), np.count_nonzero(np.diff(pairs.starts)))
     counts, entries = np.zeros((2, len(pairs.starts) - 1), np.int64)
     chosen = pairs.starts, pairs.rows, weight
-    device.run(count_drawn, *chosen, X.indptr, n_draws, device.n_threads, counts, entries)
+    device.run(count_drawn, *chosen, X.indptr, n_draws, counts, entries)
     starts, entries = (pointers(np.diff(old) + new) for old, new in ((pairs.starts, counts), (pairs.entries, entries)))
     rows = np.empty(starts[-1], np.int32)
-    device.run(write_drawn, *chosen, n_draws, device.n_threads, starts, rows)
+    device.run(write_drawn, *chosen, n_draws, starts, rows)
     return Pairs(rows, starts, entries, pairs.all_features)
 
 
@@ -318,7 +318,7 @@ def find_pairs(
     """
     listed = candidates, _held_out_numbers(held_out, X.n_rows), held_out.labels.copy()
     counts = np.zeros((2, device.n_threads, Y.n_cols), np.int64)
-    device.run(count_pairs, Y.indptr, Y.indices, *listed, weight, X.indptr, device.n_threads, *counts)
+    device.run(count_pairs, Y.indptr, Y.indices, *listed, weight, X.indptr, *counts)
     starts, entries = (pointers(each.sum(axis=0)) for each in counts)
     places = starts[:-1] + np.cumsum(counts[0], axis=0) - counts[0]
     rows = np.empty(starts[-1], np.int32)

@@ -1,4 +1,4 @@
-"""Compile kernels twice, for the calling thread and for Numba's threads, and cache them by a hash of the sources.
+"""Compile kernels, and cache them by a hash of the sources.
 
 Numba checks whether the file that defines a cached kernel has changed. It does not check the files whose functions and
 constants the kernel contains (as in numba issue 6845), nor the instruction sets of the processor. So both are part of
@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit, types
-from numba.core import cgutils
+from numba.core import cgutils, ir
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.ir_utils import build_definitions
+from numba.core.untyped_passes import LiteralUnroll
 from numba.extending import intrinsic
 
 from ...data.files.compiled import cached
@@ -36,23 +40,35 @@ PROCESSOR = "".join(str(int(has)) for has in (bf16.HAS_AMX, bf16.HAS_AVX512_BF16
 
 
 class Kernel:
-    """A function in two compiled forms with the same results: `alone` on the calling thread, `threaded` on Numba's.
+    """A function in compiled forms that release the GIL: `alone` on the calling thread, and `threaded` on Numba's.
 
     In `alone`, `prange` is a plain loop. It does not use Numba's threads, so any number of Python threads may run it at
-    once. Both forms release the GIL. They are compiled with `error_model="numpy"`, as Python's check for division by
-    zero is a branch, which keeps LLVM from vector code.
+    once; both forms have the same results. A kernel `of_part` has only `alone`: its first arguments are a number,
+    `part`, below `n_parts`, and it does this part of the work. Kernels are compiled with `error_model="numpy"`, as
+    Python's check for division by zero is a branch, which keeps LLVM from vector code.
     """
 
-    def __init__(self, function: FunctionType, **options: Any) -> None:
+    def __init__(self, function: FunctionType, of_part: bool = False, **options: Any) -> None:
         options = {"nogil": True, "error_model": "numpy", **options}
-        self.alone = _cached(_borrowing(function, njit(**options)(function)), function, "alone", options)
-        copy = FunctionType(function.__code__, function.__globals__, function.__name__)
-        self.threaded = _cached(copy, function, "threaded", {**options, "parallel": True})
+        self.alone = _cached(function, "alone", {**options, "pipeline_class": BorrowingCompiler})
+        self.threaded: Any = None
+        if not of_part:
+            self.threaded = _cached(function, "threaded", {**options, "parallel": True})
+
+    @property
+    def forms(self) -> list[Any]:
+        """Return the compiled forms, dispatchers of Numba."""
+        return [self.alone] if self.threaded is None else [self.alone, self.threaded]
 
 
 def kernel(**options: Any) -> Callable[[Any], Kernel]:
     """Return a decorator that makes a `Kernel` with these options of Numba."""
     return lambda function: Kernel(function, **options)
+
+
+def kernel_of_part(**options: Any) -> Callable[[Any], Kernel]:
+    """Return a decorator that makes a `Kernel` of a part, for work of milliseconds: `prange` takes long to compile."""
+    return lambda function: Kernel(function, of_part=True, **options)
 
 
 @intrinsic
@@ -73,18 +89,47 @@ def borrowed(typingctx, value):
     return value(value), codegen
 
 
-def _borrowing(function: FunctionType, body: Any) -> FunctionType:
-    """Return a function with the arguments of `function`, which passes them, `borrowed`, to its dispatcher `body`."""
-    code = function.__code__
-    names = code.co_varnames[: code.co_argcount]
-    source = f"def passing({', '.join(names)}): return body({', '.join(f'borrowed({name})' for name in names)})"
-    space = {"body": body, "borrowed": borrowed}
-    exec(compile(source, code.co_filename, "exec"), space)  # with the file name, by which Numba finds its cache
-    return space["passing"]
+@register_pass(mutates_CFG=False, analysis_only=False)
+class BorrowArguments(FunctionPass):
+    """Begins a function with `x = borrowed(x)` for each argument x."""
+
+    _name = "borrow_arguments"
+
+    def __init__(self) -> None:  # abstract in Numba
+        super().__init__()
+
+    def run_pass(self, state):
+        """Change the instructions of the function."""
+        func_ir = state.func_ir
+        first = func_ir.blocks[min(func_ir.blocks)]
+        for given in [line for line in first.body if isinstance(line, ir.Assign) and isinstance(line.value, ir.Arg)]:
+            loc, argument = given.loc, given.target
+            given.target = ir.Var(argument.scope, f"{argument.name}.given", loc)
+            function = ir.Var(argument.scope, f"{argument.name}.borrowed", loc)
+            lines = [
+                ir.Assign(ir.Global("borrowed", borrowed, loc), function, loc),
+                ir.Assign(ir.Expr.call(function, [given.target], (), loc), argument, loc),
+            ]
+            at = first.body.index(given) + 1
+            first.body[at:at] = lines
+        func_ir._definitions = build_definitions(func_ir.blocks)
+        return True
 
 
-def _cached(copy: FunctionType, function: FunctionType, form: str, options: dict[str, Any]) -> Any:
-    """Return Numba's dispatcher of `copy`, named after `function`, form, sources and processor for the cache."""
+class BorrowingCompiler(CompilerBase):
+    """Numba's compiler with `BorrowArguments`."""
+
+    def define_pipelines(self):
+        """Return the passes."""
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.add_pass_after(BorrowArguments, LiteralUnroll)  # branches for arguments that are None are gone then
+        passes.finalize()
+        return [passes]
+
+
+def _cached(function: FunctionType, form: str, options: dict[str, Any]) -> Any:
+    """Return Numba's dispatcher of a function, named after function, form, sources and processor for the cache."""
+    copy = FunctionType(function.__code__, function.__globals__, function.__name__)
     copy.__qualname__ = f"{function.__name__}_{form}_{STAMP}_{PROCESSOR}"
     copy.__doc__, copy.__module__ = function.__doc__, function.__module__
     return cached(njit(**options)(copy))

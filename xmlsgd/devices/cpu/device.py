@@ -22,6 +22,7 @@ from .intrinsics import bf16
 from .kernels import copying, input_layer, output_layer, sparsified_layer
 from .kernels.output_layer import CHUNK
 from .kernels.parts import loss_address, update_address
+from .part_threads import run_parts
 from .search import weights_of
 from .threads import Alone, launch, start_layer
 
@@ -284,12 +285,14 @@ class CPU(Device):
 
     def call(self, kernel: Kernel, *arguments: Any) -> None:
         """Run a kernel as `run` does, but without `for_kernels`, which takes time for thirty arrays."""
-        if self._has_threads:
+        is_halved = self.is_halved is not None and self.is_halved()
+        n_threads = (-(-self.n_threads // 2) if is_halved else self.n_threads) if self._has_threads else 1
+        if kernel.threaded is None:
+            run_parts(kernel.alone, self.n_threads, arguments, n_threads)
+        elif self._has_threads:
             with launch():
-                if self.is_halved is not None and self._launched:
-                    n_threads = -(-self.n_threads // 2) if self.is_halved() else self.n_threads
-                    if n_threads != self._launched:
-                        self._set_threads(n_threads)
+                if self._launched not in (0, n_threads):
+                    self._set_threads(n_threads)
                 kernel.threaded(*arguments)
         else:
             kernel.alone(*arguments)

@@ -23,7 +23,7 @@ def kernels() -> list[Kernel]:
 
 def cache_folders() -> set[Path]:
     """Return the folders where Numba keeps these kernels."""
-    paths = [form.stats.cache_path for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
+    paths = [form.stats.cache_path for kernel in kernels() for form in kernel.forms]
     return {Path(path) for path in paths if path}
 
 

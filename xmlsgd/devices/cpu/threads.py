@@ -32,7 +32,7 @@ def start_layer() -> None:
     """
     is_set = any(name in os.environ for name in ("OMP_WAIT_POLICY", SPINCOUNT))
     if not is_set:
-        os.environ[SPINCOUNT] = "10000"
+        os.environ[SPINCOUNT] = "100"
     try:
         numba.get_num_threads()
     finally:
@@ -139,6 +139,10 @@ class OneThreadBlas:
         with self._lock:
             self._limit_of_thread.leave()
             self._limit.leave()
+
+    def limit_thread(self) -> None:
+        """Limit the BLAS of this Python thread for good, if each has its own number; another must be inside."""
+        self._limit_of_thread.enter(self._of_thread)
 
 
 ONE_THREAD_BLAS = OneThreadBlas()

@@ -69,8 +69,8 @@ class CandidateScorer(Scorer):
             for part, A, span in self._parts(X):
                 self.cpu.call(
                     best_candidates, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
-                    *self.candidates.knn.scratch(self.cpu), self.cpu.n_threads, n_kept(self.candidates.n_candidates, m),
-                    labels[span], scores[span],
+                    *self.candidates.knn.scratch(self.cpu), n_kept(self.candidates.n_candidates, m), labels[span],
+                    scores[span],
                 )  # fmt: skip
         if labels.min(initial=0) < 0 or k > self.max_k:
             check_sound(labels[:, 0] != DAMAGED)

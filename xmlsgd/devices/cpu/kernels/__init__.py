@@ -15,9 +15,13 @@ Numba takes arrays and numbers only, so kernels have long argument lists. A name
     update, hyper                  the address of the optimizer (`parts.update_address`), and its numbers, (8,)
     bias_update, bias_hyper        the same for biases
     threshold, seed                of dropout, or of stochastic gradient sparsification, and of its random draws
+    part, n_parts                  which part of the rows or labels a call handles, of how many
     n_threads, chunk, batch        how many threads share the loop; how many labels, or rows, it handles together
     forward, backward, packed, pads    operands of bfloat16 products and their scratch (`bf16`)
     labels, scores                 the result: int32 and float32 (n, k), best first, filled up with -1 and -inf
+
+Kernels that are called for each batch of training share a loop over `prange`, on Numba's threads. Others handle a part
+of the work, and Python threads call them, as `prange` takes long to compile (docs/decisions/kernels.md).
 
 Numba compiles a function once for each type of an argument. Literals are types of their own, and the index of `prange`
 is unsigned. So functions that take long to compile are called with `np.int64`.

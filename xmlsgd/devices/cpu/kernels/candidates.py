@@ -7,9 +7,9 @@ computes all steps of prediction, row by row, for one row and for many.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from ..compiling import kernel
+from ..compiling import kernel_of_part
 from ..intrinsics.elementary import FAST
 from .cooccurrence import cooccurrence_of_row
 from .exclusion import exclude_in_row
@@ -39,10 +39,11 @@ def unit_row(features, entries, scale, out):
         out[p] = np.float64(entries[p]) * factor / norm
 
 
-@kernel()
-def unit_rows(indptr, indices, data, scale, out):
+@kernel_of_part()
+def unit_rows(part, n_parts, indptr, indices, data, scale, out):
     """Write the entries of all rows, scaled by feature and of norm 1, into `out` float32 (nnz,)."""
-    for i in prange(indptr.size - 1):
+    n_rows = indptr.size - 1
+    for i in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
         span = slice(indptr[i], indptr[i + 1])
         unit_row(indices[span], data[span], scale, out[span])
 
@@ -77,12 +78,13 @@ def keep_highest(labels, found, scores, places, kept_labels, kept):
             kept[r, i] = found[r, j] if j >= 0 else np.float32(0)
 
 
-@kernel(fastmath=FAST)
+@kernel_of_part(fastmath=FAST)
 def best_candidates(
-    indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row, postings_value, unit,
-    label_ptr, label_index, weight, share_ptr, share_label, share_value, share_scale, starts, keys, weights, factors,
-    filters, bias, stacking, frequency, feature, threshold, value, n_excluding, place, table, exclusion, least_vote,
-    least_cooccurrence, n_voted, n_more, n_neighbors, budget, clean, items, values, n_threads, n_kept, labels, scores,
+    part, n_parts, indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row,
+    postings_value, unit, label_ptr, label_index, weight, share_ptr, share_label, share_value, share_scale, starts,
+    keys, weights, factors, filters, bias, stacking, frequency, feature, threshold, value, n_excluding, place, table,
+    exclusion, least_vote, least_cooccurrence, n_voted, n_more, n_neighbors, budget, clean, items, values, n_kept,
+    labels, scores,
 ):  # fmt: skip
     """Write the best labels of each row among its candidates to `labels` and `scores` (rows, k).
 
@@ -102,57 +104,57 @@ def best_candidates(
     A row for which a pointer or an index is out of range gets labels `DAMAGED`.
     """
     n_rows, m = indptr.size - 1, n_voted + n_more
+    first, last = n_rows * part // n_parts, n_rows * (part + 1) // n_parts
     most = 0
-    for i in range(n_rows):
+    for i in range(first, last):
         most = max(most, indptr[i + 1] - indptr[i])
-    for t in prange(n_threads):
-        row, hidden, proposed = np.empty(most, np.float32), np.empty(b0.size, np.float32), np.empty(m, np.int32)
-        found, kept = np.empty((4, m), np.float32), np.empty((4, n_kept), np.float32)  # cheap scores, logits, ...
-        listed, highest, places = np.empty(n_kept, np.int32), np.empty(n_kept, np.float32), np.empty(n_kept, np.int32)
-        margins, node, total = np.empty(n_kept, np.float32), np.empty(n_kept, np.uint32), np.empty(n_kept)
-        known = np.empty((5, n_kept), np.float32)
-        order, placed, chance = np.empty(n_kept, np.int32), np.empty(n_kept, np.int32), np.empty(n_kept, np.float32)
-        found[2, n_voted:] = 0
-        for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
-            features = indices[indptr[i] : indptr[i + 1]]
-            given, entries = data[indptr[i] : indptr[i + 1]], row[: features.size]
-            unit_row(features, given, scale, entries)
-            a = hidden
-            if b0.size > 0:
-                activate_row(features, given, W0, scales0, b0, a)
-            else:
-                a = A[i]
-            sound = vote_of_row(
-                features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-                n_neighbors, budget, budget, NO_ROW, clean[t], items[t], values[t], proposed[:n_voted],
-                found[2, :n_voted],
+    row, hidden, proposed = np.empty(most, np.float32), np.empty(b0.size, np.float32), np.empty(m, np.int32)
+    found, kept = np.empty((4, m), np.float32), np.empty((4, n_kept), np.float32)  # cheap scores, logits, ...
+    listed, highest, places = np.empty(n_kept, np.int32), np.empty(n_kept, np.float32), np.empty(n_kept, np.int32)
+    margins, node, total = np.empty(n_kept, np.float32), np.empty(n_kept, np.uint32), np.empty(n_kept)
+    known = np.empty((5, n_kept), np.float32)
+    order, placed, chance = np.empty(n_kept, np.int32), np.empty(n_kept, np.int32), np.empty(n_kept, np.float32)
+    found[2, n_voted:] = 0
+    for i in range(first, last):
+        features = indices[indptr[i] : indptr[i + 1]]
+        given, entries = data[indptr[i] : indptr[i + 1]], row[: features.size]
+        unit_row(features, given, scale, entries)
+        a = hidden
+        if b0.size > 0:
+            activate_row(features, given, W0, scales0, b0, a)
+        else:
+            a = A[i]
+        sound = vote_of_row(
+            features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
+            n_neighbors, budget, budget, NO_ROW, clean[part], items[part], values[part], proposed[:n_voted],
+            found[2, :n_voted],
+        )  # fmt: skip
+        sound &= cooccurrence_of_row(
+            features, entries, share_ptr, share_label, share_value, share_scale, clean[part, label_ptr.size - 1 :],
+            items[part], values[part], proposed, n_voted, found[3],
+        )  # fmt: skip
+        logits_of_row(a, W, scales, b, proposed, found[1])
+        score_cheaply(proposed, found[1], found[2], found[3], stacking, least_vote, least_cooccurrence, found[0])
+        least = np.float32(-np.inf)
+        if place.size > 0 and n_kept > n_excluding:
+            few = slice(0, n_excluding)
+            keep_highest(proposed, found, highest[few], places[few], listed[few], kept[:, few])
+            least = highest[0]
+        keep_highest(proposed, found, highest, places, listed, kept)
+        unit_row(features, given, scale[:0], entries)
+        sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, filters, bias, margins)
+        for j in range(n_kept):
+            kept[0, j] += stacking[2] * margins[j]
+        if feature.shape[0] > 0:
+            trees_of_row(
+                listed, kept[1], kept[2], margins, kept[3], frequency, feature, threshold, value, known, node,
+                total, kept[0],
             )  # fmt: skip
-            sound &= cooccurrence_of_row(
-                features, entries, share_ptr, share_label, share_value, share_scale, clean[t, label_ptr.size - 1 :],
-                items[t], values[t], proposed, n_voted, found[3],
+        if place.size > 0:
+            exclude_in_row(
+                listed, highest, least, labels.shape[1], place, table, exclusion, order, placed, margins, kept[1],
+                chance, kept[0],
             )  # fmt: skip
-            logits_of_row(a, W, scales, b, proposed, found[1])
-            score_cheaply(proposed, found[1], found[2], found[3], stacking, least_vote, least_cooccurrence, found[0])
-            least = np.float32(-np.inf)
-            if place.size > 0 and n_kept > n_excluding:
-                few = slice(0, n_excluding)
-                keep_highest(proposed, found, highest[few], places[few], listed[few], kept[:, few])
-                least = highest[0]
-            keep_highest(proposed, found, highest, places, listed, kept)
-            unit_row(features, given, scale[:0], entries)
-            sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, filters, bias, margins)
-            for j in range(n_kept):
-                kept[0, j] += stacking[2] * margins[j]
-            if feature.shape[0] > 0:
-                trees_of_row(
-                    listed, kept[1], kept[2], margins, kept[3], frequency, feature, threshold, value, known, node,
-                    total, kept[0],
-                )  # fmt: skip
-            if place.size > 0:
-                exclude_in_row(
-                    listed, highest, least, labels.shape[1], place, table, exclusion, order, placed, margins, kept[1],
-                    chance, kept[0],
-                )  # fmt: skip
-            best_of(listed, kept[0], labels[i], scores[i])
-            if not sound:
-                labels[i, :] = DAMAGED
+        best_of(listed, kept[0], labels[i], scores[i])
+        if not sound:
+            labels[i, :] = DAMAGED

@@ -3,46 +3,46 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from ..compiling import kernel
+from ..compiling import kernel_of_part
 from ..intrinsics.elementary import FAST, ONE, ZERO
 from .knn import BINS, keep_best
 
 
-@kernel(fastmath=FAST)
+@kernel_of_part(fastmath=FAST)
 def count_labels(
-    starts, rows, label_ptr, label_index, weight, parts, room, clean, named, values, totals, labels, shares
+    part, n_parts, starts, rows, label_ptr, label_index, weight, bounds, room, clean, named, values, totals, labels,
+    shares,
 ):  # fmt: skip
     """Write the labels that occur most often with each feature, and their shares of the rows with the feature.
 
     Feature f occurs in rows[starts[f] : starts[f + 1]]; row i has the labels from label_ptr[i] to label_ptr[i + 1] and
     the sample weight weight[i]. totals[f] float32 becomes the sum of the weights. The labels int32 and shares float32
-    of f are written from room[f] to room[f + 1], filled up with -1 and 0. Thread t handles features parts[t] to
-    parts[t + 1] with row t of the scratch: `clean` float32 (parts, L), zeros before and after, `named` int32 and
-    `values` float32 (parts, L + 1).
+    of f are written from room[f] to room[f + 1], filled up with -1 and 0. The part handles features bounds[part]
+    to bounds[part + 1]. Scratch: `clean` float32 (n_parts, L), zeros before and after, `named` int32 and `values`
+    float32 (n_parts, L + 1).
     """
-    for t in prange(parts.size - 1):
-        share, found, found_shares = clean[t], named[t], values[t]
-        bins = np.empty(BINS, np.int32)
-        for f in range(parts[t], parts[t + 1]):
-            total, n = ZERO, np.int64(0)
-            for p in range(starts[f], starts[f + 1]):
-                row = rows[p]
-                if not weight[row] > 0:
-                    continue
-                total += weight[row]
-                for q in range(label_ptr[row], label_ptr[row + 1]):
-                    label = label_index[q]
-                    found[n] = label
-                    n += share[label] == 0
-                    share[label] += weight[row]
-            for j in range(n):
-                found_shares[j] = share[found[j]] / total
-                share[found[j]] = ZERO
-            span = slice(room[f], room[f + 1])
-            keep_best(found_shares, found, n, shares[span], labels[span], bins)
-            totals[f] = total
+    share, found, found_shares = clean[part], named[part], values[part]
+    bins = np.empty(BINS, np.int32)
+    for f in range(bounds[part], bounds[part + 1]):
+        total, n = ZERO, np.int64(0)
+        for p in range(starts[f], starts[f + 1]):
+            row = rows[p]
+            if not weight[row] > 0:
+                continue
+            total += weight[row]
+            for q in range(label_ptr[row], label_ptr[row + 1]):
+                label = label_index[q]
+                found[n] = label
+                n += share[label] == 0
+                share[label] += weight[row]
+        for j in range(n):
+            found_shares[j] = share[found[j]] / total
+            share[found[j]] = ZERO
+        span = slice(room[f], room[f + 1])
+        keep_best(found_shares, found, n, shares[span], labels[span], bins)
+        totals[f] = total
 
 
 @njit(nogil=True, fastmath=FAST)
@@ -85,23 +85,23 @@ def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean,
     return sound
 
 
-@kernel(fastmath=FAST)
+@kernel_of_part(fastmath=FAST)
 def cooccurrence(
-    indptr, indices, data, starts, labels, shares, scale, clean, named, values, n_given, n_threads, listed, out, sound
+    part, n_parts, indptr, indices, data, starts, labels, shares, scale, clean, named, values, n_given, listed, out,
+    sound,
 ):  # fmt: skip
     """Add the labels that occur most with the features of each row to its candidates `listed` int32 (rows, M).
 
     The first `n_given` of a row are given, -1 for none; the others are written in no order, filled up with -1.
     out : the co-occurrence of row and label, float32 (rows, M): the mean of the label's shares times `scale` (F,) over
     the features of the row, weighted by the size of their entries. Feature f has the labels int32 and shares float32
-    from starts[f] to starts[f + 1]. clean (n_threads, L), named and values (n_threads, L + 1) are scratch. sound bool
+    from starts[f] to starts[f + 1]. clean (n_parts, L), named and values (n_parts, L + 1) are scratch. sound bool
     (rows,) : what `cooccurrence_of_row` returns.
     """
     n_rows = indptr.size - 1
-    for t in prange(n_threads):
-        for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
-            span = slice(indptr[i], indptr[i + 1])
-            sound[i] = cooccurrence_of_row(
-                indices[span], data[span], starts, labels, shares, scale, clean[t], named[t], values[t], listed[i],
-                n_given, out[i],
-            )  # fmt: skip
+    for i in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
+        span = slice(indptr[i], indptr[i + 1])
+        sound[i] = cooccurrence_of_row(
+            indices[span], data[span], starts, labels, shares, scale, clean[part], named[part], values[part],
+            listed[i], n_given, out[i],
+        )  # fmt: skip

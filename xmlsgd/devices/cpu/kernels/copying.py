@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import njit, prange
 
-from ..compiling import kernel
+from ..compiling import kernel, kernel_of_part
 from ..intrinsics.llvm import prefetch_row
 
 AHEAD = 4  # rows by which prefetches are ahead of copies
@@ -25,10 +25,11 @@ def copy_into(target, source):
         target[j] = source[j]
 
 
-@kernel()
-def copy_spans(starts, sizes, indices, data, targets, out_indices, out_data):
+@kernel_of_part()
+def copy_spans(part, n_parts, starts, sizes, indices, data, targets, out_indices, out_data):
     """Copy sizes[i] entries, indices and data, from starts[i] to targets[i], for each i; targets do not overlap."""
-    for i in prange(starts.size):
+    n = starts.size
+    for i in range(n * part // n_parts, n * (part + 1) // n_parts):
         source, target = slice(starts[i], starts[i] + sizes[i]), slice(targets[i], targets[i] + sizes[i])
         copy_into(out_indices[target], indices[source])
         copy_into(out_data[target], data[source])

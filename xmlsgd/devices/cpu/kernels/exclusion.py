@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from ..compiling import kernel
+from ..compiling import kernel_of_part
 from ..intrinsics.elementary import ONE, ZERO
 
 UNIT = np.float32(1 / 256)  # of numbers in the table
@@ -50,14 +50,13 @@ def exclude_in_row(labels, first, least, k, place, table, weight, order, known, 
             n += 1
 
 
-@kernel()
-def exclude(labels, first, least, place, table, weight, n_threads, out):
+@kernel_of_part()
+def exclude(part, n_parts, labels, first, least, place, table, weight, out):
     """Lower `out` float32 (rows, M) of all labels int32 (rows, M) as `exclude_in_row` does; least float32 (rows,)."""
     n_rows, M = labels.shape
-    for t in prange(n_threads):
-        order, known, left = np.empty(M, np.int32), np.empty(M, np.int32), np.empty(M, np.float32)
-        score, chance = np.empty(M, np.float32), np.empty(M, np.float32)
-        for i in range(t, n_rows, n_threads):
-            exclude_in_row(
-                labels[i], first[i], least[i], M, place, table, weight, order, known, left, score, chance, out[i]
-            )
+    order, known, left = np.empty(M, np.int32), np.empty(M, np.int32), np.empty(M, np.float32)
+    score, chance = np.empty(M, np.float32), np.empty(M, np.float32)
+    for i in range(part, n_rows, n_parts):
+        exclude_in_row(
+            labels[i], first[i], least[i], M, place, table, weight, order, known, left, score, chance, out[i]
+        )

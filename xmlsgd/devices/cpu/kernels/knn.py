@@ -8,9 +8,9 @@ are computed without branches: a cache miss or a wrongly predicted branch takes 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from ..compiling import kernel
+from ..compiling import kernel, kernel_of_part
 from ..intrinsics.elementary import FAST, ZERO
 from ..intrinsics.llvm import prefetch
 from .copying import copy_into
@@ -220,10 +220,10 @@ def scratch_shapes(n_train: int, n_labels: int, longest: int, n_threads: int) ->
     return (n_threads, n_train + n_labels), (n_threads, room + n_labels + 1), (n_threads, room)
 
 
-@kernel(fastmath=FAST)
+@kernel_of_part(fastmath=FAST)
 def vote(
-    indptr, indices, data, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-    n_neighbors, longest, budget, own, clean, items, values, n_threads, labels, votes, sound,
+    part, n_parts, indptr, indices, data, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index,
+    weight, n_neighbors, longest, budget, own, clean, items, values, labels, votes, sound,
 ):  # fmt: skip
     """Write the labels that the `n_neighbors` nearest training rows of each row vote for, and their shares.
 
@@ -237,10 +237,9 @@ def vote(
     sound bool (rows,) : what `vote_of_row` returns.
     """
     n_rows = indptr.size - 1
-    for t in prange(n_threads):
-        for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
-            sound[i] = vote_of_row(
-                indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
-                postings_value, unit, label_ptr, label_index, weight, n_neighbors, longest, budget,
-                own + i if own >= 0 else NO_ROW, clean[t], items[t], values[t], labels[i], votes[i],
-            )  # fmt: skip
+    for i in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
+        sound[i] = vote_of_row(
+            indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
+            postings_value, unit, label_ptr, label_index, weight, n_neighbors, longest, budget,
+            own + i if own >= 0 else NO_ROW, clean[part], items[part], values[part], labels[i], votes[i],
+        )  # fmt: skip

@@ -8,9 +8,9 @@ The slots of features that pass are prefetched, and read only after the next lab
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from ..compiling import kernel
+from ..compiling import kernel, kernel_of_part
 from ..intrinsics.elementary import FAST, ZERO
 from ..intrinsics.llvm import prefetch
 
@@ -47,7 +47,7 @@ def hash_weights(indptr, features, weights, starts, keys, values):
     The table of label l has the slots from starts[l] to starts[l + 1], at least one more than the label has weights. In
     a slot, `keys` (n,), integers that must be 0, becomes the feature plus 1, and `values` (n,) its weight.
     """
-    for label in prange(indptr.size - 1):
+    for label in range(indptr.size - 1):
         first, room = starts[label], starts[label + 1] - starts[label]
         for p in range(indptr[label], indptr[label + 1]):
             at = np.int64(place_of(hash_of(features[p]), room))
@@ -59,7 +59,7 @@ def hash_weights(indptr, features, weights, starts, keys, values):
 @kernel()
 def write_filters(indptr, features, starts, filters):
     """Write the filters of the tables that `hash_weights` has written; filters : uint8 (n // 2,), 0 before."""
-    for label in range(indptr.size - 1):  # filters of neighbors share no byte, but threads would share cache lines
+    for label in range(indptr.size - 1):
         first, n_bits = filter_of(starts[label], starts[label + 1])
         for p in range(indptr[label], indptr[label + 1]):
             bit = place_of(hash_of(features[p]), n_bits)
@@ -135,15 +135,16 @@ def margins_of_row(features, entries, labels, starts, keys, values, scales, filt
     return sound
 
 
-@kernel(fastmath=FAST)
-def margins(indptr, indices, data, labels, starts, keys, values, scales, filters, bias, out, sound):
+@kernel_of_part(fastmath=FAST)
+def margins(part, n_parts, indptr, indices, data, labels, starts, keys, values, scales, filters, bias, out, sound):
     """Write the margins of labels int32 (rows, M) to `out` float32; -1 for labels -1.
 
     starts, keys, values : the tables of `hash_weights`; values of label l are multiplied by scales[l], or by the only
     scale if there is one. filters uint8 : those of `write_filters`, or (0,). sound bool (rows,) : what `margins_of_row`
     returns.
     """
-    for i in prange(labels.shape[0]):
+    n_rows = labels.shape[0]
+    for i in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
         span = slice(indptr[i], indptr[i + 1])
         sound[i] = margins_of_row(
             indices[span], data[span], labels[i], starts, keys, values, scales, filters, bias, out[i]

@@ -10,9 +10,9 @@ numbers, so that rows and weights of a label fit a near cache while they are vis
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from ..compiling import kernel
+from ..compiling import kernel_of_part
 from ..intrinsics.elementary import HALF, ONE, ZERO
 from ..intrinsics.llvm import prefetch
 from .copying import copy_into
@@ -219,13 +219,13 @@ def sort_features(features, weights, spare_features, spare_weights, counts, n_fe
         shift += DIGITS
 
 
-@kernel()
+@kernel_of_part()
 def solve(
-    labels, starts, pairs, indptr, indices, data, weight, known_ptr, known_features, known_weights, ease, all_features,
-    C, tolerance, max_passes, more_passes, learns_all, smallest, n_features, most_rows, most_entries, n_threads,
+    part, n_parts, labels, starts, pairs, indptr, indices, data, weight, known_ptr, known_features, known_weights, ease,
+    all_features, C, tolerance, max_passes, more_passes, learns_all, smallest, n_features, most_rows, most_entries,
     out_ptr, out_features, out_weights, counts, bias, folds, n_folds, places, held_out_labels, margins,
 ):  # fmt: skip
-    """Train the classifiers of `labels`; thread t takes every n_threads-th of them.
+    """Train the classifiers of `labels`; a part has every n_parts-th of them.
 
     Label l has the pairs from starts[l] to starts[l + 1] (`write_pairs`). X (indptr, indices, data) has rows of norm 1;
     `weight` float32 (n,) are their sample weights. Training starts from bias[l] and, for known_features from
@@ -240,54 +240,53 @@ def solve(
     """
     # Unsigned, as Numba would test the sign of each index (docs/decisions/kernels.md).
     unsigned_ptr, unsigned_indices = indptr.view(np.uint64), indices.view(np.uint32)
-    for t in prange(n_threads):
-        place, digits = np.zeros(n_features, np.int32), np.empty(1 << DIGITS, np.int64)
-        features, w = np.empty(n_features, np.int32), np.empty(n_features + 1, np.float32)
-        spare_features, spare_w = np.empty(n_features, np.int32), np.empty(n_features, np.float32)
-        seen = np.empty(n_features + 1, np.bool_)
-        row_ptr, diagonal = np.empty(most_rows + 1, np.uint64), np.empty(most_rows, np.float32)
-        alpha, inverse = np.empty(most_rows, np.float32), np.empty(most_rows, np.float32)
-        order = np.empty(most_rows, np.int32)
-        columns, values = np.empty(most_entries, np.uint32), np.empty(most_entries, np.float32)
-        for i in range(t, labels.size, n_threads):
-            label = labels[i]
-            of_label = pairs[starts[label] : starts[label + 1]]
-            if of_label.size == 0:
-                continue
-            known = slice(known_ptr[label], known_ptr[label + 1])
-            n = gather(
-                of_label, unsigned_ptr, unsigned_indices, data, known_features[known], ease[label], all_features, place,
-                features, row_ptr, columns, values,
-            )  # fmt: skip
-            size = of_label.size
-            for j in range(size):
-                diagonal[j], alpha[j] = HALF / (C * weight[row_of(of_label[j])]), ZERO
-                inverse[j] = inverse_curvature(values[row_ptr[j] : row_ptr[j + 1]], diagonal[j])
-            w[0], w[1 : n + 1] = bias[label] / ease[label, 0], 0
-            for j in range(known.stop - known.start):
-                w[1 + j] = known_weights[known.start + j] / ease[label, 1]
-            n_passes = score_folds(
-                of_label, label, folds, n_folds, places, all_features, row_ptr, columns, values,
-                diagonal[:size], inverse, tolerance, max_passes, more_passes, order, w[: n + 1], alpha[:size],
-                seen[: n + 1], smallest, held_out_labels, margins,
-            )  # fmt: skip
-            if not learns_all:
-                continue
-            for j in range(size):
-                order[j] = j
-            descend(
-                row_ptr, columns, values, diagonal, inverse, tolerance, n_passes, np.uint64(label), order[:size], w,
-                alpha,
-            )  # fmt: skip
-            bias[label] = ease[label, 0] * w[0]
-            kept, first = 0, out_ptr[label]
-            for j in range(n):
-                value = ease[label, 1] * w[j + 1]
-                if abs(value) > smallest:
-                    out_features[first + kept], out_weights[first + kept] = features[j], value
-                    kept += 1
-            sort_features(
-                out_features[first : first + kept], out_weights[first : first + kept], spare_features[:kept],
-                spare_w[:kept], digits, n_features,
-            )  # fmt: skip
-            counts[label] = kept
+    place, digits = np.zeros(n_features, np.int32), np.empty(1 << DIGITS, np.int64)
+    features, w = np.empty(n_features, np.int32), np.empty(n_features + 1, np.float32)
+    spare_features, spare_w = np.empty(n_features, np.int32), np.empty(n_features, np.float32)
+    seen = np.empty(n_features + 1, np.bool_)
+    row_ptr, diagonal = np.empty(most_rows + 1, np.uint64), np.empty(most_rows, np.float32)
+    alpha, inverse = np.empty(most_rows, np.float32), np.empty(most_rows, np.float32)
+    order = np.empty(most_rows, np.int32)
+    columns, values = np.empty(most_entries, np.uint32), np.empty(most_entries, np.float32)
+    for i in range(part, labels.size, n_parts):
+        label = labels[i]
+        of_label = pairs[starts[label] : starts[label + 1]]
+        if of_label.size == 0:
+            continue
+        known = slice(known_ptr[label], known_ptr[label + 1])
+        n = gather(
+            of_label, unsigned_ptr, unsigned_indices, data, known_features[known], ease[label], all_features, place,
+            features, row_ptr, columns, values,
+        )  # fmt: skip
+        size = of_label.size
+        for j in range(size):
+            diagonal[j], alpha[j] = HALF / (C * weight[row_of(of_label[j])]), ZERO
+            inverse[j] = inverse_curvature(values[row_ptr[j] : row_ptr[j + 1]], diagonal[j])
+        w[0], w[1 : n + 1] = bias[label] / ease[label, 0], 0
+        for j in range(known.stop - known.start):
+            w[1 + j] = known_weights[known.start + j] / ease[label, 1]
+        n_passes = score_folds(
+            of_label, label, folds, n_folds, places, all_features, row_ptr, columns, values,
+            diagonal[:size], inverse, tolerance, max_passes, more_passes, order, w[: n + 1], alpha[:size],
+            seen[: n + 1], smallest, held_out_labels, margins,
+        )  # fmt: skip
+        if not learns_all:
+            continue
+        for j in range(size):
+            order[j] = j
+        descend(
+            row_ptr, columns, values, diagonal, inverse, tolerance, n_passes, np.uint64(label), order[:size], w,
+            alpha,
+        )  # fmt: skip
+        bias[label] = ease[label, 0] * w[0]
+        kept, first = 0, out_ptr[label]
+        for j in range(n):
+            value = ease[label, 1] * w[j + 1]
+            if abs(value) > smallest:
+                out_features[first + kept], out_weights[first + kept] = features[j], value
+                kept += 1
+        sort_features(
+            out_features[first : first + kept], out_weights[first : first + kept], spare_features[:kept],
+            spare_w[:kept], digits, n_features,
+        )  # fmt: skip
+        counts[label] = kept

@@ -6,9 +6,9 @@ Weights are float32, or int8 with a scale per row: `scales` float32 (L,), or (1,
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from ..compiling import kernel
+from ..compiling import kernel_of_part
 from ..intrinsics.elementary import FAST, ZERO, exp_negative, log1p_unit
 from ..intrinsics.llvm import prefetch_row
 
@@ -42,13 +42,14 @@ def logits_of_row(a, W, scales, b, labels, out):
         out[j] = logit_of(a, W, scales, b, np.int64(labels[j])) if labels[j] >= 0 else ZERO
 
 
-@kernel()
-def pair_logits(A, W, scales, b, labels, out):
+@kernel_of_part()
+def pair_logits(part, n_parts, A, W, scales, b, labels, out):
     """Write A W^T + b of labels int32 (rows, M) to `out` float32 (rows, M), 0 for label -1.
 
     A (rows, H) : activations. W (L, H), scales, b (L,) : the output layer.
     """
-    for i in prange(labels.shape[0]):
+    n_rows = labels.shape[0]
+    for i in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
         logits_of_row(A[i], W, scales, b, labels[i], out[i])
 
 

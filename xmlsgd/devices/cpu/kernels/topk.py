@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, prange, types
+from numba import njit, types
 from numba.extending import intrinsic, overload
 
-from ..compiling import kernel
+from ..compiling import kernel_of_part
 from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
 from ..intrinsics.elementary import FAST
@@ -60,15 +60,13 @@ def offer_block(Z, bias, first, limits, scores, labels):
         offer(Z[r], bias[first + r], first + r, limits, scores, labels, scores.shape[0])
 
 
-@kernel()
-def pack_weights(W, packed, pads):
+@kernel_of_part()
+def pack_weights(part, n_parts, W, packed, pads):
     """Pack all labels of W (L, H) as operand A to `packed` (1, words), once per call of `top_k`."""
-    n_threads, _, H = pads.shape
-    n_blocks = -(-W.shape[0] // BLOCK)
-    for thread in prange(n_threads):
-        for block in range(np.int64(thread), n_blocks, n_threads):
-            target = packed.ctypes.data + block * 2 * (H // 32) * TILE_BYTES
-            pack_labels(W, ONE_SCALE, block * BLOCK, BLOCK, target, LEFT_OUT, LEFT_OUT, pads[thread])
+    H, n_blocks = pads.shape[2], -(-W.shape[0] // BLOCK)
+    for block in range(part, n_blocks, n_parts):
+        target = packed.ctypes.data + block * 2 * (H // 32) * TILE_BYTES
+        pack_labels(W, ONE_SCALE, block * BLOCK, BLOCK, target, LEFT_OUT, LEFT_OUT, pads[part])
 
 
 def float_rows(W, scales, start, stop, wide):
@@ -88,63 +86,62 @@ def _float_rows(W, scales, start, stop, wide):
     return widened
 
 
-@kernel()
-def top_k_many(A, W, scales, b, batch, ready, wide, operand, packed, pads, Z, limits, scores, labels):
+@kernel_of_part()
+def top_k_many(part, n_parts, A, W, scales, b, batch, ready, wide, operand, packed, pads, Z, limits, scores, labels):
     """Write the k best labels of every row of A (n, H), best first, by logits in bfloat16; without `operand`, float32.
 
     Only labels enter that have larger scores than those in `scores` (n, k), which are given by label -1.
     A is padded with zeros: n to a multiple of `batch`, and in bfloat16 H to a multiple of 32. ready : whether `packed`
-    comes from `pack_weights`. Else W is packed for each batch in blocks of `BLOCK` labels per thread, which needs no
-    copy of all weights. wide (threads, labels, H) : scratch for weights in int8 with products in float32.
+    comes from `pack_weights`. Else W is packed for each batch in blocks of `BLOCK` labels per part, which needs no
+    copy of all weights. wide (n_parts, labels, H) : scratch for weights in int8 with products in float32.
     """
-    n_threads, step, _ = Z.shape
-    n_rows, L, H = scores.shape[0], b.size, A.shape[1]
-    for thread in prange(n_threads):
-        bf16.tiles_on()
-        limit = limits[thread]
-        for i in range(thread, A.shape[0] // batch, n_threads):
-            first = i * batch
-            rows, some = slice(first, min(first + batch, n_rows)), A[first : first + batch]
-            limit[: scores[rows].shape[0]] = scores[rows, scores.shape[1] - 1]
+    n_rows, L, H, step = scores.shape[0], b.size, A.shape[1], Z.shape[1]
+    bf16.tiles_on()
+    limit = limits[part]
+    for i in range(part, A.shape[0] // batch, n_parts):
+        first = i * batch
+        rows, some = slice(first, min(first + batch, n_rows)), A[first : first + batch]
+        limit[: scores[rows].shape[0]] = scores[rows, scores.shape[1] - 1]
+        if operand is not None:
+            right = np.int64(operand[part].ctypes.data)
+            bf16.pack_b_transposed(right, np.int64(some.ctypes.data), H * 4, batch, H // 32, right + batch * H * 2)
+        for label in range(0, L, step):
+            z = Z[part][: min(step, L - label)]
+            if wide is not None:
+                np.dot(float_rows(W, scales, label, label + z.shape[0], wide[part]), some.T, z)
             if operand is not None:
-                right = np.int64(operand[thread].ctypes.data)
-                bf16.pack_b_transposed(right, np.int64(some.ctypes.data), H * 4, batch, H // 32, right + batch * H * 2)
-            for label in range(0, L, step):
-                z = Z[thread][: min(step, L - label)]
-                if wide is not None:
-                    np.dot(float_rows(W, scales, label, label + z.shape[0], wide[thread]), some.T, z)
-                if operand is not None:
-                    left = packed.ctypes.data + label // 16 * (H // 32) * TILE_BYTES
-                    if not ready:
-                        left = np.int64(packed[thread].ctypes.data)
-                        pack_labels(W, scales, label, BLOCK, left, LEFT_OUT, LEFT_OUT, pads[thread])
-                    bf16.multiply(left, right, z.ctypes.data, BLOCK, batch, batch * 4, H // 32, 0)
-                offer_block(z, b, label, limit, scores[rows], labels[rows])
-        bf16.tiles_off()
+                left = packed.ctypes.data + label // 16 * (H // 32) * TILE_BYTES
+                if not ready:
+                    left = np.int64(packed[part].ctypes.data)
+                    pack_labels(W, scales, label, BLOCK, left, LEFT_OUT, LEFT_OUT, pads[part])
+                bf16.multiply(left, right, z.ctypes.data, BLOCK, batch, batch * 4, H // 32, 0)
+            offer_block(z, b, label, limit, scores[rows], labels[rows])
+    bf16.tiles_off()
 
 
-@kernel(fastmath=FAST)
-def top_k_few(A, W, scales, b, best, labels):
+@kernel_of_part(fastmath=FAST)
+def top_k_few(part, n_parts, A, W, scales, b, best, labels):
     """Write the k best labels of every row of A (n, H), and their scores in float32, row by row.
 
     W is float32 or int8 (`logits`). For few rows, this takes about the time of reading all weights once per row.
     """
-    k = best.shape[1]
-    for i in prange(A.shape[0]):
+    n, k = best.shape
+    for i in range(n * part // n_parts, n * (part + 1) // n_parts):
+        a, scores, ranked = A[i], best[i], labels[i]
         for label in range(b.size):
-            z = logit_of(A[i], W, scales, b, label)
-            if z > best[i, k - 1]:
-                rank(best[i], labels[i], z, label)
+            z = logit_of(a, W, scales, b, label)
+            if z > scores[k - 1]:
+                rank(scores, ranked, z, label)
 
 
-@kernel(fastmath=FAST)
-def rescore(A, W, scales, b, labels, best):
+@kernel_of_part(fastmath=FAST)
+def rescore(part, n_parts, A, W, scales, b, labels, best):
     """Replace the scores `best` (n, k) of candidate `labels` by float32 logits, and sort each row, best first.
 
     W is float32 or int8 (`logits`). Of equal scores, the smaller label is first; labels -1 stay at the end.
     """
     n, k = labels.shape
-    for i in prange(n):
+    for i in range(n * part // n_parts, n * (part + 1) // n_parts):
         for c in range(k):
             label = np.int64(labels[i, c])
             if label < 0:
@@ -162,14 +159,14 @@ def has(labels, label):
     return found
 
 
-@kernel()
-def merge_best(labels, scores, others, their_scores, best, found):
+@kernel_of_part()
+def merge_best(part, n_parts, labels, scores, others, their_scores, best, found):
     """Write the best of two lists of each row, best first, to `best` and `found` (n, k); -1 and -inf fill up.
 
     labels (n, m), scores : the first list, whose scores count for labels in both. Labels -1 are ignored.
     """
-    k = best.shape[1]
-    for i in prange(labels.shape[0]):
+    n, k = best.shape
+    for i in range(n * part // n_parts, n * (part + 1) // n_parts):
         best_of(labels[i], scores[i], best[i], found[i])
         for j in range(others.shape[1]):
             label, score = others[i, j], their_scores[i, j]

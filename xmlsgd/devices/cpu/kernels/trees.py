@@ -7,9 +7,9 @@ of a row go through a tree level by level, so that their memory accesses overlap
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from ..compiling import kernel
+from ..compiling import kernel_of_part
 
 DEPTH = 4  # of every tree (docs/decisions/candidates.md)
 INNER = 2**DEPTH - 1  # nodes that compare; a tree has one leaf more
@@ -45,14 +45,15 @@ def trees_of_row(
         out[m] += total[m]
 
 
-@kernel()
-def tree_scores(labels, logits, votes, margins, cooccurrences, frequency, feature, threshold, value, n_threads, out):
+@kernel_of_part()
+def tree_scores(
+    part, n_parts, labels, logits, votes, margins, cooccurrences, frequency, feature, threshold, value, out
+):
     """Add the sums of `trees_of_row` for labels int32 (rows, M) to `out` float32 (rows, M)."""
     n_rows, M = labels.shape
-    for t in prange(n_threads):
-        known, node, total = np.empty((5, M), np.float32), np.empty(M, np.uint32), np.empty(M)
-        for i in range(t, n_rows, n_threads):
-            trees_of_row(
-                labels[i], logits[i], votes[i], margins[i], cooccurrences[i], frequency, feature, threshold, value,
-                known, node, total, out[i],
-            )  # fmt: skip
+    known, node, total = np.empty((5, M), np.float32), np.empty(M, np.uint32), np.empty(M)
+    for i in range(part, n_rows, n_parts):
+        trees_of_row(
+            labels[i], logits[i], votes[i], margins[i], cooccurrences[i], frequency, feature, threshold, value,
+            known, node, total, out[i],
+        )  # fmt: skip

@@ -1,0 +1,115 @@
+"""Python threads that run parts of kernels."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import pytest
+
+from xmlsgd.devices.cpu import part_threads
+from xmlsgd.devices.cpu.part_threads import run_parts
+from xmlsgd.devices.cpu.threads import OneThreadBlas, Pool
+
+WAIT = 60  # seconds, after which a test fails rather than hangs
+
+
+def test_every_part_is_done_once_and_parts_run_at_the_same_time():
+    both, seen = threading.Barrier(2), []
+
+    def kernel(part, n_parts, argument):
+        if part < 2:
+            both.wait(WAIT)
+        seen.append((part, n_parts, argument))
+
+    run_parts(kernel, 5, ("given",), 2)
+    assert sorted(seen) == [(part, 5, "given") for part in range(5)]
+
+
+def test_one_thread_does_all_parts_if_no_other_is_asked():
+    seen = []
+    run_parts(lambda part, n_parts: seen.append(threading.current_thread()), 3, (), 1)
+    assert seen == 3 * [threading.current_thread()]
+
+
+def test_an_error_in_a_helper_is_raised_by_the_caller():
+    both, caller = threading.Barrier(2), threading.current_thread()
+
+    def kernel(part, n_parts):
+        both.wait(WAIT)
+        if threading.current_thread() is not caller:
+            raise ValueError("in a helper")
+
+    with pytest.raises(ValueError, match="in a helper"):
+        run_parts(kernel, 2, (), 2)
+
+
+def test_an_interrupted_caller_waits_for_parts_that_have_begun_and_no_other_begins():
+    both, caller, written = threading.Barrier(2), threading.current_thread(), []
+
+    def kernel(part, n_parts):
+        both.wait(WAIT)
+        if threading.current_thread() is caller:
+            raise KeyboardInterrupt
+        written.extend(part for _ in range(100_000))
+
+    with pytest.raises(KeyboardInterrupt):
+        run_parts(kernel, 2, (), 2)
+    assert len(written) == 100_000
+
+
+def test_a_second_interrupt_does_not_end_the_waiting():
+    class Ended:
+        waits = 0
+
+        def wait(self):
+            self.waits += 1
+            if self.waits == 1:
+                raise KeyboardInterrupt
+
+    ended = [Ended(), Ended()]
+    parts = iter(range(3))
+    with pytest.raises(KeyboardInterrupt):
+        part_threads._finish(parts, ended)
+    assert [each.waits for each in ended] == [3, 2]  # all are waited for again
+    assert not list(parts)
+
+
+def test_helpers_end_with_the_thread_that_they_help():
+    both, seen = threading.Barrier(2), set()
+
+    def kernel(part, n_parts):
+        seen.add(threading.current_thread())
+        both.wait(WAIT)
+
+    caller = threading.Thread(target=run_parts, args=(kernel, 2, (), 2))
+    caller.start()
+    caller.join(WAIT)
+    gc.collect()
+    for thread in seen:
+        thread.join(WAIT)
+    assert len(seen) == 2
+    assert not any(thread.is_alive() for thread in seen)
+
+
+def test_a_blas_whose_number_is_the_python_threads_is_limited_in_helpers(monkeypatch):
+    class Own(threading.local):
+        n = 4
+
+    own, limit, both, found = Own(), OneThreadBlas(), threading.Barrier(2), []
+    limit._of_process = []
+    limit._of_thread = [Pool(lambda: own.n, lambda n: setattr(own, "n", n), of_process=False)]
+    monkeypatch.setattr(part_threads, "ONE_THREAD_BLAS", limit)
+
+    def kernel(part, n_parts):
+        found.append(own.n)
+        both.wait(WAIT)
+
+    def call():
+        with limit:
+            run_parts(kernel, 2, (), 2)
+
+    caller = threading.Thread(target=call)  # with helpers of its own, which start now
+    caller.start()
+    caller.join(WAIT)
+    assert found == [1, 1]
