@@ -40,12 +40,12 @@ PROCESSOR = "".join(str(int(has)) for has in (bf16.HAS_AMX, bf16.HAS_AVX512_BF16
 
 
 class Kernel:
-    """A function in compiled forms that release the GIL: `alone` on the calling thread, and `threaded` on Numba's.
+    """A function compiled in one or two forms that release the GIL.
 
-    In `alone`, `prange` is a plain loop. It does not use Numba's threads, so any number of Python threads may run it at
-    once; both forms have the same results. A kernel `of_part` has only `alone`: its first arguments are a number,
-    `part`, below `n_parts`, and it does this part of the work. Kernels are compiled with `error_model="numpy"`, as
-    Python's check for division by zero is a branch, which keeps LLVM from vector code.
+    `alone` runs on the calling thread: `prange` is a plain loop, so any number of Python threads may call it at once.
+    `threaded` runs `prange` on Numba's threads, with the same results. A kernel `of_part` has no `threaded`: its first
+    arguments are `part` and `n_parts`, and a call does part 0, 1, ... or n_parts - 1 of the work. Kernels are compiled
+    with `error_model="numpy"`, as Python's check for division by zero is a branch, which keeps LLVM from vector code.
     """
 
     def __init__(self, function: FunctionType, of_part: bool = False, **options: Any) -> None:
@@ -67,8 +67,14 @@ def kernel(**options: Any) -> Callable[[Any], Kernel]:
 
 
 def kernel_of_part(**options: Any) -> Callable[[Any], Kernel]:
-    """Return a decorator that makes a `Kernel` of a part, for work of milliseconds: `prange` takes long to compile."""
+    """Return a decorator that makes a `Kernel` of a part: it compiles faster than `prange`, and starts more slowly."""
     return lambda function: Kernel(function, of_part=True, **options)
+
+
+@njit(nogil=True)
+def range_of_part(n, part, n_parts):
+    """Return the range that a part handles of n items: parts are adjacent, and about equally long."""
+    return range(n * part // n_parts, n * (part + 1) // n_parts)
 
 
 @intrinsic

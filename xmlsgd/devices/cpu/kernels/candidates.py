@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ..compiling import kernel_of_part
+from ..compiling import kernel_of_part, range_of_part
 from ..intrinsics.elementary import FAST
 from .cooccurrence import cooccurrence_of_row
 from .exclusion import exclude_in_row
@@ -43,7 +43,7 @@ def unit_row(features, entries, scale, out):
 def unit_rows(part, n_parts, indptr, indices, data, scale, out):
     """Write the entries of all rows, scaled by feature and of norm 1, into `out` float32 (nnz,)."""
     n_rows = indptr.size - 1
-    for i in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
+    for i in range_of_part(n_rows, part, n_parts):
         span = slice(indptr[i], indptr[i + 1])
         unit_row(indices[span], data[span], scale, out[span])
 
@@ -104,9 +104,9 @@ def best_candidates(
     A row for which a pointer or an index is out of range gets labels `DAMAGED`.
     """
     n_rows, m = indptr.size - 1, n_voted + n_more
-    first, last = n_rows * part // n_parts, n_rows * (part + 1) // n_parts
+    rows = range_of_part(n_rows, part, n_parts)
     most = 0
-    for i in range(first, last):
+    for i in rows:
         most = max(most, indptr[i + 1] - indptr[i])
     row, hidden, proposed = np.empty(most, np.float32), np.empty(b0.size, np.float32), np.empty(m, np.int32)
     found, kept = np.empty((4, m), np.float32), np.empty((4, n_kept), np.float32)  # cheap scores, logits, ...
@@ -115,7 +115,7 @@ def best_candidates(
     known = np.empty((5, n_kept), np.float32)
     order, placed, chance = np.empty(n_kept, np.int32), np.empty(n_kept, np.int32), np.empty(n_kept, np.float32)
     found[2, n_voted:] = 0
-    for i in range(first, last):
+    for i in rows:
         features = indices[indptr[i] : indptr[i + 1]]
         given, entries = data[indptr[i] : indptr[i + 1]], row[: features.size]
         unit_row(features, given, scale, entries)

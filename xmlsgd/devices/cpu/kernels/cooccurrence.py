@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ..compiling import kernel_of_part
+from ..compiling import kernel_of_part, range_of_part
 from ..intrinsics.elementary import FAST, ONE, ZERO
 from .knn import BINS, keep_best
 
@@ -99,7 +99,7 @@ def cooccurrence(
     (rows,) : what `cooccurrence_of_row` returns.
     """
     n_rows = indptr.size - 1
-    for i in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
+    for i in range_of_part(n_rows, part, n_parts):
         span = slice(indptr[i], indptr[i + 1])
         sound[i] = cooccurrence_of_row(
             indices[span], data[span], starts, labels, shares, scale, clean[part], named[part], values[part],

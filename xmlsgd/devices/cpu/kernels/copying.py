@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import njit, prange
 
-from ..compiling import kernel, kernel_of_part
+from ..compiling import kernel, kernel_of_part, range_of_part
 from ..intrinsics.llvm import prefetch_row
 
 AHEAD = 4  # rows by which prefetches are ahead of copies
@@ -29,7 +29,7 @@ def copy_into(target, source):
 def copy_spans(part, n_parts, starts, sizes, indices, data, targets, out_indices, out_data):
     """Copy sizes[i] entries, indices and data, from starts[i] to targets[i], for each i; targets do not overlap."""
     n = starts.size
-    for i in range(n * part // n_parts, n * (part + 1) // n_parts):
+    for i in range_of_part(n, part, n_parts):
         source, target = slice(starts[i], starts[i] + sizes[i]), slice(targets[i], targets[i] + sizes[i])
         copy_into(out_indices[target], indices[source])
         copy_into(out_data[target], data[source])

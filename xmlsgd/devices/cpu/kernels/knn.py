@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ..compiling import kernel, kernel_of_part
+from ..compiling import kernel, kernel_of_part, range_of_part
 from ..intrinsics.elementary import FAST, ZERO
 from ..intrinsics.llvm import prefetch
 from .copying import copy_into
@@ -237,7 +237,7 @@ def vote(
     sound bool (rows,) : what `vote_of_row` returns.
     """
     n_rows = indptr.size - 1
-    for i in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
+    for i in range_of_part(n_rows, part, n_parts):
         sound[i] = vote_of_row(
             indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
             postings_value, unit, label_ptr, label_index, weight, n_neighbors, longest, budget,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ..compiling import kernel, kernel_of_part
+from ..compiling import kernel, kernel_of_part, range_of_part
 from ..intrinsics.elementary import FAST, ZERO
 from ..intrinsics.llvm import prefetch
 
@@ -144,7 +144,7 @@ def margins(part, n_parts, indptr, indices, data, labels, starts, keys, values, 
     returns.
     """
     n_rows = labels.shape[0]
-    for i in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
+    for i in range_of_part(n_rows, part, n_parts):
         span = slice(indptr[i], indptr[i + 1])
         sound[i] = margins_of_row(
             indices[span], data[span], labels[i], starts, keys, values, scales, filters, bias, out[i]

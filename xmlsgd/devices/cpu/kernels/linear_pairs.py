@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ..compiling import kernel_of_part
+from ..compiling import kernel_of_part, range_of_part
 from .copying import copy_into
 from .random import below, hashed
 
@@ -27,7 +27,7 @@ def count_pairs(
     arrays, the row's own labels become -1, so that no pair occurs twice.
     """
     n_rows = candidates.shape[0]
-    for i in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
+    for i in range_of_part(n_rows, part, n_parts):
         first, last, length = label_ptr[i], label_ptr[i + 1], indptr[i + 1] - indptr[i]
         paired = paired_labels(i, candidates, places, held_out_labels)
         for p in range(first, last):
@@ -51,7 +51,7 @@ def write_pairs(part, n_parts, label_ptr, label_index, candidates, places, held_
     starts (n_parts, L) : where the pairs counted by `count_pairs` go; they become the ends.
     """
     n_rows = candidates.shape[0]
-    for i in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
+    for i in range_of_part(n_rows, part, n_parts):
         if weight[i] > 0:
             for p in range(label_ptr[i], label_ptr[i + 1]):
                 pairs[starts[part, label_index[p]]] = i

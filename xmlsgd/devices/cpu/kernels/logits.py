@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ..compiling import kernel_of_part
+from ..compiling import kernel_of_part, range_of_part
 from ..intrinsics.elementary import FAST, ZERO, exp_negative, log1p_unit
 from ..intrinsics.llvm import prefetch_row
 
@@ -49,7 +49,7 @@ def pair_logits(part, n_parts, A, W, scales, b, labels, out):
     A (rows, H) : activations. W (L, H), scales, b (L,) : the output layer.
     """
     n_rows = labels.shape[0]
-    for i in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
+    for i in range_of_part(n_rows, part, n_parts):
         logits_of_row(A[i], W, scales, b, labels[i], out[i])
 
 

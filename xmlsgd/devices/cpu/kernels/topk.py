@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
-from ..compiling import kernel_of_part
+from ..compiling import kernel_of_part, range_of_part
 from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
 from ..intrinsics.elementary import FAST
@@ -90,7 +90,7 @@ def _float_rows(W, scales, start, stop, wide):
 def top_k_many(part, n_parts, A, W, scales, b, batch, ready, wide, operand, packed, pads, Z, limits, scores, labels):
     """Write the k best labels of every row of A (n, H), best first, by logits in bfloat16; without `operand`, float32.
 
-    Only labels enter that have larger scores than those in `scores` (n, k), which are given by label -1.
+    Before the call, `labels` (n, k) are -1, and a label is listed only if it exceeds the least of a row's `scores`.
     A is padded with zeros: n to a multiple of `batch`, and in bfloat16 H to a multiple of 32. ready : whether `packed`
     comes from `pack_weights`. Else W is packed for each batch in blocks of `BLOCK` labels per part, which needs no
     copy of all weights. wide (n_parts, labels, H) : scratch for weights in int8 with products in float32.
@@ -121,12 +121,13 @@ def top_k_many(part, n_parts, A, W, scales, b, batch, ready, wide, operand, pack
 
 @kernel_of_part(fastmath=FAST)
 def top_k_few(part, n_parts, A, W, scales, b, best, labels):
-    """Write the k best labels of every row of A (n, H), and their scores in float32, row by row.
+    """Write the k best labels of every row of A (n, H), and their scores `best` in float32, row by row.
 
-    W is float32 or int8 (`logits`). For few rows, this takes about the time of reading all weights once per row.
+    W is float32 or int8 (`logits`). `labels` and `best` begin as in `top_k_many`. For few rows, this takes about the
+    time of reading all weights once per row.
     """
     n, k = best.shape
-    for i in range(n * part // n_parts, n * (part + 1) // n_parts):
+    for i in range_of_part(n, part, n_parts):
         a, scores, ranked = A[i], best[i], labels[i]
         for label in range(b.size):
             z = logit_of(a, W, scales, b, label)
@@ -141,7 +142,7 @@ def rescore(part, n_parts, A, W, scales, b, labels, best):
     W is float32 or int8 (`logits`). Of equal scores, the smaller label is first; labels -1 stay at the end.
     """
     n, k = labels.shape
-    for i in range(n * part // n_parts, n * (part + 1) // n_parts):
+    for i in range_of_part(n, part, n_parts):
         for c in range(k):
             label = np.int64(labels[i, c])
             if label < 0:
@@ -163,10 +164,11 @@ def has(labels, label):
 def merge_best(part, n_parts, labels, scores, others, their_scores, best, found):
     """Write the best of two lists of each row, best first, to `best` and `found` (n, k); -1 and -inf fill up.
 
-    labels (n, m), scores : the first list, whose scores count for labels in both. Labels -1 are ignored.
+    labels (n, m), scores : the first list, whose scores count for labels in both. others (n, r), their_scores : the
+    second. Labels -1 are ignored.
     """
     n, k = best.shape
-    for i in range(n * part // n_parts, n * (part + 1) // n_parts):
+    for i in range_of_part(n, part, n_parts):
         best_of(labels[i], scores[i], best[i], found[i])
         for j in range(others.shape[1]):
             label, score = others[i, j], their_scores[i, j]
