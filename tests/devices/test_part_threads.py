@@ -32,15 +32,15 @@ def test_one_thread_does_all_parts_if_no_other_is_asked():
     assert seen == 3 * [threading.current_thread()]
 
 
-def test_an_error_in_a_helper_is_raised_by_the_caller():
+def test_an_error_in_the_pool_is_raised_by_the_caller():
     both, caller = threading.Barrier(2), threading.current_thread()
 
     def kernel(part, n_parts):
         both.wait(WAIT)
         if threading.current_thread() is not caller:
-            raise ValueError("in a helper")
+            raise ValueError("in the pool")
 
-    with pytest.raises(ValueError, match="in a helper"):
+    with pytest.raises(ValueError, match="in the pool"):
         run_parts(kernel, 2, (), 2)
 
 
@@ -75,7 +75,7 @@ def test_a_second_interrupt_does_not_end_the_waiting():
     assert not list(parts)
 
 
-def test_helpers_end_with_the_thread_that_they_help():
+def test_a_pool_ends_with_the_thread_that_it_works_for():
     both, seen = threading.Barrier(2), set()
 
     def kernel(part, n_parts):
@@ -92,7 +92,7 @@ def test_helpers_end_with_the_thread_that_they_help():
     assert not any(thread.is_alive() for thread in seen)
 
 
-def test_a_blas_whose_number_is_the_python_threads_is_limited_in_helpers(monkeypatch):
+def test_a_blas_with_a_number_of_threads_for_each_python_thread_is_limited_in_the_pool(monkeypatch):
     class Own(threading.local):
         n = 4
 
@@ -109,7 +109,7 @@ def test_a_blas_whose_number_is_the_python_threads_is_limited_in_helpers(monkeyp
         with limit:
             run_parts(kernel, 2, (), 2)
 
-    caller = threading.Thread(target=call)  # with helpers of its own, which start now
+    caller = threading.Thread(target=call)  # with a pool of its own, which starts now
     caller.start()
     caller.join(WAIT)
     assert found == [1, 1]

@@ -9,88 +9,89 @@ from typing import Any
 
 from .threads import ONE_THREAD_BLAS
 
-Work = Callable[[], None]
+Task = Callable[[], None]
 
 
-class Helpers:
-    """Threads that help one Python thread. They end with it, or with the process, which does not wait for them."""
+class ThreadPool:
+    """Threads that work for one Python thread. They end with it, or with the process, which does not wait for them."""
 
     def __init__(self) -> None:
-        self._tasks: SimpleQueue[Work | None] = SimpleQueue()
-        self._n = 0
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._n_threads = 0
 
-    def ask(self, n: int, work: Work) -> None:
-        """Let `n` threads do the work as soon as they are free."""
-        for _ in range(self._n, n):
-            threading.Thread(target=_help, args=(self._tasks,), name="kernels", daemon=True).start()
-            self._n += 1
-        for _ in range(n):
-            self._tasks.put(work)
+    def submit(self, task: Task, n_threads: int) -> None:
+        """Let `n_threads` threads call the task, each as soon as it is free."""
+        for _ in range(self._n_threads, n_threads):
+            threading.Thread(target=_run_tasks, args=(self._tasks,), name="kernels", daemon=True).start()
+            self._n_threads += 1
+        for _ in range(n_threads):
+            self._tasks.put(task)
 
     def __del__(self) -> None:
-        for _ in range(self._n):
+        for _ in range(self._n_threads):
             self._tasks.put(None)
 
 
-def _help(tasks: SimpleQueue[Work | None]) -> None:
+def _run_tasks(tasks: SimpleQueue[Task | None]) -> None:
+    """Call tasks until one is None."""
     ONE_THREAD_BLAS.limit_thread()
-    while (work := tasks.get()) is not None:
-        work()
-        del work  # it refers to arrays
+    while (task := tasks.get()) is not None:
+        task()
+        del task  # it refers to arrays
 
 
 class _OfThread(threading.local):
     def __init__(self) -> None:
-        self.helpers = Helpers()
+        self.pool = ThreadPool()
 
 
 _OF_THREAD = _OfThread()
 
 
 def run_parts(kernel: Callable[..., None], n_parts: int, arguments: tuple[Any, ...], n_threads: int) -> None:
-    """Call `kernel(part, n_parts, *arguments)` for every part, on this thread and `n_threads` - 1 helpers.
+    """Call `kernel(part, n_parts, *arguments)` for every part, on this thread and `n_threads` - 1 of its pool.
 
-    Each takes another part when it has done one. Helpers that are not awake by then get none, so that this thread waits
-    for nobody who has not begun.
+    A thread that has done a part takes the next one. The call returns when all parts are done; it does not wait for
+    threads of the pool that have not woken up by then.
     """
     if n_threads == 1:
         for part in range(n_parts):
             kernel(part, n_parts, *arguments)
         return
     parts = iter(range(n_parts))
-    begun: list[threading.Event] = []
+    ended_of_begun: list[threading.Event] = []
     errors: list[BaseException] = []
 
-    def work() -> None:
+    def run() -> None:
         for part in parts:
             kernel(part, n_parts, *arguments)
 
-    def help_out() -> None:
+    def run_in_pool() -> None:
         ended = threading.Event()
-        begun.append(ended)
+        ended_of_begun.append(ended)
         try:
-            work()
+            run()
         except BaseException as error:  # noqa: BLE001  the caller raises it
             errors.append(error)
         finally:
             ended.set()
 
-    _OF_THREAD.helpers.ask(n_threads - 1, help_out)
+    _OF_THREAD.pool.submit(run_in_pool, n_threads - 1)
     try:
-        work()
+        run()
     finally:
-        _finish(parts, begun)
+        _finish(parts, ended_of_begun)
     if errors:
         raise errors[0]
 
 
-def _finish(parts: Iterator[int], begun: list[threading.Event]) -> None:
-    """Let nobody begin a further part and wait for those who have begun, also if Ctrl-C is pressed, as they write."""
+def _finish(parts: Iterator[int], ended_of_begun: list[threading.Event]) -> None:
+    """Take the parts that are left, and wait for threads that have begun, also after Ctrl-C, as they write results."""
     try:
         for _ in parts:
             pass
-        for ended in begun:
+        for ended in ended_of_begun:
             ended.wait()
     except BaseException:
-        _finish(parts, begun)
+        _finish(parts, ended_of_begun)
         raise
