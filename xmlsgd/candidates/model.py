@@ -35,10 +35,10 @@ Logits = Callable[[CSR, np.ndarray], np.ndarray]
 class CandidateModel:
     """k-NN index, co-occurrence, linear classifiers and stacking.
 
-    scale : weight of each feature for k-NN and co-occurrence, float32 (F,). non_candidates : gives the scores of labels
-    that are not candidates of their row. n_candidates : candidates per training row
-    by votes; co-occurrence adds `N_COOCCURRING_IN_TRAINING`, and in prediction `N_COOCCURRING`. label_rows : rows of
-    the index that are label rows, int64, ascending.
+    scale : weight of each feature for k-NN and co-occurrence, float32 (F,). non_candidates : the scores of labels
+    that are not candidates of their row. n_candidates : candidates per training row by votes; co-occurrence adds
+    `N_COOCCURRING_IN_TRAINING`, and in prediction `N_COOCCURRING`. label_rows : rows of the index that are label rows,
+    int64, ascending.
     """
 
     scale: np.ndarray

@@ -26,7 +26,10 @@ class NonCandidateScores(NamedTuple):
 
     @classmethod
     def from_stacking(cls, regression: LogisticStacking) -> NonCandidateScores:
-        """Return the log odds by stacking with no votes, no co-occurrence and the margin -1, which are too high."""
+        """Return the log odds by stacking of a candidate without votes and co-occurrence and of margin -1.
+
+        They are too high, since not being a candidate tells more than that.
+        """
         without_network = regression._replace(network=0)
         intercept = without_network.scores(np.float32(0), MIN_VOTE, np.float32(-1), MIN_COOCCURRENCE)
         return cls(regression.network, float(intercept))
@@ -35,7 +38,8 @@ class NonCandidateScores(NamedTuple):
     def fit(cls, counts: NDArray[np.float64], regression: LogisticStacking) -> NonCandidateScores:
         """Fit a logistic regression to the counts, float64 (2, bins), of `count_non_candidates`.
 
-        Few labels may be true, or none. Therefore at most one more is counted, spread as the log odds by stacking say.
+        As few labels may be true, or none, at most one true label is added, spread over the bins in proportion to the
+        probabilities by stacking (`from_stacking`).
         """
         from scipy.optimize import minimize
 
@@ -58,11 +62,11 @@ class NonCandidateScores(NamedTuple):
         return cls(float(network), float(intercept - network * center))
 
     def of(self, logits: np.ndarray) -> np.ndarray:
-        """Return the log odds, float32, of labels with these logits."""
+        """Return the log odds, float32, of labels with these logits, of any shape."""
         return np.float32(self.network) * log_probability(logits) + np.float32(self.intercept)
 
     def logit_of(self, scores: np.ndarray) -> np.ndarray:
-        """Return the logits, float32, of labels with these scores; infinite if no logit gives so high a score."""
+        """Return the logits that give these scores, float32 of the same shape; infinite for scores that none gives."""
         probability = np.exp(np.minimum((scores.astype(np.float64) - self.intercept) / self.network, 0))
         with np.errstate(divide="ignore"):
             return (np.log(probability) - np.log1p(-probability)).astype(np.float32)
@@ -71,10 +75,10 @@ class NonCandidateScores(NamedTuple):
 def count_non_candidates(
     logits: Iterable[tuple[np.ndarray, np.ndarray]], Y: CSR, pairs: HeldOutPairs
 ) -> NDArray[np.float64]:
-    """Count false and true labels that are not candidates of held-out rows by their logits, float64 (2, bins).
+    """Count the labels of held-out rows that are not their candidates, by logit: false and true, float64 (2, bins).
 
-    True labels weigh as much as among candidates (`HeldOutPairs.weights`). Those that only held-out rows have do not
-    count, as the network has not seen them, nor do rows without candidates.
+    True labels have the weights that they have among candidates (`HeldOutPairs.weights`). Two kinds do not count: true
+    labels that no other row has, as the network has not seen them, and all labels of rows without candidates.
 
     logits : blocks of numbers of rows and their logits (rows, L). Y : the labels of the rows. pairs : their candidates.
     """

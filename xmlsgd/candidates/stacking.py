@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # co-occurrence alone and have no votes: with a tenth of this MIN_VOTE, votes would get a small weight
 # (docs/decisions/candidates.md).
 MIN_VOTE, MIN_COOCCURRENCE = np.float32(1e-2), np.float32(1e-5)
-MIN_NETWORK = 1e-3  # least weight of the network, which alone ranks labels that are no candidates
+MIN_NETWORK = 1e-3  # least weight of the network, which alone ranks labels that are not candidates
 
 
 class Inputs(NamedTuple):

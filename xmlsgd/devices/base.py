@@ -216,5 +216,5 @@ class Device(ABC):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (B, k) and logits float32 (B, k), best first; of equal logits, smaller label first.
 
-        floor : logit of each row, float32 (B,), below which labels may be left out, as if there were none.
+        floor : a logit per row, float32 (B,); a device may leave out labels below it, or ignore it.
         """

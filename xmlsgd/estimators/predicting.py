@@ -105,7 +105,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
     def load_kernels(self, X: Any, k: int = 5, *, label_weight: Any = None) -> None:
         """Load or compile the kernels of `predict_topk(X, k)` by ranking a few of the rows.
 
-        This takes a second, or a minute if nothing was compiled yet. A server should do it before its first request.
+        This takes a second, or half a minute if nothing was compiled yet. A server should do it before the first
+        request.
 
         Parameters
         ----------

@@ -13,7 +13,7 @@ from ..data.words import text_without_spaces
 from ..errors import DataError
 
 # n-grams of four characters suit languages that compound and inflect words. Those of one to four suit scripts without
-# spaces, codes and very short texts, and take twice the time.
+# spaces, codes and very short texts.
 WORDS, PAIRS = "words", "words and pairs of words"
 FOUR, ONE_TO_FOUR = "n-grams of 4 characters", "n-grams of 1-4 characters"
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -28,9 +28,9 @@ FEW_TEXTS = 250  # fewer texts may have no n-gram in common
 FOLDS, LEAST_HELD_OUT = 5, 50  # each fold, of so many texts at least, is held out in turn
 N_CANDIDATES = 64  # candidate labels of a text by votes
 TOP_K = 1, 3, 5  # the mean of these P@k is compared
-# n-grams of one to four characters take two to three times as long as those of four. So they must gain more on the
-# first texts, which have so many characters: so many standard errors, and such a share.
-MOST_OF_ALL, ERRORS_OF_ALL, SHARE_OF_ALL = 100_000, 3, 0.05
+# n-grams of one to four characters take two to three times as long as those of four. So they must gain more: this many
+# standard errors, and this share of the precision. They are compared on the first texts with this many characters.
+ONE_TO_FOUR_ERRORS, ONE_TO_FOUR_SHARE, ONE_TO_FOUR_CHARACTERS = 3, 0.05, 100_000
 MOST_PAIRED = 30_000_000  # characters in all; of more, pairs double the memory, and a sample does not choose rightly
 
 
@@ -56,7 +56,9 @@ def choose_vectorizer(texts: Sequence[str], Y: CSR) -> TextVectorizer:
     errors = 1 + np.log10(len(texts) / len(compared.texts))
     best, reason = compared.best_of([WORDS, FOUR] if too_many else [WORDS, FOUR, PAIRS], errors)
     if best == FOUR:
-        best, more = sample.first(MOST_OF_ALL).best_of([FOUR, ONE_TO_FOUR], ERRORS_OF_ALL, SHARE_OF_ALL)
+        best, more = sample.first(ONE_TO_FOUR_CHARACTERS).best_of(
+            [FOUR, ONE_TO_FOUR], ONE_TO_FOUR_ERRORS, ONE_TO_FOUR_SHARE
+        )
         reason += f"; {more}"
     if too_many and best == WORDS:
         reason += f"; {_vectorizer(PAIRS)!r} may gain, not tried on so many characters"
@@ -77,9 +79,10 @@ class Sample(NamedTuple):
         return Sample(self.texts[:n], CSR(Y.indptr, labels.astype(np.int32), Y.data, len(found)))
 
     def best_of(self, features: Sequence[str], errors: float, share: float = 0.0) -> tuple[str, str]:
-        """Return the features of the highest precision among those that gain over the first ones; and why.
+        """Return the kind of features with the highest precision, and all precisions as a text.
 
-        The others must gain more than so many standard errors, and more than a share.
+        The first kind is the baseline. Another must gain more than `errors` standard errors, and more than `share` of
+        the baseline's precision.
         """
         known, *others = features
         found = {known: self._precision(known)}

@@ -43,9 +43,9 @@ def tell_of_compiling(module: str, is_kept: bool = True) -> None:
 
     The kernels are named by the first words of the module's docstring. is_kept : whether later processes find them.
 
-    This does not depend on `verbose`: new users have not set it, and would take a minute of silence for a hang. It is
-    no warning, as test suites turn warnings into errors. Without a configuration, `logging` writes to stderr; turn it
-    off by `logging.getLogger("xmlsgd").setLevel("ERROR")`.
+    This does not depend on `verbose`: new users have not set it, and would take half a minute of silence for a hang. It
+    is no warning, as test suites turn warnings into errors. Without a configuration, `logging` writes to stderr; turn
+    it off by `logging.getLogger("xmlsgd").setLevel("ERROR")`.
     """
     subject = str(sys.modules[module].__doc__).partition(":")[0].rstrip(".")
     how_often = "once on this machine" if is_kept else "in each process: NUMBA_CACHE_DIR may name a folder to keep them"

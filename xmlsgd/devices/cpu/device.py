@@ -264,8 +264,8 @@ class CPU(Device):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (n, k) and logits float32 (n, k), best first; of equal logits, the smaller label first.
 
-        In bfloat16, a few more than k labels are ranked, and then scored again in float32. If k > L, labels -1 and
-        logits -inf follow, as they do if fewer than k labels are above `floor`, float32 (n,).
+        In bfloat16, a few more than k labels are ranked, and then scored again in float32. If fewer than k labels
+        are found, as for k > L, or as labels are below `floor` (`Device.top_k`), labels -1 and logits -inf follow.
         """
         return search.top_k(self, A, layer, k, floor)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PREDICT_BATCH = 256  # rows that are ranked together
 LONG = 4096  # for a larger k, sort all logits: inserting into a list takes k^2 / 4 steps
 SORTED = 1 << 22  # logits that are sorted at once, which bounds memory
-ROUNDING = np.float32(0.25)  # by how much less than in float32 a logit in bfloat16 may be, at most
+ROUNDING = np.float32(0.25)  # the most that a logit in bfloat16 may lie below the one in float32
 FEW = 8  # so few rows are ranked row by row: packing would take longer (docs/decisions/prediction.md)
 
 

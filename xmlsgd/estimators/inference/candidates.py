@@ -123,10 +123,10 @@ class CandidateScorer(Scorer):
             yield rows, np.where(np.isnan(listed), self._scores_of_others(Z, labels), listed)
 
     def _scores_of_others(self, Z: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return the scores of labels as if they were no candidates, given their logits.
+        """Return the scores of labels as if they were not candidates, given their logits (n, m).
 
-        labels : the candidates of each row, -1 for none. In a row without any, such as one without known features,
-        scores are the logits themselves, as stacking has seen no such row.
+        labels : the candidates of each row, int32 (n, M), -1 for none. In a row without any, such as one without known
+        features, scores are the logits themselves, as stacking has seen no such row.
         """
         has_candidates = (labels >= 0).any(axis=1, keepdims=True)
         return np.where(has_candidates, self.candidates.non_candidates.of(Z), Z)
