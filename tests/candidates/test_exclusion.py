@@ -243,5 +243,5 @@ def test_altered_exclusions_are_refused(model, name, change, complaint):
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, FolderArrays(arrays, Path("model")), (200, N_LABELS))
     for weight in (-1.0, None, np.inf):
-        with pytest.raises(ModelFileError, match="rows, trees, exclusion"):
+        with pytest.raises(ModelFileError, match="candidates must have size, cost, stacking"):
             from_arrays({**described, "exclusion": weight}, FolderArrays(arrays, Path("model")), (200, N_LABELS))
