@@ -9,7 +9,7 @@ import pytest
 
 from xmlsgd.devices.cpu import part_threads
 from xmlsgd.devices.cpu.part_threads import run_parts
-from xmlsgd.devices.cpu.threads import OneThreadBlas, Pool
+from xmlsgd.devices.cpu.threads import BlasPool, OneThreadBlas
 
 WAIT = 60  # seconds, after which a test fails rather than hangs
 
@@ -98,7 +98,7 @@ def test_a_blas_with_a_number_of_threads_for_each_python_thread_is_limited_in_th
 
     own, limit, both, found = Own(), OneThreadBlas(), threading.Barrier(2), []
     limit._of_process = []
-    limit._of_thread = [Pool(lambda: own.n, lambda n: setattr(own, "n", n), of_process=False)]
+    limit._of_thread = [BlasPool(lambda: own.n, lambda n: setattr(own, "n", n), of_process=False)]
     monkeypatch.setattr(part_threads, "ONE_THREAD_BLAS", limit)
 
     def kernel(part, n_parts):

@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from shared.paths import ROOT, TESTS
 from shared.small_job import small_job, train
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu.threads import OneThreadBlas, Pool
+from xmlsgd.devices.cpu.threads import BlasPool, OneThreadBlas
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ class Four:
     def __init__(self, of_process, local=None):
         self.number = local or SimpleNamespace(n=4)
         self.limit = OneThreadBlas()
-        pool = Pool(lambda: self.number.n, lambda n: setattr(self.number, "n", n), of_process)
+        pool = BlasPool(lambda: self.number.n, lambda n: setattr(self.number, "n", n), of_process)
         self.limit._of_process, self.limit._of_thread = ([pool], []) if of_process else ([], [pool])
 
 
@@ -160,7 +160,7 @@ def test_an_error_on_the_way_in_leaves_the_blas_and_the_lock_as_they_were(monkey
         if n == 1:
             raise KeyboardInterrupt
 
-    blas.limit._of_process.append(Pool(lambda: 4, interrupted, True))
+    blas.limit._of_process.append(BlasPool(lambda: 4, interrupted, True))
     monkeypatch.setattr("xmlsgd.devices.cpu.threads.ONE_THREAD_BLAS", blas.limit)
     device = CPU(1)
     with pytest.raises(KeyboardInterrupt), device.start():

@@ -51,7 +51,7 @@ def launch() -> AbstractContextManager[object]:
     return _WORKQUEUE if numba.threading_layer() == "workqueue" else contextlib.nullcontext()
 
 
-class Pool(NamedTuple):
+class BlasPool(NamedTuple):
     """The threads of a BLAS: functions that get and set their number, for the process or for a Python thread."""
 
     get: Callable[[], int | None]
@@ -59,7 +59,7 @@ class Pool(NamedTuple):
     of_process: bool
 
 
-def pool_of(library: LibController) -> Pool:
+def pool_of(library: LibController) -> BlasPool:
     """Return the threads of a BLAS that threadpoolctl has found.
 
     The functions of an OpenBLAS with its own threads are called directly, in a fifth of the time. From 3.8 on,
@@ -69,13 +69,13 @@ def pool_of(library: LibController) -> Pool:
     """
     about, symbols = library.info(), library.dynlib
     if about["internal_api"] == "mkl":
-        return Pool(symbols["MKL_Get_Max_Threads"], symbols["MKL_Set_Num_Threads_Local"], of_process=False)
+        return BlasPool(symbols["MKL_Get_Max_Threads"], symbols["MKL_Set_Num_Threads_Local"], of_process=False)
     if about["internal_api"] == "openblas" and about.get("threading_layer") == "pthreads":
         for name in library.check_symbols:
             if hasattr(symbols, name):
-                return Pool(symbols[name], symbols[name.replace("_get_", "_set_")], of_process=True)
+                return BlasPool(symbols[name], symbols[name.replace("_get_", "_set_")], of_process=True)
     of_process = about.get("threading_layer") != "openmp"
-    return Pool(library.get_num_threads, library.set_num_threads, of_process)
+    return BlasPool(library.get_num_threads, library.set_num_threads, of_process)
 
 
 class Limit:
@@ -83,9 +83,9 @@ class Limit:
 
     def __init__(self) -> None:
         self.inside = 0
-        self.before: list[tuple[Pool, int]] = []
+        self.before: list[tuple[BlasPool, int]] = []
 
-    def enter(self, pools: list[Pool]) -> None:
+    def enter(self, pools: list[BlasPool]) -> None:
         """Enter; if this is interrupted, leave again."""
         if not self.inside:
             self.before = [(pool, n) for pool in pools if (n := pool.get() or 1) > 1]
@@ -118,8 +118,8 @@ class OneThreadBlas:
     def __init__(self) -> None:
         self._lock, self._limit, self._limit_of_thread = threading.Lock(), Limit(), LimitOfThread()
         _WITH_LOCKS.add(self)
-        self._of_process: list[Pool] | None = None
-        self._of_thread: list[Pool] = []
+        self._of_process: list[BlasPool] | None = None
+        self._of_thread: list[BlasPool] = []
 
     def __enter__(self) -> None:
         with self._lock:
