@@ -16,7 +16,7 @@ from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.data.formats.store import open_store, write_store
-from xmlsgd.devices.cpu.kernel_cache import kernels
+from xmlsgd.devices.cpu.kernel_cache import all_forms
 from xmlsgd.devices.cpu.kernels.candidates import keep_highest
 from xmlsgd.devices.cpu.kernels.logits import best_of
 from xmlsgd.errors import DivergenceError, ModelFileError
@@ -319,7 +319,7 @@ def test_rows_in_memory_maps_compile_no_kernel_of_their_own(many, model, tmp_pat
     mapped = open_store(tmp_path / "store").X
     assert not mapped.indptr.flags.writeable
     expected = model.predict_topk(many[1].X)
-    forms = [form for kernel in kernels() for form in kernel.forms]
+    forms = all_forms()
     before = [len(form.signatures) for form in forms]
     for got, wanted in zip(model.predict_topk(mapped), expected, strict=True):
         np.testing.assert_array_equal(got, wanted)

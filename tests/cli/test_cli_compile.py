@@ -18,7 +18,7 @@ LEARN_AND_ANSWER = """
 from tempfile import TemporaryDirectory
 import numpy as np
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.devices.cpu.kernel_cache import kernels
+from xmlsgd.devices.cpu.kernel_cache import all_forms
 data = make_xmc(3000, 300, 600, nnz_per_row=6, labels_per_row=2, random_state=0)
 for n_jobs in (1, 2):
     model = XMLClassifier(n_jobs=n_jobs, max_epochs=1, random_state=0).fit(data.X, data.Y)
@@ -32,7 +32,7 @@ for n_jobs in (1, 2):
                 each.predict_proba(X)
             each.explain(data.X.span(0, 1))
             each.explain(data.X.span(0, 1), labels=[0, 1])
-forms = [form for kernel in kernels() for form in kernel.forms]
+forms = all_forms()
 print(sum(sum(form.stats.cache_misses.values()) for form in forms), sum(bool(form.stats.cache_hits) for form in forms))
 """
 

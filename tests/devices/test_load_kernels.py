@@ -24,10 +24,7 @@ def compiled_parts():
 
 def compiled_signatures():
     return set(compiled_parts()) | {
-        (form.py_func.__qualname__, signature)
-        for kernel in kernel_cache.kernels()
-        for form in kernel.forms
-        for signature in form.signatures
+        (form.py_func.__qualname__, signature) for form in kernel_cache.all_forms() for signature in form.signatures
     }
 
 

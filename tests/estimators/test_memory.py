@@ -26,7 +26,7 @@ import sys
 import numpy as np, scipy.sparse as sp
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.cli.machine import peak_memory_bytes
-from xmlsgd.devices.cpu.kernel_cache import kernels
+from xmlsgd.devices.cpu.kernel_cache import all_forms
 
 def rows(n, F, L):
     rng = np.random.default_rng(0)
@@ -62,7 +62,7 @@ if case == "refitted":
     model.fit(X, Y)
 estimated = model.estimate_memory(X, Y, eval_set=watched)["total"]
 model.fit(X, Y, eval_set=watched)
-forms = [form for kernel in kernels() for form in kernel.forms]
+forms = all_forms()
 print(estimated, peak_memory_bytes() - before, sum(sum(form.stats.cache_misses.values()) for form in forms))
 """
 

@@ -7,6 +7,7 @@ import functools
 import importlib
 import pkgutil
 from pathlib import Path
+from typing import Any
 
 from . import kernels as kernel_modules
 from .compiling import STAMP, Kernel
@@ -21,9 +22,14 @@ def kernels() -> list[Kernel]:
     return [value for module in modules for value in vars(module).values() if isinstance(value, Kernel)]
 
 
+def all_forms() -> list[Any]:
+    """Return the compiled forms of all kernels (`Kernel.forms`)."""
+    return [form for kernel in kernels() for form in kernel.forms]
+
+
 def cache_folders() -> set[Path]:
     """Return the folders where Numba keeps these kernels."""
-    paths = [form.stats.cache_path for kernel in kernels() for form in kernel.forms]
+    paths = [form.stats.cache_path for form in all_forms()]
     return {Path(path) for path in paths if path}
 
 
