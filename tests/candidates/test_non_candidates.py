@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,8 +11,11 @@ from scipy.special import expit
 
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs
 from xmlsgd.candidates.non_candidates import CENTERS, NonCandidateScores, count_non_candidates
+from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.candidates.stacking import MIN_NETWORK, Inputs, LogisticStacking, log_probability
 from xmlsgd.data.csr import CSR
+from xmlsgd.data.files.folders import FolderArrays
+from xmlsgd.errors import ModelFileError
 
 STACKING = LogisticStacking()
 
@@ -72,3 +77,10 @@ def test_candidates_and_labels_that_only_held_out_rows_have_are_not_counted():
 
 def test_probabilities_of_all_labels_sum_up_to_the_true_ones(many, model):
     assert model.predict_proba(many[1].X).sum() == pytest.approx(many[1].Y.nnz, rel=0.1)
+
+
+def test_of_a_model_that_was_saved_without_them_the_error_says_what_is_missing(model):
+    described, arrays = to_arrays(model.candidates_)
+    del described["non_candidates"]
+    with pytest.raises(ModelFileError, match=r"must have 'non_candidates', got a model without.*; train it again"):
+        from_arrays(described, FolderArrays(arrays, Path("model")), (1500, 1100))

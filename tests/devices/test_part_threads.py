@@ -58,6 +58,24 @@ def test_an_interrupted_caller_waits_for_parts_that_have_begun_and_no_other_begi
     assert len(written) == 100_000
 
 
+def test_a_caller_interrupted_while_it_submits_waits_for_parts_that_have_begun(monkeypatch):
+    has_begun, submit, written = threading.Event(), part_threads.ThreadPool.submit, []
+
+    def kernel(part, n_parts):
+        has_begun.set()
+        written.extend(part for _ in range(1_000_000))
+
+    def interrupted(pool, task, n_threads):
+        submit(pool, task, n_threads)
+        has_begun.wait(WAIT)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(part_threads.ThreadPool, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_parts(kernel, 1, (), 2)
+    assert len(written) == 1_000_000
+
+
 def test_a_second_interrupt_does_not_end_the_waiting():
     class Ended:
         waits = 0

@@ -156,9 +156,12 @@ def _numbers(
         whole &= list(map(len, given)) == list(map(len, known)) and size <= n_labels
         floats = cost, exclusion, *weights, *calibrated, *of_others
         finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in floats)
-        if whole and finite and weights.network >= 0 and of_others.network >= 0 and cost > 0 and exclusion >= 0:
+        if whole and finite and weights.network >= 0 and of_others.network > 0 and cost > 0 and exclusion >= 0:
             return size, cost, weights, calibrated, of_others, n_rows, n_trees, exclusion
-    except (KeyError, TypeError):
+    except KeyError as error:
+        wanted = f"candidates must have {error}, got a model without, as of another version; train it again"
+        raise ModelFileError(f"{path}: {wanted}") from error
+    except TypeError:
         pass
     raise ModelFileError(
         f"{path}: candidates must have {', '.join(NUMBERS)}, the size at most {n_labels}, got {shorten(described)}"

@@ -76,8 +76,8 @@ def run_parts(kernel: Callable[..., None], n_parts: int, arguments: tuple[Any, .
         finally:
             ended.set()
 
-    _OF_THREAD.pool.submit(run_in_pool, n_threads - 1)
     try:
+        _OF_THREAD.pool.submit(run_in_pool, n_threads - 1)
         run()
     finally:
         _finish(parts, ended_of_begun)
