@@ -152,16 +152,8 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         linear, margins = _fit_and_score(unit, weight, pairs, cost, held_out, device)
     nothing = Stacking(LogisticStacking(), MarginCalibration())
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
-    model = CandidateModel(
-        scale,
-        knn,
-        cooccurrence,
-        linear,
-        nothing,
-        NonCandidateScores.from_stacking(nothing.regression),
-        rows.n_candidates,
-        label_rows,
-    )
+    scores = NonCandidateScores.from_stacking(nothing.regression)
+    model = CandidateModel(scale, knn, cooccurrence, linear, nothing, scores, rows.n_candidates, label_rows)
     rows = replace(rows, cost=cost, all_features=pairs.all_features)
     return Unstacked(rows, model, held_out, votes, margins, shares, without)
 

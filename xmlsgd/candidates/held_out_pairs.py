@@ -67,7 +67,7 @@ class HeldOutPairs:
 
     def best_examples(self, log_odds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return the inputs of the trees, truth, log odds and weights of the best candidates of each row, flattened."""
-        best = _best_columns(self.labels, log_odds, BEST)
+        best = best_columns(self.labels, log_odds, BEST)
         labels, truth, log_odds, weights, *scores = (
             np.take_along_axis(each, best, axis=1)
             for each in (self.labels, self.truth, log_odds, self.weights, *self.scores)
@@ -189,7 +189,7 @@ def fit_exclusion(
     weight, shift = minimize(loss, np.zeros(2), jac=True, bounds=[(0, MAX_WEIGHT), (None, None)]).x
     added = (weight * lowered + shift).astype(np.float32)
     gain = _gains(found.labels, truth, weights, odds, odds + added)
-    of_best = np.take_along_axis(gain, _best_columns(found.labels, odds, RANKED), axis=1).sum(axis=1)
+    of_best = np.take_along_axis(gain, best_columns(found.labels, odds, RANKED), axis=1).sum(axis=1)
     share = _share_to_keep(gain.sum(axis=1), MIN_Z)
     if not (share * weight and _share_to_keep(of_best, MIN_Z_RANKED)):
         return stacking, found
@@ -228,7 +228,7 @@ def _by_fold(rows: np.ndarray, folds: Sequence[HeldOutPairs]) -> list[np.ndarray
     return np.split(rows, np.cumsum([len(fold.labels) for fold in folds])[:-1])
 
 
-def _best_columns(labels: np.ndarray, log_odds: np.ndarray, n: int) -> np.ndarray:
+def best_columns(labels: np.ndarray, log_odds: np.ndarray, n: int) -> np.ndarray:
     """Return the columns of the n candidates of each row with the highest log odds, both (rows, m), best first."""
     return np.argsort(np.where(labels >= 0, -log_odds, np.inf), axis=1, kind="stable")[:, :n]
 

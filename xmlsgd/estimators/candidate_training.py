@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..candidates import CandidateModel, HeldOutPairs, HeldOutScores
 from ..candidates.fitting import CandidateRows, Unstacked, fit_stacked, fit_unstacked, with_useful_rows
+from ..candidates.held_out_pairs import best_columns
 from ..candidates.non_candidates import NonCandidateScores, count_non_candidates
 from ..devices.base import Device
 from ..devices.cpu import CPU, cpu_of
@@ -155,9 +156,8 @@ def _warn_of_useless(folds: Sequence[Fold], scores: HeldOutScores, data: Trainin
     alone = np.concatenate([fold.best_alone for fold in folds])
     first = np.concatenate([np.arange(len(fold.rows)) < len(fold.best_alone) for fold in folds])
     Y, k = data.dataset.Y.take(np.concatenate([fold.rows for fold in folds])[first]), alone.shape[1]
-    rated = np.where(scores.labels >= 0, scores.scores, -np.inf)[first]
-    best = np.argsort(-rated, axis=1, kind="stable")[:, :k]
-    stacked = np.take_along_axis(scores.labels[first], best, axis=1)
+    listed = scores.labels[first]
+    stacked = np.take_along_axis(listed, best_columns(listed, scores.scores[first], k), axis=1)
     stacked = np.where((stacked >= 0).any(axis=1, keepdims=True), stacked, alone)
     without, found = (precision_at_k(Y, labels, k)[-1] for labels in (alone, stacked))
     if without > WORSE * found:

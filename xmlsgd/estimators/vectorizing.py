@@ -102,6 +102,7 @@ class Sample(NamedTuple):
         Features of a held-out text and one other are kept, too, since of all texts more would have them.
         """
         from ..candidates.fitting import CandidateRows, fit_unstacked  # here, so that Numba is imported late
+        from ..candidates.held_out_pairs import best_columns
         from ..candidates.linear import COST
         from ..devices.cpu import CPU
 
@@ -116,8 +117,8 @@ class Sample(NamedTuple):
         labels, no_logits = found.held_out.labels, np.zeros(found.margins.shape, np.float32)
         stack = found.model.stacking.regression.scores
         scores = stack(no_logits, found.votes, found.margins, found.cooccurrence)
-        order = np.argsort(np.where(labels >= 0, -scores, np.inf), axis=1, kind="stable")[:, : k[-1]]
-        hits = self.Y.has(np.take_along_axis(labels, order, axis=1)).cumsum(axis=1)
+        best = best_columns(labels, scores, int(k[-1]))
+        hits = self.Y.has(np.take_along_axis(labels, best, axis=1)).cumsum(axis=1)
         precision: np.ndarray = (hits[:, k - 1] / k).mean(axis=1)
         return precision
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PREDICT_BATCH = 256  # rows that are ranked together
 LONG = 4096  # for a larger k, sort all logits: inserting into a list takes k^2 / 4 steps
 SORTED = 1 << 22  # logits that are sorted at once, which bounds memory
-ROUNDING = np.float32(0.25)  # the most that a logit in bfloat16 may lie below the one in float32
+ROUNDING = np.float32(0.25)  # a logit in bfloat16 hardly ever lies further below the one in float32
 FEW = 8  # so few rows are ranked row by row: packing would take longer (docs/decisions/prediction.md)
 
 
@@ -46,7 +46,8 @@ def top_k(
         _rank(cpu, A, layer, scores, labels)
         if cpu.bfloat16:
             cpu.run(topk.rescore, A, *weights_of(layer), labels, scores)
-    scores[labels < 0] = -np.inf
+    if floor is not None:
+        scores[labels < 0] = -np.inf
     if wide < k:
         gap = ((0, 0), (0, k - wide))
         return np.pad(labels, gap, constant_values=-1), np.pad(scores, gap, constant_values=-np.inf)
