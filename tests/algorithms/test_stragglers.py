@@ -220,8 +220,38 @@ def test_others_are_sooner_only_if_they_would_be_done_before_and_not_with_a_batc
     assert not throughput.others_are_sooner(2, 1, size, 0.0)
     throughput.ends[2] = 5.0
     assert [throughput.others_are_sooner(0, rows, size, 0.0) for rows in (10, 11)] == [True, False]
-    throughput.stragglers.add(2)
-    assert not throughput.others_are_sooner(0, 1, size, 0.0)
+    throughput.due[2] = 10.0
+    assert throughput.others_are_sooner(0, 10, size, 9.9)
+    assert not throughput.others_are_sooner(0, 1, size, 10.0), "worker 2 is a straggler"
+
+
+class Awake(toy.Logged):
+    """Fails if the coordinator asks again and again and nothing can change meanwhile."""
+
+    asked = 0
+
+    def wait(self, until=None):
+        event = super().wait(until)
+        self.asked = self.asked + 1 if event is None else 0
+        assert self.asked < 3
+        return event
+
+
+def test_a_worker_that_left_the_rest_to_a_faster_one_trains_it_if_that_stalls(monkeypatch):
+    """The fast device trains 20 rows before the slow one could train ten; in its seventh batch it all but stops."""
+    monkeypatch.setattr(toy, "Logged", Awake)
+    fleet = [*toy.fleet(0.25), *toy.fleet(1, trace=((0.065, 1e-3),))]
+    algorithm = AdaptiveSGD(10, 0.1, mega_batch=20, low=10)
+    done, executor = toy.run(algorithm, fleet, n_rows=120)
+    assert done.records[-1]["rows"] == 120
+    assert sum(step.rows for step in executor.of("issue") if step.worker == 0) > 20
+
+
+def test_a_worker_that_joins_a_round_without_rows_waits_for_a_straggler_asleep(monkeypatch):
+    monkeypatch.setattr(toy, "Logged", Awake)
+    fleet = [*toy.fleet(1, trace=((0.035, 0.1),)), *toy.fleet(1, absent=((0.0, 0.036),))]
+    done, _ = toy.run(AdaptiveSGD(10, 0.1, mega_batch=40, low=10), fleet, n_rows=120)
+    assert done.records[-1]["rows"] == 120
 
 
 @pytest.mark.parametrize("kind", [LocalSGD, AdaptiveSGD])

@@ -46,14 +46,12 @@ class Throughput:
     Attributes
     ----------
     straggler_timeout : float
-        A batch that takes longer than this multiple of its usual duration is overdue, > 1. Its worker is a straggler,
-        for which nobody waits, until the batch is done.
+        A batch that takes longer than this multiple of its usual duration makes its worker a straggler, for which
+        nobody waits, until the batch is done; > 1.
     usual : dict of int to float
         Seconds per row of each worker that has done a batch, a moving average.
     ends, due : dict of int to float
-        By busy worker, the second at which its batch should be done, and the second at which it becomes overdue.
-    stragglers : set of int
-        Workers whose batch is overdue.
+        By busy worker, the second at which its batch should be done, and the second at which it becomes a straggler.
     """
 
     def __init__(self, straggler_timeout: float) -> None:
@@ -61,7 +59,6 @@ class Throughput:
         self.usual: dict[int, float] = {}
         self.ends: dict[int, float] = {}
         self.due: dict[int, float] = {}
-        self.stragglers: set[int] = set()
 
     def begun(self, w: int, rows: int, now: float) -> None:
         """Note that worker `w` was given a batch of `rows` rows at second `now`."""
@@ -78,28 +75,21 @@ class Throughput:
         """Note that worker `w` is no longer busy."""
         self.ends.pop(w, None)
         self.due.pop(w, None)
-        self.stragglers.discard(w)
 
-    def overdue(self, now: float) -> list[int]:
-        """Return the workers whose batch is overdue, which makes them stragglers."""
-        found = [w for w, due in self.due.items() if due <= now]
-        self.stragglers.update(found)
-        return found
+    def stragglers(self, now: float) -> set[int]:
+        """Return the stragglers at second `now`."""
+        return {w for w, due in self.due.items() if due <= now}
 
-    def any_in_time(self, busy: Collection[int], now: float) -> bool:
-        """Return whether one of the busy workers is no straggler yet."""
-        return any(now < self.due[w] for w in busy if w not in self.stragglers)
-
-    def deadline(self) -> float:
-        """Return the second at which the last busy worker becomes a straggler; inf if unknown, or if none is busy."""
-        return max((due for w, due in self.due.items() if w not in self.stragglers), default=inf)
+    def deadline(self, now: float) -> float:
+        """Return the second at which the last busy worker becomes a straggler; inf if all are, or if it is unknown."""
+        return max((due for due in self.due.values() if due > now), default=inf)
 
     def has_time(self, w: int, rows: int, now: float) -> bool:
-        """Return whether worker `w` would finish `rows` rows before a busy worker that is no straggler."""
+        """Return whether worker `w` would finish `rows` rows before a busy worker should be done."""
         if w not in self.usual:
             return False
         done = now + self.usual[w] * rows
-        return any(done <= end < inf for v, end in self.ends.items() if v not in self.stragglers)
+        return any(done <= end < inf for end in self.ends.values())
 
     def others_are_sooner(self, w: int, rows: float, size: Mapping[int, int], now: float) -> bool:
         """Return whether other workers would train all of `rows` before worker `w` could train one batch.
@@ -110,7 +100,7 @@ class Throughput:
         if w not in self.usual or self.straggler_timeout == inf:
             return False
         seconds, could = self.usual[w] * size[w], 0
-        for v in size.keys() & self.usual.keys() - self.stragglers - {w}:
+        for v in size.keys() & self.usual.keys() - self.stragglers(now) - {w}:
             idle = seconds - max(self.ends.get(v, now) - now, 0.0)
             could += max(ceil(idle / (self.usual[v] * size[v])) - 1, 0) * size[v]  # those that end before, not with it
         return could >= rows
@@ -214,7 +204,7 @@ class Rounds(ABC):
 
     def deadline(self, now: float) -> float | None:
         """Return the second at which all busy workers will be stragglers, if the idle ones wait for them."""
-        idle, deadline = [w for w in self.size if w not in self.throughput.due], self.throughput.deadline()
+        idle, deadline = [w for w in self.size if w not in self.throughput.due], self.throughput.deadline(now)
         return deadline if deadline < inf and idle and not any(self.goes_on(w, now) for w in idle) else None
 
     def merge_due(self, busy: Collection[int], now: float) -> Collection[int]:
@@ -222,7 +212,7 @@ class Rounds(ABC):
         ready = [w for w in self.size if w not in busy]
         if not any(self.given[w] for w in ready) or any(self.goes_on(w, now) for w in ready):
             return ()
-        return () if self.throughput.any_in_time(busy, now) else ready
+        return ready if self.throughput.stragglers(now) >= set(busy) else ()
 
     def merge(self, comm: Comm, members: Collection[int]) -> None:
         """Merge the replicas of `members`, which then begin a new round."""
@@ -251,7 +241,7 @@ class Rounds(ABC):
 
     def _leave_out_stragglers(self, comm: Comm) -> None:
         """Exclude the stragglers from this merge: the rows that they were given do not count in the next round."""
-        for w in self.throughput.overdue(comm.now()):
+        for w in self.throughput.stragglers(comm.now()):
             self.given[w] = 0
             if w not in self.behind:  # its replica began from the current center
                 self.behind.add(w)
