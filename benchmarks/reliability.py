@@ -17,6 +17,7 @@ from pathlib import Path
 
 from . import damage, fuzz, kills, overhead
 from .faults import restart_with_faults
+from .fuzz_targets import SEEDS
 from .report import RESULTS
 
 SHORT = 20  # seconds of a part
@@ -28,8 +29,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help="all by default")
     parser.add_argument("--seconds", type=float, default=3600.0, help="of a part (%(default)s)")
     parser.add_argument("--short", action="store_true", help=f"{SHORT} s of a part, a run of each algorithm")
-    parser.add_argument("--corpora", type=Path, default=Path("corpora"), help="inputs of parsers (%(default)s)")
-    parser.add_argument("--parsers", nargs="+", choices=fuzz.SEEDS, default=(), help="those to fuzz (all)")
+    parser.add_argument("--parsers", nargs="+", choices=SEEDS, default=(), help="those to fuzz (all)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the tables go (benchmarks/results)")
     given = parser.parse_args()
     seconds = SHORT if given.short else given.seconds
@@ -37,7 +37,7 @@ def main() -> int:
         "overhead": lambda: overhead.run(1 if given.short else 5, given.out),
         "damage": lambda: damage.run(seconds, given.out),
         "kills": lambda: kills.run(seconds, given.out, given.short),
-        "fuzz": lambda: fuzz.run(seconds, given.out, given.corpora.absolute(), given.parsers),
+        "fuzz": lambda: fuzz.run(seconds, given.out.absolute(), given.parsers),
     }
     if unknown := set(given.parts) - set(parts):
         parser.error(f"no part {unknown.pop()}; there are {', '.join(parts)}")
