@@ -51,22 +51,15 @@ class Model:
         logits, about = self.logits(features, values), self.about["candidates"]
         if about is None:
             return ranked(np.arange(len(logits)), logits, k)
-        network, neighbors, linear, weight, intercept = np.float32(about["stacking"])
-
-        def stacked(logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, shares: np.ndarray) -> np.ndarray:
-            logs = np.log(np.maximum(votes, LEAST_VOTE)), np.log(np.maximum(shares, LEAST_COOCCURRENCE))
-            score = neighbors * logs[0] + linear * margins + weight * logs[1] + intercept
-            return score - network * np.logaddexp(np.float32(0), -logits)
-
         scaled = unit(values * self.c["scale"][features])
         labels, votes = self.votes(features, scaled)
         labels, shares = self.cooccurrence(features, scaled, labels)
         votes = np.pad(votes, (0, len(labels) - len(votes)))
-        without = stacked(logits[labels], votes, np.zeros_like(votes), shares)
-        best = np.argsort(-without, kind="stable")[: max(SCORED, self.n_voted // 2, 2 * k)]
+        first = stacked(about["selection"], logits[labels], votes, np.zeros_like(votes), shares)
+        best = np.argsort(-first, kind="stable")[: max(SCORED, self.n_voted // 2, 2 * k)]
         labels, votes, shares = labels[best], votes[best], shares[best]
         inputs = logits[labels], votes, self.margins(features, unit(values), labels), shares
-        scores = stacked(*inputs)
+        scores = stacked(about["stacking"], *inputs)
         if about["trees"]:
             scores += self.trees(*inputs, self.c["frequency"][labels])
         if about["exclusion"]:
@@ -148,6 +141,16 @@ class Model:
         table *= scores[in_table][:, None] > scores[in_table]
         out[in_table] = np.log(1 - (probability[:, None] * table).max(axis=0, initial=0))
         return out
+
+
+def stacked(
+    weights: list[float], logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, shares: np.ndarray
+) -> np.ndarray:
+    """Return the log odds of labels by a regression with these weights."""
+    network, neighbors, linear, weight, intercept = np.float32(weights)
+    logs = np.log(np.maximum(votes, LEAST_VOTE)), np.log(np.maximum(shares, LEAST_COOCCURRENCE))
+    score: np.ndarray = neighbors * logs[0] + linear * margins + weight * logs[1] + intercept
+    return score - network * np.logaddexp(np.float32(0), -logits)
 
 
 def rows_of(folder: str | Path, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ import scipy.sparse as sp
 from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.linear import LinearClassifiers
+from xmlsgd.candidates.model import n_kept
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
+from xmlsgd.candidates.stacking import LogisticStacking
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.data.formats.store import open_store, write_store
@@ -22,7 +25,7 @@ from xmlsgd.devices.cpu.kernels.logits import best_of
 from xmlsgd.errors import DivergenceError, ModelFileError
 from xmlsgd.estimators.defaults import auto_candidates
 from xmlsgd.estimators.inference import Scorer
-from xmlsgd.estimators.inference.candidates import CandidateScorer
+from xmlsgd.estimators.inference.candidates import CandidateScorer, logits_of_pairs
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.training.learner import Learner
 
@@ -138,10 +141,11 @@ def test_altered_arrays_of_a_candidate_model_are_refused(model, name, change, co
 @pytest.mark.parametrize(
     "weights", [[1, 2, None, 4, 5], [1, 1e39, 3, 4, 5], [10**400, 2, 3, 4, 5], [-0.1, 2, 3, 4, 5], [1, 2, 3, 4], 7]
 )
-def test_altered_stacking_weights_are_refused(model, weights):
+@pytest.mark.parametrize("name", ["stacking", "selection"])
+def test_altered_weights_of_a_regression_are_refused(model, name, weights):
     described, arrays = to_arrays(model.candidates_)
     with pytest.raises(ModelFileError, match="candidates must have size, cost, stacking"):
-        from_arrays({**described, "stacking": weights}, FolderArrays(arrays, Path("model")), (1500, 1100))
+        from_arrays({**described, name: weights}, FolderArrays(arrays, Path("model")), (1500, 1100))
 
 
 @pytest.mark.parametrize("weights", [[1, None], [1, 1e39], [0, 2], [1], [1, 2, 3], "12", None])
@@ -291,6 +295,21 @@ def test_margins_score_the_candidates_that_score_highest_without_them():
     np.testing.assert_array_equal(kept[:, order], found[:, at])
     keep_highest(labels[:7], found[:, :7].copy(), np.empty(10, np.float32), np.empty(10, np.int32), kept_labels, kept)
     assert (kept_labels >= 0).sum() == 4
+
+
+def test_the_selection_of_a_model_decides_which_candidates_get_margins(many, model):
+    X, by_network = many[1].X.take(np.arange(50)), LogisticStacking(1.0, 0.0, 0.0, 0.0, 0.0)
+    candidates = replace(model.candidates_, stacking=model.candidates_.stacking._replace(selection=by_network))
+    changed = copy.copy(model)
+    changed.fitted_ = replace(model.fitted_, candidates=candidates)
+    labels, inputs = candidates.inputs(X, logits_of_pairs(changed._scorer(X), DEVICE), DEVICE)
+    scores = candidates.stacking.scores(labels, inputs, candidates.n_excluding, DEVICE)
+    order = np.argsort(np.where(labels >= 0, -inputs.logits, np.inf), axis=1)
+    scores[np.arange(50)[:, None], order[:, n_kept(candidates.n_candidates, 3) :]] = -np.inf
+    best = np.argsort(-scores, axis=1)[:, :3]
+    found, _ = changed.predict_topk(X, 3)
+    np.testing.assert_array_equal(found, np.take_along_axis(labels, best, axis=1))
+    assert (found != model.predict_topk(X, 3)[0]).any()
 
 
 @pytest.mark.parametrize(("n_rows", "n_labels", "size"), [(100, 192, 64), (99, 192, 0), (100, 3, 3)])

@@ -30,6 +30,18 @@ def test_stacking_finds_the_weights_of_a_logistic_model():
     np.testing.assert_allclose(stacking, [0.3, 0.9, 2.0, 0.5, -1.0], atol=0.06)
 
 
+def test_without_margins_other_inputs_stand_for_them():
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(60_000, 4))
+    features[:, 2] += features[:, 3]
+    truth = rng.random(60_000) < 1 / (1 + np.exp(-features @ [0.3, 0.9, 2.0, 0.1]))
+    selection = LogisticStacking.fit_without_margins(features, truth)
+    others = LogisticRegression(C=100).fit(features[:, [0, 1, 3]], truth)
+    np.testing.assert_allclose(np.delete(selection[:4], 2), others.coef_[0], rtol=1e-3)
+    assert selection.linear == 0
+    assert selection.cooccurrence > 5 * LogisticStacking.fit(features, truth).cooccurrence
+
+
 def test_stacking_keeps_its_defaults_if_all_pairs_are_equal():
     assert LogisticStacking.fit(np.zeros((5, 4)), np.zeros(5, bool)) == LogisticStacking()
 

@@ -109,11 +109,12 @@ def fit_stacking(
     features, truth, frequency = (np.concatenate(each) for each in examples)
     weights = np.concatenate([fold.weights[fold.labels >= 0] for fold in folds])
     regression, calibration = LogisticStacking.fit_calibrated(features, truth, frequency, weights)
+    selection = LogisticStacking.fit_without_margins(features, truth, weights)
     folds = [fold.calibrated(calibration) for fold in folds]
     log_odds = [regression.scores(*fold.scores) for fold in folds]
     trees, scores = fit_trees(folds, log_odds, full_frequency, device)
     labels = np.concatenate([fold.labels for fold in folds])
-    return Stacking(regression, calibration, trees), HeldOutScores(labels, np.concatenate(scores))
+    return Stacking(regression, calibration, selection, trees), HeldOutScores(labels, np.concatenate(scores))
 
 
 def fit_trees(

@@ -111,7 +111,8 @@ class CandidateModel:
         limits = MIN_VOTE, MIN_COOCCURRENCE
         sizes = n_voted(self.n_candidates), N_COOCCURRING, N_NEIGHBORS, MAX_POSTINGS
         corrections = *trees.arrays, self.n_excluding, *exclusion.arrays
-        return *arrays, np.float32(self.stacking.regression), *corrections, *limits, *sizes
+        weights = np.float32(self.stacking.selection), np.float32(self.stacking.regression)
+        return *arrays, *weights, *corrections, *limits, *sizes
 
 
 def n_voted(n_candidates: int) -> int:

@@ -22,7 +22,7 @@ from .model import CandidateModel
 from .non_candidates import NonCandidateScores
 from .stacking import LogisticStacking, MarginCalibration, Stacking
 
-NUMBERS = "size", "cost", "stacking", "calibration", "non_candidates", "rows", "trees", "exclusion"
+NUMBERS = "size", "cost", "stacking", "calibration", "selection", "non_candidates", "rows", "trees", "exclusion"
 
 
 def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -50,6 +50,7 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
         "cost": model.linear.cost,
         "stacking": list(model.stacking.regression),
         "calibration": list(model.stacking.calibration),
+        "selection": list(model.stacking.selection),
         "non_candidates": list(model.non_candidates),
         "rows": knn.Y.n_rows,
         "trees": 0 if trees is None else len(trees.value),
@@ -65,7 +66,8 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     `saved.check` says whether to check values here. Raises `ModelFileError` for invalid contents.
     """
     n_features, n_labels = shape
-    size, cost, regression, calibration, others, n_rows, n_trees, excluding = _numbers(described, n_labels, saved.path)
+    size, cost, found_weights, n_rows, n_trees, excluding = _numbers(described, n_labels, saved.path)
+    regression, calibration, selection, others = found_weights
     found = saved.part(PREFIX)
     kind = index_type(n_features, n_rows, n_labels) if compact else np.int32
     form = "int16" if compact else "data"
@@ -92,7 +94,7 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
             raise ModelFileError(f"{saved.path}: {found.prefix}{name} must be at least 0, got {least.min()}")
     knn, cooccurrence = KNNIndex(postings, labels, weight), Cooccurrence(shares, totals)
     trees, exclusion = _trees(found, n_trees, n_labels), _exclusion(found, excluding, n_labels)
-    stacking = Stacking(regression, calibration, trees, exclusion)
+    stacking = Stacking(regression, calibration, selection, trees, exclusion)
     scale, label_rows = found.finite("scale", n_features), found.array("label_rows", np.int64, None)
     if (np.diff(label_rows, prepend=-1, append=n_rows) < 1).any():
         raise ModelFileError(f"{saved.path}: {found.prefix}label_rows must ascend, below {n_rows}")
@@ -142,22 +144,25 @@ def _check_matrix(matrix: CSR, name: str) -> None:
         raise ModelFileError(str(error)) from error
 
 
-def _numbers(
-    described: Any, n_labels: int, path: Path
-) -> tuple[int, float, LogisticStacking, MarginCalibration, NonCandidateScores, int, int, float]:
+Weights = tuple[LogisticStacking, MarginCalibration, LogisticStacking, NonCandidateScores]
+
+
+def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, float, Weights, int, int, float]:
     """Return size, cost, the weights of all scores, numbers of rows and trees, and weight of exclusion, checked."""
     try:
-        size, cost, stacking, calibration, others, n_rows, n_trees, exclusion = (described[name] for name in NUMBERS)
+        size, cost, *given, n_rows, n_trees, exclusion = (described[name] for name in NUMBERS)
+        stacking, calibration, selection, others = given
         counts = size, n_rows, n_trees + 1
         whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in counts)
-        weights, calibrated = LogisticStacking(*stacking), MarginCalibration(*calibration)
+        regressions = LogisticStacking(*stacking), LogisticStacking(*selection)
         of_others = NonCandidateScores(*others)
-        given, known = (stacking, calibration, others), (weights, calibrated, of_others)
-        whole &= list(map(len, given)) == list(map(len, known)) and size <= n_labels
-        floats = cost, exclusion, *weights, *calibrated, *of_others
+        weights = regressions[0], MarginCalibration(*calibration), regressions[1], of_others
+        whole &= list(map(len, given)) == list(map(len, weights)) and size <= n_labels
+        floats = cost, exclusion, *(number for each in weights for number in each)
         finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in floats)
-        if whole and finite and weights.network >= 0 and of_others.network > 0 and cost > 0 and exclusion >= 0:
-            return size, cost, weights, calibrated, of_others, n_rows, n_trees, exclusion
+        positive = min(cost, of_others.network) > 0 and min(exclusion, *(each.network for each in regressions)) >= 0
+        if whole and finite and positive:
+            return size, cost, weights, n_rows, n_trees, exclusion
     except KeyError as error:
         wanted = f"candidates must have {error}, got a model without, as of another version; train it again"
         raise ModelFileError(f"{path}: {wanted}") from error

@@ -105,6 +105,15 @@ class LogisticStacking(NamedTuple):
             return cls.fit(features, truth, pair_weights), MarginCalibration()
         return cls._bounded(weights, intercept), MarginCalibration(slope / linear, shift / linear, mean)
 
+    @classmethod
+    def fit_without_margins(
+        cls, features: np.ndarray, truth: np.ndarray, pair_weights: np.ndarray | None = None
+    ) -> LogisticStacking:
+        """Fit the weights as `fit` does, but 0 for margins."""
+        others = features.copy()
+        others[:, 2] = 0
+        return cls.fit(others, truth, pair_weights)._replace(linear=0.0)
+
     def scores(
         self, logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray
     ) -> np.ndarray:
@@ -118,26 +127,28 @@ class LogisticStacking(NamedTuple):
 class Stacking(NamedTuple):
     """The meta-learner: a regression, whose margins are calibrated, and two corrections of its log odds.
 
-    trees : correct the log odds of each label by itself; None for no correction. exclusion : then corrects those of
-    labels that rarely occur together; None for no correction.
+    selection : a regression without margins, which selects the candidates that get margins and trees. trees : correct
+    the log odds of each label by itself; None for no correction. exclusion : then corrects those of labels that rarely
+    occur together; None for no correction.
     """
 
     regression: LogisticStacking
     calibration: MarginCalibration
+    selection: LogisticStacking = LogisticStacking(linear=0.0)
     trees: BoostedTrees | None = None
     exclusion: Exclusion | None = None
 
     def scores(self, labels: np.ndarray, inputs: Inputs, n_excluding: int, device: CPU) -> np.ndarray:
         """Return the log odds, float32 (n, M), of all candidates of each row, int32 (n, M), given their inputs.
 
-        Margins must be calibrated. The `n_excluding` candidates that rank highest without margins exclude others.
+        Margins must be calibrated. The `n_excluding` candidates that `selection` ranks highest exclude others.
         """
         log_odds = self.regression.scores(*inputs)
         with device.start():
             if self.trees is not None:
                 log_odds = self.trees.corrected(log_odds, labels, *inputs, device)
             if self.exclusion is not None:
-                first = self.regression.scores(*inputs._replace(margins=np.zeros_like(inputs.margins)))
+                first = self.selection.scores(*inputs)
                 log_odds = self.exclusion.corrected(log_odds, labels, first, n_excluding, device)
         return log_odds
 

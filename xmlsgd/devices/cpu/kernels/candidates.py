@@ -49,14 +49,14 @@ def unit_rows(part, n_parts, indptr, indices, data, scale, out):
 
 
 @njit(nogil=True, fastmath=FAST)
-def score_cheaply(labels, logits, votes, cooccurrences, stacking, least_vote, least_cooccurrence, out):
-    """Write the scores of labels int32 (M,) without margins and trees to `out` (M,); see `best_candidates`."""
-    for j in range(labels.size):
+def score_without_margins(logits, votes, cooccurrences, weights, least_vote, least_cooccurrence, out):
+    """Write the scores of labels without margins and trees to `out` (M,); for the weights, see `best_candidates`."""
+    for j in range(out.size):
         out[j] = (
-            stacking[0] * log_probability(logits[j])
-            + stacking[1] * np.log(max(votes[j], least_vote))
-            + stacking[3] * np.log(max(cooccurrences[j], least_cooccurrence))
-            + stacking[4]
+            weights[0] * log_probability(logits[j])
+            + weights[1] * np.log(max(votes[j], least_vote))
+            + weights[3] * np.log(max(cooccurrences[j], least_cooccurrence))
+            + weights[4]
         )
 
 
@@ -82,14 +82,14 @@ def keep_highest(labels, found, scores, places, kept_labels, kept):
 def best_candidates(
     part, n_parts, indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row,
     postings_value, unit, label_ptr, label_index, weight, share_ptr, share_label, share_value, share_scale, starts,
-    keys, weights, factors, filters, bias, stacking, frequency, feature, threshold, value, n_excluding, place, table,
-    exclusion, least_vote, least_cooccurrence, n_voted, n_more, n_neighbors, budget, clean, items, values, n_kept,
-    labels, scores,
+    keys, weights, factors, filters, bias, selection, stacking, frequency, feature, threshold, value, n_excluding,
+    place, table, exclusion, least_vote, least_cooccurrence, n_voted, n_more, n_neighbors, budget, clean, items, values,
+    n_kept, labels, scores,
 ):  # fmt: skip
     """Write the best labels of each row among its candidates to `labels` and `scores` (rows, k).
 
     Candidates are the `n_voted` labels with the most votes, and the `n_more` others that occur most with the features
-    of the row. First all are scored without margins and trees; the `n_kept` best of them are scored with both. The
+    of the row. First all are scored by `selection`; the `n_kept` best of them are scored with margins and trees. The
     `n_excluding` best of them (at most n_kept) lower the scores of labels that they exclude.
 
     indptr, indices, data : the rows, not scaled. A (rows, H) : their activations; empty if W0 (F, H), `scales0` and b0,
@@ -101,6 +101,7 @@ def best_candidates(
 
     stacking float32 (5,) : the weights of the network's log probability, of the log of the share of votes, at least
     `least_vote`, of the margin, and of the log of the co-occurrence, at least `least_cooccurrence`; then the intercept.
+    selection float32 (5,) : such weights without margins.
     A row for which a pointer or an index is out of range gets labels `DAMAGED`.
     """
     n_rows, m = indptr.size - 1, n_voted + n_more
@@ -109,7 +110,7 @@ def best_candidates(
     for i in rows:
         most = max(most, indptr[i + 1] - indptr[i])
     row, hidden, proposed = np.empty(most, np.float32), np.empty(b0.size, np.float32), np.empty(m, np.int32)
-    found, kept = np.empty((4, m), np.float32), np.empty((4, n_kept), np.float32)  # cheap scores, logits, ...
+    found, kept = np.empty((4, m), np.float32), np.empty((4, n_kept), np.float32)  # scores by `selection`, logits, ...
     listed, highest, places = np.empty(n_kept, np.int32), np.empty(n_kept, np.float32), np.empty(n_kept, np.int32)
     margins, node, total = np.empty(n_kept, np.float32), np.empty(n_kept, np.uint32), np.empty(n_kept)
     known = np.empty((5, n_kept), np.float32)
@@ -134,7 +135,7 @@ def best_candidates(
             items[part], values[part], proposed, n_voted, found[3],
         )  # fmt: skip
         logits_of_row(a, W, scales, b, proposed, found[1])
-        score_cheaply(proposed, found[1], found[2], found[3], stacking, least_vote, least_cooccurrence, found[0])
+        score_without_margins(found[1], found[2], found[3], selection, least_vote, least_cooccurrence, found[0])
         least = np.float32(-np.inf)
         if place.size > 0 and n_kept > n_excluding:
             few = slice(0, n_excluding)
@@ -143,6 +144,7 @@ def best_candidates(
         keep_highest(proposed, found, highest, places, listed, kept)
         unit_row(features, given, scale[:0], entries)
         sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, filters, bias, margins)
+        score_without_margins(kept[1], kept[2], kept[3], stacking, least_vote, least_cooccurrence, kept[0])
         for j in range(n_kept):
             kept[0, j] += stacking[2] * margins[j]
         if feature.shape[0] > 0:
