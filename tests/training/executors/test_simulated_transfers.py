@@ -26,6 +26,13 @@ def test_norms_of_replicas_and_copies_of_the_center_take_the_time_of_their_bytes
     assert executor.merges == 0
 
 
+def test_the_norm_of_a_replica_that_has_diverged_is_infinite_and_warns_of_nothing():
+    executor = Simulated(toy.Reference(), toy.fleet(1, 1))
+    executor.start(Job(toy.learnable_data(40), toy.FITTING, SGD()), Sharing.REPLICAS)
+    executor.table.params[1] = 1e30
+    assert executor.norm(0) == float("inf")
+
+
 def seconds_of(algorithm, fleet, bandwidth, n_rows=40):
     """The seconds of an epoch of a toy model, and those of its pulls and pushes."""
     data = toy.dataset(n_rows)
@@ -48,7 +55,7 @@ def test_the_coordinator_serves_one_worker_after_the_other():
     assert transfers - 1e-5 < seconds < transfers + 0.02
 
 
-def test_a_worker_that_writes_in_place_has_no_transfers_unless_a_staleness_rule_weighs_its_changes():
+def test_a_worker_that_writes_in_place_has_no_transfers_unless_it_steps_on_a_copy():
     fleet = toy.fleet(1, 1, in_place=True)
     assert seconds_of(Hogwild(10, 0.1), fleet, bandwidth=1e3) == (pytest.approx(0.02), 0)
     assert seconds_of(Hogwild(10, 0.1), toy.fleet(1), bandwidth=1e3) == (pytest.approx(0.04), 0), "nor who is alone"

@@ -306,7 +306,8 @@ class Executor(ABC):
         begun = self.now()
         self._fetch([worker], state=False)
         replica = self.table.params[1 + worker]
-        norm = float(np.sqrt(np.dot(replica, replica))) / len(replica)
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverged run shows in the loss
+            norm = float(np.sqrt(np.dot(replica, replica))) / len(replica)
         self._count_merging([worker], len(replica), begun)
         return norm
 
