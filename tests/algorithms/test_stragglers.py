@@ -214,7 +214,7 @@ def test_no_worker_waits_for_a_last_batch_that_others_could_have_trained_sooner(
 def test_others_are_sooner_only_if_they_would_be_done_before_and_not_with_a_batch():
     throughput, size = Throughput(2.0), dict.fromkeys(range(3), 10)
     assert not throughput.others_are_sooner(0, 1, size, 0.0), "of whom nothing is known"
-    throughput.usual = {0: 1.0, 1: 1.0, 2: 0.25}
+    throughput.row_seconds = {0: 1.0, 1: 1.0, 2: 0.25}
     assert throughput.others_are_sooner(0, 30, size, 0.0), "worker 2 does three batches and would end a fourth with it"
     assert not throughput.others_are_sooner(0, 31, size, 0.0)
     assert not throughput.others_are_sooner(2, 1, size, 0.0)

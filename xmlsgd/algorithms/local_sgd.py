@@ -14,7 +14,7 @@ from ..data.validation import at_least, check_choice, check_instance, ranged
 from ..training.merging import Comm
 from .base import Algorithm
 from .combiners import COMBINERS, by_rows
-from .outer import MOST, Nesterov, Outer, block_momentum
+from .outer import MOST_MOMENTUM, Nesterov, Outer, block_momentum
 from .rounds import LEAST_MERGES, Rounds, Work, moving_average
 
 MOST_MERGING = 0.3  # share of the time that the least merges of an epoch may take
@@ -76,7 +76,7 @@ class LocalSGD(Rounds, Algorithm):
 
     def outer_of(self, n_workers: int) -> Outer:
         """Return the outer optimizer for `n_workers` workers."""
-        return self.outer or block_momentum(n_workers, ADASUM_MOMENTUM if self.combine == "adasum" else MOST)
+        return self.outer or block_momentum(n_workers, ADASUM_MOMENTUM if self.combine == "adasum" else MOST_MOMENTUM)
 
     def merge_state_vectors(self, n_workers: int) -> int:
         """Return the number of vectors of the outer optimizer; each worker that was a straggler needs one more."""

@@ -14,7 +14,7 @@ import numpy as np
 from ..data.validation import Checked, above_zero, below_one
 from ..training.merging import ParameterSlice
 
-MOST = 0.8  # largest block momentum: with 0.9, P@1 of four workers fell by a tenth
+MOST_MOMENTUM = 0.8  # largest block momentum: with 0.9, P@1 of four workers fell by a tenth
 NEGLIGIBLE = 1e-3  # share of its last motion below which an untouched row no longer moves by momentum
 
 
@@ -90,7 +90,7 @@ class Nesterov(Outer):
 OUTERS: dict[str, type[Outer]] = {"mean": Outer, "heavy_ball": HeavyBall, "nesterov": Nesterov}
 
 
-def block_momentum(n_workers: int, most: float = MOST) -> HeavyBall:
+def block_momentum(n_workers: int, most: float = MOST_MOMENTUM) -> HeavyBall:
     """Return the momentum that BMUF recommends for n workers, 1 - 1/n, but at most `most`."""
     return HeavyBall(min(1 - 1 / max(n_workers, 1), most))
 

@@ -48,7 +48,7 @@ class Throughput:
     straggler_timeout : float
         A batch that takes longer than this multiple of its usual duration makes its worker a straggler, for which
         nobody waits, until the batch is done; > 1.
-    usual : dict of int to float
+    row_seconds : dict of int to float
         Seconds per row of each worker that has done a batch, a moving average.
     ends, due : dict of int to float
         By busy worker, the second at which its batch should be done, and the second at which it becomes a straggler.
@@ -56,19 +56,19 @@ class Throughput:
 
     def __init__(self, straggler_timeout: float) -> None:
         self.straggler_timeout = straggler_timeout
-        self.usual: dict[int, float] = {}
+        self.row_seconds: dict[int, float] = {}
         self.ends: dict[int, float] = {}
         self.due: dict[int, float] = {}
 
     def begun(self, w: int, rows: int, now: float) -> None:
         """Note that worker `w` was given a batch of `rows` rows at second `now`."""
-        seconds = self.usual[w] * rows if w in self.usual else inf
+        seconds = self.row_seconds[w] * rows if w in self.row_seconds else inf
         self.ends[w], self.due[w] = now + seconds, now + self.straggler_timeout * seconds
 
     def finished(self, report: Report) -> None:
         """Note that a batch is done, and its duration."""
         w = report.worker
-        self.usual[w] = moving_average(self.usual.get(w), max(report.seconds, SHORTEST) / report.rows)
+        self.row_seconds[w] = moving_average(self.row_seconds.get(w), max(report.seconds, SHORTEST) / report.rows)
         self.ended(w)
 
     def ended(self, w: int) -> None:
@@ -86,9 +86,9 @@ class Throughput:
 
     def has_time(self, w: int, rows: int, now: float) -> bool:
         """Return whether worker `w` would finish `rows` rows before a busy worker should be done."""
-        if w not in self.usual:
+        if w not in self.row_seconds:
             return False
-        done = now + self.usual[w] * rows
+        done = now + self.row_seconds[w] * rows
         return any(done <= end < inf for end in self.ends.values())
 
     def others_are_sooner(self, w: int, rows: float, size: Mapping[int, int], now: float) -> bool:
@@ -97,19 +97,20 @@ class Throughput:
         size : the rows of a batch, by worker. Stragglers train none. With a `straggler_timeout` of inf, where all wait
         for the slowest in any case, the answer is no.
         """
-        if w not in self.usual or self.straggler_timeout == inf:
+        if w not in self.row_seconds or self.straggler_timeout == inf:
             return False
-        seconds, could = self.usual[w] * size[w], 0
-        for v in size.keys() & self.usual.keys() - self.stragglers(now) - {w}:
+        seconds, could = self.row_seconds[w] * size[w], 0
+        for v in size.keys() & self.row_seconds.keys() - self.stragglers(now) - {w}:
             idle = seconds - max(self.ends.get(v, now) - now, 0.0)
-            could += max(ceil(idle / (self.usual[v] * size[v])) - 1, 0) * size[v]  # those that end before, not with it
+            batches = ceil(idle / (self.row_seconds[v] * size[v])) - 1  # those that end before, not with it
+            could += max(batches, 0) * size[v]
         return could >= rows
 
     def share(self, w: int, workers: Collection[int]) -> float:
         """Return the share of worker `w` in the throughput of `workers`; 0 if one of theirs is unknown."""
-        if any(v not in self.usual for v in workers):
+        if any(v not in self.row_seconds for v in workers):
             return 0.0
-        return 1 / (self.usual[w] * sum(1 / self.usual[v] for v in workers))
+        return 1 / (self.row_seconds[w] * sum(1 / self.row_seconds[v] for v in workers))
 
 
 class Rounds(ABC):

@@ -30,7 +30,7 @@ class Epoch:
         The callbacks of the run.
     loss : float
         Sum of the losses of the rows whose work is in the shared model; not finite once the run diverges.
-    open : dict of int to list of Report
+    uncommitted : dict of int to list of Report
         By worker, reports of work that is not in the shared model yet.
     pending : PendingReports
         Reports of work that is in the shared model, but whose losses are not in `loss` yet.
@@ -49,7 +49,7 @@ class Epoch:
     watching: Sequence[Callback]
     writer: CheckpointWriter | None = None
     loss: float = field(init=False)
-    open: dict[int, list[Report]] = field(default_factory=dict, init=False)
+    uncommitted: dict[int, list[Report]] = field(default_factory=dict, init=False)
     pending: PendingReports = field(default_factory=PendingReports, init=False)
     rows_before: int = field(init=False)
     now: float = field(init=False)
@@ -168,7 +168,7 @@ class Epoch:
         """Count a finished span. A shared model has its work at once; callbacks do not see spans of a trial."""
         w, trial = report.worker, self.algorithm.trial is not None
         self.progress.rows += report.rows
-        self.open.setdefault(w, []).append(report)
+        self.uncommitted.setdefault(w, []).append(report)
         if trial or isinstance(report.loss, PendingLoss) or math.isfinite(report.loss):
             self.executor.push(w)
             self.algorithm.finished(report)
@@ -204,14 +204,14 @@ class Epoch:
     def _give_back(self, w: int) -> list[Report]:
         """Take back the rows of a worker whose work is lost; return the reports of that work."""
         self.router.give_back(w)
-        lost = self.open.pop(w, [])
+        lost = self.uncommitted.pop(w, [])
         self.progress.rows -= sum(report.rows for report in lost)
         return lost
 
     def _commit(self, members: Collection[int]) -> None:
         """Note that the work of `members` is in the shared model."""
         self.router.commit(members)
-        self._count(self.pending.add([report for w in members for report in self.open.pop(w, [])]))
+        self._count(self.pending.add([report for w in members for report in self.uncommitted.pop(w, [])]))
 
     def _count(self, committed: Iterable[Sequence[Report]]) -> None:
         """Add up the losses of work that is in the shared model."""
