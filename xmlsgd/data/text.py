@@ -124,11 +124,11 @@ def write_label_names(names: Sequence[str], n_labels: int, path: Path) -> None:
 
 def lines_of_file(path: str | Path) -> Iterator[str]:
     """Yield the lines of a text file, decoded, without line ends; errors name file and line."""
-    where = str(path)
+    where = name = str(path)
     try:
         with open_text(Path(path)) as stream:
             for number in itertools.count(1):
-                where = f"{path}:{number}"
+                where = f"{name}:{number}"
                 if not (line := stream.readline(MAX_LINE_BYTES + 1)):
                     break
                 yield decode_line(line, where)

@@ -166,6 +166,8 @@ def test_names_that_do_not_fit_are_refused(tmp_path, ends, text, message):
         (lambda m: m["files"].update({"../../etc/passwd.json": {}}), "may name only .npy, .json, .txt files, got"),
         (lambda m: m["files"].update({"run.py": {}}), "may name only"),
         (lambda m: m["files"].update({"model.json": 3}), "may name only"),
+        (lambda m: m["files"].update({"a" * 300 + ".npy": {}}), "is missing or no regular file"),
+        (lambda m: m["files"].update({"\0.npy": {}}), "is missing or no regular file"),
         (lambda m: m["files"]["params.npy"].update(bytes=7), "params.npy: must have 7 bytes"),
         (lambda m: m["files"]["params.npy"].update(sha256="0"), "params.npy: its checksum differs"),
     ],

@@ -7,9 +7,11 @@ not protect against somebody who can write to the folder.
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ VERIFIED = "verified.json"
 MAX_MANIFEST_BYTES = 1 << 20  # of `MANIFEST` and of `VERIFIED`; enough for thousands of files
 VERSION = 1
 MAX_JSON_BYTES = 1 << 28  # enough for a history of a million epochs
+NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)  # also of names that no file can have
 SUFFIXES = (".npy", ".json", ".txt")
 
 
@@ -154,17 +157,24 @@ def read_part(file: Path, kind: FolderKind) -> dict[str, Any]:
     return read_object(file, MAX_JSON_BYTES)
 
 
-def check_regular(file: Path) -> None:
-    """Raise `ModelFileError` for a missing file, a folder, or a link, which may lead out of the folder."""
-    if file.is_symlink() or not file.is_file():
-        raise ModelFileError(f"{file}: is missing or no regular file; copy the whole folder again")
+def check_regular(file: Path) -> os.stat_result:
+    """Return the state of a file; raise `ModelFileError` for none, a folder, or a link, which may lead elsewhere."""
+    try:
+        state = file.lstat()
+        if stat.S_ISREG(state.st_mode):
+            return state
+    except ValueError:  # a name with a NUL character
+        pass
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            raise
+    raise ModelFileError(f"{file}: is missing or no regular file; copy the whole folder again")
 
 
 def read_object(file: Path, most: int) -> dict[str, Any]:
     """Return the JSON object in a file of at most `most` bytes; raise `ModelFileError` for anything else."""
-    check_regular(file)
-    if file.stat().st_size > most:
-        raise ModelFileError(f"{file}: must be at most {most} bytes, got {file.stat().st_size}")
+    if (size := check_regular(file).st_size) > most:
+        raise ModelFileError(f"{file}: must be at most {most} bytes, got {size}")
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -181,9 +191,8 @@ def _check_file(file: Path, name: str, entry: Any) -> None:
     if name != Path(name).name or file.suffix not in SUFFIXES or not isinstance(entry, dict):
         got = f"may name only {', '.join(SUFFIXES)} files, got {shorten(name)}"
         raise ModelFileError(f"{file.parent / MANIFEST}: {got}")
-    check_regular(file)
-    if file.stat().st_size != entry.get("bytes"):
-        raise ModelFileError(f"{file}: must have {shorten(entry.get('bytes'))} bytes, got {file.stat().st_size}")
+    if (size := check_regular(file).st_size) != entry.get("bytes"):
+        raise ModelFileError(f"{file}: must have {shorten(entry.get('bytes'))} bytes, got {size}")
 
 
 def file_state(path: str | os.PathLike[str]) -> dict[str, int]:
