@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,10 @@ import pytest
 
 from shared.command_line import QUICK, ROWS, TEST_ROWS, TEXT, complaint, run
 from xmlsgd.cli import main
+from xmlsgd.cli.commands import learn as command_learn
+from xmlsgd.cli.model_folder import manifest_of, unchanged
 from xmlsgd.data.vectorizer import TextVectorizer
+from xmlsgd.errors import ModelFileError
 from xmlsgd.estimators import XMLClassifier
 
 NEW = "a_label_never_seen\tread a yzzyva and close it\n" * 3
@@ -169,3 +174,32 @@ def test_texts_before_the_tab_are_not_learned_as_labels(tmp_path, words, capsys,
     (tmp_path / "new.txt").write_text("labels\ttext\n" + rows)
     run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m")
     assert "read a file 0" in XMLClassifier.load(tmp_path / "m").classes_
+
+
+def test_a_model_that_another_process_has_changed_meanwhile_is_not_replaced(tmp_path, words, monkeypatch, capsys):
+    model = shutil.copytree(words, tmp_path / "m")
+    (tmp_path / "new.txt").write_text(NEW)
+    before, learn = XMLClassifier.load(model).n_samples_seen_, command_learn.learn
+    call = ["learn", str(model), str(tmp_path / "new.txt"), "--quiet"]
+
+    def learn_after_another(*arguments):
+        monkeypatch.setattr(command_learn, "learn", learn)
+        assert main(call) == 0
+        return learn(*arguments)
+
+    monkeypatch.setattr(command_learn, "learn", learn_after_another)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert main(call) == 1
+    (spare,) = tmp_path.glob("xmlsgd-model-*/m")
+    wrong = f"{model}: another process has changed the model since it was read; the model is in {spare} instead"
+    assert capsys.readouterr().err == f"xmlsgd: {wrong}\n"
+    assert [XMLClassifier.load(each).n_samples_seen_ for each in (model, spare)] == [before + 3] * 2
+
+
+def test_processes_that_have_learned_at_once_do_not_replace_the_same_model(tmp_path, words):
+    model = str(shutil.copytree(words, tmp_path / "m"))
+    manifest = manifest_of(model)
+    with unchanged(model, manifest), pytest.raises(ModelFileError, match="has changed"), unchanged(model, manifest):
+        pass
+    with unchanged(model, manifest):
+        assert manifest_of(model) == manifest

@@ -20,9 +20,9 @@ from urllib.request import Request, urlopen
 import pytest
 
 from shared.paths import ROOT
-from xmlsgd import XMLClassifier
+from xmlsgd import ModelFileError, XMLClassifier
 from xmlsgd.cli import main, run_command
-from xmlsgd.cli.commands.serve import _serve, bound
+from xmlsgd.cli.commands.serve import ServedFolder, _serve, bound
 from xmlsgd.serving import annif_command
 
 pytest.importorskip("uvicorn", reason='needs the extra "serve"')
@@ -58,6 +58,21 @@ def test_a_served_model_answers_learns_saves_and_ends_by_a_signal(folder, read_b
         assert process.wait(60) == 128 + signal.SIGTERM
     assert XMLClassifier.load(folder).classes_.tolist() == ["read", "write", "open"]
     assert json.loads((folder / "train.json").read_text()) == {"read_by": read_by}
+
+
+def test_what_another_process_has_saved_is_not_replaced_by_what_was_learned(folder, tmp_path):
+    path = shutil.copytree(folder, tmp_path / "m")
+    served_folder = ServedFolder(str(path), {}, None, learns=True)
+    learned = served_folder.load().model
+    for _ in range(2):
+        learned.partial_fit(["close a file"], [["close"]])
+        served_folder.save(learned)
+    other = XMLClassifier.load(path).partial_fit(["open a file"], [["open"]])
+    other.save(path)
+    with pytest.raises(ModelFileError, match="m: another process has changed the model since it was read"):
+        served_folder.save(learned)
+    assert XMLClassifier.load(path).n_samples_seen_ == other.n_samples_seen_
+    served_folder.save(served_folder.load().model)
 
 
 HEARS_HANGUPS = """
@@ -176,7 +191,7 @@ def test_hangups_while_a_model_is_loaded_are_one_more_load():
 LOADED = """
 import gc, sys
 from numba.core.dispatcher import Dispatcher
-from xmlsgd import XMLClassifier
+from xmlsgd import ModelFileError, XMLClassifier
 from xmlsgd.cli.commands.serve import compile_for
 from xmlsgd.serving.service import Served
 def kernels():

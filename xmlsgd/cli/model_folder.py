@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.files.atomic import atomic_folder, parents_created
 from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT
-from ..data.files.temporary import temporary_folder_beside
-from ..errors import warn
+from ..data.files.temporary import sole_use, temporary_folder_beside
+from ..errors import ModelFileError, warn
 from .exit_codes import TrainingStopped, UsageError, exit_code_and_text
 from .models import READ_BY, report_in, save_names
 from .output_files import check_folder
@@ -83,14 +83,17 @@ def name_of_interrupted(out: str, resumable: bool = False) -> str:
 
 def save(
     model: Model, out: str, result: dict[str, Any], title: str, compact: bool,
-    names_of_uris: Mapping[str, str] | None = None,
+    names_of_uris: Mapping[str, str] | None = None, instead_of: bytes | None = None,
 ) -> None:  # fmt: skip
     """Write the folder of a model; add to `result` the path of the learning curve, or the reason why there is none.
 
     If writing fails, write the folder among the temporary files, and raise `TrainingStopped` with its path.
+
+    instead_of : as `manifest` of `unchanged`.
     """
     try:
-        _write(model, out, result, title, compact, names_of_uris)
+        with unchanged(out, instead_of):
+            _write(model, out, result, title, compact, names_of_uris)
     except Exception as error:
         spare = Path(tempfile.mkdtemp(prefix="xmlsgd-model-"))
         try:
@@ -116,6 +119,29 @@ def _write(
         write_json(str(folder / REPORT), result)
         save_names(folder, names_of_uris)
         check_folder(out)  # another process may have taken the name meanwhile
+
+
+def manifest_of(folder: str) -> bytes:
+    """Return the manifest of a saved model, which tells it from any other; nothing if there is none."""
+    with suppress(OSError):
+        return Path(folder, MANIFEST).read_bytes()
+    return b""
+
+
+@contextmanager
+def unchanged(folder: str, manifest: bytes | None) -> Iterator[None]:
+    """Raise `ModelFileError` unless a folder holds the model with this manifest; nobody else is in the block meanwhile.
+
+    Otherwise a model that learned more would replace another that has learned meanwhile. manifest : before the model
+    was read; None to check nothing.
+    """
+    if manifest is None:
+        yield
+        return
+    with sole_use(Path(os.path.realpath(folder))) as alone:
+        if not alone or manifest_of(folder) != manifest:
+            raise ModelFileError(f"{folder}: another process has changed the model since it was read")
+        yield
 
 
 def save_without_history(

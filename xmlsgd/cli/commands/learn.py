@@ -69,6 +69,7 @@ def run(
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, InputRows, read_more, read_test_for_learning
 
+    instead_of = model_folder.manifest_of(model) if out is None else None
     estimator = read_learner(model, parameters)
     columns = Columns.of_model(estimator)
     format_options = options_of_model(format_options, model, estimator)
@@ -91,7 +92,7 @@ def run(
     result |= {"before": results.get("before"), "seconds": seconds}
     if documents:
         del result["data"]["train"]["nnz"]  # rows of texts are empty here
-    model_folder.save(estimator, folder, result, Path(data).name, False, rows.names_of_uris)
+    model_folder.save(estimator, folder, result, Path(data).name, False, rows.names_of_uris, instead_of)
     new = [counted(len(estimator.classes_) - known, "new label")]
     if documents:
         kind = "new word" if estimator.vectorizer_.analyzer == "word" else "new n-gram"

@@ -29,7 +29,7 @@ from ...errors import DataError, ModelFileError, optional_module, warn
 from ..exit_codes import UsageError, exit_code_and_text
 from ..flags import DIR, EXCLUDE, INT, NAME, Flag, positional
 from ..messages import Console, say
-from ..model_folder import save_without_history
+from ..model_folder import manifest_of, save_without_history, unchanged
 from ..models import read_excluded, read_learner, read_predictor, remembered_options, saved_names
 from ..parameters import parameter_flags
 
@@ -65,9 +65,9 @@ def run(
     from ...serving.connections import Connection, most_connections
     from ...serving.service import Service
 
-    load = partial(read_served, model, parameters, exclude, learns=token is not None)
+    folder = ServedFolder(model, parameters, exclude, learns=token is not None)
     name = Path(model).resolve().name
-    service = Service(load(), name, token, partial(save_learned, model) if save else None)
+    service = Service(folder.load(), name, token, folder.save if save else None)
     app = new_app(service)
     listening = bound(host, port)
     compile_for(service.served)
@@ -83,12 +83,34 @@ def run(
 
     async def reload() -> None:
         try:
-            await service.reload(lambda: compile_for(load()))
+            await service.reload(lambda: compile_for(folder.load()))
             console.show(f"serving {name} as {model} has it now")
         except Exception as error:  # noqa: BLE001  after any error, keep the model that is served
             say(f"{exit_code_and_text(error)[1]}; the model that was loaded before goes on")
 
     asyncio.run(_serve(uvicorn.Server(config).serve(sockets=[listening]), reload))
+
+
+class ServedFolder:
+    """The folder of the model that is served; the arguments are those of `read_served`."""
+
+    def __init__(self, folder: str, parameters: dict[str, Any], exclude: str | None, learns: bool) -> None:
+        self.folder = folder
+        self._read = partial(read_served, folder, parameters, exclude, learns)
+        self._manifest = b""  # of the model that is served
+
+    def load(self) -> Served:
+        """Return the model in the folder."""
+        manifest = manifest_of(self.folder)
+        served = self._read()
+        self._manifest = manifest
+        return served
+
+    def save(self, model: XMLClassifier) -> None:
+        """Replace the model by one that has learned more; raise `ModelFileError` if another process has replaced it."""
+        with unchanged(self.folder, self._manifest):
+            save_without_history(model, self.folder, remembered_options(self.folder), saved_names(self.folder))
+            self._manifest = manifest_of(self.folder)
 
 
 def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, learns: bool) -> Served:
@@ -109,11 +131,6 @@ def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, le
         raise UsageError(f"{folder}: must be trained on text, got a model of rows of numbers")
     names_of_uris = saved_names(folder) or {}
     return Served(model, names_of_uris, read_excluded(exclude, model, names_of_uris))
-
-
-def save_learned(folder: str, model: XMLClassifier) -> None:
-    """Replace the model in a folder by one that has learned more."""
-    save_without_history(model, folder, remembered_options(folder), saved_names(folder))
 
 
 async def _serve(serving: Awaitable[None], reload: Callable[[], Awaitable[None]]) -> None:
