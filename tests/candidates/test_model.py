@@ -188,6 +188,7 @@ def test_one_class_a_row_has_candidates_too(many, n_classes):
     best = model.predict(rows)
     assert (best == model.classes_[probabilities.argmax(axis=1)]).mean() > 0.99
     assert (best == y[6000:]).mean() > (alone.predict(rows) == y[6000:]).mean()
+    assert probabilities.max(axis=1).mean() == pytest.approx((best == y[6000:]).mean(), abs=0.05)
     assert model.score(rows, y[6000:]) == (best == y[6000:]).mean()
 
 

@@ -37,6 +37,23 @@ def test_rows():
     return noisy(1500, 1)
 
 
+def test_the_weights_by_which_classes_were_drawn_are_found():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(-1, 3, (20_000, 5)).astype(np.float32)
+    drawn = BetaCalibration(0.7, 1.6).log_odds(scores) + rng.gumbel(size=scores.shape)
+    found = BetaCalibration.fit_classes(scores, drawn.argmax(axis=1))
+    assert (found.low, found.high, found.intercept) == (pytest.approx(0.7, abs=0.05), pytest.approx(1.6, abs=0.1), 0)
+    padded = np.pad(scores, ((0, 0), (2, 1)), constant_values=-np.inf)
+    again = BetaCalibration.fit_classes(padded, 2 + drawn.argmax(axis=1))
+    assert (again.low, again.high) == (pytest.approx(found.low, rel=1e-3), pytest.approx(found.high, rel=1e-3))
+
+
+def test_few_rows_of_one_class_each_do_not_make_probabilities_extreme():
+    found = BetaCalibration.fit_classes(np.float32([[3, -2], [-1, 2]]), np.array([0, 1]))
+    assert 1 <= found.low < 1.5
+    assert 1 <= found.high < 1.5
+
+
 def test_the_logistic_regression_that_made_the_labels_is_found():
     rng = np.random.default_rng(0)
     scores = rng.normal(-1, 3, 100_000).astype(np.float32)

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
 
 from ..data.validation import Checked, above_zero, ranged
 
+PENALIZED = 10.0  # inverse strength of the penalty on weights, as in scikit-learn's LogisticRegression
+LEAST_SCORE = -1e4  # of no candidate
 MIN_WEIGHT = 0.05  # weights are at least this large, so that a higher score means a higher probability
 
 
@@ -38,13 +41,36 @@ class BetaCalibration(Checked):
 
         if truth.all() or not truth.any():
             return cls()
-        regression = LogisticRegression(C=10.0, solver="newton-cholesky")
+        regression = LogisticRegression(C=PENALIZED, solver="newton-cholesky")
         features = np.stack(_logs(scores), axis=1)
         found = regression.fit(features, truth)
         if found.coef_.min() < MIN_WEIGHT:
             found = regression.fit(features.sum(axis=1, keepdims=True), truth)
         weights = np.maximum(found.coef_[0], MIN_WEIGHT)
         return cls(float(weights[0]), float(weights[-1]), float(found.intercept_[0]))
+
+    @classmethod
+    def fit_classes(cls, scores: NDArray[np.float32], columns: NDArray[np.intp]) -> BetaCalibration:
+        """Fit the calibration to rows of one class each, whose log odds are normalized by softmax.
+
+        scores : those of the candidates of each row, (n, m), -inf for none. columns : the column of the class of each
+        row, (n,). A penalty keeps the weights near 1 where there are few rows; the intercept is 0.
+        """
+        from scipy.optimize import minimize
+
+        logs = np.stack(_logs(np.maximum(scores, LEAST_SCORE)))
+        n_rows, of_class = len(scores), logs[:, np.arange(len(scores)), columns]
+
+        def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            log_odds = np.tensordot(weights, logs, 1)
+            chance = softmax(log_odds, axis=1)
+            likelihood = weights @ of_class - logsumexp(log_odds, axis=1)
+            slopes = of_class.sum(axis=1) - (chance * logs).sum(axis=(1, 2))
+            moved = (weights - 1) / PENALIZED
+            return (moved @ (weights - 1) / 2 - likelihood.sum()) / n_rows, (moved - slopes) / n_rows
+
+        low, high = minimize(loss, np.ones(2), jac=True, bounds=2 * [(MIN_WEIGHT, None)]).x
+        return cls(float(low), float(high))
 
     @classmethod
     def mean(cls, calibrations: Sequence[BetaCalibration]) -> BetaCalibration:

@@ -119,12 +119,10 @@ class FittedModel:
 
     def probability(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return the probabilities of these scores; with softmax or one class per row, scores of all labels (n, L)."""
-        loss, log_odds = find_loss(self.network.loss), self.calibration.log_odds(scores)
-        if self.form == "multiclass" and not loss.normalized:
-            # Normalized as logarithms, as all probabilities of a row may underflow.
-            loss, log_odds = find_loss("softmax"), -np.logaddexp(0, -log_odds)
+        # If exactly one of independent events occurs, the probability of each is in proportion to its odds.
+        loss = find_loss("softmax" if self.form == "multiclass" else self.network.loss)
         found: Any = loss.probability
-        return np.asarray(found(log_odds))
+        return np.asarray(found(self.calibration.log_odds(scores)))
 
     def scorer(self, X: CSR, n_jobs: int | None) -> Scorer:
         """Return the scorer for rows such as X on the threads of `n_jobs`; it is kept, as are its device's buffers."""

@@ -17,7 +17,7 @@ from ..data.held_out import (
     held_out_folds,
 )
 from ..errors import warn
-from .calibration import BetaCalibration
+from .calibration import UNCALIBRATED, BetaCalibration
 from .fitted import FittedModel, are_probabilities
 from .inference import Scorer
 from .thresholds import Thresholds
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..candidates import HeldOutScores
+    from ..data.csr import CSR
     from ..devices.base import Device
     from .targets import Form
     from .training_data import TrainingData
@@ -73,12 +74,18 @@ def with_thresholds(
 ) -> FittedModel:
     """Return the model with calibrated probabilities and thresholds, learned from scores of the held-out rows.
 
+    One class per row has no thresholds, and is calibrated only with candidates.
+
     stacked : stacked scores of their candidates; None without candidates, or if nothing was stacked. They need a
     calibration, too, as true labels weigh more in stacking than others.
     """
-    if not len(held_out) or not fitted.has_probabilities or (stacked is None and fitted.candidates is not None):
+    if not len(held_out) or (stacked is None and fitted.candidates is not None):
         return fitted
     Y = data.dataset.Y.take(held_out)
+    if stacked is not None and fitted.form == "multiclass":
+        return replace(fitted, calibration=_calibration_of_classes(stacked, Y))
+    if not fitted.has_probabilities:
+        return fitted
     if stacked is None:
         scorer = Scorer(fitted.network, fitted.params, device)
         labels, scores = scorer.top_k(data.dataset.X.take(held_out), min(SCORED, Y.n_cols))
@@ -91,6 +98,17 @@ def with_thresholds(
     fitted = replace(fitted, calibration=BetaCalibration.fit(scores, truth))
     n_true, counts = (each.column_counts() for each in (Y, data.rows.Y))
     return replace(fitted, thresholds=Thresholds.fit(labels, fitted.probability(scores), truth, n_true, counts))
+
+
+def _calibration_of_classes(stacked: HeldOutScores, Y: CSR) -> BetaCalibration:
+    """Return the calibration of one class per row, learned from rows whose class is a candidate."""
+    found = stacked.labels >= 0
+    truth = Y.has(stacked.labels) & found
+    rows = truth.any(axis=1)
+    if not rows.any():
+        return UNCALIBRATED
+    scores = np.where(found, stacked.scores, -np.inf)[rows]
+    return BetaCalibration.fit_classes(scores, truth[rows].argmax(axis=1))
 
 
 def with_calibration_of(fitted: FittedModel, earlier: FittedModel) -> FittedModel:

@@ -311,7 +311,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         ndarray of float64 (n, L)
             Probability of each label by itself, calibrated on held-out rows if there were at least 100 training rows
             with candidates, or 1,000 for a network alone. With softmax, and with one class per row, the probabilities
-            of a row sum to 1 and are not calibrated.
+            of a row sum to 1; those of a network alone are not calibrated then.
 
         Raises
         ------
