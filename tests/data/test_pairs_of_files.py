@@ -110,6 +110,19 @@ def test_a_small_npz_of_large_arrays_is_refused_by_its_headers(tmp_path, monkeyp
         load_folder(tmp_path / "set")
 
 
+@pytest.mark.parametrize(("kind", "shape"), [("coo", (2**26, 30)), ("csc", (2**26, 3)), ("dia", (2**26, 2**26))])
+def test_a_small_npz_of_very_many_rows_is_refused_by_its_shape(tmp_path, monkeypatch, kind, shape):
+    write_npz(tmp_path / "set", TRAIN)
+    entries = np.ones(3), (np.arange(3), np.arange(3))
+    matrix = (
+        sp.dia_array((np.ones((1, 3)), [0]), shape) if kind == "dia" else sp.coo_array(entries, shape).asformat(kind)
+    )
+    sp.save_npz(tmp_path / "set" / "X.trn.npz", matrix)
+    monkeypatch.setattr("scipy.sparse.load_npz", lambda stream: pytest.fail("its arrays were read"))
+    with pytest.raises(DataError, match="its arrays claim 537 MB"):
+        load_folder(tmp_path / "set")
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [

@@ -84,8 +84,8 @@ def _load_matrix(path: Path) -> CSR:
 
 
 def _check_headers(stream: BinaryIO, path: Path) -> None:
-    """Raise `DataError` for arrays with types or sizes that no sparse matrix has; reads their headers only."""
-    total, lengths = 0, {}
+    """Raise `DataError` for arrays with types or sizes that no sparse matrix has; reads headers and shape alone."""
+    total, lengths, n_rows = 0, {}, 0
     with zipfile.ZipFile(stream) as archive:
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
@@ -93,9 +93,13 @@ def _check_headers(stream: BinaryIO, path: Path) -> None:
                 version = np.lib.format.read_magic(member)
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 shape, _, dtype = read(member)
-            if name in ARRAY_TYPES and dtype.kind not in ARRAY_TYPES[name]:
-                raise DataError(f"{path}: {name} must be {TYPE_NAMES[ARRAY_TYPES[name]]}, got {dtype}")
+                if name in ARRAY_TYPES and dtype.kind not in ARRAY_TYPES[name]:
+                    raise DataError(f"{path}: {name} must be {TYPE_NAMES[ARRAY_TYPES[name]]}, got {dtype}")
+                if name == "shape":
+                    n_rows = int(np.frombuffer(member.read(dtype.itemsize), dtype)[0])
             total, lengths[name] = total + max(info.file_size, math.prod(shape) * dtype.itemsize), shape[:1]
+    if lengths.get("indptr") != (n_rows + 1,):
+        total += 8 * max(n_rows, 0)  # pointers to rows, which SciPy makes of other formats than CSR
     size = stream.seek(0, os.SEEK_END)
     if total > max(FREE_BYTES, MAX_EXPANSION * size):
         raise DataError(f"{path}: its arrays claim {total / 1e6:,.0f} MB, too much for a file of {size / 1e6:,.3f} MB")
