@@ -39,7 +39,7 @@ def test_evaluate_reports_the_recall_of_labels_without_training_rows(rows, tmp_p
     assert main(["evaluate", str(tmp_path / "model"), str(test), "--json", str(tmp_path / "result.json")]) == 0
     result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
     assert (result["zero_shot_R@10"], result["zero_shot_labels"]) == (75.0, 3)
-    assert "labels without training rows: R@10 75.00, 3 true ones" in capsys.readouterr().out
+    assert "R@10 of the 3 true labels without training rows: 75.00" in capsys.readouterr().out
 
 
 def test_line_i_is_the_text_of_label_i_beside_rows_of_numbers(tmp_path, capsys):

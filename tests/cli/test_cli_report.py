@@ -114,6 +114,18 @@ def test_precision_and_recall_are_those_of_pairs_from_a_threshold_on():
     assert tags_of(page).count("circle") == len(html_report.THRESHOLDS) + 1
 
 
+def test_the_learned_threshold_is_listed_once_in_the_order_of_thresholds():
+    page = html_report.precision_and_recall(np.array([[True]]), np.array([[0.6]]), 1, 0.1 + 1e-9)
+    listed = re.findall(r"<tr><td>(.*?)</td>", page)
+    assert listed == ["0.05", "0.10 (learned)", "0.20", "0.30", "0.50", "0.70", "0.90"]
+    colors = re.findall('fill="(#...)"', page)
+    assert [color == "#c33" for color in colors] == ["learned" in name for name in listed]
+
+
+def test_counts_in_tables_have_separators_of_thousands():
+    assert "<td>a</td><td>12,345</td><td>1.50</td><td>-</td>" in html_report.html_table("abcd", [("a", 12345, 1.5, "-")])
+
+
 def test_labels_are_missed_in_rows_where_they_are_true_and_not_listed():
     assert html_report.most_missed(Y, LABELS, HITS, COUNTS, "abcd") == [("b", 7, 1, 1), ("c", 0, 1, 1)]
 

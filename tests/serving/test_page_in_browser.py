@@ -87,6 +87,6 @@ def test_the_report_opens_without_errors_and_fits_a_narrow_window(browser, model
     browser.set_window_size(500, 900)
     browser.get((tmp_path / "r.html").as_uri())
     headings = [each.text for each in browser.find_elements("tag name", "h2")]
-    assert {"Metrics, in percent", "Calibration", "Errors"} <= set(headings)
+    assert {"Metrics, in percent", "Calibration", "Wrong first labels of the highest probability"} <= set(headings)
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
     assert browser.get_log("browser") == []

@@ -136,13 +136,13 @@ def describe(result: dict[str, Any]) -> list[str]:
     """Return lines about the results of `evaluate` and `evaluate_thresholds`, but for metrics at k."""
     lines = []
     if "micro F1" in result:
-        micro = f"micro F1 {result['micro F1']:.2f} from probability {result['threshold']:.2f} on"
-        lines.append(f"{micro}, macro F1 {result['macro F1']:.2f} from one per label on")
+        micro = f"micro F1 {result['micro F1']:.2f} at the threshold {result['threshold']:.2f}"
+        lines.append(f"{micro}, macro F1 {result['macro F1']:.2f} at one threshold per label")
     if "ECE@5" in result:
-        lines.append(f"expected calibration error of the five best labels {result['ECE@5']:.2f}")
+        lines.append(f"expected calibration error of the five best labels: {result['ECE@5']:.2f}")
     if "zero_shot_labels" in result:
         recall, n = result[f"zero_shot_R@{ZERO_SHOT_K}"], result["zero_shot_labels"]
-        lines.append(f"labels without training rows: R@{ZERO_SHOT_K} {recall:.2f}, {n:,} true ones")
+        lines.append(f"R@{ZERO_SHOT_K} of the {n:,} true labels without training rows: {recall:.2f}")
     if groups := result.get("groups"):
         names = [name for name in groups if f"{name} std" in groups]
         each = [f"{name} {groups[name]:.2f} (std {groups[f'{name} std']:.2f})" for name in names]

@@ -16,7 +16,7 @@ td, th { text-align: right; padding: .1rem .8rem; border-bottom: 1px solid #ddd 
 td:first-child, th:first-child { text-align: left }
 table { display: block; overflow-x: auto }
 svg { max-width: 100% }
-pre { overflow-x: auto; background: #f5f5f5; padding: .5rem }"""
+pre { white-space: pre-wrap; background: #f5f5f5; padding: .5rem }"""
 SIDE, MARGIN = 300, 40  # of a diagram, in pixels
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 MOST_CHARACTERS = 500  # of a text that is quoted
@@ -33,10 +33,11 @@ def page(title: str, parts: Iterable[tuple[str, str]]) -> str:
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return an HTML table; floats have two digits."""
+    """Return an HTML table; floats have two digits, and whole numbers separators of thousands."""
 
     def line(cells: Iterable[Any], tag: str) -> str:
-        shown = (f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in cells)
+        formats = {float: ".2f", int: ","}
+        shown = (format(cell, formats.get(type(cell), "")) for cell in cells)
         return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in shown) + "</tr>"
 
     return "\n".join(["<table>", line(columns, "th"), *(line(row, "td") for row in rows), "</table>"])
@@ -64,20 +65,21 @@ def precision_and_recall(hits: np.ndarray, probabilities: np.ndarray, n_true: in
     order = np.argsort(-probabilities, axis=None, kind="stable")
     sorted_probabilities, n_hits = probabilities.ravel()[order], np.cumsum(hits.ravel()[order])
     rows, points = [], []
-    for threshold in (*THRESHOLDS, chosen):
+    others = (each for each in THRESHOLDS if f"{each:.2f}" != f"{chosen:.2f}")
+    for threshold in sorted([chosen, *others]):
         n = int(np.searchsorted(-sorted_probabilities, -threshold, side="right"))
         found = int(n_hits[n - 1]) if n else 0
         precision, recall = found / n if n else 0.0, found / max(n_true, 1)
-        name = f"{threshold:.2f} (learned)" if threshold == chosen else f"{threshold:.2f}"
+        name = f"{threshold:.2f}{' (learned)' if threshold == chosen else ''}"
         rows.append((name, n / len(hits), 100 * precision, 100 * recall, 200 * found / max(n + n_true, 1)))
-        points.append((recall, precision, name))
+        points.append((recall, precision, name, "#c33" if threshold == chosen else "#36c"))
     # A point of the curve for each of 200 numbers of pairs, evenly: more would be no finer than a pixel.
     ends = np.unique(np.linspace(1, np.count_nonzero(np.isfinite(sorted_probabilities)), 200).astype(int))
     curve = " ".join(f"{_x(n_hits[n - 1] / max(n_true, 1))},{_y(n_hits[n - 1] / n)}" for n in ends)
     circles = [
-        f'<circle {_at("cx", "cy", recall, precision)} r="4" fill="{"#c33" if rank == len(THRESHOLDS) else "#36c"}">'
+        f'<circle {_at("cx", "cy", recall, precision)} r="4" fill="{color}">'
         f"<title>threshold {name}: precision {precision:.3f}, recall {recall:.3f}</title></circle>"
-        for rank, (recall, precision, name) in enumerate(points)
+        for recall, precision, name, color in points
     ]
     line = f'<polyline points="{curve}" fill="none" stroke="#36c" stroke-width="2"/>'
     heads = ["threshold", "labels a row", "precision", "recall", "F1"]
