@@ -123,7 +123,9 @@ def test_the_learned_threshold_is_listed_once_in_the_order_of_thresholds():
 
 
 def test_counts_in_tables_have_separators_of_thousands():
-    assert "<td>a</td><td>12,345</td><td>1.50</td><td>-</td>" in html_report.html_table("abcd", [("a", 12345, 1.5, "-")])
+    assert "<td>a</td><td>12,345</td><td>1.50</td><td>-</td>" in html_report.html_table(
+        "abcd", [("a", 12345, 1.5, "-")]
+    )
 
 
 def test_labels_are_missed_in_rows_where_they_are_true_and_not_listed():

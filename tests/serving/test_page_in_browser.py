@@ -78,7 +78,13 @@ def test_a_text_gets_labels_words_terms_and_rows_and_the_threshold_hides_labels(
     assert chosen.text == second
     browser.execute_script("threshold.value = 0.99; threshold.oninput()")
     assert text_of(browser, "shown") == "0.99"
-    assert len(browser.find_elements("class name", "label")) < len(labels)
+    assert len(browser.find_elements("class name", "label")) == 0
+    assert text_of(browser, "none").startswith("No label reaches the threshold; the best has 0.")
+    assert text_of(browser, "terms") == ""
+    browser.find_element("id", "input").clear()
+    browser.find_element("id", "input").send_keys("qqqq")
+    wait_for(lambda: text_of(browser, "state") == "The model knows no word of the text.")
+    assert text_of(browser, "none") == ""
     assert browser.get_log("browser") == []
 
 

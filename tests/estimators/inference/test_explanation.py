@@ -24,6 +24,7 @@ from xmlsgd.estimators.inference.explanation import (
     NETWORK,
     Explanation,
     FeaturePart,
+    Neighbor,
     Term,
     _proposers,
 )
@@ -260,6 +261,16 @@ def test_features_that_begin_or_end_with_a_space_are_shown_in_quotes():
     shown = str(Explanation("a", 0, 2.0, terms, features, cooccurrence=features[:2])).splitlines()
     assert shown[1].endswith("+1.000  ' fi' +0.5, read file +0.2, 7 +0.1")
     assert shown[2].endswith("+1.000  ' fi' 0.5, read file 0.2")
+
+
+def test_neighbors_are_shown_in_the_order_of_the_shares_beside_them():
+    neighbors = (
+        Neighbor(7, 0.9, 0.2),
+        Neighbor(None, 0.8, 0.3),
+        Neighbor(4, 0.7, 0.1),
+    )  # a text weighs more than a row
+    shown = str(Explanation("a", 0, 2.0, (Term(NEIGHBORS, 0.6, 1.0, 2.0),), neighbors=neighbors))
+    assert shown.endswith("text of the label 0.3, row 7 0.2, row 4 0.1")
 
 
 @pytest.mark.parametrize("form", ["as trained", "saved", "compact"])

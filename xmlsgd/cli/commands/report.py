@@ -54,7 +54,9 @@ def run(
     names = names_in(rows, estimator)
     errors = html_report.explained_errors(estimator, rows.X, rows.Y, ranking.labels, probabilities, names, texts)
     with text_file(out) as stream:
-        stream.write(html_report.page(f"{model} on {test}", [*parts, ("Wrong first labels of the highest probability", errors)]))
+        stream.write(
+            html_report.page(f"{model} on {test}", [*parts, ("Wrong first labels of the highest probability", errors)])
+        )
     console.show(f"report: {out}")
 
 

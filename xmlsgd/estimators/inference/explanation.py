@@ -153,7 +153,7 @@ class Explanation:
         words = [f"{_shown(part.feature)} {part.contribution:+.3g}" for part in self.features]
         rows = [
             f"{'text of the label' if each.row is None else f'row {each.row}'} {each.share:.3g}"
-            for each in self.neighbors
+            for each in sorted(self.neighbors, key=lambda each: -each.share)
         ]
         parts = [f"{_shown(part.feature)} {part.contribution:.3g}" for part in self.cooccurrence]
         details = {NEIGHBORS: rows, LINEAR: words, COOCCURRENCE: parts}
