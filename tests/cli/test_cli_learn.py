@@ -155,9 +155,9 @@ def test_a_few_rows_of_known_labels_are_not_warned_of(tmp_path, words, capsys):
     (tmp_path / "new.txt").write_text("".join(f"{name}\tread a file\n" for name in few_are_known))
     run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m", "--overwrite")
     assert "warning" not in capsys.readouterr().err
-    (tmp_path / "new.txt").write_text("".join(f"read a file {i}\tclose it\n" for i in range(30)))
+    (tmp_path / "new.txt").write_text("".join(f"read it\t<http://x.org/{i}> <http://x.org/1>\n" for i in range(30)))
     run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m", "--overwrite")
-    assert "30 labels in 30 rows, hardly one of them twice" in capsys.readouterr().err
+    assert "new.txt: the model knows 0 % of its labels; the others become new labels" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("labels", ["read, a new label", "new;read", "a_label_never_seen"])

@@ -76,12 +76,14 @@ def test_commands_that_make_no_features_have_no_flags_of_texts(command, capsys):
             ["train", "text.txt", "--out", "m", "--stop-words", "none.txt"],
             "no such file; pass a file of words, one a line",
         ),
+        (["train", "empty.txt", "--out", "m", "--min-df", "2"], "empty.txt: file must have at least one row, got none"),
         (["convert", "text.txt", "good.txt", "--stop-words", "good.txt"], "TARGET good.txt: is an input"),
     ],
 )
 def test_wrong_flags_of_texts_are_refused_in_a_line(place, monkeypatch, capsys, words, message):
     pytest.importorskip("optuna")
     monkeypatch.chdir(place)
+    (place / "empty.txt").touch()
     assert main(words) == 2
     told = capsys.readouterr().err
     assert message in told

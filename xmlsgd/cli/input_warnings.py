@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..data.cores import usable_cores
-from ..data.csr import Dataset
+from ..data.csr import CSR, Dataset
 from ..data.text import QUOTED
 from ..errors import shorten, warn
 from .format_options import FormatOptions, first_lines
@@ -31,7 +31,10 @@ def warn_of_training_rows(
     """Warn of what is suspicious in training rows; n_known : number of labels of the model that learns more rows."""
     read_as = options.document_format(train) if rows.vectorizer is not None else None
     is_raw, names = read_as == "raw", rows.train.label_names or ()
-    warn_of_rare_labels(rows.train, train, is_raw, n_known)
+    if n_known:
+        warn_of_new_labels(rows.train.Y, n_known, train)
+    else:
+        warn_of_rare_labels(rows.train, train, is_raw)
     if rows.vectorizer is None and not n_known:  # a few more rows may well lack feature 0 and label 0
         warn_of_base(rows.train, train)
     elif is_raw:
@@ -46,17 +49,21 @@ def warn_of_training_rows(
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)
 
 
-def warn_of_rare_labels(dataset: Dataset, path: str, is_raw: bool, n_known: int = 0) -> None:
-    """Warn if hardly any label occurs twice: there is little to learn, or texts were taken for labels.
-
-    Few rows that a model learns may have many labels once, if it knows some of them.
-    """
-    indices = dataset.Y.indices
-    n_labels, are_labels = len(np.unique(indices)), np.count_nonzero(indices < n_known) > LEAST_KNOWN * len(indices)
-    if dataset.n_rows >= FEW_ROWS and len(indices) < ONCE * n_labels and not are_labels:
+def warn_of_rare_labels(dataset: Dataset, path: str, is_raw: bool) -> None:
+    """Warn if hardly any label occurs twice: there is little to learn, or texts were taken for labels."""
+    n_labels = len(np.unique(dataset.Y.indices))
+    if dataset.n_rows >= FEW_ROWS and dataset.Y.nnz < ONCE * n_labels:
         text = f"{path}: {n_labels:,} labels in {dataset.n_rows:,} rows, hardly one of them twice"
         hint = "; are they labels? They stand before the tab, and the text behind it" if is_raw else ""
         warn(f"{text}, so there is little to learn{hint}")
+
+
+def warn_of_new_labels(Y: CSR, n_known: int, path: str) -> None:
+    """Warn if a model that learns more rows knows hardly any of their labels, as where names have become URIs."""
+    share = float(np.mean(Y.indices < n_known)) if Y.nnz else 1.0
+    if Y.n_rows >= FEW_ROWS and share <= LEAST_KNOWN:
+        text = f"{path}: the model knows {100 * share:.0f} % of its labels"
+        warn(f"{text}; the others become new labels; are they labels, and named as in training?")
 
 
 def warn_of_quotes(names: Sequence[str], path: str) -> None:

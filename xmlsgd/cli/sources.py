@@ -236,7 +236,8 @@ def _training_rows(
         names = _names_of(columns, raw, path) if columns else None
         vectorizer = columns.vectorizer if columns else _words_of(raw, path, options, label_texts)
         return InputRows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
-    options.refuse_vectorizer_options(f"{path}, which holds rows of numbers")
+    if not _is_blank(Path(path)):  # which is refused below, whatever it was to hold
+        options.refuse_vectorizer_options(f"{path}, which holds rows of numbers")
     rows = InputRows(*load_dataset(path, **options.for_rows_of(path)), _vectorizer_of_store(path))
     if columns is not None:
         check_words(rows.vectorizer, columns, path)
