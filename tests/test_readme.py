@@ -89,6 +89,14 @@ def test_the_commands_of_the_tutorial_suggest_explain_learn_and_serve(folder):
     (after,) = [line for line in printed if line.startswith(("open:", "json_loads:"))]  # what feedback has taught
     assert {name.split(":")[0] for name in after.split("\t")[:2]} == {"open", "json_loads"}
     assert all((folder / name).stat().st_size for name in ("per_label.csv", "report.html"))
+    shown = TUTORIAL.splitlines()
+    table, suggestions = re.compile(r"( +\d+\.\d\d){6}"), re.compile(r" *\w+:0\.\d+\s.*")
+    (told,), (measured, *_) = ([line.split() for line in each if table.fullmatch(line)] for each in (shown, printed))
+    assert [*map(float, measured)] == pytest.approx([*map(float, told)], abs=1.5)
+    told, found = (
+        [line.split(":")[0].strip() for line in each if suggestions.fullmatch(line)] for each in (shown, printed)
+    )
+    assert told[:2] == found[:2] == ["read", "close"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
