@@ -7,6 +7,7 @@ import pytest
 
 from shared import toy
 from shared.adaptive_runs import did, started
+from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall, Outer, merges_to_fade
@@ -252,6 +253,16 @@ def test_a_worker_that_joins_a_round_without_rows_waits_for_a_straggler_asleep(m
     fleet = [*toy.fleet(1, trace=((0.035, 0.1),)), *toy.fleet(1, absent=((0.0, 0.036),))]
     done, _ = toy.run(AdaptiveSGD(10, 0.1, mega_batch=40, low=10), fleet, n_rows=120)
     assert done.records[-1]["rows"] == 120
+
+
+@pytest.mark.parametrize("text", [*algorithm_names(), "adaptive/mega_batch=60", "local_sgd/steps=1"])
+def test_the_coordinator_sleeps_until_something_can_change_however_devices_stall(monkeypatch, text):
+    monkeypatch.setattr(toy, "Logged", Awake)
+    for seed in range(8):
+        speeds = np.random.default_rng(seed).choice([1, 0.5, 0.1], 4)
+        fleet = toy.fleet(*speeds, noise=0.3, stalls=(0.2, 30.0))
+        done, _ = toy.run(get_algorithm(text, 10, 0.1), fleet, n_rows=360, seed=seed)
+        assert done.records[-1]["rows"] == 360
 
 
 @pytest.mark.parametrize("kind", [LocalSGD, AdaptiveSGD])
