@@ -39,6 +39,23 @@ def dataset():
     return Dataset(X, Y)
 
 
+@pytest.mark.parametrize(
+    ("n_rows", "network", "weights", "complaint"),
+    [
+        (0, NETWORK, None, "dataset: must have at least one row, got none"),
+        (5, Network(11, 9), None, "network: must have at least 12 features and 9 labels, .* got 11 and 9"),
+        (5, Network(12, 8), None, "network: must have at least 12 features and 9 labels, .* got 12 and 8"),
+        (5, NETWORK, 4, "sample_weight: must have a weight for each of 5 rows, got 4"),
+    ],
+)
+def test_a_job_whose_parts_do_not_fit_each_other_is_refused(dataset, n_rows, network, weights, complaint):
+    """Kernels check no bounds: a feature that a network does not have would end the process."""
+    rows = dataset.take(np.arange(n_rows))
+    job = Job(rows, network, sample_weight=None if weights is None else np.ones(weights, np.float32))
+    with pytest.raises(DataError, match=complaint):
+        train(job, Sequential(BATCH), Serial([Reference()]), Schedule(1))
+
+
 class Spy(Callback):
     """Keeps everything that a callback is shown."""
 

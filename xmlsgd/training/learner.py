@@ -11,6 +11,7 @@ import numpy as np
 
 from ..data.csr import MASKS, Dataset, epoch_order
 from ..devices.base import Device, Targets
+from ..errors import DataError
 from ..nn.losses import find_loss
 from ..nn.network import Network, state_layout
 from ..nn.optimizers import Adam, Optimizer, Update
@@ -75,6 +76,19 @@ class Job:
     sample_weight: np.ndarray | None = None
     start: Start | None = None
     sampler: Sampler = ALL_LABELS
+
+    def check(self) -> None:
+        """Raise `DataError` if there are no rows, or if the network or the weights do not fit them."""
+        dataset, network = self.dataset, self.network
+        if dataset.n_rows < 1:
+            raise DataError("dataset: must have at least one row, got none")
+        # Kernels check no bounds.
+        if network.n_features < dataset.n_features or network.n_labels < dataset.n_labels:
+            needed = f"{dataset.n_features} features and {dataset.n_labels} labels, those of the dataset"
+            raise DataError(f"network: must have at least {needed}, got {network.n_features} and {network.n_labels}")
+        if self.sample_weight is not None and len(self.sample_weight) != dataset.n_rows:
+            got = len(self.sample_weight)
+            raise DataError(f"sample_weight: must have a weight for each of {dataset.n_rows} rows, got {got}")
 
 
 class RowOrder:

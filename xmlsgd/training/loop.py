@@ -66,7 +66,7 @@ def train(
     Raises
     ------
     DataError
-        If the checkpoint is that of another run, or another run uses it.
+        If the parts of the job do not fit each other, the checkpoint is that of another run, or another run uses it.
     OSError
         If no checkpoint can be written.
 
@@ -74,6 +74,7 @@ def train(
     -----
     If an error ends the run, also one raised by a callback, what was learned is attached to it (`run.run_of`).
     """
+    job.check()
     kept = KeptModel() if rolls_back else NoModel()
     with closing(kept) as last_good, closing(executor), reserved(checkpoint):
         writer = None if checkpoint is None else CheckpointWriter(checkpoint, job, algorithm, schedule, callbacks)

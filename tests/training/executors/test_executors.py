@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from shared.lockstep import Lockstep
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.data.csr import ORDER
 from xmlsgd.devices.reference import Reference
-from xmlsgd.errors import WorkerDied
+from xmlsgd.errors import DataError, WorkerDied
 from xmlsgd.nn.network import state_layout
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
@@ -25,6 +27,12 @@ from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Report, Sharing, Step
 
 pytestmark = pytest.mark.usefixtures("forked")
+
+
+@pytest.mark.parametrize("make", [Serial, Threads, Processes, partial(Simulated, Reference())])
+def test_an_executor_needs_a_worker(make):
+    with pytest.raises(DataError, match="an executor needs at least one device, got none"):
+        make([])
 
 
 def test_replicas_start_as_copies_of_the_center(executor, job):

@@ -16,7 +16,7 @@ from xmlsgd.algorithms.omnivore import Omnivore
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.base import EXACT
-from xmlsgd.errors import DataError, WorkerDied
+from xmlsgd.errors import WorkerDied
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD, Adam
@@ -342,11 +342,6 @@ def test_epochs_take_the_rows_in_different_orders():
     orders = [toy.epoch_order(N_ROWS, 0, epoch).tolist() for epoch in (0, 1)]
     assert orders[0] != orders[1]
     assert {step.epoch for step in executor.of("issue")} == {0, 1}
-
-
-def test_a_fleet_needs_a_device():
-    with pytest.raises(DataError, match="a fleet needs at least one device, got none"):
-        Simulated(toy.Reference(), [])
 
 
 @pytest.mark.parametrize("name", EVERY)

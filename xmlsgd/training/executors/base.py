@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import warn
+from ...errors import DataError, warn
 from ...nn.network import state_layout
 from ..learner import Job, Learner, RowOrder
 from ..merging import Merger, MergeRule
@@ -66,6 +66,8 @@ class Executor(ABC):
     _started = 0.0  # on the wall clock
 
     def __init__(self, n_workers: int) -> None:
+        if n_workers < 1:
+            raise DataError("an executor needs at least one device, got none")
         self.n_workers = n_workers
         self.table: Table
         self.merger: Merger

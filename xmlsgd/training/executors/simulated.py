@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import count
 
 from ...devices.base import Device
-from ...errors import DataError, WorkerDied
+from ...errors import WorkerDied
 from ..learner import Job
 from ..messages import Event, Joined, Left, Report, Sharing, Step
 from ..shared_parameters import Table
@@ -30,8 +30,6 @@ class Simulated(Executor):
     def __init__(
         self, device: Device, fleet: Sequence[VirtualDevice], bandwidth: float = 2e10, seed: int = 0
     ) -> None:  # fmt: skip
-        if not fleet:
-            raise DataError("a fleet needs at least one device, got none")
         super().__init__(len(fleet))
         self.device, self.fleet, self.bandwidth, self.seed = device, fleet, bandwidth, seed
         self.n_threads = device.n_threads
