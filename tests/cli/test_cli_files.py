@@ -294,3 +294,12 @@ def test_a_folder_without_permission_is_named(place, capsys):
     code, line = complaint(capsys, place, *GOOD_ROWS, "--out", "{place}/locked/model")
     assert code == 2
     assert "cannot be written" in line
+
+
+@pytest.mark.parametrize("out", [".", "..", "link"])
+def test_the_current_folder_is_no_place_for_a_model_and_refused_before_work(tmp_path, monkeypatch, out):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "here", target_is_directory=True)
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UsageError, match="is the current folder and cannot be replaced"):
+        check_folder(out)

@@ -271,6 +271,11 @@ def test_wrong_calls_are_refused(folder, tmp_path, capsys, monkeypatch):
         tmp_path / "m"
     )
     assert "must be trained on text" in complaint(capsys, tmp_path / "m")
+    monkeypatch.setenv("XMLSGD_TOKEN", "a secret token")
+    monkeypatch.chdir(folder)
+    assert "--save: " + str(folder) + ": is the current folder and cannot be replaced" in complaint(
+        capsys, ".", "--save"
+    )
 
 
 def test_a_token_for_a_model_that_cannot_learn_is_told(folder, tmp_path, capsys, monkeypatch):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..data.files.atomic import check_not_within
 from ..data.files.manifest import MODEL
 from .exit_codes import UsageError
 from .flags import DIR, FILE, PATH, Flag
@@ -56,6 +57,10 @@ def check_new(path: str, flag: str, overwrite: bool, remedy: str = "") -> None:
 def check_folder(out: str, *inputs: str | None, flag: str = "--out") -> None:
     """Raise `UsageError` if no model folder can be written to `out`, or if an input is or lies there."""
     path = Path(out).absolute()
+    try:
+        check_not_within(Path(os.path.realpath(path)))
+    except FileExistsError as error:
+        raise UsageError(f"{flag} {error}") from error
     if reason := MODEL.obstacle_at(path):
         raise UsageError(f"{flag} {out}: {reason}")
     if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):

@@ -31,6 +31,7 @@ from ..flags import DIR, EXCLUDE, INT, NAME, Flag, positional
 from ..messages import Console, say
 from ..model_folder import manifest_of, save_without_history, unchanged
 from ..models import read_excluded, read_learner, read_predictor, remembered_options, saved_names
+from ..output_files import check_folder
 from ..parameters import parameter_flags
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def run(
     token = read_token()
     if save and token is None:
         raise UsageError(f"--save: needs a token in {TOKEN}, without which nothing is learned")
+    if save:
+        check_folder(model, flag="--save:")
     from ...serving.app import new_app
     from ...serving.connections import Connection, most_connections
     from ...serving.service import Service
