@@ -15,12 +15,13 @@ from sklearn.preprocessing import normalize
 from shared.failing import Failing
 from shared.planted import N_LABELS, small
 from shared.spoiling import Spoiling
-from xmlsgd import DataError, DivergenceError
+from xmlsgd import DataError, DivergenceError, make_xmc
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu.intrinsics import bf16
 from xmlsgd.estimators.defaults import input_scale
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.nn.optimizers import Adam
+from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.history import History
 
 
@@ -235,6 +236,18 @@ def test_history_holds_precision_on_the_eval_set(rows, held_out):
     last = precision_at_k(held_out[1], labels)
     assert [model.history_[-1][f"P@{k}"] for k in (1, 3, 5)] == pytest.approx([100 * last[k - 1] for k in (1, 3, 5)])
     assert model.loss_curve_ == [record["loss"] for record in model.history_]
+
+
+def test_a_network_alone_is_the_one_that_the_last_record_measured():
+    class Centers(Callback):
+        def epoch(self, record, center):
+            self.last = center.copy()
+            return False
+
+    data, centers = make_xmc(1200, 100, 30, nnz_per_row=5, labels_per_row=2), Centers()
+    model = small(max_epochs=1, candidates=0).fit(data.X, data.Y, callbacks=[centers])
+    assert model.plan_.held_out_size.of(1200) > 0
+    assert np.array_equal(model.params_, centers.last)
 
 
 def test_early_stopping_keeps_the_best_model(rows, held_out):

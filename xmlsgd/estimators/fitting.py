@@ -139,7 +139,7 @@ class Fitting:
                 found, scores = candidates.finish(self.device, folds)
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
             fitted = with_thresholds(fitted, self.data, scored_rows, self.device, scores)
-            if self.earlier is None and len(self.left_out):
+            if candidates and self.earlier is None and len(self.left_out):
                 self._count_held_out(fitted)
         except BaseException as error:  # keep the network, which can predict alone
             self.keep(fitted)
@@ -193,7 +193,8 @@ class Fitting:
     def _count_held_out(self, fitted: FittedModel) -> None:
         """Add to the output biases, in place, what the held-out rows would have added to the initial biases.
 
-        This is done after stacking, from which biases that know the labels of held-out rows must be hidden.
+        This is done after stacking, from which biases that know the labels of held-out rows must be hidden. A network
+        that predicts alone keeps its biases: it is the one that the last record and the calibration have measured.
         """
         network, Y = fitted.network, self.data.dataset.Y
         biases = network.layout.views(fitted.params)[network.output_bias]
