@@ -94,7 +94,7 @@ class Sample(NamedTuple):
             if is_more and found[other].mean() > found[best].mean():
                 best = other
         precisions = ", ".join(f"{100 * precision.mean():.1f} % by {name}" for name, precision in found.items())
-        return best, f"mean P@{'/'.join(map(str, TOP_K))} of {n} held-out texts: {precisions}"
+        return best, f"mean P@{'/'.join(map(str, TOP_K))} of {n:,} held-out texts: {precisions}"
 
     def _precision(self, features: str) -> np.ndarray:
         """Return the mean P@k of each text, float (n,), by a candidate model that has not learned it.
