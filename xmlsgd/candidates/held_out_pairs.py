@@ -21,6 +21,7 @@ MIN_Z, MIN_Z_RANKED, RANKED, MAX_WEIGHT = 4.0, 2.0, 10, 10.0
 # True pairs weigh as much as the inverse propensity of their label to this power, so that of labels that are about as
 # probable the rarest ranks first (docs/decisions/candidates.md).
 PROPENSITY_POWER = 0.2
+SELECTION_PAIRS = 1 << 15  # the weights of the selection are learned from about so many pairs
 BEST = 32  # trees learn from the best candidates of each row; all of them give the same accuracy in twice the time
 
 
@@ -109,7 +110,8 @@ def fit_stacking(
     features, truth, frequency = (np.concatenate(each) for each in examples)
     weights = np.concatenate([fold.weights[fold.labels >= 0] for fold in folds])
     regression, calibration = LogisticStacking.fit_calibrated(features, truth, frequency, weights)
-    selection = LogisticStacking.fit_without_margins(features, truth, weights)
+    some = slice(None, None, max(len(truth) // SELECTION_PAIRS, 1))
+    selection = LogisticStacking.fit_without_margins(features[some], truth[some], weights[some])
     folds = [fold.calibrated(calibration) for fold in folds]
     log_odds = [regression.scores(*fold.scores) for fold in folds]
     trees, scores = fit_trees(folds, log_odds, full_frequency, device)
