@@ -192,7 +192,7 @@ def test_a_model_that_another_process_has_changed_meanwhile_is_not_replaced(tmp_
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert main(call) == 1
     (spare,) = tmp_path.glob("xmlsgd-model-*/m")
-    wrong = f"{model}: another process has changed the model since it was read; the model is in {spare} instead"
+    wrong = f"{model}: another process has changed the model meanwhile; the model is in {spare} instead"
     assert capsys.readouterr().err == f"xmlsgd: {wrong}\n"
     assert [XMLClassifier.load(each).n_samples_seen_ for each in (model, spare)] == [before + 3] * 2
 

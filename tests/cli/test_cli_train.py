@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import tempfile
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,7 +17,7 @@ from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT,
 from shared.failing import Failing
 from shared.spoiling import Spoiling
 from xmlsgd import load_model
-from xmlsgd.cli import main
+from xmlsgd.cli import main, training_runs
 from xmlsgd.cli.input_warnings import warn_of_workers
 from xmlsgd.estimators import XMLClassifier, fitting
 from xmlsgd.estimators.candidate_training import CandidateTraining
@@ -355,3 +356,20 @@ def test_a_tracker_that_is_unknown_or_not_installed_is_refused(tmp_path, capsys,
     monkeypatch.setattr(trackers, "find_spec", lambda _: None)
     assert main([*words, "mlflow"]) == 2
     assert '--track: mlflow is missing: pip install "xmlsgd[trackers]"' in capsys.readouterr().err
+
+
+def test_a_model_that_another_run_has_saved_meanwhile_is_not_replaced(tmp_path, monkeypatch, capsys):
+    call = ["train", str(ROWS), "--out", str(tmp_path / "m"), "--quiet", *QUICK, "--epochs", "1"]
+    measure = training_runs.measure
+
+    def measure_after_another_run(*arguments):
+        monkeypatch.setattr(training_runs, "measure", measure)
+        assert main([*call, "--seed", "1"]) == 0
+        return measure(*arguments)
+
+    monkeypatch.setattr(training_runs, "measure", measure_after_another_run)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert main([*call, "--seed", "2"]) == 1
+    (spare,) = tmp_path.glob("xmlsgd-model-*/m")
+    assert f"m: another process has changed the model meanwhile; the model is in {spare}" in capsys.readouterr().err
+    assert [XMLClassifier.load(each).random_state for each in (tmp_path / "m", spare)] == [1, 2]

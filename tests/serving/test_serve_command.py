@@ -69,7 +69,7 @@ def test_what_another_process_has_saved_is_not_replaced_by_what_was_learned(fold
         served_folder.save(learned)
     other = XMLClassifier.load(path).partial_fit(["open a file"], [["open"]])
     other.save(path)
-    with pytest.raises(ModelFileError, match="m: another process has changed the model since it was read"):
+    with pytest.raises(ModelFileError, match="m: another process has changed the model meanwhile"):
         served_folder.save(learned)
     assert XMLClassifier.load(path).n_samples_seen_ == other.n_samples_seen_
     served_folder.save(served_folder.load().model)

@@ -132,15 +132,15 @@ def manifest_of(folder: str) -> bytes:
 def unchanged(folder: str, manifest: bytes | None) -> Iterator[None]:
     """Raise `ModelFileError` unless a folder holds the model with this manifest; nobody else is in the block meanwhile.
 
-    Otherwise a model that learned more would replace another that has learned meanwhile. manifest : before the model
-    was read; None to check nothing.
+    Otherwise a model would replace another that was trained, or has learned, at the same time. manifest : what
+    `manifest_of` returned when the work began; None to check nothing.
     """
     if manifest is None:
         yield
         return
     with sole_use(Path(os.path.realpath(folder))) as alone:
         if not alone or manifest_of(folder) != manifest:
-            raise ModelFileError(f"{folder}: another process has changed the model since it was read")
+            raise ModelFileError(f"{folder}: another process has changed the model meanwhile")
         yield
 
 

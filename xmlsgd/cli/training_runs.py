@@ -122,7 +122,7 @@ def train_and_save(
     """
     compile_kernels(template_of(model).get_params(deep=False), rows.train.n_labels, target.compact)
     started = time.perf_counter()
-    before = getattr(model, "history_", None)
+    before, instead_of = getattr(model, "history_", None), model_folder.manifest_of(target.out)
     ending = "ending the run, to save what it has learned ..." if console.is_interactive else ""
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
     stop: KeyboardInterrupt | Exception | None = None
@@ -138,7 +138,7 @@ def train_and_save(
             # The records of the model: the growing file may lack the last epoch of a run that was interrupted.
             result |= about_run(model, rows, model.history_)
             result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
-            folder = _save(model, rows, result, target, stop)
+            folder = _save(model, rows, result, target, stop, instead_of)
     if stop is not None:
         raise ended(stop, progress(model) + what_is_left(folder, target.checkpoint)) from stop
     if received:
@@ -150,11 +150,12 @@ def train_and_save(
 
 def _save(
     model: Model, rows: InputRows, result: dict[str, Any], target: Target,
-    stop: BaseException | None,
+    stop: BaseException | None, instead_of: bytes,
 ) -> str | None:  # fmt: skip
     """Save a model and the results of its run; return the folder, or None if nothing was saved.
 
     stop : what ended the run early. After a signal of a machine that will resume the run, the checkpoint is enough.
+    instead_of : the manifest in the folder when the run began; nothing else is replaced.
     """
     checkpoint = target.checkpoint
     if checkpoint and is_resumed_by_machine(stop, checkpoint):
@@ -162,7 +163,8 @@ def _save(
     folder = target.out if stop is None else model_folder.name_of_interrupted(target.out, checkpoint is not None)
     if checkpoint and stop is None:
         result[model_folder.CALL] = {"sha256": target.call, "runs": checkpoint.request.runs}
-    model_folder.save(model, folder, result, target.title, target.compact, rows.names_of_uris)
+    manifest = instead_of if stop is None else None  # a folder of another name is new
+    model_folder.save(model, folder, result, target.title, target.compact, rows.names_of_uris, manifest)
     if checkpoint and stop is None:
         replace(checkpoint, keep=False).done()
     return folder
