@@ -211,11 +211,11 @@ def test_later_rows_lower_no_bias_that_a_label_text_has_taught(candidates):
     texts, Y = library()
     model = classifier(candidates=candidates).fit(texts, Y, label_texts=[*NAMES[:-1], None])
     fitted, given = model.fitted_, N_LABELS - UNSEEN  # a label that later rows have
-    later = CSR.from_scipy(sp.csr_array(([1.0], ([0], [given])), shape=(9, N_LABELS), dtype=np.float32))
+    later = CSR.from_scipy(sp.csr_array((np.ones(3), ([0, 1, 2], [given] * 3)), shape=(9, N_LABELS), dtype=np.float32))
     start = grown(fitted, fitted.network, model.plan_.optimizer, later, None)
     old, new = (fitted.network.layout.views(params)["b1"] for params in (fitted.params, start.params))
     assert np.array_equal(new[:given], old[:given])
-    assert new[given] == fitted.network.biases_of(np.ones(1), N_ROWS + 9) > old[given]
+    assert new[given] == fitted.network.biases_of(np.full(1, 3), N_ROWS + 9) > old[given]
     assert np.array_equal(new[given + 1 : -1], old[given + 1 : -1])
     assert new[-1] == fitted.network.biases_of(np.zeros(1), N_ROWS + 9)  # it had no text
 
