@@ -66,8 +66,9 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     `saved.check` says whether to check values here. Raises `ModelFileError` for invalid contents.
     """
     n_features, n_labels = shape
-    size, cost, found_weights, n_rows, n_trees, excluding = _numbers(described, n_labels, saved.path)
-    regression, calibration, selection, others = found_weights
+    size, cost, (regression, calibration, selection, others), n_rows, n_trees, excluding = _numbers(
+        described, n_labels, saved.path
+    )
     found = saved.part(PREFIX)
     kind = index_type(n_features, n_rows, n_labels) if compact else np.int32
     form = "int16" if compact else "data"
