@@ -234,6 +234,13 @@ def test_a_zip_of_arrays_and_an_array_in_fortran_order_are_refused(saved):
             XMLClassifier.load(saved)
 
 
+def test_an_array_of_a_type_without_size_is_refused(saved):
+    header = b"{'descr': '|S0', 'fortran_order': False, 'shape': (-1,), }".ljust(117) + b"\n"
+    replace_params(saved, io.BytesIO(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header))
+    with pytest.raises(ModelFileError, match=r"must be a plain array, got 'one of type .* and shape \(-1,\)'"):
+        XMLClassifier.load(saved)
+
+
 LACKING = [OSError(errno.EMFILE, "Too many open files"), MemoryError("too large")]
 
 
@@ -242,7 +249,7 @@ def test_what_the_machine_lacks_is_not_said_to_be_wrong_with_a_file(saved, monke
     def lacking(*given, **options):
         raise error
 
-    monkeypatch.setattr(np.lib.format, "open_memmap", lacking)
+    monkeypatch.setattr(np, "memmap", lacking)
     with pytest.raises(type(error)) as raised:
         XMLClassifier.load(saved)
     assert raised.value is error

@@ -101,10 +101,16 @@ def _map_array(file: Path) -> np.ndarray:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # about a header of an old NumPy
-            array = np.lib.format.open_memmap(file, mode="r")  # `numpy.load` would take a zip of arrays, too
-        if not array.flags.c_contiguous:
+            with open(file, "rb") as opened:
+                is_first = np.lib.format.read_magic(opened) == (1, 0)  # others have long headers
+                read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+                shape, is_fortran, dtype = read(opened)
+                start = opened.tell()
+        if is_fortran and len(shape) > 1:
             raise ValueError("one in Fortran order")
-        return array
+        if dtype.hasobject or not dtype.itemsize or min(shape, default=0) < 0:  # NumPy may end the process
+            raise ValueError(f"one of type {dtype} and shape {shape}")
+        return np.memmap(file, dtype, "r", start, shape)
     except MemoryError:
         raise
     except Exception as error:  # NumPy gives the header to Python's own parser, which may raise anything
