@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -96,15 +96,20 @@ def _write_array(file: Path, array: np.ndarray) -> None:
         stream.write(array.reshape(-1).view(np.uint8).data)
 
 
+def read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an array; return its shape, whether it is in Fortran order, and its type."""
+    is_short = np.lib.format.read_magic(stream) == (1, 0)
+    read = np.lib.format.read_array_header_1_0 if is_short else np.lib.format.read_array_header_2_0
+    return read(stream)
+
+
 def _map_array(file: Path) -> np.ndarray:
     """Map an array, read-only; raise `ModelFileError` for no array, one of objects, or one in Fortran order."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # about a header of an old NumPy
             with open(file, "rb") as opened:
-                is_first = np.lib.format.read_magic(opened) == (1, 0)  # others have long headers
-                read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
-                shape, is_fortran, dtype = read(opened)
+                shape, is_fortran, dtype = read_array_header(opened)
                 start = opened.tell()
         if is_fortran and len(shape) > 1:
             raise ValueError("one in Fortran order")

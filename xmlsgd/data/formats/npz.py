@@ -18,6 +18,7 @@ import numpy as np
 
 from ...errors import DataError, shorten
 from ..csr import CSR
+from ..files.folders import read_array_header
 from ..files.reading import raise_of_system
 from .base import PairFormat
 
@@ -90,9 +91,7 @@ def _check_headers(stream: BinaryIO, path: Path) -> None:
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
             with archive.open(info) as member:
-                version = np.lib.format.read_magic(member)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, _, dtype = read(member)
+                shape, _, dtype = read_array_header(member)
                 if name in ARRAY_TYPES and dtype.kind not in ARRAY_TYPES[name]:
                     raise DataError(f"{path}: {name} must be {TYPE_NAMES[ARRAY_TYPES[name]]}, got {dtype}")
                 if name == "shape":
