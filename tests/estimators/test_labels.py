@@ -187,6 +187,16 @@ def test_what_is_no_list_of_names_is_refused(names, message):
     assert refused(quick().fit, X, Y, label_names=names).startswith(message)
 
 
+@pytest.mark.parametrize("names", [np.array(["a", "a", "b"], dtype=object), np.array([1, 1, 2])])
+def test_a_label_that_names_two_columns_is_refused_and_others_are_learned(names):
+    label, _, other = names.tolist()
+    labels = read_labels([[other], []], names)
+    assert labels.Y.to_scipy().toarray().tolist() == [[0, 0, 1], [0, 0, 0]]
+    message = f"Y: a label must name one column, got {label!r}, which names 2; pass an indicator matrix"
+    for Y in ([[other], [label]], [other, label]):
+        assert refused(read_labels, Y, names) == message
+
+
 @pytest.mark.parametrize(
     ("classes", "message"),
     [

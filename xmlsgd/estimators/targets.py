@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -266,7 +267,8 @@ def _read_lists(Y: Any, classes: Names | None, name: str) -> Labels:
         raise DataError(f"{name}: must have at least one label, got none in {len(rows)} rows")
     if classes is None and max(map(len, rows)) == 1 and isinstance(names[0], str):
         _warn_of_joined(values(names), name)
-    return Labels(indicator(rows, _columns(names)), names, "lists")
+    indicators = indicator(rows, _columns(names, found, name))
+    return Labels(replace(indicators, n_cols=len(names)), names, "lists")
 
 
 def _items(row: Any, i: int, name: str) -> Iterable[Any]:
@@ -308,7 +310,7 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
         classes = found
     else:
         classes = _with_new(classes, found.tolist(), name)
-        index = _columns(classes)
+        index = _columns(classes, found.tolist(), name)
         ids = np.array([index[label] for label in found.tolist()], dtype=np.int32)[ids]
     indices = np.asarray(ids, dtype=np.int32).ravel()
     n = len(indices)
@@ -349,6 +351,14 @@ def _with_new(known: Names | None, found: Iterable[Any], name: str) -> Names:
     return ordered if known is None else with_new_names(known, ordered.tolist(), name)
 
 
-def _columns(names: Names) -> dict[Any, int]:
-    """Return the column of each name, as a Python value."""
-    return {label: column for column, label in enumerate(values(names))}
+def _columns(names: Names, found: Iterable[Any], name: str) -> dict[Any, int]:
+    """Return the column of each name, as a Python value; raise `DataError` if a label in `found` names several."""
+    listed = values(names)
+    columns = {label: column for column, label in enumerate(listed)}
+    if len(columns) < len(listed):
+        counts = Counter(listed)
+        for label in found:
+            if counts[label] > 1:
+                got = f"{shorten(label)}, which names {counts[label]}"
+                raise DataError(f"{name}: a label must name one column, got {got}; pass an indicator matrix")
+    return columns
