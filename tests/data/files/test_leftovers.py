@@ -128,6 +128,23 @@ def test_a_folder_is_written_where_it_was_made_though_its_name_leads_elsewhere_b
     assert names(tmp_path / "moved") == []
 
 
+@pytest.mark.parametrize("call", ["unlink", "rmdir"])
+def test_ctrl_c_while_a_folder_is_removed_is_raised_when_it_is_gone(tmp_path, monkeypatch, call):
+    remove, interrupted = getattr(os, call), []
+
+    def interrupt_once(*given, **options):
+        if not interrupted:
+            interrupted.append(given)
+            raise KeyboardInterrupt
+        remove(*given, **options)
+
+    monkeypatch.setattr(os, call, interrupt_once)
+    with pytest.raises(KeyboardInterrupt), temporary_folder_beside(tmp_path / "model") as folder:
+        make_tree(folder / "half")
+    assert interrupted
+    assert names(tmp_path) == []
+
+
 def test_leftovers_of_others_in_a_shared_folder_for_temporary_files_are_left_alone(tmp_path, monkeypatch):
     tmp_path.chmod(0o1777)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -36,8 +36,8 @@ def temporary_folder_beside(path: Path, by_descriptor: bool = False) -> Iterator
     """
     remove_leftovers(path)
     temporary, lock = create_locked(lambda: path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{END}"), path)
-    opened = OPEN_FOLDERS / str(lock)
     try:
+        opened = OPEN_FOLDERS / str(lock)
         with disk_errors_named(path, temporary):
             yield opened if by_descriptor and opened.exists() else temporary
     finally:
@@ -181,8 +181,20 @@ def _lock(descriptor: int, folder: Path) -> None:
 def remove_locked(folder: Path, descriptor: int) -> None:
     """Remove the content of an open folder, as far as possible, then the folder if it still has its name; close it.
 
-    Links are not followed. If something else has taken the name of the folder meanwhile, it is left alone.
+    Links are not followed. If something else has taken the name of the folder meanwhile, it is left alone. Ctrl-C is
+    raised when the folder is gone; only a second one interrupts the removal.
     """
+    try:
+        _remove(folder, descriptor)
+    except KeyboardInterrupt:
+        _remove(folder, descriptor)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _remove(folder: Path, descriptor: int) -> None:
+    """Remove what `remove_locked` removes."""
     with suppress(OSError):
         for _, folders, files, here in os.fwalk(dir_fd=descriptor, topdown=False):
             for name in files + folders:
@@ -194,4 +206,3 @@ def remove_locked(folder: Path, descriptor: int) -> None:
     with suppress(OSError):
         if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
             os.rmdir(folder)
-    os.close(descriptor)
