@@ -55,7 +55,8 @@ def test_an_archive_that_was_saved_by_hand_needs_no_network(server, toy, tmp_pat
 
 
 def test_a_second_process_gets_an_error_and_downloads_nothing(server, toy, tmp_path):
-    with sole_use(tmp_path / "Toy-4"), pytest.raises(DataError, match="another process is installing it; call again"):
+    installing = pytest.raises(DataError, match="Toy-4: another process is installing it; call again")
+    with sole_use(tmp_path / "Toy-4", "in use"), installing:
         public.load_public("toy-4", tmp_path)
     assert server.log == []
     assert public.load_public("toy-4", tmp_path)[0].n_rows == 2

@@ -130,16 +130,16 @@ def manifest_of(folder: str) -> bytes:
 
 @contextmanager
 def unchanged(folder: str, manifest: bytes | None) -> Iterator[None]:
-    """Raise `ModelFileError` unless a folder holds the model with this manifest; nobody else is in the block meanwhile.
+    """Raise `ModelFileError` unless a folder holds the model with this manifest, and keep other processes out.
 
     Otherwise a model would replace another that was trained, or has learned, at the same time. manifest : what
-    `manifest_of` returned when the work began; None to check nothing.
+    `manifest_of` returned when the work began; None to check nothing. Raises `DataError` if another process is in.
     """
     if manifest is None:
         yield
         return
-    with sole_use(Path(os.path.realpath(folder))) as alone:
-        if not alone or manifest_of(folder) != manifest:
+    with sole_use(Path(os.path.realpath(folder)), f"{folder}: another process saves a model there"):
+        if manifest_of(folder) != manifest:
             raise ModelFileError(f"{folder}: another process has changed the model meanwhile")
         yield
 

@@ -107,9 +107,7 @@ def install(dataset: PublicDataset, folder: Path) -> None:
     """Unpack a data set to `folder`, from an archive beside it, or else after a download."""
     archive = folder.with_name(f"{folder.name}.zip")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with sole_use(folder) as alone:
-        if not alone:
-            raise DataError(f"{dataset.name}: another process is installing it; call again when it is done")
+    with sole_use(folder, f"{dataset.name}: another process is installing it; call again when it is done"):
         if archive.exists():
             extract(archive, folder)
             return

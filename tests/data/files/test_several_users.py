@@ -19,9 +19,10 @@ from xmlsgd.data.files import atomic
 from xmlsgd.data.files.atomic import atomic_folder
 from xmlsgd.data.files.folders import read_folder, write_folder
 from xmlsgd.data.files.manifest import MODEL
-from xmlsgd.data.files.temporary import MODE, create_locked, sole_use, temporary_folder_beside
+from xmlsgd.data.files.temporary import END, MODE, create_locked, sole_use, temporary_folder_beside
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.data.synthetic import make_xmc
+from xmlsgd.errors import DataError
 from xmlsgd.training.executors import shared_files
 
 pytestmark = pytest.mark.skipif(
@@ -94,8 +95,8 @@ def use(path):
     assert not MODEL.exists_at(path)
     with temporary_folder_beside(path):
         pass
-    with sole_use(path) as alone:
-        assert alone
+    with sole_use(path, "in use"):
+        pass
     with pytest.raises(OSError, match="nothing yet"), atomic_folder(path):
         raise OSError("nothing yet")
     write_folder(path, {"of": "other"}, {"params": np.zeros(3)})
@@ -112,6 +113,24 @@ def test_what_a_killed_process_of_one_user_left_is_not_touched_by_another(shared
     assert len(before) > 3
     act_as(OTHER, lambda: use(path))
     assert owned_by(shared, ONE) == before
+
+
+def test_a_killed_process_of_another_user_keeps_this_one_out_until_what_it_left_is_removed(shared):
+    path, left = shared / "model", shared / f".model.00000000{END}"
+
+    def enter():
+        with sole_use(path, "in use"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def enter_after():
+        with pytest.raises(DataError, match=f"^in use; if it has died, remove {left}$"), sole_use(path, "in use"):
+            pass
+        left.rename(left.with_name("moved"))
+        with sole_use(path, "in use"):
+            pass
+
+    act_as(ONE, enter, killed=True)
+    act_as(OTHER, enter_after)
 
 
 def test_another_user_who_renames_all_the_time_has_nothing_removed_or_overwritten(shared):

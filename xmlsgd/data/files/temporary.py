@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ...errors import DataError
 from .reading import DISK_FULL, is_of_system
 
 END = ".partial"
@@ -56,24 +57,24 @@ def temporary_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def sole_use(path: Path) -> Iterator[bool]:
-    """Yield True if no other process is in this context for `path`, else False; it ends if the process dies.
+def sole_use(path: Path, refusal: str) -> Iterator[None]:
+    """Keep other processes out of this context for `path`; it ends if the process dies.
 
-    If the system or the disk has no locks, always yield True.
+    Raise `DataError` with the text `refusal` if another process is in it, unless the system or the disk has no locks. A
+    process of another user that died keeps this one out, too: the error names the folder to remove then.
     """
     remove_leftovers(path)
     reserved = path.with_name(f".{path.name}.{'0' * 8}{END}")
     try:
         folder, lock = create_locked(lambda: reserved, path)
     except FileExistsError:
-        yield False
-        return
+        raise DataError(f"{refusal}; if it has died, remove {reserved}") from None
     try:
         _lock(lock, folder)
     except OSError:  # if this process were killed, the folder would stay
         folder.rmdir()
     try:
-        yield True
+        yield
     finally:
         remove_locked(folder, lock)
 

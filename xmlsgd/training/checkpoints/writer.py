@@ -37,10 +37,8 @@ def reserved(checkpoint: Checkpoint | None) -> Iterator[None]:
     if checkpoint is None:
         yield
         return
-    with parents_created(checkpoint.folder), sole_use(checkpoint.folder) as alone:
-        if not alone:
-            text = "another run uses this checkpoint; wait until it has ended, or choose another folder"
-            raise DataError(f"{checkpoint.path}: {text}")
+    text = "another run uses this checkpoint; wait until it has ended, or choose another folder"
+    with parents_created(checkpoint.folder), sole_use(checkpoint.folder, f"{checkpoint.path}: {text}"):
         yield
 
 
