@@ -103,12 +103,14 @@ def test_a_model_knows_the_uris_of_its_vocabulary(library, capsys):
     assert "warning" not in capsys.readouterr().err
 
 
-def test_learning_knows_old_uris_and_names_new_ones(library, capsys):
+def test_learning_renames_old_subjects_and_names_new_ones(library, capsys):
     (library / "week.tsv").write_text("a book of waves\t<http://x/1> <http://x/3>\n")
-    (library / "new.tsv").write_text("<http://x/1>\tsea\n<http://x/3>\tfishing\n<http://x/4>\topen sea\n")
-    run("learn", library / "m", library / "week.tsv", "--quiet", "--vocabulary", library / "new.tsv")
-    assert "warning" not in capsys.readouterr().err
-    names = ["Smith, J.", "open sea", "isles", "fishing", "open sea <http://x/4>"]
+    (library / "new.tsv").write_text("<http://x/0>\n<http://x/1>\tsea\n<http://x/3>\tfishing\n<http://x/4>\topen sea\n")
+    run("learn", library / "m", library / "week.tsv", "--vocabulary", library / "new.tsv")
+    shown = capsys.readouterr()
+    assert "2 new labels, 1 renamed label," in shown.out
+    assert "warning" not in shown.err
+    names = ["Smith, J.", "sea", "isles", "fishing", "open sea"]
     assert XMLClassifier.load(library / "m").classes_.tolist() == names
     run("learn", library / "m", library / "week.tsv", "--quiet")
     assert XMLClassifier.load(library / "m").classes_.tolist() == names
@@ -118,6 +120,23 @@ def test_learning_knows_old_uris_and_names_new_ones(library, capsys):
     run("predict", library / "m", library / "new.txt", "--output-format", "json", "--out", library / "p")
     labels = json.loads((library / "p").read_text())["labels"]
     assert {"http://x/5": "http://x/5", "isles": "http://x/2"}.items() <= {e["label"]: e["uri"] for e in labels}.items()
+
+
+def test_a_subject_that_was_learned_by_its_uri_gets_its_name_later(library, capsys):
+    (library / "week.tsv").write_text("a book of whales\t<http://x/5>\n" * 3)
+    run("learn", library / "m", library / "week.tsv", "--quiet")
+    (library / "whales.txt").write_text("new\ta book of whales\n")
+    (library / "new.tsv").write_text("<http://x/5>\twhales\n<http://x/2>\tnew\n")
+    run("learn", library / "m", library / "whales.txt", "--quiet")
+    capsys.readouterr()
+    run("learn", library / "m", library / "week.tsv", "--vocabulary", library / "new.tsv")
+    assert "0 new labels, 2 renamed labels," in capsys.readouterr().out
+    names = ["Smith, J.", "open sea", "new <http://x/2>", "whales", "new"]  # one "new" has no URI
+    assert XMLClassifier.load(library / "m").classes_.tolist() == names
+    run("predict", library / "m", library / "week.tsv", "--output-format", "json", "--out", library / "p")
+    labels = json.loads((library / "p").read_text().splitlines()[0])["labels"]
+    uris = {entry["label"]: entry["uri"] for entry in labels}
+    assert (uris["whales"], uris["new"], uris["new <http://x/2>"]) == ("http://x/5", None, "http://x/2")
 
 
 def test_a_model_that_has_learned_on_becomes_compact_with_its_vocabulary(library, capsys):

@@ -87,6 +87,28 @@ def options_of_model(options: FormatOptions, folder: str, model: Model) -> Forma
     return replace(options.with_remembered(remembered_options(folder) or {}), names=names)
 
 
+def rename_labels(model: XMLClassifier, known: Mapping[str, str], vocabulary: str) -> tuple[dict[str, str], int]:
+    """Give the labels of a model the names that a file has for their URIs; return all names, and how many changed.
+
+    known : the names of URIs before. A label named by its URI gets its name. Where a label without a URI bears the new
+    name, the URI follows it.
+    """
+    from ..data.vocabulary import label_of, read_vocabulary
+    from ..estimators.names import label_array
+
+    names, classes, changed = read_vocabulary(vocabulary, known, renaming=True), model.classes_.tolist(), {}
+    learned = set(classes)
+    without_uri = learned.difference(known.get(uri, uri) for uri in names)
+    for uri, name in names.items():
+        old = known.get(uri, uri)
+        if old != name and old in learned:
+            names[uri] = changed[old] = f"{label_of(uri, name)} <{uri}>" if name in without_uri else name
+    if changed:
+        named = label_array([changed.get(name, name) for name in classes], "classes")
+        model.fitted_ = replace(model.fitted_, names=named)
+    return names, len(changed)
+
+
 def remembered_options(folder: str) -> dict[str, Any] | None:
     """Return the options by which the training data was read; None if the model's folder has no report with them."""
     with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):

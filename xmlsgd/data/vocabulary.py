@@ -13,11 +13,13 @@ BARE_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 BRACKETED_URI = re.compile(r"<([^<>\s]+)>")
 
 
-def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) -> dict[str, str]:
+def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None, renaming: bool = False) -> dict[str, str]:
     """Return the name of each URI: those of `known`, unchanged, then those of the lines `<uri><TAB>label` of a file.
 
     The brackets may be missing. The name is the label. If several URIs have the same label, the name is `label <uri>`,
     as names must differ. A URI without a label, in Annif a deprecated subject, gets no name.
+
+    renaming : whether a known URI takes a label of the file that differs from its own.
     """
     labels: dict[str, str] = {}
     lines: dict[str, int] = {}
@@ -34,6 +36,8 @@ def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None) ->
             raise DataError(f"{path}:{number}: a URI must have one label, got {got} of <{uri}>; remove one")
         lines.setdefault(uri, number)
     names = dict(known or {})
+    if renaming:
+        names = {uri: name for uri, name in names.items() if labels.get(uri) in (None, label_of(uri, name))}
     new = {uri: label for uri, label in labels.items() if uri not in names}
     seen, several = set(names.values()), set[str]()
     for label in new.values():

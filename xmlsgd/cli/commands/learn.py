@@ -2,8 +2,8 @@
 
 DATA is any source that train reads. The network is trained on the new rows in one pass; the k-NN index, co-occurrence
 and linear classifiers learn them, too; stacking does not change. New labels and words are added. With --label-texts,
-texts of new labels are learned as well, including labels that no row has. With --test, the model is evaluated before
-and after.
+texts of new labels are learned as well, including labels that no row has. With --vocabulary, labels take the names that
+the file has for their URIs. With --test, the model is evaluated before and after.
 
 The model in DIR is replaced at the end, in one step; with --out it does not change. It must not be compact, and no
 ensemble.
@@ -12,6 +12,7 @@ ensemble.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
-from ..models import options_of_model, read_learner, remembered_options
+from ..models import options_of_model, read_learner, remembered_options, rename_labels, saved_names
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import table, write_json
@@ -70,9 +71,12 @@ def run(
     from ..sources import Columns, InputRows, read_more, read_test_for_learning
 
     instead_of = model_folder.manifest_of(model) if out is None else None
-    estimator = read_learner(model, parameters)
-    columns = Columns.of_model(estimator)
+    estimator, n_renamed = read_learner(model, parameters), 0
     format_options = options_of_model(format_options, model, estimator)
+    if format_options.vocabulary is not None and (names := saved_names(model)) is not None:
+        names, n_renamed = rename_labels(estimator, names, format_options.vocabulary)
+        format_options = replace(format_options, names=names)
+    columns = Columns.of_model(estimator)
     train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
     held_out, held_out_later = (None, None) if test is None else read_test_for_learning(test, format_options, columns)
     read_by = remembered_options(model)
@@ -94,6 +98,8 @@ def run(
         del result["data"]["train"]["nnz"]  # rows of texts are empty here
     model_folder.save(estimator, folder, result, Path(data).name, False, rows.names_of_uris, instead_of)
     new = [counted(len(estimator.classes_) - known, "new label")]
+    if n_renamed:
+        new.append(counted(n_renamed, "renamed label"))
     if documents:
         kind = "new word" if estimator.vectorizer_.analyzer == "word" else "new n-gram"
         new.append(counted(estimator.n_features_in_ - train.n_features, kind))
