@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from shared.candidates import SETTINGS
 from shared.processes import wait_for
@@ -42,6 +43,16 @@ class Interrupting(Callback):
 
     def epoch(self, record, center) -> bool:
         raise KeyboardInterrupt
+
+
+def test_entries_of_zero_in_training_rows_change_nothing(rows):
+    X, Y = rows.X.to_scipy(), rows.Y.to_scipy()
+    all_stored = sp.csr_array(np.ones(X.shape, np.float32))
+    all_stored.data[:] = X.toarray().ravel()
+    models = [new_model().fit(each[:700], Y[:700]).partial_fit(each[700:], Y[700:]) for each in (X, all_stored)]
+    without, with_zeros = (model.predict_topk(X, 5) for model in models)
+    np.testing.assert_array_equal(without[0], with_zeros[0])
+    np.testing.assert_array_equal(without[1], with_zeros[1])
 
 
 def test_a_model_is_the_same_whether_candidates_are_learned_beside_the_network_or_after(rows, monkeypatch):

@@ -85,6 +85,7 @@ def learn_features(
             vectorizer = TextVectorizer() if labels is None else choose_vectorizer(X, labels().Y)
         vectorizer.fit(X, label_texts=_texts_among(label_texts))
     rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
+    rows = _without_zeros(rows)
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
 
 
@@ -105,7 +106,12 @@ def grow_features(X: Any, known: FeatureSpace, n_known: int | None, label_texts:
         raise DataError(f"X: the first {known.n_features} {text}")
     _check_width(rows, known, rows.n_cols < known.n_features)
     words = known.words if rows.n_cols == known.n_features else None
-    return rows, replace(known, n_features=rows.n_cols, names=names, words=words)
+    return _without_zeros(rows), replace(known, n_features=rows.n_cols, names=names, words=words)
+
+
+def _without_zeros(rows: CSR) -> CSR:
+    """Return rows without entries of zero, which would count as features; those of a memory map stay on the disk."""
+    return rows if isinstance(rows.data, np.memmap) or rows.data.all() else rows.where(rows.data != 0)
 
 
 def read_features(X: Any, known: FeatureSpace) -> CSR:
