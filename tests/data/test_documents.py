@@ -133,6 +133,11 @@ def test_formats_are_told_by_names_and_lines(tmp_path):
         ),
         (
             "csv",
+            "text,labels,labels\n",
+            r"f:1: the header must have one column 'labels', got \['text', 'labels', 'labels'\]; rename the others",
+        ),
+        (
+            "csv",
             "Text;labels\n",
             "got .'Text', 'labels'.; pass --text-column, in Python text_column; did you mean 'Text'",
         ),
@@ -155,14 +160,14 @@ def test_formats_are_told_by_names_and_lines(tmp_path):
         (
             "jsonl",
             '{"text": "a", "labels": [true]}\n',
-            r"f:1: 'labels' must be a list of strings or numbers, got \[True\]",
+            r"f:1: 'labels' must be a list of strings or whole numbers, got \[True\]",
         ),
         ("jsonl", '{"text": 1, "labels": []}\n', "f:1: 'text' must be a string, got 1"),
         ("jsonl", '{"text": null, "labels": []}\n', "f:1: 'text' must be a string, got null; write \"\" where"),
         (
             "jsonl",
             '{"text": "a", "labels": "b"}\n',
-            "f:1: 'labels' must be a list of strings or numbers, got 'b'; write",
+            "f:1: 'labels' must be a list of strings or whole numbers, got 'b'; write",
         ),
         ("jsonl", '{"text": "a", "labels": null}\n', r"got null; write \[\"a\", \"b\"\], and \[\] where there"),
         ("annif", "a\t<http://x/1>\na <http://x/1>\n", "f:2: must read `text<TAB><uri> <uri>`, got "),

@@ -355,6 +355,12 @@ def test_a_label_without_a_name_of_one_line_is_not_learned(client, served, names
     assert served.model is before
 
 
+@pytest.mark.parametrize("documents", [[], None, ["a"]])
+def test_learning_nothing_is_refused_by_the_name_of_its_field(client, documents):
+    answer = client.post("/learn", json={"documents": documents}, headers=AUTHORIZED)
+    assert answer.json()["detail"].startswith("documents: must be a list of 1 to 1024 {")
+
+
 def test_labels_to_learn_are_the_same_however_their_accents_are_written():
     assert requests.documents_of([{"text": "a", "labels": ["cafe\u0301", "café"]}]) == (["a"], [["café", "café"]])
 

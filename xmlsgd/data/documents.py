@@ -199,6 +199,8 @@ def _column(where: str, header: list[str], name: str, option: str) -> int:
     if name not in header:
         wanted = f"the header must have a column {name!r}"
         raise DataError(f"{where}: {wanted}, got {shorten(header)}; {_pass(option)}{suggest(name, header)}")
+    if header.count(name) > 1:
+        raise DataError(f"{where}: the header must have one column {name!r}, got {shorten(header)}; rename the others")
     return header.index(name)
 
 
@@ -224,7 +226,7 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
         labels = _value(entry, options.label_column, "label_column", where) if labelled else []
         if not isinstance(labels, list) or not all(map(_is_name, labels)):
             got = f'got {_as_json(labels)}; write ["a", "b"], and [] where there is none'
-            raise DataError(f"{where}: {options.label_column!r} must be a list of strings or numbers, {got}")
+            raise DataError(f"{where}: {options.label_column!r} must be a list of strings or whole numbers, {got}")
         yield number, text, tuple(composed(str(label)) for label in labels)
 
 

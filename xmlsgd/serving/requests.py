@@ -123,22 +123,27 @@ def text_of(value: Any) -> str:
 
 def texts_of(value: Any) -> list[str]:
     """Return the texts of a request."""
-    if not isinstance(value, list) or not 1 <= len(value) <= MAX_TEXTS or not all(isinstance(t, str) for t in value):
+    if not _is_list_of(str, value):
         raise RequestError(400, f"texts: must be a list of 1 to {MAX_TEXTS} strings, got {shorten(value)}")
-    return value
+    return list(value)
+
+
+def _is_list_of(kind: type, value: Any) -> bool:
+    return isinstance(value, list) and 1 <= len(value) <= MAX_TEXTS and all(isinstance(each, kind) for each in value)
 
 
 def documents_of(value: Any) -> tuple[list[str], list[list[str]]]:
     """Return the texts and the labels to learn from."""
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise RequestError(400, f'documents: must be a list of {{"text": ..., "labels": [...]}}, got {shorten(value)}')
+    if not _is_list_of(dict, value):
+        wanted = f'must be a list of 1 to {MAX_TEXTS} {{"text": ..., "labels": [...]}}'
+        raise RequestError(400, f"documents: {wanted}, got {shorten(value)}")
     labels = [each.get("labels") for each in value]
     for names in labels:
         if not isinstance(names, list) or not names or not all(_is_name(name) for name in names):
             wanted = "must be a list of names, at least one, none empty or with tabs or line ends"
             wanted += f", of at most {MAX_NAME} characters"
             raise RequestError(400, f"labels: {wanted}, got {shorten(names)}")
-    return texts_of([text_of(each.get("text")) for each in value]), [list(map(composed, names)) for names in labels]
+    return [text_of(each.get("text")) for each in value], [list(map(composed, names)) for names in labels]
 
 
 def _is_name(value: Any) -> bool:

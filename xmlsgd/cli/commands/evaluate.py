@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...errors import counted
 from ..exit_codes import UsageError
 from ..flags import COUNT, DIR, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, number, positional
 from ..format_options import FormatOptions
@@ -93,7 +94,7 @@ def run(
         evaluation.write_per_label(
             per_label, estimator, names_in(rows, estimator), scores, finder_of_uris(saved_names(model))
         )
-    console.show(f"{rows.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
+    console.show(f"{counted(rows.n_rows, 'row')} ranked in {result['predict_seconds']:.2f} s")
     result |= {
         **training_speed(model, [end for each in classifiers_of(estimator) for end in each.history_[-1:]]),
         "peak_memory_bytes": peak_memory_bytes(),
