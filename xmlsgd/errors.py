@@ -1,7 +1,8 @@
-"""The errors a user meets. Each says what was wrong, what was got and what would do."""
+"""Errors, warnings and the log that a user meets. Each says what was wrong, what was got and what would do."""
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import warnings
@@ -9,6 +10,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
+
+LOGGER = logging.getLogger(__package__)
 
 
 class DataError(ValueError):

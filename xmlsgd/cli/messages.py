@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.files.compiled import LOGGER
 from ..data.files.temporary import disk_errors_named
+from ..errors import LOGGER
 
 STDIN = STDOUT = "-"
 STANDARD_OUTPUT = Path("standard output")  # its name in errors
@@ -66,12 +66,11 @@ class _LineHandler(logging.Handler):
 @contextmanager
 def log_lines(console: Console) -> Iterator[None]:
     """Print log records of the package, such as "compiling kernels", inside this context; only errors if quiet."""
-    logger, handler = logging.getLogger(LOGGER), _LineHandler(logging.ERROR if console.quiet else logging.NOTSET)
-    propagates = logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
+    handler, propagates = _LineHandler(logging.ERROR if console.quiet else logging.NOTSET), LOGGER.propagate
+    LOGGER.addHandler(handler)
+    LOGGER.propagate = False
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagates
+        LOGGER.removeHandler(handler)
+        LOGGER.propagate = propagates

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import logging
 import math
 import re
 from functools import cache, partial
@@ -18,11 +17,10 @@ from ..algorithms.base import Algorithm
 from ..algorithms.local_sgd import share_of_merges
 from ..data.cores import usable_threads
 from ..data.csr import CSR
-from ..data.files.compiled import LOGGER
 from ..data.validation import is_integer
 from ..devices import device_names, get_device
 from ..devices.base import Device
-from ..errors import DataError, shorten, suggest, warn
+from ..errors import LOGGER, DataError, shorten, suggest, warn
 from ..nn.network import Network
 from ..training.executors.base import Executor
 from ..training.executors.processes import Processes
@@ -132,9 +130,7 @@ def usable_precision(name: str, precision: str) -> str:
 
     if bf16.HAS_AVX512_BF16:
         return precision
-    logging.getLogger(LOGGER).warning(
-        "the model's products are bfloat16, which this processor lacks: predicting in float32"
-    )
+    LOGGER.warning("the model's products are bfloat16, which this processor lacks: predicting in float32")
     return "float32"
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import time
 from collections import Counter
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ..data.files.compiled import LOGGER
-from ..errors import DataError, in_one_line
+from ..errors import LOGGER, DataError, in_one_line
 from . import requests
 from .requests import RequestError
 
@@ -83,8 +81,8 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
             return _problem(400, "body: is nested too deeply; send fewer levels")
         except asyncio.TimeoutError:
             return _problem(503, f"no answer within {ANSWER_SECONDS:g} s; send fewer texts, or try again later")
-        except Exception as error:
-            logging.getLogger(LOGGER).error("%s: %s", path, in_one_line(error), exc_info=error)
+        except Exception as error:  # noqa: BLE001  logged
+            LOGGER.error("%s: %s", path, in_one_line(error), exc_info=error)
             return _problem(500, f"internal error: {type(error).__name__}; the log of the server says more")
         return found if isinstance(found, Response) else JSONResponse(found)
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..data.files.compiled import LOGGER
 from ..data.validation import is_number
-from ..errors import in_one_line, missing_package
+from ..errors import LOGGER, in_one_line, missing_package
 from .callbacks import Callback
 from .history import EpochRecord
 
@@ -87,7 +85,7 @@ class Tracker(Callback):
         except Exception as error:  # noqa: BLE001  whatever it is, the training counts
             self._run = None
             text = f"{type(self).__name__} does not track the rest of the run: {in_one_line(error)}"
-            logging.getLogger(LOGGER).error(text)
+            LOGGER.error(text)
 
     def _open(self) -> None:
         """Set `_run`."""

@@ -35,7 +35,7 @@ def test_the_first_kernel_of_a_module_that_is_compiled_is_told_and_no_other(add,
     kernel = add()
     for number in (1, np.float32(1)):
         assert kernel(number, number) == 2
-    assert [(record.name, record.levelno) for record in caplog.records] == [(compiled.LOGGER, logging.WARNING)]
+    assert [(record.name, record.levelno) for record in caplog.records] == [("xmlsgd", logging.WARNING)]
     assert caplog.messages == [MESSAGE.format("compiling")]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
-LOGGER = "xmlsgd"
+from ...errors import LOGGER
 
 
 def cached(dispatcher: Any) -> Any:
@@ -49,4 +48,4 @@ def tell_of_compiling(module: str, is_kept: bool = True) -> None:
     """
     subject = str(sys.modules[module].__doc__).partition(":")[0].rstrip(".")
     how_often = "once on this machine" if is_kept else "in each process: NUMBA_CACHE_DIR may name a folder to keep them"
-    logging.getLogger(LOGGER).warning("compiling %s, %s ...", subject[0].lower() + subject[1:], how_often)
+    LOGGER.warning("compiling %s, %s ...", subject[0].lower() + subject[1:], how_often)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...data.files.atomic import move_folder, read_consistently
-from ...data.files.compiled import LOGGER
 from ...data.files.manifest import CHECKPOINT
 from ...data.files.temporary import temporary_folder_beside
 from ...data.validation import is_number
-from ...errors import DataError, ModelFileError, shorten
+from ...errors import LOGGER, DataError, ModelFileError, shorten
 from .reader import read_identity
 
 
@@ -107,7 +105,7 @@ class Checkpoint:
                     raise ModelFileError(f"{self.path}: another run has written a checkpoint there in the meantime")
                 self.remove()
             except (OSError, ModelFileError) as error:
-                logging.getLogger(LOGGER).warning("the checkpoint cannot be removed: %s", error)
+                LOGGER.warning("the checkpoint cannot be removed: %s", error)
 
     def remove(self) -> None:
         """Remove the checkpoint, including its parts; raise `ModelFileError` if it holds files of others."""

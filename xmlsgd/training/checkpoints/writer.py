@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +13,10 @@ import numpy as np
 
 from ...algorithms.base import Algorithm
 from ...data.files.atomic import check_not_within, parents_created
-from ...data.files.compiled import LOGGER
 from ...data.files.folders import write_folder
 from ...data.files.manifest import CHECKPOINT
 from ...data.files.temporary import sole_use, temporary_folder_beside
-from ...errors import DataError, ModelFileError
+from ...errors import LOGGER, DataError, ModelFileError
 from ...nn.parameters import is_finite
 from ...nn.schedules import Schedule
 from ..callbacks import Callback
@@ -87,7 +85,7 @@ class CheckpointWriter:
             self.saved.resume(callbacks)
             total = progress.n_rows * progress.schedule.epochs
             text = f"resuming from {self.checkpoint.path}: {progress.rows:,} of {total:,} rows are done"
-            logging.getLogger(LOGGER).warning(text)
+            LOGGER.warning(text)
             self.saved = None  # unmap its files, which would otherwise stay on the disk when they are replaced
 
     @property
@@ -116,7 +114,7 @@ class CheckpointWriter:
                     self._last_error = ""
                 except (OSError, ModelFileError) as error:
                     if str(error) != self._last_error:
-                        logging.getLogger(LOGGER).error("no checkpoint was written: %s", error)
+                        LOGGER.error("no checkpoint was written: %s", error)
                     self._last_error = str(error)
             self._time, self._rows = time.monotonic(), position.rows
         if ending is not None:

@@ -25,9 +25,8 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from pickle import PicklingError
 
-from ...data.files.compiled import LOGGER
 from ...devices.base import Device
-from ...errors import DataError, WorkerDied, in_one_line
+from ...errors import LOGGER, DataError, WorkerDied, in_one_line
 from ..learner import Learner
 from ..messages import COPIED, Fetch, Invalidate, Report, Step
 from ..shared_parameters import Shape, Table, WorkerArrays
@@ -205,7 +204,7 @@ def _serve(pipe: Connection, folders: list[Path]) -> None:
         raise DataError(f"{error}; {hint}") from error
     folders.append(assignment.table.parent)
     if assignment.worker > 0:  # all workers compile the same kernels; one reports that
-        logging.getLogger(LOGGER).addHandler(logging.NullHandler())
+        LOGGER.addHandler(logging.NullHandler())
     device = assignment.make_device()
     table = Table.open(assignment.table, assignment.shape)
     learner = Learner.of(assignment.job.open(), device, table, assignment.arrays)
