@@ -200,7 +200,7 @@ def test_a_model_that_another_process_has_changed_meanwhile_is_not_replaced(tmp_
 def test_processes_that_have_learned_at_once_do_not_replace_the_same_model(tmp_path, words):
     model = str(shutil.copytree(words, tmp_path / "m"))
     manifest = manifest_of(model)
-    with unchanged(model, manifest), pytest.raises(DataError, match="saves a model"), unchanged(model, manifest):
+    with unchanged(model, manifest), pytest.raises(DataError, match="is saving a model"), unchanged(model, manifest):
         pass
     with unchanged(model, manifest):
         assert manifest_of(model) == manifest

@@ -138,7 +138,7 @@ def unchanged(folder: str, manifest: bytes | None) -> Iterator[None]:
     if manifest is None:
         yield
         return
-    with sole_use(Path(os.path.realpath(folder)), f"{folder}: another process saves a model there"):
+    with sole_use(Path(os.path.realpath(folder)), f"{folder}: another process is saving a model there"):
         if manifest_of(folder) != manifest:
             raise ModelFileError(f"{folder}: another process has changed the model meanwhile")
         yield
