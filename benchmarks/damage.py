@@ -2,7 +2,7 @@
 
 - `damage`: each byte flipped, and each length cut, of every file of a small store, checkpoint, and saved models: plain,
   compact, an ensemble. Accepted wrongly is what is read without an error and differs from what was written.
-- `faults`: every call of the system on a file (`faults.c`: open, read, write, fsync, rename, mmap, ...) fails in turn
+- `faults`: every system call on a file (`faults.c`: open, read, write, fsync, rename, mmap, ...) fails in turn
   while these are written over earlier ones and read, by `train`, `convert`, and a server that learns as well. Wrong is
   an internal error, an error that blames a file, a folder that is neither the old nor the new one, a success without
   the new one, and other files left once it is written again. Reads and writes that do half must change nothing.
@@ -65,7 +65,7 @@ def damage(kind: Kind, place: Path, seconds: float) -> Counter[str]:
 
 
 def faults(kind: Kind, place: Path, seconds: float) -> Counter[str]:
-    """Let every call of the system fail, of writing over an earlier folder and of reading it."""
+    """Let every system call fail, of writing over an earlier folder and of reading it."""
     found, path, injected, also = Counter[str](), place / "kept", Faults(), kind.also()
     later, earlier = (written(kind, path, version) for version in (1, 0))
     kept, names = Path(tempfile.mkdtemp(dir=place.parent), "kept"), sorted(os.listdir(place))

@@ -1,4 +1,4 @@
-/* Calls of the system that fail, for `benchmarks.faults`: loaded before the C library, whose functions these call.
+/* System calls that fail, for `benchmarks.faults`: loaded before the C library, whose functions these call.
 
    A call counts if its file is in the folder of `faults_arm`. The n-th one fails with `error`, or, if that is 0 and it
    reads or writes, does half of what was asked. */

@@ -1,4 +1,4 @@
-"""Calls of the system that fail: `faults.c`, compiled and loaded before the C library of this process."""
+"""System calls that fail: `faults.c`, compiled and loaded before the C library of this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ def why_no_faults() -> str:
 
 def restart_with_faults() -> None:
     """Run the command anew in this process, with `faults.c` loaded, unless it is or cannot be."""
-    if SOURCE.stem in os.environ.get(LOADED, "") or why_no_faults():
+    if (loaded := Path(os.environ.get(LOADED, ""))).stem == SOURCE.stem:
+        del os.environ[LOADED]  # processes that this one starts do without
+        shutil.rmtree(loaded.parent)
+        return
+    if why_no_faults():
         return
     library = Path(tempfile.mkdtemp(), f"{SOURCE.stem}.so")
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", str(SOURCE), "-o", str(library), "-ldl"], check=True)
@@ -31,7 +35,7 @@ def restart_with_faults() -> None:
 
 
 class Faults:
-    """Lets the n-th call of the system fail."""
+    """Lets the n-th system call fail."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None)
