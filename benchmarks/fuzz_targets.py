@@ -48,7 +48,7 @@ def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
     from xmlsgd.data import documents, text, vocabulary
     from xmlsgd.data.document_options import DocumentOptions
     from xmlsgd.data.files import reading
-    from xmlsgd.data.files.folders import _map_array, read_folder
+    from xmlsgd.data.files.folders import map_array, read_folder
     from xmlsgd.data.files.manifest import MODEL
     from xmlsgd.data.parser.parse import Options, parse
     from xmlsgd.errors import DataError, ModelFileError
@@ -105,7 +105,7 @@ def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
         "vocabulary": of_text(vocabulary.read_vocabulary),
         **{form: of_documents(form) for form in ("csv", "jsonl", "annif")},
         "model": of_file(lambda file: read_folder(folder), folder / "MANIFEST.json"),
-        "array": of_file(_map_array),
+        "array": of_file(map_array),
         "request": answered(functools.partial(request, read=requests.json_of)),
         "form": answered(functools.partial(request, read=requests.form_of)),
     }

@@ -84,7 +84,7 @@ def read_folder(path: str | Path, verify: bool = True, kind: FolderKind = MODEL)
     files = listed_files(path, kind)
     if verify:
         compare_checksums(path, files)
-    arrays = {Path(name).stem: _map_array(path / name) for name in files.sha256 if name.endswith(".npy")}
+    arrays = {Path(name).stem: map_array(path / name) for name in files.sha256 if name.endswith(".npy")}
     return FolderContent(read_part(path / kind.description, kind), arrays, files.states, files.verified == files.states)
 
 
@@ -103,7 +103,7 @@ def read_array_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtyp
     return read(stream)
 
 
-def _map_array(file: Path) -> np.ndarray:
+def map_array(file: Path) -> np.ndarray:
     """Map an array, read-only; raise `ModelFileError` for no array, one of objects, or one in Fortran order."""
     try:
         with warnings.catch_warnings():
