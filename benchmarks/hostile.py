@@ -28,7 +28,7 @@ import numpy as np
 
 from .report import RESULTS, Table, publish
 
-N_CLIENTS, N_SLOW, N_DEAF, N_IDLE = 8, 100, 10, 1100
+N_CLIENTS, N_SLOW, N_UNREAD, N_IDLE = 8, 100, 10, 1100
 TOKEN = "a token of the attack"
 WARM_UP = 5000  # requests before memory is measured first
 PATHS = (
@@ -53,7 +53,7 @@ PARTIAL = ("bytes", "length", "chunks", "cut")
 FIELDS = ("texts", "text", "limit", "threshold", "documents", "labels")
 
 
-def body_of(rng: random.Random) -> bytes:
+def malformed_body(rng: random.Random) -> bytes:
     """Return a body that is no JSON, no form, cut, nested too deeply, or of wrong fields."""
     kind = rng.randrange(5)
     if kind == 0:
@@ -68,10 +68,10 @@ def body_of(rng: random.Random) -> bytes:
     return b"&".join(rng.choice([b"text", b"limit=x", b"%ff=%f", b"text=%ff", b"=", b"a=\xff"]) for _ in range(9))
 
 
-def request(rng: random.Random) -> tuple[str, bytes]:
+def malformed_request(rng: random.Random) -> tuple[str, bytes]:
     """Return a malformed request and what is wrong with it."""
     kind = rng.choice(["bytes", "head", "length", "body", "chunks", "cut", "pipeline", "method"])
-    path, media_type, body = rng.choice(PATHS), rng.choice(TYPES), body_of(rng)
+    path, media_type, body = rng.choice(PATHS), rng.choice(TYPES), malformed_body(rng)
     head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: {media_type}\r\nAuthorization: Bearer {TOKEN}\r\n"
     text, end = head.encode("latin-1"), b"\r\n"
     whole = text + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
@@ -107,7 +107,7 @@ def attack(address: tuple[str, int], seed: int, n: int, seen: Counter[str]) -> N
     """Send malformed requests, and count what comes back."""
     rng = random.Random(seed)
     for _ in range(n):
-        kind, whole = request(rng)
+        kind, whole = malformed_request(rng)
         try:
             with socket.create_connection(address, 30) as connection:
                 with contextlib.suppress(OSError):  # the server may have closed it
@@ -121,10 +121,10 @@ def attack(address: tuple[str, int], seed: int, n: int, seen: Counter[str]) -> N
         seen[f"{kind} {status}"] += 1
 
 
-def crawl(address: tuple[str, int], stop: threading.Event) -> None:
+def connect_slowly(address: tuple[str, int], stop: threading.Event) -> None:
     """Keep connections on which heads and bodies arrive a byte at a time, and some whose answers nobody reads."""
     slow: list[tuple[socket.socket, bytes]] = []
-    deaf: list[socket.socket] = []
+    unread: list[socket.socket] = []
     texts = json.dumps({"texts": ["a text of words"] * 100, "limit": 1000}).encode()
     head = b"POST /suggest HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     while not stop.is_set():
@@ -134,10 +134,10 @@ def crawl(address: tuple[str, int], stop: threading.Event) -> None:
                 slow.append((socket.create_connection(address, 5), whole))
                 if not len(slow) % 2:
                     slow[-1][0].sendall(head % 1000)
-            while len(deaf) < N_DEAF:
-                deaf.append(socket.create_connection(address, 5))
-                deaf[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                deaf[-1].sendall(head % len(texts) + texts)
+            while len(unread) < N_UNREAD:
+                unread.append(socket.create_connection(address, 5))
+                unread[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                unread[-1].sendall(head % len(texts) + texts)
         for connection, whole in list(slow):
             try:
                 connection.sendall(whole[:1])
@@ -145,9 +145,9 @@ def crawl(address: tuple[str, int], stop: threading.Event) -> None:
             except OSError:
                 slow.remove((connection, whole))
                 connection.close()
-        deaf = [each for each in deaf if is_open(each)]
+        unread = [each for each in unread if is_open(each)]
         stop.wait(0.5)
-    for connection in [each for each, _ in slow] + deaf:
+    for connection in [each for each, _ in slow] + unread:
         connection.close()
 
 
@@ -167,7 +167,7 @@ def ask(address: tuple[str, int]) -> tuple[float, Any]:
     return time.perf_counter() - started, json.loads(found) if b" 200 " in status else status[:12].decode("latin-1")
 
 
-def ask_on(address: tuple[str, int], stop: threading.Event, seconds: list[float], wrong: list[str]) -> None:
+def ask_repeatedly(address: tuple[str, int], stop: threading.Event, seconds: list[float], wrong: list[str]) -> None:
     """Ask until `stop`, and note the seconds and the answers that are errors."""
     while not stop.is_set():
         try:
@@ -179,24 +179,24 @@ def ask_on(address: tuple[str, int], stop: threading.Event, seconds: list[float]
         stop.wait(0.2)
 
 
-def held(pid: int) -> dict[str, int]:
+def resources_of(pid: int) -> dict[str, int]:
     """Return what a process holds: resident memory in bytes and open files."""
     status = Path(f"/proc/{pid}/status").read_text()
     (kilobytes,) = re.findall(r"VmRSS:\s+(\d+) kB", status)
     return {"resident_bytes": 1024 * int(kilobytes), "files": len(os.listdir(f"/proc/{pid}/fd"))}
 
 
-def besiege(address: tuple[str, int], pid: int, n: int, seed: int) -> dict[str, Any]:
+def attack_and_measure(address: tuple[str, int], pid: int, n: int, seed: int) -> dict[str, Any]:
     """Attack by n requests and all others, and return what came back."""
     seen: Counter[str] = Counter()
     _, expected = ask(address)
-    started = held(pid)
+    started = resources_of(pid)
     attack(address, seed, WARM_UP, Counter())
-    before = held(pid)
+    before = resources_of(pid)
     stop, seconds, wrong = threading.Event(), list[float](), list[str]()
     others = [
-        threading.Thread(target=crawl, args=(address, stop)),
-        threading.Thread(target=ask_on, args=(address, stop, seconds, wrong)),
+        threading.Thread(target=connect_slowly, args=(address, stop)),
+        threading.Thread(target=ask_repeatedly, args=(address, stop, seconds, wrong)),
     ]
     clients = [
         threading.Thread(target=attack, args=(address, seed + 1 + i, n // N_CLIENTS, seen)) for i in range(N_CLIENTS)
@@ -222,7 +222,7 @@ def besiege(address: tuple[str, int], pid: int, n: int, seed: int) -> dict[str, 
         "requests": sum(seen.values()), "seconds": took, "answers": dict(sorted(seen.items())),
         "polite": {"requests": len(seconds), "p50": p50, "p99": p99, "max": max(seconds), "errors": Counter(wrong)},
         "beside_idle": {"connections": N_IDLE, "seconds": beside_idle, "answered": answer == expected},
-        "same_answer": after_all == expected, "started": started, "before": before, "after": held(pid),
+        "same_answer": after_all == expected, "started": started, "before": before, "after": resources_of(pid),
     }  # fmt: skip
 
 
@@ -245,7 +245,8 @@ def main() -> None:
         try:
             assert server.stdout is not None
             parts = urlsplit(server.stdout.readline().split()[-1])
-            found = besiege((str(parts.hostname), int(parts.port or 0)), server.pid, given.requests, given.seed)
+            address = str(parts.hostname), int(parts.port or 0)
+            found = attack_and_measure(address, server.pid, given.requests, given.seed)
             if server.poll() is not None:
                 raise RuntimeError(f"the server has ended with {server.returncode}")
         finally:
