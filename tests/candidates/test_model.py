@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,15 +13,13 @@ from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.linear import LinearClassifiers
 from xmlsgd.candidates.model import n_kept
-from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.candidates.stacking import LogisticStacking
 from xmlsgd.data.csr import CSR, Dataset
-from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.devices.cpu.kernel_cache import all_forms
 from xmlsgd.devices.cpu.kernels.candidates import keep_highest
 from xmlsgd.devices.cpu.kernels.logits import best_of
-from xmlsgd.errors import DivergenceError, ModelFileError
+from xmlsgd.errors import DivergenceError
 from xmlsgd.estimators.defaults import auto_candidates
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.estimators.inference.candidates import CandidateScorer, logits_of_pairs
@@ -114,51 +111,6 @@ def test_a_saved_model_keeps_its_candidate_model(many, model, tmp_path):
     loaded = XMLClassifier.load(tmp_path / "model")
     for a, b in zip(model.predict_topk(X), loaded.predict_topk(X), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "complaint"),
-    [
-        ("linear_indices", lambda a: a + 10_000, "linear_indices: must be in"),
-        ("postings_indptr", lambda a: a + 1, "postings_indptr: must lead from 0"),
-        ("bias", lambda a: a * np.nan, "bias must be finite"),
-        ("scale", lambda a: a[:-1], "scale must be float32"),
-        ("labels_indices", lambda a: a.astype(np.int64), "labels_indices must be int32"),
-        ("postings_data", lambda a: a * 0 + 1e30, "postings_data must be within -1 and 1"),
-        ("weight", lambda a: -a, "weight must be at least 0"),
-        ("cooccurrence_indices", lambda a: a + 10_000, "cooccurrence_indices: must be in"),
-        ("cooccurrence_data", lambda a: a + 1, "cooccurrence_data must be within -1 and 1"),
-        ("cooccurrence_totals", lambda a: -a, "cooccurrence_totals must be at least 0"),
-    ],
-)
-def test_altered_arrays_of_a_candidate_model_are_refused(model, name, change, complaint):
-    described, arrays = to_arrays(model.candidates_)
-    arrays[f"candidates_{name}"] = change(arrays[f"candidates_{name}"])
-    with pytest.raises(ModelFileError, match=complaint):
-        from_arrays(described, FolderArrays(arrays, Path("model")), (1500, 1100))
-
-
-@pytest.mark.parametrize(
-    "weights", [[1, 2, None, 4, 5], [1, 1e39, 3, 4, 5], [10**400, 2, 3, 4, 5], [-0.1, 2, 3, 4, 5], [1, 2, 3, 4], 7]
-)
-@pytest.mark.parametrize("name", ["stacking", "selection"])
-def test_altered_weights_of_a_regression_are_refused(model, name, weights):
-    described, arrays = to_arrays(model.candidates_)
-    with pytest.raises(ModelFileError, match="candidates must have size, cost, stacking"):
-        from_arrays({**described, name: weights}, FolderArrays(arrays, Path("model")), (1500, 1100))
-
-
-@pytest.mark.parametrize("weights", [[1, None], [1, 1e39], [0, 2], [1], [1, 2, 3], "12", None])
-def test_altered_scores_of_other_labels_are_refused(model, weights):
-    described, arrays = to_arrays(model.candidates_)
-    with pytest.raises(ModelFileError, match="candidates must have size, cost, stacking"):
-        from_arrays({**described, "non_candidates": weights}, FolderArrays(arrays, Path("model")), (1500, 1100))
-
-
-def test_more_candidates_than_labels_are_refused(model):
-    described, arrays = to_arrays(model.candidates_)
-    with pytest.raises(ModelFileError, match="the size at most 1100, got"):
-        from_arrays({**described, "size": 1101}, FolderArrays(arrays, Path("model")), (1500, 1100))
 
 
 def test_the_same_seed_gives_the_same_bits(many, model):
