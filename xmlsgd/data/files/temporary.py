@@ -105,8 +105,13 @@ def remove_leftovers(path: Path) -> None:
     Links and the folders of other users are left alone, whatever their names (`lock_folder`).
     """
     for temporary in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}{END}"):
-        with suppress(OSError):  # of a living process, of another user, or gone
-            remove_locked(temporary, lock_folder(temporary))
+        remove_abandoned(temporary)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove a folder that `create_locked` of this user made if the process that made it is dead."""
+    with suppress(OSError):  # of a living process, of another user, or gone
+        remove_locked(folder, lock_folder(folder))
 
 
 def create_locked(new_name: Callable[[], Path], path: Path) -> tuple[Path, int]:

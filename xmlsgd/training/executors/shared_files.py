@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from ...data.csr import CSR, Dataset
-from ...data.files.temporary import create_locked, disk_errors_named, lock_folder, remove_locked
+from ...data.files.temporary import create_locked, disk_errors_named, remove_abandoned, remove_locked
 from ...errors import DataError, warn
 from ..learner import Job
 
@@ -68,15 +68,6 @@ def _free_bytes(folder: Path) -> int:
         return -1
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
-
-
-def remove_abandoned(folder: Path) -> None:
-    """Remove a folder whose owner is gone; do nothing if its run is alive."""
-    try:
-        lock = lock_folder(folder)
-    except OSError:
-        return  # its run is alive, or the folder is gone
-    remove_locked(folder, lock)
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,13 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from pickle import PicklingError
 
+from ...data.files.temporary import remove_abandoned
 from ...devices.base import Device
 from ...errors import LOGGER, DataError, WorkerDied, in_one_line
 from ..learner import Learner
 from ..messages import COPIED, Fetch, Invalidate, Report, Step
 from ..shared_parameters import Shape, Table, WorkerArrays
-from .shared_files import MappedJob, remove_abandoned
+from .shared_files import MappedJob
 
 PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main; main(int(sys.argv[1]))"
 PACKAGE_ROOT = str(Path(__file__).parents[3])
