@@ -288,6 +288,20 @@ def test_a_model_folder_that_cannot_be_written_is_refused_before_training(place,
     assert line.startswith("--out words: cannot be written")
 
 
+def test_what_another_user_has_in_a_folder_with_the_sticky_bit_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "file").touch()
+    tmp_path.chmod(0o1777)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    for check, name in ((check_folder, "model"), (check_file, "file")):
+        with pytest.raises(UsageError, match=f"--out .*/{name}: belongs to another user, who alone may replace it;"):
+            check(str(tmp_path / name), flag="--out")
+        check(str(tmp_path / "other"), flag="--out")
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    check_folder(str(tmp_path / "model"))
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission_is_named(place, capsys):
     (place / "locked").mkdir(mode=0o500)

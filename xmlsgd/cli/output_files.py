@@ -70,12 +70,17 @@ def check_folder(out: str, *inputs: str | None, flag: str = "--out") -> None:
 
 
 def check_parent(path: str, flag: str) -> None:
-    """Raise `UsageError` if the missing folders above `path`, or above the target of a link, cannot be made."""
-    above = next(folder for folder in Path(os.path.realpath(path)).parents if os.path.lexists(folder))
+    """Raise `UsageError` if missing folders above `path`, or above the target of a link, or `path` cannot be made."""
+    real = Path(os.path.realpath(path))
+    above = next(folder for folder in real.parents if os.path.lexists(folder))
     if not above.is_dir():
         raise UsageError(f"{flag} {path}: {above} is not a folder; choose another name")
     if not os.access(above, os.W_OK):
         raise UsageError(f"{flag} {path}: {above} cannot be written; choose another folder or change permissions")
+    state = above.stat()
+    is_kept = state.st_mode & stat.S_ISVTX and os.path.lexists(real)  # by its owner, in a folder with the sticky bit
+    if is_kept and os.geteuid() not in (0, state.st_uid, real.lstat().st_uid):
+        raise UsageError(f"{flag} {path}: belongs to another user, who alone may replace it; choose another name")
 
 
 def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:

@@ -42,6 +42,12 @@ def write(path, text, **options):
             (folder / name).write_text(text)
 
 
+def write_one(path, text):
+    """Write a file."""
+    with atomic_file(path) as stream:
+        stream.write(text.encode())
+
+
 def content(path):
     """Return the one text of all files of a folder."""
     (text,) = {(path / name).read_text() for name in "abc"}
@@ -135,6 +141,21 @@ def test_where_names_cannot_be_exchanged_and_the_second_rename_does_not_come_the
         earlier.rename(model)
     assert read_folder(model).description == {"version": 1}
     assert list(tmp_path.iterdir()) == [model]
+
+
+@pytest.mark.parametrize("write_new", [write_one, write])
+def test_a_name_that_cannot_be_replaced_is_told_and_no_temporary_one(tmp_path, monkeypatch, write_new):
+    """As in a shared folder with the sticky bit, where another user has the name."""
+
+    def refuse(path, target):
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(path), None, str(target))
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(PermissionError) as caught:
+        write_new(tmp_path / "model", "text")
+    assert str(caught.value) == f"[Errno {errno.EPERM}] Operation not permitted: '{tmp_path / 'model'}'"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_names_are_exchanged_in_one_step_on_linux(tmp_path):

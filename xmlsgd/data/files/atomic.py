@@ -41,7 +41,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with whole.open("xb") as stream:
             yield stream
         sync(whole)
-        whole.replace(path)
+        with _errors_named(path):
+            whole.replace(path)
     sync(path.parent)
 
 
@@ -62,10 +63,11 @@ def atomic_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterato
         yield whole
         for entry in (*whole.rglob("*"), whole):
             sync(entry)
-        if replace:
-            _put_in_place(whole, path)
-        else:
-            whole.rename(path)
+        with _errors_named(path):
+            if replace:
+                _put_in_place(whole, path)
+            else:
+                whole.rename(path)
     sync(path.parent)
 
 
@@ -121,6 +123,17 @@ def check_not_within(path: Path) -> None:
 def _resolved(path: Path) -> Path:
     """Return the path with links resolved; a path below `OPEN_FOLDERS`, which leads by a descriptor, is left alone."""
     return path if OPEN_FOLDERS in path.parents else Path(os.path.realpath(path))
+
+
+@contextmanager
+def _errors_named(path: Path) -> Iterator[None]:
+    """Let system errors name `path` alone: those of a rename would name a temporary file, too."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # of `shutil`, which names several files
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _put_in_place(whole: Path, path: Path) -> None:
