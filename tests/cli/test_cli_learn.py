@@ -177,11 +177,13 @@ def test_texts_before_the_tab_are_not_learned_as_labels(tmp_path, words, capsys,
     assert "read a file 0" in XMLClassifier.load(tmp_path / "m").classes_
 
 
-def test_a_model_that_another_process_has_changed_meanwhile_is_not_replaced(tmp_path, words, monkeypatch, capsys):
-    model = shutil.copytree(words, tmp_path / "m")
+@pytest.mark.parametrize("out", ["m", "new"])
+def test_a_model_that_another_process_has_saved_meanwhile_is_not_replaced(tmp_path, words, monkeypatch, capsys, out):
+    model, folder = shutil.copytree(words, tmp_path / "m"), tmp_path / out
     (tmp_path / "new.txt").write_text(NEW)
     before, learn = XMLClassifier.load(model).n_samples_seen_, command_learn.learn
-    call = ["learn", str(model), str(tmp_path / "new.txt"), "--quiet"]
+    given = ["--out", str(folder)] if folder != model else []
+    call = ["learn", str(model), str(tmp_path / "new.txt"), "--quiet", *given]
 
     def learn_after_another(*arguments):
         monkeypatch.setattr(command_learn, "learn", learn)
@@ -191,10 +193,10 @@ def test_a_model_that_another_process_has_changed_meanwhile_is_not_replaced(tmp_
     monkeypatch.setattr(command_learn, "learn", learn_after_another)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert main(call) == 1
-    (spare,) = tmp_path.glob("xmlsgd-model-*/m")
-    wrong = f"{model}: another process has changed the model meanwhile; the model is in {spare} instead"
+    (spare,) = tmp_path.glob(f"xmlsgd-model-*/{out}")
+    wrong = f"{folder}: another process has changed the model meanwhile; the model is in {spare} instead"
     assert capsys.readouterr().err == f"xmlsgd: {wrong}\n"
-    assert [XMLClassifier.load(each).n_samples_seen_ for each in (model, spare)] == [before + 3] * 2
+    assert [XMLClassifier.load(each).n_samples_seen_ for each in (folder, spare)] == [before + 3] * 2
 
 
 def test_processes_that_have_learned_at_once_do_not_replace_the_same_model(tmp_path, words):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..training.history import EpochRecord, History
     from .sources import InputRows
 
+NO_MODEL = b""  # the manifest of no model
 CALL = "call"  # key of the report: checksum and runs of the call of `train --checkpoint` that trained the model
 
 
@@ -83,7 +84,7 @@ def name_of_interrupted(out: str, resumable: bool = False) -> str:
 
 def save(
     model: Model, out: str, result: dict[str, Any], title: str, compact: bool,
-    names_of_uris: Mapping[str, str] | None = None, instead_of: bytes | None = None,
+    names_of_uris: Mapping[str, str] | None, instead_of: bytes,
 ) -> None:  # fmt: skip
     """Write the folder of a model; add to `result` the path of the learning curve, or the reason why there is none.
 
@@ -122,22 +123,19 @@ def _write(
 
 
 def manifest_of(folder: str) -> bytes:
-    """Return the manifest of a saved model, which tells it from any other; nothing if there is none."""
+    """Return the manifest of a saved model, which tells it from any other; `NO_MODEL` if there is none."""
     with suppress(OSError):
         return Path(folder, MANIFEST).read_bytes()
-    return b""
+    return NO_MODEL
 
 
 @contextmanager
-def unchanged(folder: str, manifest: bytes | None) -> Iterator[None]:
+def unchanged(folder: str, manifest: bytes) -> Iterator[None]:
     """Raise `ModelFileError` unless a folder holds the model with this manifest, and keep other processes out.
 
     Otherwise a model would replace another that was trained, or has learned, at the same time. manifest : what
-    `manifest_of` returned when the work began; None to check nothing. Raises `DataError` if another process is in.
+    `manifest_of` returned when the work began. Raises `DataError` if another process is in.
     """
-    if manifest is None:
-        yield
-        return
     with sole_use(Path(os.path.realpath(folder)), f"{folder}: another process is saving a model there"):
         if manifest_of(folder) != manifest:
             raise ModelFileError(f"{folder}: another process has changed the model meanwhile")

@@ -155,7 +155,7 @@ def _save(
     """Save a model and the results of its run; return the folder, or None if nothing was saved.
 
     stop : what ended the run early. After a signal of a machine that will resume the run, the checkpoint is enough.
-    instead_of : the manifest in the folder when the run began; nothing else is replaced.
+    instead_of : the manifest in `target.out` when the run began; nothing else is replaced.
     """
     checkpoint = target.checkpoint
     if checkpoint and is_resumed_by_machine(stop, checkpoint):
@@ -163,8 +163,8 @@ def _save(
     folder = target.out if stop is None else model_folder.name_of_interrupted(target.out, checkpoint is not None)
     if checkpoint and stop is None:
         result[model_folder.CALL] = {"sha256": target.call, "runs": checkpoint.request.runs}
-    manifest = instead_of if stop is None else None  # a folder of another name is new
-    model_folder.save(model, folder, result, target.title, target.compact, rows.names_of_uris, manifest)
+    instead_of = instead_of if folder == target.out else model_folder.NO_MODEL
+    model_folder.save(model, folder, result, target.title, target.compact, rows.names_of_uris, instead_of)
     if checkpoint and stop is None:
         replace(checkpoint, keep=False).done()
     return folder

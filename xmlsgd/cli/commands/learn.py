@@ -70,7 +70,7 @@ def run(
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, InputRows, read_more, read_test_for_learning
 
-    instead_of = model_folder.manifest_of(model) if out is None else None
+    instead_of = model_folder.manifest_of(folder)
     estimator, n_renamed = read_learner(model, parameters), 0
     format_options = options_of_model(format_options, model, estimator)
     if format_options.vocabulary is not None and (names := saved_names(model)) is not None:
