@@ -9,8 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..data.files.reading import is_of_system
-from ..data.files.temporary import disk_errors_named
+from ..data.files.system_errors import disk_errors_named, is_of_system
 from ..errors import DataError, DivergenceError, MemoryEstimateError, MissingPackage, ModelFileError, WorkerDied
 from .messages import STANDARD_OUTPUT, say
 from .signals import signal_number, signals_as_exceptions

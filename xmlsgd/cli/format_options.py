@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.document_options import DOCUMENT_FORMATS, DocumentOptions
-from ..data.files.reading import READ_ERRORS, open_text, raise_of_system
+from ..data.files.reading import READ_ERRORS, open_text
+from ..data.files.system_errors import raise_of_system
 from ..errors import DataError, shorten
 from .exit_codes import UsageError
 from .flags import VECTORIZER_FLAGS, flag_of

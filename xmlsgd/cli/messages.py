@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.files.temporary import disk_errors_named
+from ..data.files.system_errors import disk_errors_named
 from ..errors import LOGGER
 
 STDIN = STDOUT = "-"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..data.files.atomic import atomic_file
-from ..data.files.temporary import disk_errors_named
+from ..data.files.system_errors import disk_errors_named
 from .messages import STANDARD_OUTPUT, STDOUT
 
 if TYPE_CHECKING:

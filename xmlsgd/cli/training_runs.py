@@ -9,7 +9,7 @@ from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
-from ..data.files.reading import DISK_FULL
+from ..data.files.system_errors import DISK_FULL
 from ..data.files.temporary import temporary_folder
 from ..errors import counted
 from . import model_folder

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ..errors import NUL_BYTE, TO_UTF8, DataError, shorten
 from .csr import CSR, indicator
-from .files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text, raise_of_system
+from .files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
+from .files.system_errors import raise_of_system
 
 QUOTED = r'\s*"((?:[^"]|"")*)"\s*'  # a name in quotes; a quote in the name is written twice
 NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # characters that a line cannot hold, or a reader would drop

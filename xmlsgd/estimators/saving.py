@@ -19,7 +19,7 @@ from .. import __version__
 from ..data.files.atomic import read_consistently
 from ..data.files.folders import FolderArrays, FolderContent, read_folder, write_folder
 from ..data.files.manifest import update_verified
-from ..data.files.reading import is_of_system
+from ..data.files.system_errors import is_of_system
 from ..data.validation import check_choice, is_integer, is_positive_integer
 from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.files.temporary import disk_errors_named
+from ..data.files.system_errors import disk_errors_named
 
 
 class NoModel:

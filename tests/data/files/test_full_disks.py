@@ -12,7 +12,7 @@ import pytest
 
 from shared.paths import ROOT
 from xmlsgd.data.files.atomic import atomic_file, atomic_folder
-from xmlsgd.data.files.reading import DISK_FULL
+from xmlsgd.data.files.system_errors import DISK_FULL
 from xmlsgd.data.files.temporary import temporary_folder_beside
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from .reading import checked_path
-from .temporary import OPEN_FOLDERS, disk_errors_named, temporary_folder_beside
+from .system_errors import disk_errors_named, errors_named
+from .temporary import OPEN_FOLDERS, temporary_folder_beside
 
 Read = TypeVar("Read")
 
@@ -41,7 +42,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with whole.open("xb") as stream:
             yield stream
         sync(whole)
-        with _errors_named(path):
+        with errors_named(path):
             whole.replace(path)
     sync(path.parent)
 
@@ -63,7 +64,7 @@ def atomic_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterato
         yield whole
         for entry in (*whole.rglob("*"), whole):
             sync(entry)
-        with _errors_named(path):
+        with errors_named(path):
             if replace:
                 _put_in_place(whole, path)
             else:
@@ -123,17 +124,6 @@ def check_not_within(path: Path) -> None:
 def _resolved(path: Path) -> Path:
     """Return the path with links resolved; a path below `OPEN_FOLDERS`, which leads by a descriptor, is left alone."""
     return path if OPEN_FOLDERS in path.parents else Path(os.path.realpath(path))
-
-
-@contextmanager
-def _errors_named(path: Path) -> Iterator[None]:
-    """Let system errors name `path` alone: those of a rename would name a temporary file, too."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:  # of `shutil`, which names several files
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _put_in_place(whole: Path, path: Path) -> None:

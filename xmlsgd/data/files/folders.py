@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import ModelFileError, shorten
 from .atomic import atomic_folder
 from .manifest import MODEL, FolderKind, compare_checksums, listed_files, read_part, write_manifest
-from .reading import is_of_system
+from .system_errors import is_of_system
 
 BLOCK = 1 << 22  # numbers checked at once, so that temporary arrays stay small
 

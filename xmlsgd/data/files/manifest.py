@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 from ...errors import ModelFileError, shorten
 from .atomic import atomic_file, read_consistently
-from .reading import is_of_system, is_there, open_regular, sha256_of
+from .reading import is_there, open_regular, sha256_of
+from .system_errors import is_of_system
 from .temporary import END
 
 MANIFEST = "MANIFEST.json"

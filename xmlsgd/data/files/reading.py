@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from ...errors import DataError, shorten
+from .system_errors import raise_of_system
 
-# Error numbers of an `OSError` for which the disk or the machine is to blame, not the name or content of a file.
-DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-SYSTEM_ERRORS = DISK_FULL | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
 MAGIC = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
 READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)  # raised by reading a damaged file
@@ -36,18 +34,6 @@ NO_TEXT = (
     (b"PAR1", "Parquet", "write it as CSV or JSON lines"),
     (b"\x93NUMPY", "a NumPy array", "save sparse rows by scipy.sparse.save_npz, see docs/data.md"),
 )
-
-
-def is_of_system(error: BaseException) -> bool:
-    """Return whether the disk or the machine is to blame for an error: then no message may call the file damaged."""
-    return isinstance(error, OSError) and error.errno in SYSTEM_ERRORS
-
-
-def raise_of_system(error: BaseException, path: str | os.PathLike[str]) -> None:
-    """Raise an error again, with the name of the file, if the disk or the machine is to blame for it."""
-    if isinstance(error, OSError) and is_of_system(error):
-        error.filename = error.filename or os.fspath(path)
-        raise error
 
 
 @contextmanager

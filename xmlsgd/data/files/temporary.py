@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...errors import DataError
-from .reading import DISK_FULL, is_of_system
+from .system_errors import disk_errors_named, is_of_system
 
 END = ".partial"
 # Permissions: for the owner alone, and the sticky bit, which has no meaning here, as a mark.
@@ -77,26 +77,6 @@ def sole_use(path: Path, refusal: str) -> Iterator[None]:
         yield
     finally:
         remove_locked(folder, lock)
-
-
-@contextmanager
-def disk_errors_named(path: Path, temporary: Path | None = None) -> Iterator[None]:
-    """Give the name `path` to errors about a full disk that name no file, such as those of writing to an open file.
-
-    System errors about a file in `temporary`, which will be removed, get the name `path`, too.
-    """
-    try:
-        yield
-    except OSError as error:
-        in_temporary = temporary is not None and error.filename is not None and _is_within(error.filename, temporary)
-        if (error.errno in DISK_FULL and error.filename is None) or (is_of_system(error) and in_temporary):
-            error.filename = str(path)
-        raise
-
-
-def _is_within(file: object, folder: Path) -> bool:
-    """Return whether a file lies in a folder, after links are resolved."""
-    return os.path.realpath(folder) in map(str, Path(os.path.realpath(str(file))).parents)
 
 
 def remove_leftovers(path: Path) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import DataError, shorten
 from ..csr import CSR
 from ..files.folders import read_array_header
-from ..files.reading import raise_of_system
+from ..files.system_errors import raise_of_system
 from .base import PairFormat
 
 # Types of the arrays that SciPy writes, by NumPy's letters: real numbers, integers, text.

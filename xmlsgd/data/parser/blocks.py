@@ -15,7 +15,8 @@ import numpy as np
 from ...errors import DataError, shorten
 from ..cores import usable_cores
 from ..csr import INT32_MAX
-from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text, raise_of_system
+from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
+from ..files.system_errors import raise_of_system
 from .parse import FORMS, Options, Parsed, RowBlock, parse
 
 BLOCK_BYTES = 1 << 20  # of text in one task: fits the cache of a core, and gives each thread many tasks

@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from ...data.csr import CSR, Dataset
-from ...data.files.temporary import create_locked, disk_errors_named, remove_abandoned, remove_locked
+from ...data.files.system_errors import disk_errors_named
+from ...data.files.temporary import create_locked, remove_abandoned, remove_locked
 from ...errors import DataError, warn
 from ..learner import Job
 
