@@ -44,7 +44,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     ----------
     hidden_layer_sizes : sequence of int or "auto"
         Units of each hidden layer, at least one layer; "auto" for (256,), or (64,) with candidates, at most 10,000 rows
-        and more than 1,000 features and labels.
+        and more than 1,000 features and labels together.
     loss : {"auto", "bce", "softmax", "squared_hinge"}
         "bce" for independent labels, "softmax" if the labels of a row share a probability of 1; "auto" for "softmax"
         with one class per row and no candidates, else "bce".
@@ -58,26 +58,26 @@ class XMLClassifier(Predictor, BaseEstimator):
     warm_up : float
         Share of the run, in [0, 1), over which the learning rate first rises from zero to its peak.
     batch_size : int or "auto"
-        Rows per step; "auto" for 256, or fewer with fewer than 16,384 rows.
+        Rows per step; "auto" for 256, or down to 32 so that an epoch has 64 steps, or 12 with candidates.
     negatives : int, "all" or "auto"
         Number of labels that a batch trains besides the true labels of its rows. With 16,000 labels, 1,024 negatives
-        make an epoch several times as fast at nearly the same precision; "auto" for 256 with candidates, 1,024 with
-        `sampler="uniform"`, else all.
+        make an epoch several times as fast at nearly the same P@k. "auto" for 1,024 if `sampler` is given by name, else
+        256 with candidates and all without; with `sampler="all"`, all.
     sampler : {"auto", "all", "uniform"}
         How negatives are drawn; "auto" for "uniform".
     gradient_rounding : float or "auto"
         Threshold in [0, 1) for stochastic gradient sparsification: smaller gradients of labels that a row lacks become
         the threshold or 0 at random, which keeps their mean. The threshold is multiplied by the weight of the row.
-        Twice as fast at the same precision, but not for GPUs. "auto" for 0.1 with BCE, Adam and 1,000 labels or more;
-        0 for exact gradients.
+        Training all labels is then twice as fast, at the same accuracy. "auto" for 0.1 with "bce", Adam without
+        clipping, 1,000 labels or more and no GPU; else 0, for exact gradients.
     candidates : int or "auto"
         Candidate labels per row, proposed by its nearest training rows and by co-occurrence. Linear classifiers and
         the network score them, and stacking combines all (docs/candidates.md). 0 for the network alone. "auto" for 64,
         or all labels if there are fewer; it is 0 with fewer than 100 rows, a loss other than "bce", or dense features
         (more than three quarters of the squared values of X are in features that half of the rows have).
     max_epochs : int or "auto"
-        Passes over the rows; "auto" for 4 with candidates and more than 1,000 features and labels, or up to 12 for few
-        long rows with many labels; else 10, or more if these would be fewer than 600 steps.
+        Passes over the rows; "auto" for 4 with candidates and more than 1,000 features and labels together, or up to 12
+        for few long rows with many labels; else 10, or more (up to 200) if these would be fewer than 600 steps.
     weight_decay, clip_norm : float
         See `Optimizer`; only for an optimizer given by name.
     input_dropout, hidden_dropout : float
@@ -100,7 +100,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         `partial_fit` adds words to the copy. None for a vectorizer of words, of words and pairs of words, or of
         n-grams of characters, whichever is best on held-out texts.
     devices : str
-        The workers: "cpu", or several as in "cpu*2". Each is a process, or a thread if all are GPUs.
+        The workers: "cpu", or several as in "cpu*2" and "cuda:0,cpu". Each is a process; they are threads only if all
+        are on GPUs and some share one.
     precision : {"auto", "float32", "bfloat16"}
         Precision of the matrix products; "auto" for the faster one on this processor.
     n_jobs : int or None
