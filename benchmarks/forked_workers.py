@@ -68,6 +68,6 @@ class ForkedWorker(worker_process.WorkerProcess):
 
 @contextmanager
 def forked_workers() -> Iterator[None]:
-    """Have runs fork their workers, which must run no kernels where this process has started threads of kernels."""
+    """Let runs fork their workers, which must run no kernels if this process has started threads of kernels."""
     with patch.object(processes, "WorkerProcess", ForkedWorker):
         yield

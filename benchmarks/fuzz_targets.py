@@ -1,4 +1,4 @@
-"""Parsers, as what a fuzzer calls with bytes, and the process that fuzzes one of them.
+"""The fuzzed parsers, each as a function of bytes, and the process that fuzzes one of them.
 
 Nothing of the package is imported here before atheris can instrument it: branches of modules that were there earlier
 would guide nobody.
@@ -112,7 +112,7 @@ def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
 
 
 def refusing(errors: tuple[type[Exception], ...], run: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return what runs, and takes these errors for an answer."""
+    """Return a function that calls `run` and ignores these errors."""
 
     def answered(data: Any) -> None:
         with contextlib.suppress(*errors):
@@ -122,7 +122,7 @@ def refusing(errors: tuple[type[Exception], ...], run: Callable[[Any], Any]) -> 
 
 
 def timed(run: Callable[[bytes], Any]) -> Callable[[bytes], None]:
-    """Return what runs, and raises where that takes the processor too long, twice: collecting garbage may, once."""
+    """Return a function that raises an error if `run` is too slow twice: once, it may have collected garbage."""
 
     def seconds(data: bytes) -> float:
         started = time.process_time()

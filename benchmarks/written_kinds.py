@@ -46,7 +46,7 @@ ERRORS = (errno.EIO, errno.ENOSPC, errno.EMFILE)
 
 
 class CommandFailed(Exception):
-    """A command has failed, as commands fail that a machine stops."""
+    """A command has failed by an error of disk or machine."""
 
 
 FAULTS = (OSError, CommandFailed)
@@ -57,8 +57,8 @@ REFUSALS = (*FAULTS, DataError, ModelFileError)
 class Kind:
     """What is written to a folder.
 
-    write : writes version 0 or 1 to a path. identify : returns what a folder holds. also : returns what may be there as
-    well after a write that failed. damaged : whether its files are damaged, which those of another kind may stand for.
+    write : writes version 0 or 1 to a path. identify : returns what a folder holds. also : returns what a write that
+    failed may leave besides these. damaged : whether to damage its files, unless another kind has the same ones.
     """
 
     write: Callable[[Path, int], None]
@@ -142,7 +142,7 @@ def identify_checkpoint(path: Path) -> Any:
 
 @functools.cache
 def other_checkpoints() -> tuple[Any, ...]:
-    """Return what a run leaves that could not write its last checkpoint: none, or the first one."""
+    """Return what a run leaves that cannot write its last checkpoint: none, or the first one."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "kept")
         with patch.object(writer, "write_folder", wraps=write_folder, side_effect=(DEFAULT, OSError("full"))):

@@ -90,7 +90,7 @@ def save(
 
     If writing fails, write the folder among the temporary files, and raise `TrainingStopped` with its path.
 
-    instead_of : as `manifest` of `unchanged`.
+    instead_of : the manifest of the one model that may be replaced, `NO_MODEL` for none.
     """
     try:
         with unchanged(out, instead_of):
