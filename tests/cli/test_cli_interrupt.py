@@ -182,6 +182,23 @@ def test_a_second_ctrl_c_does_not_interrupt_the_cleanup_of_the_first(tmp_path, m
 
 
 @pytest.mark.usefixtures("listening")
+def test_a_second_signal_does_not_interrupt_what_the_first_leaves_to_do():
+    done = []
+
+    def interrupted_twice():
+        try:
+            with signals_deferred(first_raises=True):
+                signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            done.append("cleaned up")
+
+    with pytest.raises(SignalInterrupt, match="interrupted"), signals_as_exceptions():
+        interrupted_twice()
+    assert done == ["cleaned up"]
+
+
+@pytest.mark.usefixtures("listening")
 def test_a_second_ctrl_c_long_after_the_first_interrupts_the_cleanup(tmp_path, monkeypatch, capsys):
     interrupted_twice(monkeypatch)
     monkeypatch.setattr(signals, "CLEANUP_SECONDS", -1.0)

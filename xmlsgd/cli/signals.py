@@ -67,7 +67,8 @@ _DEFERRALS: list[_Deferral] = []  # the innermost last
 def signals_as_exceptions() -> Iterator[None]:
     """Let SIGTERM and SIGHUP raise an exception as Ctrl-C does, so that no incomplete or temporary file is left.
 
-    A signal that the process handles otherwise already is left alone: `nohup` ignores SIGHUP.
+    Later signals do not interrupt the cleaning for `CLEANUP_SECONDS`. A signal that the process handles otherwise
+    already is left alone: `nohup` ignores SIGHUP.
     """
     numbers = NUMBERS if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: old for number in numbers if (old := signal.getsignal(number)) in DEFAULT_HANDLERS}
@@ -77,7 +78,8 @@ def signals_as_exceptions() -> Iterator[None]:
     if handlers:
         sys.unraisablehook = _raise_again
     try:
-        yield
+        with signals_deferred(first_raises=True):
+            yield
     finally:
         sys.unraisablehook = hook
         if handlers:
@@ -124,11 +126,17 @@ def _handle(number: int, frame: FrameType | None) -> None:
     elif _must_wait(frame):
         _retry(number)
     elif deferral.checkpoint is not None and deferral.checkpoint.end_by(interrupt):
-        deferral.note(interrupt)
+        _note(interrupt)
         _insist(deferral, interrupt, CHECKPOINT_SECONDS)
     else:
-        deferral.note(interrupt)
+        _note(interrupt)
         raise interrupt
+
+
+def _note(interrupt: SignalInterrupt) -> None:
+    """Record a signal that is raised in all blocks, which it may end one after the other."""
+    for deferral in _DEFERRALS:
+        deferral.note(interrupt)
 
 
 def _raise_again(lost: sys.UnraisableHookArgs) -> None:
