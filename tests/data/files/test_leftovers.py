@@ -9,9 +9,18 @@ from pathlib import Path
 import pytest
 
 from xmlsgd.data.files.atomic import atomic_file, atomic_folder
-from xmlsgd.data.files.temporary import MODE, lock_folder, temporary_folder, temporary_folder_beside
+from xmlsgd.data.files.temporary import (
+    END,
+    MODE,
+    create_locked,
+    lock_folder,
+    remove_locked,
+    sole_use,
+    temporary_folder,
+    temporary_folder_beside,
+)
 
-pytest.importorskip("fcntl")
+fcntl = pytest.importorskip("fcntl")
 
 LEFT = ".model.deadbeef.partial"
 
@@ -128,20 +137,48 @@ def test_a_folder_is_written_where_it_was_made_though_its_name_leads_elsewhere_b
     assert names(tmp_path / "moved") == []
 
 
-@pytest.mark.parametrize("call", ["unlink", "rmdir"])
-def test_ctrl_c_while_a_folder_is_removed_is_raised_when_it_is_gone(tmp_path, monkeypatch, call):
-    remove, interrupted = getattr(os, call), []
+def interrupt_once(monkeypatch, module, name):
+    """Let Ctrl-C come right after the first call of a function of the system."""
+    call, interrupted = getattr(module, name), []
 
-    def interrupt_once(*given, **options):
+    def interrupting(*given, **options):
+        found = call(*given, **options)
         if not interrupted:
             interrupted.append(given)
             raise KeyboardInterrupt
-        remove(*given, **options)
+        return found
 
-    monkeypatch.setattr(os, call, interrupt_once)
-    with pytest.raises(KeyboardInterrupt), temporary_folder_beside(tmp_path / "model") as folder:
-        make_tree(folder / "half")
+    monkeypatch.setattr(module, name, interrupting)
+    return interrupted
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(os, "unlink"), (os, "rmdir"), (Path, "mkdir"), (os, "listdir"), (fcntl, "flock")]
+)
+def test_ctrl_c_while_a_folder_is_made_or_removed_is_raised_when_it_is_gone(tmp_path, monkeypatch, module, name):
+    def write_half():
+        with temporary_folder_beside(tmp_path / "model") as folder:
+            if name in ("unlink", "rmdir"):
+                (folder / "half").mkdir()
+                (folder / "half" / "file").touch()
+
+    interrupted = interrupt_once(monkeypatch, module, name)
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
     assert interrupted
+    assert names(tmp_path) == []
+
+
+def test_ctrl_c_while_a_name_is_reserved_leaves_it_to_another_process_that_has_it(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    reserved, lock = create_locked(lambda: tmp_path / f".model.00000000{END}", tmp_path)
+    monkeypatch.setattr(Path, "mkdir", interrupt)
+    with pytest.raises(KeyboardInterrupt), sole_use(tmp_path / "model", "in use"):
+        pass
+    assert reserved.is_dir()
+    remove_locked(reserved, lock)
     assert names(tmp_path) == []
 
 

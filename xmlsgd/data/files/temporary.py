@@ -70,10 +70,10 @@ def sole_use(path: Path, refusal: str) -> Iterator[None]:
     except FileExistsError:
         raise DataError(f"{refusal}; if it has died, remove {reserved}") from None
     try:
-        _lock(lock, folder)
-    except OSError:  # if this process were killed, the folder would stay
-        folder.rmdir()
-    try:
+        try:
+            _lock(lock, folder)
+        except OSError:  # if this process were killed, the folder would stay
+            folder.rmdir()
         yield
     finally:
         remove_locked(folder, lock)
@@ -103,34 +103,48 @@ def create_locked(new_name: Callable[[], Path], path: Path) -> tuple[Path, int]:
     while True:
         folder = new_name()
         try:
-            folder.mkdir(MODE)
-        except FileExistsError:
-            raise
-        except OSError as error:  # no such folder, or not ours to write
-            error.filename = str(path)
-            raise
-        try:
-            descriptor = _open(folder)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            with suppress(OSError):
-                folder.rmdir()
-            error.filename = str(path)
-            raise
-        try:
-            if not os.listdir(descriptor):  # or it is not the folder that was made
-                _lock(descriptor, folder)
+            if (descriptor := _create(folder, path)) is not None:
                 return folder, descriptor
-        except (BlockingIOError, FileNotFoundError):
-            pass  # another process removed it before the lock was taken
-        except OSError as error:
-            if not is_of_system(error):
-                return folder, descriptor
-            remove_locked(folder, descriptor)
-            error.filename = str(path)
+        except KeyboardInterrupt:
+            remove_abandoned(folder)
             raise
+
+
+def _create(folder: Path, path: Path) -> int | None:
+    """Make and lock a folder for `create_locked`; return None if another process has removed it meanwhile."""
+    try:
+        folder.mkdir(MODE)
+    except FileExistsError:
+        raise
+    except OSError as error:  # no such folder, or not ours to write
+        error.filename = str(path)
+        raise
+    try:
+        descriptor = _open(folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        with suppress(OSError):
+            folder.rmdir()
+        error.filename = str(path)
+        raise
+    try:
+        if not os.listdir(descriptor):  # or it is not the folder that was made
+            _lock(descriptor, folder)
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass  # another process removed it before the lock was taken
+    except KeyboardInterrupt:
         os.close(descriptor)
+        raise
+    except OSError as error:
+        if not is_of_system(error):
+            return descriptor
+        remove_locked(folder, descriptor)
+        error.filename = str(path)
+        raise
+    os.close(descriptor)
+    return None
 
 
 def lock_folder(folder: Path) -> int:
