@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from random import Random
 
-from benchmarks.hostile import attack, malformed_request
+from benchmarks.hostile import WARM_UP, attack, malformed_request
 from shared.paths import ROOT
 
 KINDS = {"bytes", "head", "length", "body", "chunks", "cut", "pipeline", "method"}
@@ -45,13 +45,13 @@ def test_the_user_guide_has_the_latest_figures():
     assert not found["polite"]["errors"]
     assert found["same_answer"]
     assert found["beside_idle"]["answered"]
-    before, after = (f"{found[name]['resident_bytes'] / 1e6:.0f} MB" for name in ("before", "after"))
-    polite, median = f"{found['polite']['requests']:,}", 1e3 * found["polite"]["p50"]
+    started, before, after = (f"{found[name]['resident_bytes'] / 1e6:.0f} MB" for name in ("started", "before", "after"))
+    polite = found["polite"]
     guide = " ".join((ROOT / "docs/user_guide.md").read_text(encoding="utf-8").split())
     for figure in (
         f"{found['requests']:,} malformed requests",
-        f"all {polite} polite requests, half of them within {median:.0f} ms",
-        f"beside {found['beside_idle']['connections']:,} idle connections",
-        f"resident memory was {before} before and {after} after",
+        f"all {polite['requests']:,} well-formed requests: half of them within {1e3 * polite['p50']:.0f} ms",
+        f"99 % within {polite['p99']:.1f} s, all within {polite['max']:.0f} s",
+        f"Resident memory was {started} at the start, {before} after {WARM_UP:,} requests and {after} at the end",
     ):
         assert figure in guide
