@@ -45,7 +45,8 @@ def test_the_user_guide_has_the_latest_figures():
     assert not found["polite"]["errors"]
     assert found["same_answer"]
     assert found["beside_idle"]["answered"]
-    started, before, after = (f"{found[name]['resident_bytes'] / 1e6:.0f} MB" for name in ("started", "before", "after"))
+    memory = [found[name]["resident_bytes"] for name in ("started", "before", "after")]
+    started, before, after = (f"{n_bytes / 1e6:.0f} MB" for n_bytes in memory)
     polite = found["polite"]
     guide = " ".join((ROOT / "docs/user_guide.md").read_text(encoding="utf-8").split())
     for figure in (
