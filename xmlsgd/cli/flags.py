@@ -223,18 +223,18 @@ def positional(name: str, value_type: ValueType, metavar: str, text: str) -> Fla
 JSON_FILE = Flag("json", FILE, "write the results as JSON; - is standard output", "output")
 LABEL_TEXTS = Flag(
     "label_texts", PATH,
-    "text of each label, line by line, or of `label<TAB>text` lines: labels are learned from their words as well",
+    "file of the texts of labels: one per line, or `label<TAB>text`; labels are also learned from these words",
     "data",
 )  # fmt: skip
 LABEL_FLAGS = (
     LABEL_TEXTS,
-    Flag("feature_names", PATH, "word of each feature of rows of numbers, line by line, for --label-texts and for "
+    Flag("feature_names", PATH, "file of the words of features of rows of numbers, one per line, for --label-texts and "
          "explanations", "data"),
 )  # fmt: skip
-OVERWRITE = Flag("overwrite", None, "replace what an earlier run wrote under this name", "output")
+OVERWRITE = Flag("overwrite", None, "replace what an earlier run has written there", "output")
 PROPENSITY_POWER = Flag(
     "propensity_power", number("0 or more", lambda power: 0 <= power < math.inf),
-    "rank by probability x inverse propensity ^ FLOAT: 0 is best for P@k, 1 for PSP@k, values between for both",
+    "rank by probability x inverse propensity ^ FLOAT: 0 is best for P@k, 1 for PSP@k; between, a compromise",
     "model", default=0.0,
 )  # fmt: skip
 EXCLUDE = Flag(
@@ -250,29 +250,30 @@ EVERYWHERE = (
 FORMAT_FLAGS = (
     FormatFlag("format", name_among("auto", "rows", *DOCUMENT_FORMATS), "rows of numbers, or texts as raw "
                "text, CSV, JSON lines, Annif corpus or fastText; auto looks at name and first lines", default="auto"),
-    FormatFlag("text_column", NAME, "texts in CSV and JSON lines", default="text"),
-    FormatFlag("label_column", NAME, "labels in CSV and JSON lines", default="labels"),
-    FormatFlag("label_separator", NAME, "what stands between labels in raw text and CSV", default=","),
-    FormatFlag("vocabulary", PATH, "names of labels that are URIs, `<uri><TAB>label` a line; they are label texts, too",
+    FormatFlag("text_column", NAME, "column of the texts in CSV, or their key in JSON lines", default="text"),
+    FormatFlag("label_column", NAME, "column of the labels in CSV, or their key in JSON lines", default="labels"),
+    FormatFlag("label_separator", NAME, "text between two labels in raw text and CSV", default=","),
+    FormatFlag("vocabulary", PATH, "file of lines `<uri><TAB>label`, the names of labels that are URIs; "
+               "also learned as label texts",
                default_text="those of the model, or the URIs"),
     FormatFlag("one_based", None, "features count from 1, as in LIBSVM files", default=False),
     FormatFlag("one_based_labels", None, "labels count from 1", default=False),
     FormatFlag("header", name_among("auto", "yes", "no"), "whether the first line holds the shape", default="auto"),
-    FormatFlag("duplicates", name_among("error", "sum"), "what to do about a feature that comes twice in a row",
+    FormatFlag("duplicates", name_among("error", "sum"), "what to do about a feature that occurs twice in a row",
                default="error"),
 )  # fmt: skip
 # How words of texts become features, for commands that make new features.
 VECTORIZER_FLAGS = (
-    FormatFlag("min_df", FREQUENCY, "leave out words of fewer training texts, a number or a share such as 0.001",
+    FormatFlag("min_df", FREQUENCY, "leave out words that fewer training texts have: a number or a share, as in 0.001",
                default_text="1"),
-    FormatFlag("max_df", FREQUENCY, "leave out words of more training texts, a number (1 is one text) or a share such "
-               "as 0.5", default_text="1.0"),
-    FormatFlag("max_features", INT, "keep so many words, the most frequent ones", default_text="all"),
+    FormatFlag("max_df", FREQUENCY, "leave out words that more training texts have: a number (1 is one text) or a "
+               "share, as in 0.5", default_text="1.0"),
+    FormatFlag("max_features", INT, "number of words to keep, the most frequent ones", default_text="all"),
     FormatFlag("ngram_range", INTS, "least and greatest n of n-grams; 1,2 adds pairs of words",
                default_text="1,1"),
     FormatFlag("analyzer", name_among("word", "char_wb"), "n-grams of words, or of characters within words",
                default_text="what predicts held-out texts better; words with other flags of texts"),
-    FormatFlag("stop_words", PATH, "file of words to leave out, one a line", metavar="FILE"),
+    FormatFlag("stop_words", PATH, "file of words to leave out, one per line", metavar="FILE"),
     FormatFlag("sublinear_tf", None, "count a word that occurs tf times in a text as 1 + ln tf, not as tf",
                default_text="on"),
 )  # fmt: skip

@@ -26,7 +26,7 @@ LABEL_FILES = tuple(f"{LABEL_NAMES}{suffix}" for suffix in SUFFIXES)
 
 
 def load_file(path: str | os.PathLike[str], **options: Any) -> Dataset:
-    """Return the rows of a text file, of a store, or of the pair of files of which `path` is one.
+    """Return the rows of a text file, of a store, or of a pair of files, of which `path` is either one.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ def load_file(path: str | os.PathLike[str], **options: Any) -> Dataset:
 def load_folder(path: str | os.PathLike[str], **options: Any) -> tuple[Dataset, Dataset | None]:
     """Return the train and the test part of a folder.
 
-    Both get the same numbers of features and labels: those that a header, an option, a matrix or a store declares;
-    otherwise one more than the largest index of both parts. A folder of text or of pairs may have `labels.txt` (`.gz`,
-    `.bz2`, `.xz`) with the name of label l on line l.
+    Both get the same numbers of features and labels: those that a header, an option, a matrix or a store declares; else
+    one more than the largest index in either part. A folder of text or of pairs of files may have `labels.txt` (`.gz`,
+    `.bz2`, `.xz`) with the name of label l on line l, from 0.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def load_folder(path: str | os.PathLike[str], **options: Any) -> tuple[Dataset, 
 
 
 def load_test(path: str | os.PathLike[str], **options: Any) -> Dataset:
-    """Return the test part of a folder, even without a train part; of a file or a folder without one, all rows.
+    """Return the test part of a folder, which needs no train part; or all rows, if there is no test part.
 
     Arguments and errors are those of `load_folder`.
     """
@@ -102,8 +102,8 @@ def convert(
     """Write a data set in another format.
 
     A text file is converted to a store block by block, and stores are memory-mapped, so that both may be larger than
-    memory; everything else is read as a whole. The target appears when it is complete. It replaces an earlier text
-    file, store or pair of stores; missing folders above it are created.
+    memory; everything else is read as a whole. The target appears only when it is complete, and replaces an earlier
+    text file, store or pair of stores. Missing folders above it are created.
 
     Parameters
     ----------

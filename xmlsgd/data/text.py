@@ -27,7 +27,7 @@ class RawText:
 
 
 def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = ",") -> RawText:
-    """Read documents from a UTF-8 file, one a line; `.gz`, `.bz2` and `.xz` are decompressed.
+    """Read documents from a UTF-8 file, one per line; `.gz`, `.bz2` and `.xz` are decompressed.
 
     A label that occurs twice in a row counts once; names are converted to Unicode's composed form (NFC). An empty line
     is an empty document; empty lines at the end are ignored.

@@ -106,17 +106,17 @@ class XMLClassifier(Predictor, BaseEstimator):
         Precision of the matrix products; "auto" for the faster one on this processor.
     n_jobs : int or None
         Threads of all workers; None for as many as the work keeps busy, -1 for all cores. With 1, a seed gives the same
-        bits, unless `algorithm` is one for several workers. While a single worker trains, candidates are learned on as
-        many threads again, unless `n_jobs` leaves cores free.
+        bits, unless `algorithm` is one for several workers. While a single worker trains the network, candidates are
+        learned on as many threads again, unless `n_jobs` leaves cores free; from four threads on, each side uses half.
     warm_start : bool
-        Whether `fit` begins with the parameters of the last fit: for more epochs over the same rows, and further rows
-        if there are any. Fewer rows are refused (`partial_fit` learns new ones). Pass earlier rows first and in their
-        order, so that few rows that were learned are held out. Models of folds start again, for all epochs so far. The
-        earlier model stays until `fit` is done.
+        Whether `fit` continues from the last fit: it trains more epochs on the same rows, and on further rows if there
+        are any. Fewer rows are refused (`partial_fit` learns new ones). Pass earlier rows first and in the same order,
+        so that few rows that were learned are held out. Temporary networks of folds start anew, for all epochs so far.
+        The earlier model stays until `fit` is done.
     random_state : int, RandomState or None
         Seed of initial weights, row order and dropout.
     verbose : {0, 1}
-        1 for a progress bar on a terminal, or elsewhere for a line per epoch, at most every ten seconds.
+        1 for a progress bar on a terminal, and elsewhere for a line per epoch, at most every ten seconds.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         `partial_fit`.
     candidates_, candidates_seconds_ : CandidateModel or None, float
         The k-NN index, linear classifiers and stacking; and the seconds that learning them took after the network was
-        trained, including the models of folds, which are not kept.
+        trained, including the temporary networks of folds.
     device_, precision_ : str
         The device that predicts (the first of those that trained), and the precision of its products, "float32" or
         "bfloat16". Both are saved with the model. A processor without bfloat16 predicts in float32.

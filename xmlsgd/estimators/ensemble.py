@@ -50,11 +50,11 @@ class XMLEnsemble(Predictor, BaseEstimator):
     """Classifiers with the same parameters and rows but different seeds, whose scores are averaged.
 
     A seed decides the network's initial weights, the order of the rows, and which rows are held out for stacking; the
-    mean is less subject to their chance. Training, prediction and files cost `n_estimators` times as much. An ensemble
+    mean depends less on this chance. Training, prediction and files cost `n_estimators` times as much. An ensemble
     predicts and saves as `XMLClassifier` does, but it cannot be trained further.
 
     `predict_topk` ranks the labels that at least one classifier has among its best 2 k (at least 32; with candidates,
-    8). For a classifier that does not have the label among these, its score is taken to be that of the last of them.
+    at least 8). If a classifier does not have a label among these, the score of the last of them stands for its score.
     Without candidates this is never too low.
 
     Parameters
@@ -115,8 +115,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
     ) -> XMLEnsemble:
         """Learn from rows and their labels.
 
-        If an error ends training, the classifiers that are done are kept; if none is, what the first has learned so
-        far; if it has learned nothing, the ensemble does not change.
+        If an error ends training, the classifiers that are done are kept. If none is done, what the first one has
+        learned is kept; if that is nothing, the ensemble does not change.
 
         Parameters
         ----------

@@ -1,9 +1,9 @@
 """Convert data between formats: text into a store that opens in milliseconds, or any format into any other.
 
-SOURCE is whatever train reads. TARGET is a store unless its name or --to says otherwise: a name that ends in .txt (.gz,
-.bz2, .xz) is a text file of rows. A source with a test part gives a folder with both. Raw text becomes rows of words;
-the words are saved with a store, so that a model trained on it reads text. An existing TARGET, a store or a file, is
-replaced with --overwrite only; missing folders above it are made.
+SOURCE is anything that train reads. TARGET is a store, unless --to or its name says otherwise: a name that ends in .txt
+(.gz, .bz2, .xz) is a text file of rows. From a source with a train and a test part, TARGET becomes a folder of both.
+Raw text becomes rows of words; a store keeps the words, so that a model trained on it reads text. An existing TARGET, a
+store or a file, is replaced only with --overwrite; missing folders above it are created.
 """
 
 from __future__ import annotations
