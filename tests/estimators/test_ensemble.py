@@ -24,7 +24,7 @@ from xmlsgd.estimators import memory
 from xmlsgd.estimators.inference.rankings import best_of_means
 from xmlsgd.training.callbacks import EarlyStopping
 from xmlsgd.training.history import History, runs_of
-from xmlsgd.training.rollback import KeptModel
+from xmlsgd.training.kept_model import KeptModel
 
 
 def ensemble(n=3, **parameters):

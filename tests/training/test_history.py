@@ -9,8 +9,8 @@ import pytest
 
 from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation, ResumedRun
 from xmlsgd.training.history import History
+from xmlsgd.training.kept_model import KeptModel
 from xmlsgd.training.messages import Report
-from xmlsgd.training.rollback import KeptModel
 
 
 @pytest.fixture

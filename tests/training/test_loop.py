@@ -22,10 +22,10 @@ from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation
 from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.kept_model import KeptModel
 from xmlsgd.training.learner import Job, Start, _batch_seed
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing
-from xmlsgd.training.rollback import KeptModel
 from xmlsgd.training.router import Router
 
 N_ROWS, BATCH = 53, 10

@@ -16,9 +16,9 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.base import Executor
 from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.kept_model import KeptModel
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
-from xmlsgd.training.rollback import KeptModel
 from xmlsgd.training.run import attach_run, run_of
 
 N_ROWS, BATCH = 12, 4

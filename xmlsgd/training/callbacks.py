@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .history import EpochRecord
+    from .kept_model import KeptModel
     from .messages import Report
-    from .rollback import KeptModel
 
 
 @dataclass(frozen=True)

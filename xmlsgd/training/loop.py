@@ -18,9 +18,9 @@ from .checkpoints import Checkpoint, CheckpointWriter, reserved
 from .epoch import Epoch
 from .executors.base import Executor
 from .history import EpochRecord, History
+from .kept_model import KeptModel, NoModel
 from .learner import Job
 from .progress import TrainingPosition, TrainingProgress
-from .rollback import KeptModel, NoModel
 from .router import Router
 from .run import Run, attach_run
 from .worker_log import WorkerLog

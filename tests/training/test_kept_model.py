@@ -8,7 +8,7 @@ import tempfile
 import numpy as np
 import pytest
 
-from xmlsgd.training.rollback import KeptModel
+from xmlsgd.training.kept_model import KeptModel
 
 
 def test_a_kept_model_gives_back_what_it_kept():
