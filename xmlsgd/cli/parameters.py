@@ -44,7 +44,7 @@ PARAMETERS = (
               default_text="none"),
     Parameter("optimizer", named(*parts_in("nn/optimizers")), "update rule", "training",
               "adam", synonyms=("--solver",)),
-    Parameter("learning_rate_init", AUTO_FLOAT, "peak learning rate, from which the schedule falls", "training", "auto",
+    Parameter("learning_rate_init", AUTO_FLOAT, "learning rate, the peak of the schedule", "training", "auto",
               synonyms=("--lr", "--eta")),
     Parameter("learning_rate", named(*SCHEDULES), "learning-rate schedule",
               "training", "linear", synonyms=("--schedule",)),
