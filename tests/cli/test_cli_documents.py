@@ -248,12 +248,12 @@ def test_a_report_that_was_altered_is_not_read_by(tmp_path, saved):
 
 
 @pytest.mark.parametrize("uri", ["http://x/{}", "<http://x/{}>"])
-def test_a_model_of_uris_keeps_them_when_it_learns_with_a_vocabulary(library, uri):
+def test_a_model_of_uris_gets_their_names_when_it_learns_with_a_vocabulary(library, uri):
     rows = [f"{','.join(uri.format(NAMES.index(name)) for name in names)}\t{text}\n" for text, names in LINES]
     (library / "rows.txt").write_text("".join(rows))
     run("train", library / "rows.txt", "--out", library / "u", *QUICK, "--quiet")
     run("learn", library / "u", library / "rows.tsv", "--quiet", "--vocabulary", library / "v.tsv")
-    assert XMLClassifier.load(library / "u").classes_.tolist() == [uri.format(0), uri.format(1), "isles"]
+    assert XMLClassifier.load(library / "u").classes_.tolist() == ["Smith, J.", "open sea", "isles"]
 
 
 def test_label_texts_may_be_a_vocabulary_of_uris(library):

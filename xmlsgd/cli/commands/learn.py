@@ -21,7 +21,7 @@ from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
-from ..models import options_of_model, read_learner, remembered_options, rename_labels, saved_names
+from ..models import options_of_model, read_learner, remembered_options, rename_labels
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import table, write_json
@@ -73,8 +73,8 @@ def run(
     instead_of = model_folder.manifest_of(folder)
     estimator, n_renamed = read_learner(model, parameters), 0
     format_options = options_of_model(format_options, model, estimator)
-    if format_options.vocabulary is not None and (names := saved_names(model)) is not None:
-        names, n_renamed = rename_labels(estimator, names, format_options.vocabulary)
+    if format_options.vocabulary is not None:
+        names, n_renamed = rename_labels(estimator, format_options.names or {}, format_options.vocabulary)
         format_options = replace(format_options, names=names)
     columns = Columns.of_model(estimator)
     train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
