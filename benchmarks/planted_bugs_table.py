@@ -316,8 +316,8 @@ BUGS = (
         "file integrity",
         "a file is written under its final name, not renamed",
         "xmlsgd/data/files/atomic.py",
-        "        sync(whole)\n        whole.replace(path)\n",
-        "        path.write_bytes(whole.read_bytes())\n",
+        "            whole.replace(path)\n",
+        "            path.write_bytes(whole.read_bytes())\n",
         FILES,
     ),
     Bug(
