@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import scipy.sparse as sp
 
 from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, complaint, run
 from shared.failing import Failing
@@ -19,6 +20,8 @@ from shared.spoiling import Spoiling
 from xmlsgd import load_model
 from xmlsgd.cli import main, training_runs
 from xmlsgd.cli.input_warnings import warn_of_workers
+from xmlsgd.cli.results import size_text
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.estimators import XMLClassifier, fitting
 from xmlsgd.estimators.candidate_training import CandidateTraining
 from xmlsgd.estimators.defaults import auto_batch_size
@@ -373,3 +376,8 @@ def test_a_model_that_another_run_has_saved_meanwhile_is_not_replaced(tmp_path, 
     (spare,) = tmp_path.glob("xmlsgd-model-*/m")
     assert f"m: another process has changed the model meanwhile; the model is in {spare}" in capsys.readouterr().err
     assert [XMLClassifier.load(each).random_state for each in (tmp_path / "m", spare)] == [1, 2]
+
+
+def test_the_size_of_data_counts_one_row_and_one_label():
+    one = CSR.from_scipy(sp.csr_array([[1.0]]))
+    assert size_text(Dataset(one, one)) == "1 row, 1 feature (1.0 a row), 1 label (1.0 a row)"

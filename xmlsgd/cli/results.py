@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ..data.files.atomic import atomic_file
 from ..data.files.system_errors import disk_errors_named
+from ..errors import counted
 from .messages import STANDARD_OUTPUT, STDOUT
 
 if TYPE_CHECKING:
@@ -93,8 +94,8 @@ def size_text(dataset: Dataset) -> str:
     """Return a data set's size in words."""
     per_row = dataset.X.nnz / max(dataset.n_rows, 1), dataset.Y.nnz / max(dataset.n_rows, 1)
     return (
-        f"{dataset.n_rows:,} rows, {dataset.n_features:,} features ({per_row[0]:.1f} a row), "
-        f"{dataset.n_labels:,} labels ({per_row[1]:.1f} a row)"
+        f"{counted(dataset.n_rows, 'row')}, {counted(dataset.n_features, 'feature')} ({per_row[0]:.1f} a row), "
+        f"{counted(dataset.n_labels, 'label')} ({per_row[1]:.1f} a row)"
     )
 
 
