@@ -14,7 +14,7 @@ from shared.candidates import SETTINGS
 from shared.processes import wait_for
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.serialization import to_arrays
-from xmlsgd.data.csr import Dataset
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU, device
 from xmlsgd.estimators import candidate_training, planning
 from xmlsgd.training.callbacks import Callback
@@ -45,7 +45,7 @@ class Interrupting(Callback):
         raise KeyboardInterrupt
 
 
-def test_entries_of_zero_in_training_rows_change_nothing(rows):
+def test_entries_of_zero_change_nothing(rows):
     X, Y = rows.X.to_scipy(), rows.Y.to_scipy()
     all_stored = sp.csr_array(np.ones(X.shape, np.float32))
     all_stored.data[:] = X.toarray().ravel()
@@ -53,6 +53,9 @@ def test_entries_of_zero_in_training_rows_change_nothing(rows):
     without, with_zeros = (model.predict_topk(X, 5) for model in models)
     np.testing.assert_array_equal(without[0], with_zeros[0])
     np.testing.assert_array_equal(without[1], with_zeros[1])
+    scores = [models[0].decision_function(each) for each in (X, all_stored, CSR.from_scipy(all_stored))]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    np.testing.assert_array_equal(scores[0], scores[2])
 
 
 def test_a_model_is_the_same_whether_candidates_are_learned_beside_the_network_or_after(rows, monkeypatch):

@@ -3,9 +3,8 @@
 Shape legend of the whole package
 ---------------------------------
 n rows of a data set, B rows of a batch, F features, H hidden units, L labels.
-X (B, F) and Y (B, L) are sparse; A (B, H) holds activations, Z (B, L) logits;
-W0 (F, H) is the input layer, W1 (L, H) the output layer of a one-hidden-layer network
-(with more hidden layers the output layer is the last W); `dQ` is the gradient of Q.
+X (B, F) and Y (B, L) are sparse; A (B, H) holds activations, Z (B, L) logits; W0 (F, H) is the input layer, W1 (L, H)
+the output layer of a network with one hidden layer (with more, it is the last W); `dQ` is the gradient of Q.
 """
 
 from __future__ import annotations
@@ -163,6 +162,10 @@ class CSR:
     def where(self, kept: np.ndarray) -> CSR:
         """Return the rows with only those entries for which `kept`, bool (nnz,), is true."""
         return CSR(pointers(kept)[self.indptr], self.indices[kept], self.data[kept], self.n_cols)
+
+    def without_zeros(self) -> CSR:
+        """Return the rows without entries of zero; if there are none, these rows themselves."""
+        return self if self.data.all() else self.where(self.data != 0)
 
     def take(self, rows: np.ndarray) -> CSR:
         """Return a copy of the given rows, in the given order."""

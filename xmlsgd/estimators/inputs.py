@@ -85,7 +85,6 @@ def learn_features(
             vectorizer = TextVectorizer() if labels is None else choose_vectorizer(X, labels().Y)
         vectorizer.fit(X, label_texts=_texts_among(label_texts))
     rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
-    rows = _without_zeros(rows)
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
 
 
@@ -106,16 +105,11 @@ def grow_features(X: Any, known: FeatureSpace, n_known: int | None, label_texts:
         raise DataError(f"X: the first {known.n_features} {text}")
     _check_width(rows, known, rows.n_cols < known.n_features)
     words = known.words if rows.n_cols == known.n_features else None
-    return _without_zeros(rows), replace(known, n_features=rows.n_cols, names=names, words=words)
-
-
-def _without_zeros(rows: CSR) -> CSR:
-    """Return rows without entries of zero, which would count as features; those of a memory map stay on the disk."""
-    return rows if isinstance(rows.data, np.memmap) or rows.data.all() else rows.where(rows.data != 0)
+    return rows, replace(known, n_features=rows.n_cols, names=names, words=words)
 
 
 def read_features(X: Any, known: FeatureSpace) -> CSR:
-    """Return X as a CSR, checked against the features `known`; a `CSR` is not copied."""
+    """Return X as a CSR, checked against the features `known`; a `CSR` without entries of zero is not copied."""
     rows, _ = _read_rows(X, known)
     _check_width(rows, known, rows.n_cols != known.n_features)
     return rows
@@ -133,6 +127,9 @@ def _read_rows(
 ) -> tuple[CSR, np.ndarray | None]:
     """Return X as a CSR, and the names of its features; scikit-learn checks names and dense matrices.
 
+    Entries of zero, which would count as features, are left out, except for those of a memory map, which stays on the
+    disk.
+
     learning : whether to accept any number and names of features. growing : whether to accept additional columns.
     """
     X = read_table(X)
@@ -144,7 +141,8 @@ def _read_rows(
         X = known.vectorizer.rows_of(X)
     if isinstance(X, CSR):
         check_csr(X, "X")
-        return X, known.names if X.n_cols == known.n_features else None
+        rows = X if isinstance(X.data, np.memmap) else X.without_zeros()
+        return rows, known.names if rows.n_cols == known.n_features else None
     check_plain(X, "X")
     _check_no_words(X)
     n_columns = _columns_of(X)
@@ -161,7 +159,7 @@ def _read_rows(
                 checker, X, reset=reset, accept_sparse="csr", dtype=[np.float32, np.float64], ensure_all_finite=False
             )
         names = getattr(checker, "feature_names_in_", None)
-    return CSR.from_scipy(X if sp.issparse(X) else _sparse_rows(X), "X"), names
+    return CSR.from_scipy(X if sp.issparse(X) else _sparse_rows(X), "X").without_zeros(), names
 
 
 class NotANumber(DataError, TypeError):

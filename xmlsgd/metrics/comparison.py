@@ -59,7 +59,7 @@ def labels_of(matrix: Matrix, name: str) -> CSR:
         Y = CSR.from_scipy(from_dense(dense), name)
     if Y.n_rows == 0:
         raise DataError(f"{name}: must have at least one row, got shape {Y.shape}")
-    return Y if Y.data.all() else Y.where(Y.data != 0)
+    return Y.without_zeros()
 
 
 def _top_labels(predicted: Matrix, shape: tuple[int, int], k: int) -> np.ndarray:

@@ -108,8 +108,7 @@ class PairFormat(Format):
         X, Y, declared = self.read_pair(X_path, Y_path, options)
         if X.n_rows != Y.n_rows:
             raise DataError(f"{Y_path}: must have the {X.n_rows} rows of {X_path.name}, got {Y.n_rows}")
-        if not Y.data.all():
-            Y = Y.where(Y.data != 0)
+        Y = Y.without_zeros()
         return FileRows(Dataset(X, replace(Y, data=np.ones(Y.nnz, np.float32))), X_path, declared)
 
     @abstractmethod
