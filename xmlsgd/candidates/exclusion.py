@@ -10,8 +10,8 @@ from ..data.csr import CSR
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels.exclusion import UNIT, exclude
 
-N_EXCLUDING = 1024  # the most frequent labels, which can exclude each other (docs/decisions/candidates.md)
-PRIOR = 0.3  # rows added to both numbers of a lift (docs/decisions/candidates.md)
+N_EXCLUDING = 1024  # the most frequent labels, which can exclude each other (docs/decisions/stacking.md)
+PRIOR = 0.3  # rows added to both numbers of a lift (docs/decisions/stacking.md)
 
 
 @dataclass(frozen=True, eq=False)

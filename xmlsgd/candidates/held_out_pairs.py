@@ -16,10 +16,10 @@ from .exclusion import Exclusion
 from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking, fitted_log_loss, log_losses, meta_features
 
 # Exclusion is used only if the gain in log loss is at least `MIN_Z` standard errors over all candidates, and
-# `MIN_Z_RANKED` over the `RANKED` best of each row (docs/decisions/candidates.md). Its weight is at most `MAX_WEIGHT`.
+# `MIN_Z_RANKED` over the `RANKED` best of each row (docs/decisions/stacking.md). Its weight is at most `MAX_WEIGHT`.
 MIN_Z, MIN_Z_RANKED, RANKED, MAX_WEIGHT = 4.0, 2.0, 10, 10.0
 # True pairs weigh as much as the inverse propensity of their label to this power, so that of labels that are about as
-# probable the rarest ranks first (docs/decisions/candidates.md).
+# probable the rarest ranks first (docs/decisions/stacking.md).
 PROPENSITY_POWER = 0.2
 SELECTION_PAIRS = 1 << 15  # the weights of the selection are learned from about so many pairs
 BEST = 32  # trees learn from the best candidates of each row; all of them give the same accuracy in twice the time

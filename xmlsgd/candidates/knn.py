@@ -21,7 +21,7 @@ N_NEIGHBORS = 64  # k
 MAX_POSTINGS = 1 << 12
 # Postings that the query of a training row reads, whose candidates are only negatives (docs/decisions/candidates.md).
 TRAINING_POSTINGS = MAX_POSTINGS // 2
-# Weight of a vote by a label row, relative to other rows (docs/decisions/candidates.md).
+# Weight of a vote by a label row, relative to other rows (docs/decisions/stacking.md).
 LABEL_ROW_VOTES = 3
 INT16_ONE = 32767  # the int16 value that stands for 1
 

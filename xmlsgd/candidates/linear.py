@@ -24,7 +24,7 @@ from .weighting import without_wide_rows
 COST = 1.0  # cost of the squared hinge loss, C of LIBLINEAR, unless `choose_cost_and_features` chooses another
 TOLERANCE = 0.1  # training of a label stops when the largest step of a pass is smaller
 # Passes over the rows of a label: PASSES from weights 0; MORE_PASSES from the solution without held-out rows; and
-# TRIAL_PASSES if only held-out rows are scored (docs/decisions/candidates.md).
+# TRIAL_PASSES if only held-out rows are scored (docs/decisions/stacking.md).
 PASSES, MORE_PASSES, TRIAL_PASSES = 10, 4, 6
 MIN_WEIGHT = 0.05  # smaller weights are dropped, which are half of all, without a difference in P@k
 SLOTS_PER_WEIGHT = 2  # size of a hash table; between 1.7 and 2.5, the speed differs by a tenth
@@ -36,7 +36,7 @@ WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26
 # Most random negatives of a label. In all there are at most RANDOM_SHARE of the other pairs, or MIN_RANDOM if more.
 RANDOM_NEGATIVES, RANDOM_SHARE, MIN_RANDOM = 64, 1 / 16, 1 << 18
 UNTRAINED = np.float32(-1)  # margin of a label without rows
-# Resistance of bias and weights to new rows, for each row that the label had before (docs/decisions/candidates.md).
+# Resistance of bias and weights to new rows, for each row that the label had before (docs/decisions/stacking.md).
 STIFFNESS = np.float32([10, 0.3])
 LEAST_FACTOR = np.float32(1e-3)  # least factor of a calibration that is inverted
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Smaller values are replaced by these, so that their logarithms are finite. Many true labels are proposed by
 # co-occurrence alone and have no votes: with a tenth of this MIN_VOTE, votes would get a small weight
-# (docs/decisions/candidates.md).
+# (docs/decisions/stacking.md).
 MIN_VOTE, MIN_COOCCURRENCE = np.float32(1e-2), np.float32(1e-5)
 MIN_NETWORK = 1e-3  # least weight of the network, which alone ranks labels that are not candidates
 
@@ -209,7 +209,7 @@ def _regression(
 ) -> LogisticRegression:
     """Fit a logistic regression with little regularization by Newton steps, as there are many pairs and few weights.
 
-    Margins vary little, so that their weight is large; a smaller C would shrink it (docs/decisions/candidates.md). The
+    Margins vary little, so that their weight is large; a smaller C would shrink it (docs/decisions/stacking.md). The
     fit is in float64, because in float32 the Hessian is singular if a feature is the same for all pairs.
     """
     from sklearn.linear_model import LogisticRegression

@@ -29,7 +29,7 @@ class HeldOutSize(NamedTuple):
         return n if n >= self.least else 0
 
 
-# With candidates, for stacking. The network does not learn these rows (docs/decisions/candidates.md).
+# With candidates, for stacking. The network does not learn these rows (docs/decisions/stacking.md).
 HELD_OUT_STACKING = HeldOutSize(0.1, 100, 2000, 100)
 HELD_OUT_SMALL = HeldOutSize(0.1, 10, 1000, 10)  # each fold of small data
 # Without candidates, for the three weights of calibration and the thresholds.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .targets import Form
     from .training_data import TrainingData
 
-FOLDED_ROWS, MOST_FOLDS = 600, 10  # rows that all folds hold out: more hardly help (docs/decisions/candidates.md)
+FOLDED_ROWS, MOST_FOLDS = 600, 10  # rows that all folds hold out: more hardly help (docs/decisions/stacking.md)
 SCORED = 64  # labels per held-out row by which a network alone is calibrated; fewer of a row reach their threshold
 
 

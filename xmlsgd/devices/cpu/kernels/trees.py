@@ -11,7 +11,7 @@ from numba import njit
 
 from ..compiling import kernel_of_part
 
-DEPTH = 4  # of every tree (docs/decisions/candidates.md)
+DEPTH = 4  # of every tree (docs/decisions/stacking.md)
 INNER = 2**DEPTH - 1  # nodes that compare; a tree has one leaf more
 # Unsigned, as Numba would test at each access whether a signed index counts from the end.
 _NONE, _ONE, _TWO, _INNER = np.uint32(0), np.uint32(1), np.uint32(2), np.uint32(INNER)
