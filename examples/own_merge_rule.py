@@ -17,7 +17,6 @@ import numpy as np
 
 from xmlsgd import Measure, make_xmc
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
-from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.rounds import Rounds, Work
 from xmlsgd.data.synthetic import split_rows
@@ -33,7 +32,7 @@ from xmlsgd.training.simulation import Experiment, simulate
 
 
 @dataclass
-class Median(Rounds, Algorithm):
+class Median(Rounds):
     """Every worker trains `steps` batches; then the shared model becomes the median of the replicas."""
 
     steps: int = 4

@@ -212,11 +212,10 @@ def test_an_algorithm_with_its_merge_rule_is_one_file(add_part, data, tmp_path, 
         import numpy as np
 
         from .rounds import Rounds
-        from .base import Algorithm
 
 
         @dataclass
-        class Median(Rounds, Algorithm):
+        class Median(Rounds):
             """steps : batches of a worker between merges."""
 
             steps: int = 4

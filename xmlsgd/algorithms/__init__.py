@@ -15,13 +15,15 @@ from ..errors import DataError, shorten
 from .base import Algorithm
 from .options import AUTO, read_options
 
+BASES = ("base", "rounds")  # modules of base classes
 ANY_BATCH = 1 << 30  # a batch so large that no check of sizes against it fails before the real batch is known
 
 
 @cache
 def algorithm_names() -> tuple[str, ...]:
     """Return the names of the algorithms found in this folder, in order."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if _defined_in(m.name)))
+    names = (module.name for module in pkgutil.iter_modules(__path__))
+    return tuple(sorted(name for name in names if name not in BASES and _defined_in(name)))
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
@@ -40,8 +42,8 @@ def algorithm_class(name: str) -> type[Algorithm]:
 def _defined_in(name: str) -> list[type[Algorithm]]:
     """Return the subclasses of `Algorithm` that module `name` of this folder defines."""
     module = importlib.import_module(f"{__name__}.{name}")
-    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
-    return [kind for kind in kinds if issubclass(kind, Algorithm) and kind is not Algorithm]
+    own = [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__]
+    return [kind for kind in own if issubclass(kind, Algorithm)]
 
 
 def get_algorithm(

@@ -21,7 +21,6 @@ import numpy as np
 from ..data.validation import at_least, below_one, check_choice, ranged
 from ..errors import DataError
 from ..training.merging import Comm
-from .base import Algorithm
 from .combiners import by_updates, mean
 from .outer import HeavyBall, block_momentum
 from .rounds import BATCHES, MegaBatches, Work
@@ -31,7 +30,7 @@ NORM_THRESHOLD = 0.1  # pert_thr of the paper: norm of a replica divided by its 
 
 
 @dataclass
-class AdaptiveSGD(MegaBatches, Algorithm):
+class AdaptiveSGD(MegaBatches):
     """Free workers take the next batch; merges weigh replicas by updates; batch sizes adapt to equalize the updates.
 
     Parameters

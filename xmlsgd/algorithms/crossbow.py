@@ -24,7 +24,6 @@ import numpy as np
 from ..data.validation import at_least, below_one
 from ..training.merging import Comm, ParameterSlice
 from ..training.messages import Report
-from .base import Algorithm
 from .outer import merges_to_fade
 from .rounds import UpdateRounds, Work
 
@@ -34,7 +33,7 @@ INTERVAL = 8  # rounds per measured throughput
 
 
 @dataclass
-class Crossbow(UpdateRounds, Algorithm):
+class Crossbow(UpdateRounds):
     """SMA of k learners with alpha = 1 / k. A single learner trains as plain SGD does, but its merges take time.
 
     Parameters

@@ -16,14 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..training.merging import Comm, ParameterSlice
-from .base import Algorithm
 from .rounds import UpdateRounds, Work
 
 BETA = 0.9  # k * alpha of the paper's experiments
 
 
 @dataclass
-class EASGD(UpdateRounds, Algorithm):
+class EASGD(UpdateRounds):
     """Elastic averaging of k learners with alpha = 0.9 / k, which is below the bound of stability, 2 / (1 + k).
 
     sync_every : tau, updates of a learner between merges, >= 1. The paper tried 1, 4, 16 and 64; 16 is the first with

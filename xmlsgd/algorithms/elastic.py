@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..training.merging import Comm
-from .base import Algorithm
 from .combiners import equal, move_to_mean
 from .rounds import BATCHES, MegaBatches, Work
 
 
 @dataclass
-class Elastic(MegaBatches, Algorithm):
+class Elastic(MegaBatches):
     """Every worker trains an equal part of a mega-batch in batches of `batch` rows; then replicas are averaged.
 
     mega_batch : rows between merges, at least one batch per worker; None for equal parts of an epoch, at least four, of

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from ..data.validation import at_least, check_choice, check_instance, ranged
 from ..training.merging import Comm
-from .base import Algorithm
 from .combiners import COMBINERS, by_rows
 from .outer import MOST_MOMENTUM, Nesterov, Outer, block_momentum
 from .rounds import LEAST_MERGES, Rounds, Work, moving_average
@@ -22,7 +21,7 @@ ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 was better than 0
 
 
 @dataclass
-class LocalSGD(Rounds, Algorithm):
+class LocalSGD(Rounds):
     """Workers train replicas for some steps; then these are combined, and an outer optimizer moves the center.
 
     Parameters

@@ -6,7 +6,7 @@ stragglers and workers that leave or join are treated. An algorithm defines how 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ..data.validation import at_least
 from ..training.merging import Comm, MergeRule, ParameterSlice
 from ..training.messages import Report
+from .base import Algorithm
 
 # A span has at most 1/TAPER of an equal share of the rows left in an epoch. On the simulated clock 1 to 8 keep devices
 # equally busy (Hogwild on S2, S4 and S7 within 0.6 %, local SGD within 2); 16 takes twice the messages.
@@ -113,18 +114,16 @@ class Throughput:
         return 1 / (self.row_seconds[w] * sum(1 / self.row_seconds[v] for v in workers))
 
 
-class Rounds(ABC):
-    """Mixin of algorithms that train in rounds: it counts the rows of each worker in a round, which a merge ends.
+class Rounds(Algorithm):
+    """Base class of algorithms that train in rounds: it counts the rows of each worker in a round, which a merge ends.
 
-    An algorithm derives from it before `Algorithm` and defines `open_rows` and `merge_replicas`.
+    An algorithm defines `open_rows` and `merge_replicas`.
 
     A straggler (`Throughput`) is left out of the merge of the others. Its replica then differs from the center from
     which it began by what it has learned; the next merge adds this difference to the new center.
 
     Attributes
     ----------
-    batch : int
-        Rows of a batch, or of the largest if sizes differ.
     dynamic : bool
         Whether free workers take the next rows of a round; otherwise each has an equal part.
     size : dict of int to int
@@ -135,7 +134,6 @@ class Rounds(ABC):
         By worker, its work since its last merge.
     """
 
-    batch: int
     straggler_timeout = inf
     dynamic = False
 
@@ -251,10 +249,7 @@ class Rounds(ABC):
 
 @dataclass
 class MegaBatches(Rounds):
-    """Mixin of algorithms whose rounds have `mega_batch` rows of all workers together.
-
-    An algorithm derives from it before `Algorithm` and defines `merge_replicas`.
-    """
+    """Base class of algorithms whose rounds have `mega_batch` rows of all workers together."""
 
     mega_batch: int | None = at_least(None, 1)
 
@@ -271,10 +266,7 @@ class MegaBatches(Rounds):
 
 @dataclass
 class UpdateRounds(Rounds):
-    """Mixin of algorithms whose rounds have `sync_every` updates of each worker.
-
-    An algorithm derives from it before `Algorithm` and defines `merge_replicas`.
-    """
+    """Base class of algorithms whose rounds have `sync_every` updates of each worker."""
 
     sync_every: int = at_least(16, 1)
 

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..training.merging import Comm
-from .base import Algorithm
 from .combiners import by_rows, move_to_mean
 from .rounds import Rounds, Work
 
 
 @dataclass
-class Synchronous(Rounds, Algorithm):
+class Synchronous(Rounds):
     """Each worker trains one batch; then the mean of the replicas, weighed by rows, becomes the model of all.
 
     Parameters
