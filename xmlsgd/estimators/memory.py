@@ -233,7 +233,7 @@ def _replicas(plan: TrainingPlan) -> int:
     n, algorithm = len(plan.workers), plan.algorithm_of_all()
     if n == 1 and algorithm.sharing is not Sharing.REPLICAS:
         return 0
-    arrays = worker_arrays([algorithm.sharing.over(worker.shares_memory) for worker in plan.workers])
+    arrays = worker_arrays([algorithm.sharing.for_worker(worker.shares_memory) for worker in plan.workers])
     network, state = plan.network, state_layout(plan.network.layout, plan.optimizer)
     shape = table_shape(network.layout.size, state.size, network.n_features, arrays)
     aside = shape.model + shape.states * shape.state if algorithm.has_trials else 0

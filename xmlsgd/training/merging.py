@@ -108,7 +108,6 @@ class Merger:
         self._moving = np.zeros(self._n_features, np.int64)  # by row of W0, the last merge in which momentum moves it
         self._changed: np.ndarray | None = None  # rows of W0 that a merge changes in the center; None if all take part
         self._state: dict[tuple[str, int | None], np.ndarray] = {}
-        self.saved: tuple[np.ndarray, np.ndarray] | None = None
         # Threads are kept from merge to merge, because each keeps the memory of its temporary arrays.
         self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
         self._lock = Lock()  # so that only one of the threads creates a merge state
@@ -164,26 +163,16 @@ class Merger:
     def fetch_center(self) -> None:
         """Do nothing: merges write the center of the table itself."""
 
-    def set_aside(self) -> None:
-        """Save the center and the optimizer states in memory; clear the merge states, as `put_back` does."""
-        self.saved = self.table.params[0].copy(), self.table.states.copy()
-        self._clear_states()
-
-    def put_back(self) -> None:
-        """Restore center, replicas and optimizer states from `set_aside`, if it was called; clear the merge states."""
-        if self.saved is None:
-            return
-        model, states = self.saved
-        self.table.params[:] = model
-        self.table.states[:] = states
-        self.table.touched[:] = 0
-        self._behind[:] = False
-        self._clear_states()
-
-    def _clear_states(self) -> None:
+    def clear_states(self) -> None:
         """Clear the merge states, so that no momentum is left."""
         self._moving[:] = 0
         self._state.clear()
+
+    def begin_again(self) -> None:
+        """Clear merge states and marks: the center and all replicas of the table were set to one model."""
+        self.table.touched[:] = 0
+        self._behind[:] = False
+        self.clear_states()
 
     def _active(self, members: list[int], fade_merges: int, ends_at_center: bool) -> np.ndarray:
         """Return the rows of W0 that take part, bool (F,): a member differs from the center, or momentum moves them.

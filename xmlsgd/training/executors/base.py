@@ -91,9 +91,9 @@ class Executor(ABC):
         self._updates_read: dict[int, int] = {}  # worker -> `_updates_made` when its current step read the model
 
     def _prepare(
-        self, job: Job, sharing: Sequence[Sharing], make: Callable[[Shape], Table], copies: bool = False
+        self, job: Job, sharing: Sequence[Sharing], make_table: Callable[[Shape], Table], copies: bool = False
     ) -> Shape:
-        """Make the table with `make`, write the initial model and optimizer states into it, and return its shape.
+        """Make the table with `make_table`, write the initial model and optimizer states into it, and return its shape.
 
         sharing : how each worker uses the shared model. copies : whether workers that write in place train copies too.
         """
@@ -102,18 +102,18 @@ class Executor(ABC):
         self.sharing, self.arrays = sharing, worker_arrays(sharing, copies)
         state = state_layout(layout, job.optimizer).size
         shape = table_shape(layout.size, state, job.network.n_features, self.arrays)
-        self.table = make(shape)
+        self.table = make_table(shape)
         self.merger = Merger(self.table, layout, self.n_threads)
-        self._replicas, self._first = Sharing.REPLICAS in sharing, job.start
+        self._has_replicas, self._job_start = Sharing.REPLICAS in sharing, job.start
         self.updates_seen = [0 if job.start is None else job.start.steps] * shape.states
-        self._saved_updates = list(self.updates_seen)
+        self._set_aside: tuple[np.ndarray, np.ndarray, list[int]] | None = None
         params, states = self.table.params, self.table.states
         if job.start is None:
             job.network.initialize(params[0], job.dataset.Y, job.seed, job.sample_weight)
         elif not np.may_share_memory(params, job.start.params):
             params[0] = job.start.params
             states[:] = job.start.state
-        if self._replicas:
+        if self._has_replicas:
             params[1:] = params[0]
         elif len(params) > 1:
             from ..deltas import Deltas  # imports Numba, which the coordinator needs for nothing else
@@ -129,7 +129,7 @@ class Executor(ABC):
             Learner.of(job, device, self.table, arrays) for device, arrays in zip(devices, self.arrays, strict=True)
         ]
         memories = {device.memory for device in devices}
-        if self._replicas and None not in memories and len(memories) == 1:
+        if self._has_replicas and None not in memories and len(memories) == 1:
             self.merger = DeviceMerger(self.table, self.merger.layout, self.learners)
         for learner in self.learners:
             learner.load_kernels()
@@ -260,16 +260,16 @@ class Executor(ABC):
     def _count_merging(self, members: Collection[int], floats: int, begun: float) -> None:
         """Count a merge, or a norm or copy for one, that read and wrote `floats` since second `begun`."""
         self.merge_bytes += 4 * floats
-        self.merge_seconds += self._elapsed(members, 4 * floats, begun)
+        self.merge_seconds += self._charge(members, 4 * floats, begun)
 
     def _count_transfer(self, worker: int, floats: int, begun: float) -> None:
         """Count a pull or push that read and wrote `floats` since second `begun`, unless it only serves simulation."""
         if self.sharing[worker] is Sharing.DELTA:
             self.transfer_bytes += 4 * floats
-            self.transfer_seconds += self._elapsed([worker], 4 * floats, begun)
+            self.transfer_seconds += self._charge([worker], 4 * floats, begun)
 
-    def _elapsed(self, workers: Collection[int], n_bytes: int, begun: float) -> float:
-        """Return the seconds since `begun`; a simulated clock derives them from `n_bytes` and lets `workers` wait."""
+    def _charge(self, workers: Collection[int], n_bytes: int, begun: float) -> float:
+        """Return the seconds since `begun`; a simulated clock charges `workers` the time to move `n_bytes` instead."""
         return self.now() - begun
 
     def save_center(self, name: str, worker: int | None = None) -> None:
@@ -280,22 +280,25 @@ class Executor(ABC):
         self._count_merging((), 2 * self.table.params.shape[1], begun)
 
     def set_aside(self) -> None:
-        """Save the center and the optimizer states."""
+        """Keep a copy of the center and the optimizer states in memory; clear the merge states, as `put_back` does."""
         self._fetch()
-        self.merger.set_aside()
-        self._saved_updates = list(self.updates_seen)
+        self._set_aside = self.center.copy(), self.table.states.copy(), list(self.updates_seen)
+        self.merger.clear_states()
 
     def put_back(self) -> None:
-        """Restore center, replicas and states to what `set_aside` saved; no worker may be busy."""
-        self.merger.put_back()
+        """Set center, replicas and states to what `set_aside` kept, if it was called; no worker may be busy."""
+        if self._set_aside is None:
+            return
+        self.table.params[:], self.table.states[:], updates_seen = self._set_aside
+        self.merger.begin_again()
         self._invalidate()
-        self.updates_seen = list(self._saved_updates)
+        self.updates_seen = list(updates_seen)
 
     def before_trials(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return what `learned` returned when the model was set aside."""
-        assert self.merger.saved is not None
-        params, states = self.merger.saved
-        return params, *self._most_seen(states, self._saved_updates)
+        assert self._set_aside is not None
+        params, states, updates_seen = self._set_aside
+        return params, *self._most_seen(states, updates_seen)
 
     def _most_seen(self, states: np.ndarray, seen: Sequence[int]) -> tuple[np.ndarray, int]:
         """Return the optimizer state that has seen most updates, of a live worker if there is one, and their number."""
@@ -328,7 +331,7 @@ class Executor(ABC):
 
     def fetch_center(self) -> None:
         """Copy the center from the device to the table if it is newer there."""
-        if self._replicas:
+        if self._has_replicas:
             self.merger.fetch_center()
         else:  # workers that pull the center train a copy, and may be in the middle of a step
             self._fetch([w for w in self.workers if self.arrays[w].base is None], state=False)
@@ -363,9 +366,9 @@ class Executor(ABC):
         """Give a worker that joins a copy of the center, and the initial optimizer state if it has its own."""
         if self.sharing[worker] is Sharing.IN_PLACE:
             return
-        if self._replicas:
+        if self._has_replicas:
             self.merger.copy_center(worker)
         self._invalidate([worker])
         state = self._state_of(worker)
-        self.table.states[state] = 0 if self._first is None else self._first.state
-        self.updates_seen[state] = 0 if self._first is None else self._first.steps
+        self.table.states[state] = 0 if self._job_start is None else self._job_start.state
+        self.updates_seen[state] = 0 if self._job_start is None else self._job_start.steps

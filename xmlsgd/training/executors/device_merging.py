@@ -53,14 +53,9 @@ class DeviceMerger(Merger):
         with self._device.start():
             super().save_center(name, worker)
 
-    def set_aside(self) -> None:
-        """Save the center and the optimizer states."""
-        self.fetch_center()
-        super().set_aside()
-
-    def put_back(self) -> None:
-        """Restore center, replicas and optimizer states to what `set_aside` saved."""
-        super().put_back()
+    def begin_again(self) -> None:
+        """Clear merge states and marks; the center of the table counts from here on."""
+        super().begin_again()
         self._center.invalidate()
 
     def _active(self, members: list[int], fade_merges: int, ends_at_center: bool) -> np.ndarray:

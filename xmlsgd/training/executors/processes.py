@@ -120,8 +120,7 @@ class Processes(Executor):
     liveness_timeout : float, default=30.0
         Minimum seconds without a message after which a worker counts as lost (`Liveness`).
     shares_memory : sequence of bool, optional
-        Whether each device computes in the shared memory of the processes, which GPUs do not (`Sharing.over`); default
-        all.
+        Whether each device computes in the shared memory of the processes, which GPUs do not; default all.
     """
 
     concurrent = True
@@ -146,7 +145,7 @@ class Processes(Executor):
         """Make the shared table and start the processes."""
         self._liveness = Liveness(self._liveness.timeout, time.perf_counter())
         self._traceback = ""  # of the first error that a worker raised
-        by_worker = [sharing.over(shares_memory) for shares_memory in self._shares_memory]
+        by_worker = [sharing.for_worker(shares_memory) for shares_memory in self._shares_memory]
         shape = self._prepare(job, by_worker, self.pool.make_table(job))
         self.pool.start(job, shape, self.arrays)
         self._await_all()
@@ -272,7 +271,7 @@ class Processes(Executor):
         all replicas alive, and forked processes would share it.
         """
         params, state, updates = self.learned()
-        start = self._first
+        start = self._job_start
         if start is None:
             return np.array(params), np.array(state), updates
         start.params[:], start.state[:] = params, state

@@ -46,7 +46,7 @@ class Serial(Executor):
     def _next(self, until: float | None) -> Event:
         step = self._queue.popleft()
         self._reads_model(step.worker)
-        if not self._replicas and len(self.learners) > 1:  # the model may be on the device of another learner
+        if not self._has_replicas and len(self.learners) > 1:  # the model may be on the device of another learner
             self._fetch()
             self._invalidate([step.worker])
         return self.learners[step.worker].step(step)

@@ -43,7 +43,7 @@ class Simulated(Executor):
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table and the learners, and schedule the absences; an absence from second 0 is a late join."""
         alone = len(self.fleet) == 1
-        self._start_learners(job, [sharing.over(alone or device.in_place) for device in self.fleet])
+        self._start_learners(job, [sharing.for_worker(alone or device.in_place) for device in self.fleet])
         self._time, self._serial, self._tasks = 0.0, count(), [0] * len(self.fleet)
         self._ready = [0.0] * len(self.fleet)  # when a worker that merged while others worked can go on
         self._free = 0.0  # when the coordinator, which does one thing after the other, is free
@@ -86,8 +86,8 @@ class Simulated(Executor):
                 continue  # the worker left before the end
             return event
 
-    def _elapsed(self, workers: Collection[int], n_bytes: int, begun: float) -> float:
-        """Let `workers` wait until the coordinator has read and written the bytes; return the seconds."""
+    def _charge(self, workers: Collection[int], n_bytes: int, begun: float) -> float:
+        """Let `workers` wait until the coordinator has moved the bytes; return the seconds."""
         seconds = n_bytes / self.bandwidth
         self._free = max(self._free, self._time) + seconds
         if self.busy:

@@ -30,7 +30,7 @@ class Threads(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table, and one learner and one thread for each device."""
-        self._prepare(job, [sharing.over(device.memory is None) for device in self.devices], Table.in_memory)
+        self._prepare(job, [sharing.for_worker(device.memory is None) for device in self.devices], Table.in_memory)
         self._done: queue.SimpleQueue[Event | tuple[int, BaseException]] = queue.SimpleQueue()
         self._inboxes = [queue.SimpleQueue() for _ in self.workers]
         self._make_learners(job, self.devices)
