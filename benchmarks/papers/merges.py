@@ -13,7 +13,7 @@ from typing import Any
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.combiners import shares
 from xmlsgd.algorithms.local_sgd import LocalSGD
-from xmlsgd.algorithms.rounds import BATCHES, Work
+from xmlsgd.algorithms.rounds import MEGA_BATCH, Work
 from xmlsgd.training.merging import Comm
 
 from ..report import Table
@@ -73,7 +73,7 @@ def of_papers(study: Study, scenario: str) -> list[Method]:
 
     methods = [
         method
-        for n in (OFTEN, BATCHES)
+        for n in (OFTEN, MEGA_BATCH)
         for method in (
             published("as published", n),
             published("weights that sum to 1", n, SumToOne),
@@ -91,7 +91,7 @@ def ours(study: Study, scenario: str) -> list[Method]:
     return [
         Method("our adaptive", lambda rate: AdaptiveSGD(batch, rate), fleet),
         Method(f"... momentum {MOMENTUM:g}", lambda rate: AdaptiveSGD(batch, rate, momentum=MOMENTUM), fleet),
-        Method(f"... every {BATCHES}", lambda rate: AdaptiveSGD(batch, rate, mega_batch=BATCHES * batch), fleet),
+        Method(f"... every {MEGA_BATCH}", lambda rate: AdaptiveSGD(batch, rate, mega_batch=MEGA_BATCH * batch), fleet),
         Method("our auto", lambda rate: LocalSGD(batch, rate), fleet),
         Method("our auto, rounds of any length", lambda rate: AnyLength(batch, rate), fleet),
     ]

@@ -23,7 +23,7 @@ from ..errors import DataError
 from ..training.merging import Comm
 from .combiners import by_updates, mean
 from .outer import HeavyBall, block_momentum
-from .rounds import BATCHES, MegaBatches, Work
+from .rounds import MEGA_BATCH, MegaBatches, Work
 
 KAPPA = 0.5  # exponent of the multiplicative size rule: below 1 sizes settle without oscillation; 0.5 averages noise
 NORM_THRESHOLD = 0.1  # pert_thr of the paper: norm of a replica divided by its number of parameters
@@ -74,7 +74,7 @@ class AdaptiveSGD(MegaBatches):
     def published(cls, batch: int = 1024, learning_rate: float = 6e-3) -> AdaptiveSGD:
         """Return the paper's settings: M = 100 b_max, gamma 0.9, delta 0.1, beta = b_min / 2, b_min = b_max / 8."""
         return cls(
-            batch, learning_rate, mega_batch=BATCHES * batch, low=max(batch // 8, 1), size_rule="additive",
+            batch, learning_rate, mega_batch=MEGA_BATCH * batch, low=max(batch // 8, 1), size_rule="additive",
             momentum=0.9, perturbation=0.1, straggler_timeout=math.inf,
         )  # fmt: skip
 
@@ -84,7 +84,7 @@ class AdaptiveSGD(MegaBatches):
 
     def merge_state_vectors(self, n_workers: int) -> int:
         """Return the number of vectors of the global momentum; each worker that was a straggler needs one more."""
-        return len(self.outer_of(n_workers).state_names)
+        return self.outer_of(n_workers).n_states
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Give all workers the largest size."""

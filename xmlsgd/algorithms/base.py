@@ -44,9 +44,9 @@ class Algorithm(Checked, ABC):
         return Sharing.REPLICAS
 
     @property
-    def overlaps(self) -> bool:
-        """Return whether there may be no moment at which all replicas are merged, unless workers are held back."""
-        return False
+    def pauses_for_checkpoint(self) -> bool:
+        """Return whether a checkpoint has to hold workers back, because no merge need include all of them."""
+        return self.sharing is not Sharing.REPLICAS
 
     @property
     def trial(self) -> int | None:

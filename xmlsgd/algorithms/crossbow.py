@@ -68,7 +68,7 @@ class Crossbow(UpdateRounds):
         return cls(batch, learning_rate, sync_every=1)
 
     @property
-    def overlaps(self) -> bool:
+    def pauses_for_checkpoint(self) -> bool:
         """Return True: a learner may be in the next round before all have finished this one."""
         return True
 

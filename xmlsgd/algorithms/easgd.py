@@ -38,7 +38,7 @@ class EASGD(UpdateRounds):
         return cls(batch, learning_rate, sync_every=10, asynchronous=True)
 
     @property
-    def overlaps(self) -> bool:
+    def pauses_for_checkpoint(self) -> bool:
         """Return whether learners are merged one by one."""
         return self.asynchronous
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..training.merging import Comm
 from .combiners import equal, move_to_mean
-from .rounds import BATCHES, MegaBatches, Work
+from .rounds import MEGA_BATCH, MegaBatches, Work
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Elastic(MegaBatches):
     @classmethod
     def published(cls, batch: int = 1024, learning_rate: float = 6e-3) -> Elastic:
         """Return the paper's setting: M = 100 batches, even if the last mega-batch of an epoch is shorter then."""
-        return cls(batch, learning_rate, mega_batch=BATCHES * batch)
+        return cls(batch, learning_rate, mega_batch=MEGA_BATCH * batch)
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Set the center to the mean of the replicas."""

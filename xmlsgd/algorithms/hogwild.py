@@ -13,8 +13,8 @@ from ..training.messages import Report, Sharing
 from .base import Algorithm
 from .rounds import tapered
 
-SPAN = 1024  # most rows of a span: with updates of one row, its messages take below 2 % of the time
-MESSAGES = 32  # least spans per worker and epoch, so that all workers finish an epoch at about the same time
+ROWS_PER_SPAN = 1024  # at most: with updates of one row, the messages of a span take below 2 % of the time
+SPANS_PER_WORKER = 32  # at least, in an epoch: so all workers finish it at about the same time
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Hogwild(Algorithm):
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Start counting updates."""
         self.done: dict[int, float] = dict.fromkeys(workers, 0)
-        self.span = min(SPAN, n_rows // (MESSAGES * max(len(workers), 1)))
+        self.span = min(ROWS_PER_SPAN, n_rows // (SPANS_PER_WORKER * max(len(workers), 1)))
 
     def updates(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return as many updates as fill a span; 1 if each span pulls and pushes the model."""

@@ -79,11 +79,11 @@ class LocalSGD(Rounds):
 
     def merge_state_vectors(self, n_workers: int) -> int:
         """Return the number of vectors of the outer optimizer; each worker that was a straggler needs one more."""
-        return len(self.outer_of(n_workers).state_names)
+        return self.outer_of(n_workers).n_states
 
     def open_rows(self, w: int) -> float:
         """Return the rows of the steps that are left in the round."""
-        return self.rest_of_round(self.steps_now * self.batch * len(self.given), w)
+        return self.rest_of_round(self.round_rows, w)
 
     def goes_on(self, w: int, now: float) -> bool:
         """Return whether steps of the round are left, or the worker has time for one before a slower one is done."""

@@ -82,13 +82,13 @@ class Omnivore(Algorithm):
         return cls(batch, learning_rate, tune=True)
 
     @property
-    def overlaps(self) -> bool:
+    def pauses_for_checkpoint(self) -> bool:
         """Return whether there are groups that do not wait for each other."""
         return len(self.compute.members) > 1
 
     def merge_state_vectors(self, n_workers: int) -> int:
         """Return the number of vectors: the velocity, and the model that each group has read."""
-        return 1 + (n_workers if self.tune else min(self.given_setting(n_workers).groups, n_workers))
+        return 1 + (n_workers if self.tune else min(self.fixed_setting(n_workers).groups, n_workers))
 
     def row_work(self, dataset: Dataset) -> np.ndarray | None:
         """Return the multiply-adds per hidden unit of each row, or None to cut by rows.
@@ -102,13 +102,13 @@ class Omnivore(Algorithm):
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Form the groups of the first phase."""
         self.since = 0.0  # second at which the phase began
-        self.workers, self.running, self.coming = list(workers), set[int](), list[int]()
+        self.workers, self.newcomers = list(workers), list[int]()
         self.compute = ComputeGroups(self.batch)
         n_workers = max(len(workers), 1)  # if all workers are still to join, the first will be alone for a while
         self.tuner = GroupTuner(n_workers, self.learning_rate) if self.tune else None
-        self.begin_phase(self.tuner.phase() if self.tuner else Phase(self.given_setting(n_workers), trial=False))
+        self.begin_phase(self.tuner.phase() if self.tuner else Phase(self.fixed_setting(n_workers), trial=False))
 
-    def given_setting(self, n_workers: int) -> Setting:
+    def fixed_setting(self, n_workers: int) -> Setting:
         """Return the setting that is used without a tuner."""
         g = self.groups or most_groups(n_workers)
         m = explicit_momentum(g) if self.momentum is None else self.momentum
@@ -126,7 +126,7 @@ class Omnivore(Algorithm):
         self.compute.form(self.workers, self.phase.setting.groups)
         self.read = dict.fromkeys(self.compute.members, self.version)  # version of the model that each group has read
         self.reads_kept = self.closing = False
-        self.coming.clear()
+        self.newcomers.clear()
 
     @property
     def trial(self) -> int | None:
@@ -144,20 +144,17 @@ class Omnivore(Algorithm):
     def submitted(self, w: int, rows: int, now: float) -> None:
         """Note the rows given out."""
         self.compute.given[w] = rows
-        self.running.add(w)
 
     def finished(self, report: Report) -> None:
         """Note that a member has trained its part of the batch, and its speed."""
         w, work = report.worker, self.per_nnz * report.nnz + self.per_row * report.rows
-        self.running.discard(w)
         self.compute.finished(w, report.rows, float(report.loss), work / max(report.seconds, 1e-9))
 
     def left(self, w: int) -> None:
         """Forget a worker."""
         self.workers.remove(w)
-        self.running.discard(w)
-        if w in self.coming:
-            self.coming.remove(w)
+        if w in self.newcomers:
+            self.newcomers.remove(w)
         else:
             self.compute.remove(w)
             if not self.compute.members:  # nobody has written the model since the others joined: they are up to date
@@ -167,7 +164,7 @@ class Omnivore(Algorithm):
         """Let a new worker wait until a group has written the model, which it then reads."""
         self.workers.append(w)
         if self.compute.members:
-            self.coming.append(w)
+            self.newcomers.append(w)
         else:
             self.form_groups()
 
@@ -191,7 +188,7 @@ class Omnivore(Algorithm):
         if self.phase.trial:
             over = comm.now() - self.since >= self.slice_seconds or not math.isfinite(sum(self.losses))
             self.closing = self.closing or over or not ready  # no group is ready: the rows have run out
-            if self.closing and not self.running:
+            if self.closing and not self.compute.busy:
                 assert self.tuner is not None
                 self.next_phase(comm, self.tuner)
 
@@ -226,7 +223,7 @@ class Omnivore(Algorithm):
 
     def admit(self, comm: Comm, written: int) -> None:
         """Let new workers read the model and add them to a group: a new one if one is missing, else group `written`."""
-        for w in self.coming:
+        for w in self.newcomers:
             comm.merge(ParameterSlice.broadcast, [w])
             j = written
             if len(self.compute.members) < self.phase.setting.groups:
@@ -234,7 +231,7 @@ class Omnivore(Algorithm):
                 comm.save_center(f"read {j}")
                 self.read[j] = self.version
             self.compute.add(w, j)
-        self.coming.clear()
+        self.newcomers.clear()
 
     def end_epoch(self, comm: Comm) -> None:
         """Let all groups read the model; begin the next phase if it is time to tune."""
@@ -318,6 +315,11 @@ class ComputeGroups:
         self.share |= largest_remainder({w: self.speed.get(w, usual) for w in group}, self.batch)
         for w in group:
             self.given[w], self.done[w] = 0, (0, 0.0)
+
+    @property
+    def busy(self) -> bool:
+        """Return whether a worker has not yet trained what it was given."""
+        return any(given and not self.done[w][0] for w, given in self.given.items())
 
     def wanted(self, w: int) -> int:
         """Return the rows to give to a worker now: its share if it was given none yet; 0 if it has no group."""

@@ -25,9 +25,9 @@ class Outer(Checked):
     momentum = 0.0
 
     @property
-    def state_names(self) -> tuple[str, ...]:
-        """Return the names of the merge states."""
-        return ()
+    def n_states(self) -> int:
+        """Return the number of merge states that `apply` asks for."""
+        return 0
 
     def apply(self, params: ParameterSlice, combined: np.ndarray) -> None:
         """Move `params.center`, given the combined replicas, float32 of the same shape, which may be overwritten."""
@@ -51,17 +51,17 @@ class HeavyBall(Outer):
     learning_rate: float = above_zero(1.0)
 
     @property
-    def state_names(self) -> tuple[str, ...]:
-        """Return the motion, unless there is none."""
-        return () if self.momentum == 0 and self.learning_rate == 1 else ("motion",)
+    def n_states(self) -> int:
+        """Return 1, the motion, unless there is none."""
+        return int(self.momentum > 0 or self.learning_rate != 1)
 
     def apply(self, params: ParameterSlice, combined: np.ndarray) -> None:
         """Move the center."""
-        if not self.state_names:
+        if not self.n_states:
             params.clear("motion")  # there may be one from when there were more workers, and thus more momentum
             params.center[:] = combined  # center + (combined - center) would round
             return
-        (motion,) = map(params.state, self.state_names)
+        motion = params.state("motion")
         motion *= np.float32(self.momentum)
         combined -= params.center
         if self.learning_rate != 1:
@@ -77,11 +77,11 @@ class Nesterov(Outer):
     momentum: float = below_one(0.9)
     learning_rate: float = above_zero(0.7)
 
-    state_names = ("velocity",)
+    n_states = 1
 
     def apply(self, params: ParameterSlice, combined: np.ndarray) -> None:
         """Move the center."""
-        (velocity,), d = map(params.state, self.state_names), params.center - combined
+        velocity, d = params.state("velocity"), params.center - combined
         velocity *= np.float32(self.momentum)
         velocity += d
         params.center -= np.float32(self.learning_rate) * (d + np.float32(self.momentum) * velocity)

@@ -20,15 +20,15 @@ from .base import Algorithm
 # A span has at most 1/TAPER of an equal share of the rows left in an epoch. On the simulated clock 1 to 8 keep devices
 # equally busy (Hogwild on S2, S4 and S7 within 0.6 %, local SGD within 2); 16 takes twice the messages.
 TAPER = 4
-LEASE = 3  # most batches of a span: with one, its messages would take 2 to 3 % of the time of its step
+BATCHES_PER_SPAN = 3  # at most: with one, the messages of a span would take 2 to 3 % of the time of its step
 # A worker may get at once this share of the rows that it will probably get in the round, by its throughput. With 3/4,
 # and four batches a span, the scheduling efficiency falls by two points if devices stall (docs/decisions/workers.md).
-CERTAIN = 0.5
+SHARE_AT_ONCE = 0.5
 # Weight of the last batch in a worker's seconds per row. With 0.1 to 1 the scheduling efficiency of local SGD is 99.7 %
 # on S1, 92.3 on S2, 91.2 on S3, 90.9 to 91.9 on S5 and, with stalls, 89.3 to 91.3 on S7.
 NEWEST = 0.3
 SHORTEST = 1e-9  # least seconds of a batch: on the simulated clock, one without features may take none
-BATCHES = 100  # of a mega-batch (Adaptive SGD, 2021)
+MEGA_BATCH = 100  # in batches (Adaptive SGD, 2021)
 LEAST_MERGES = 4  # of an epoch, by default: with one or two, P@1 is 1 to 11 points lower (docs/decisions/workers.md)
 BEGAN = "began"  # merge state of a worker that was left out of a merge: the center from which its replica began
 
@@ -173,9 +173,9 @@ class Rounds(Algorithm):
         """Return the batches of the next span: only as many as the worker would get in this round anyway."""
         certain = self.open_rows(w)
         if self.dynamic:
-            certain *= CERTAIN * self.throughput.share(w, self.size)
+            certain *= SHARE_AT_ONCE * self.throughput.share(w, self.size)
         batches = tapered(certain, rows_left, len(self.size)) // self.size[w]
-        return min(max(batches, 1), LEASE)
+        return min(max(batches, 1), BATCHES_PER_SPAN)
 
     def submitted(self, w: int, rows: int, now: float) -> None:
         """Count the rows handed out, and note when they become overdue."""
@@ -256,7 +256,7 @@ class MegaBatches(Rounds):
     @property
     def mega_rows(self) -> int:
         """Return the rows of a mega-batch, by default an equal part of an epoch; at least one batch per worker."""
-        parts = max(round(self.n_rows / (BATCHES * self.batch)), LEAST_MERGES)
+        parts = max(round(self.n_rows / (MEGA_BATCH * self.batch)), LEAST_MERGES)
         return max(self.mega_batch or -(-self.n_rows // parts), sum(self.size.values()))
 
     def open_rows(self, w: int) -> float:

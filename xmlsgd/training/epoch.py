@@ -91,7 +91,7 @@ class Epoch:
         event = self.executor.wait(self.algorithm.deadline(self.now))
         self.now = self.executor.now()
         if event is not None:
-            self._note(event)
+            self._handle(event)
 
     def _wait_for_worker(self) -> None:
         """Wait for a worker to take the rows that are left; raise `WorkerDied` if none will come."""
@@ -101,14 +101,14 @@ class Epoch:
             name = type(self.algorithm).__name__
             idle = f"{name} assigned no rows to any live worker, {executor.workers}"
             raise WorkerDied(f"{idle}; its batch_size must be above 0 for one of them")
-        self._note(event)
+        self._handle(event)
 
     def _waits_for_checkpoint(self) -> bool:
         """Write a checkpoint if one is due and all work is in the model; return whether to hand out no rows first.
 
-        Workers of a shared model are held back until nobody is busy. Workers with replicas are not: their next merge
-        puts all work in the model. They are held back only if no merge includes all of them (`overlaps`), or if the run
-        is to end with this checkpoint. During trials, the checkpoint holds the model that was set aside before them.
+        Workers are held back until nobody is busy if the algorithm needs that (`pauses_for_checkpoint`), or if the run
+        is to end with this checkpoint. Otherwise their next merge puts all work in the model. During trials, the
+        checkpoint holds the model that was set aside before them.
         """
         if self.writer is None or not self.writer.due():
             return False
@@ -118,7 +118,7 @@ class Epoch:
         if self.router.empty:
             return False
         if self.executor.busy or self.router.leases:
-            return self.algorithm.sharing is not Sharing.REPLICAS or self.algorithm.overlaps or self.writer.ends
+            return self.algorithm.pauses_for_checkpoint or self.writer.ends
         self._count(self.pending.rest())
         if math.isfinite(self.loss):
             self.writer.write(self._position())
@@ -150,7 +150,7 @@ class Epoch:
             self.now = self.executor.now()
             self.algorithm.submitted(w, rows, self.now)
 
-    def _note(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         """Tell the algorithm of an event."""
         w = event.worker
         if isinstance(event, Report):
