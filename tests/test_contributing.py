@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 import textwrap
+from dataclasses import dataclass
 from types import ModuleType
 
 import numpy as np
@@ -15,6 +16,7 @@ import xmlsgd.metrics
 from shared.paths import DATA
 from xmlsgd import DataError, XMLClassifier, algorithms, devices, load_file, make_xmc
 from xmlsgd.algorithms.combiners import COMBINERS
+from xmlsgd.algorithms.outer import OUTERS, Outer
 from xmlsgd.cli import main
 from xmlsgd.data import formats
 from xmlsgd.data.document_options import DOCUMENT_FORMATS
@@ -241,12 +243,23 @@ def test_an_algorithm_with_its_merge_rule_is_one_file(add_part, data, tmp_path, 
     assert "median" in capsys.readouterr().out
 
 
-def test_a_schedule_and_a_combiner_are_an_entry_of_a_table_each(monkeypatch, data, tmp_path):
+@dataclass(frozen=True)
+class Lookahead(Outer):
+    """Move the center by a share of the way to what the replicas combine to."""
+
+    share: float = 0.5
+
+    def apply(self, params, combined):
+        params.center += np.float32(self.share) * (combined - params.center)
+
+
+def test_a_schedule_a_combiner_and_an_outer_optimizer_are_an_entry_of_a_table_each(monkeypatch, data, tmp_path):
     monkeypatch.setitem(SCHEDULES, "halves", lambda done: 0.5 ** int(4 * done))
     monkeypatch.setitem(
         COMBINERS, "median", lambda params, _: np.median(np.stack(list(params.replicas.values())), axis=0)
     )
-    check_trains(data, tmp_path, learning_rate="halves", algorithm="local_sgd/combine=median")
+    monkeypatch.setitem(OUTERS, "lookahead", Lookahead)
+    check_trains(data, tmp_path, learning_rate="halves", algorithm="local_sgd/combine=median/outer=lookahead:0.8")
     with pytest.raises(DataError, match="combine must be one of mean, adasum, median, got 'meidan'; did you mean"):
         algorithms.check_algorithm("local_sgd/combine=meidan")
 
