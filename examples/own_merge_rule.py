@@ -37,9 +37,10 @@ class Median(Rounds):
 
     steps: int = 4
 
-    def open_rows(self, w: int) -> float:
-        """Return how many rows of this round worker `w` has not trained yet."""
-        return self.rest_of_round(self.steps * self.batch * len(self.given), w)
+    @property
+    def round_rows(self) -> int:
+        """Return the rows of a round, of all workers together."""
+        return self.steps * self.batch * len(self.size)
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Set the shared model to the median."""

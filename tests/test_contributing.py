@@ -222,9 +222,10 @@ def test_an_algorithm_with_its_merge_rule_is_one_file(add_part, data, tmp_path, 
 
             steps: int = 4
 
-            def open_rows(self, w):
-                """Return the rows of the round that are left for worker w."""
-                return self.rest_of_round(self.steps * self.batch * len(self.given), w)
+            @property
+            def round_rows(self):
+                """Return the rows of a round."""
+                return self.steps * self.batch * len(self.size)
 
             def merge_replicas(self, comm, work):
                 """Take the median as the new center."""

@@ -103,9 +103,9 @@ def to_accuracy(target: Target, rows: int, hidden: int = 128) -> Iterator[dict[s
     yield {**result, **run}
 
 
-def _run(job: Job, algorithm: Algorithm, executor: Executor, epochs: int, monitors: Any = ()) -> dict[str, Any]:
+def _run(job: Job, algorithm: Algorithm, executor: Executor, epochs: int, callbacks: Any = ()) -> dict[str, Any]:
     """Return rows a second, the records, and what each worker did."""
-    run = train(job, algorithm, executor, Schedule(epochs), callbacks=monitors)
+    run = train(job, algorithm, executor, Schedule(epochs), callbacks=callbacks)
     seconds = run.records[-1]["seconds"]
     return {
         "seconds": seconds,

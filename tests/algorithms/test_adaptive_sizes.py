@@ -23,16 +23,16 @@ def test_a_mega_batch_has_its_rows_and_less_than_one_batch_more():
 
 def test_a_mega_batch_has_room_for_a_batch_of_everyone():
     algorithm = started(4, mega_batch=10)
-    assert algorithm.mega_rows == 4 * 1024
+    assert algorithm.round_rows == 4 * 1024
     algorithm.joined(4)
-    assert algorithm.mega_rows == 5 * 1024
+    assert algorithm.round_rows == 5 * 1024
 
 
-@pytest.mark.parametrize(("rows", "mega_rows"), [(2300, 575), (7000, 1000), (100, 25), (30, 20)])
-def test_mega_batches_divide_an_epoch_evenly_at_least_by_four(rows, mega_rows):
+@pytest.mark.parametrize(("rows", "rows_expected"), [(2300, 575), (7000, 1000), (100, 25), (30, 20)])
+def test_mega_batches_divide_an_epoch_evenly_at_least_by_four(rows, rows_expected):
     algorithm = AdaptiveSGD(10, 0.1)
     algorithm.start([0, 1], rows)
-    assert algorithm.mega_rows == mega_rows
+    assert algorithm.round_rows == rows_expected
 
 
 @pytest.mark.parametrize("dynamic", [True, False])

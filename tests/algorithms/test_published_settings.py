@@ -39,7 +39,7 @@ def test_published_adaptive_sgd_has_the_constants_of_the_paper():
 def test_published_elastic_averaging_merges_as_seldom_as_published_adaptive_sgd():
     baseline = Elastic.published(1024)
     baseline.start([0, 1, 2, 3], 490_449)
-    assert baseline.mega_rows == 100 * 1024
+    assert baseline.round_rows == 100 * 1024
 
 
 def test_published_hogbatch_is_not_that_of_hogwild():

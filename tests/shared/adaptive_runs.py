@@ -18,7 +18,7 @@ class Traced(AdaptiveSGD):
         self.trace = []
 
     def merge(self, comm, members):
-        given, work, before, rows = dict(self.given), dict(self.work), dict(self.size), self.mega_rows
+        given, work, before, rows = dict(self.given), dict(self.work), dict(self.size), self.round_rows
         super().merge(comm, members)
         self.trace.append((given, work, before, dict(self.size), rows))
 

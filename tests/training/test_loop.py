@@ -223,7 +223,7 @@ def test_rates_follow_the_schedule_over_the_whole_run_at_the_middle_of_each_batc
     assert max(rates) <= 0.5
 
 
-def test_monitors_see_the_start_every_step_every_epoch_and_the_end(dataset):
+def test_callbacks_see_the_start_every_step_every_epoch_and_the_end(dataset):
     spy, second = Spy(), Spy()
     run = train(
         Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(2), callbacks=[spy, second]

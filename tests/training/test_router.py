@@ -34,7 +34,7 @@ N_ROWS = 600
 
 
 class Naive(Router):
-    """The rule that loses rows: what was answered counts as done, merged or not."""
+    """The rule that loses rows: what was reported counts as committed, merged or not."""
 
     def give_back(self, worker):
         spans = self.leases.pop(worker, [])
@@ -160,7 +160,7 @@ def test_every_row_is_in_the_model_once_though_some_steps_are_late_and_their_wor
     np.testing.assert_array_equal(toy.marks(done.params, data), 1)
 
 
-def test_answered_taken_as_done_loses_rows(monkeypatch):
+def test_a_report_taken_for_a_commit_loses_rows(monkeypatch):
     """The same runs under the naive rule."""
     monkeypatch.setattr(engine, "Router", Naive)
     counts = unreliable_run(0, Adding(7, 0.1, steps=3))

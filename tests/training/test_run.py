@@ -50,7 +50,7 @@ def run_with(*callbacks, data=None):
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyError("P@1"), MemoryError(), SystemExit(3)])
 @pytest.mark.parametrize(("where", "epochs", "steps"), [("step", 1, 4), ("epoch", 2, 6)])
-def test_an_error_of_a_monitor_stays_what_it_is_and_carries_what_was_learned(error, where, epochs, steps):
+def test_an_error_of_a_callback_stays_what_it_is_and_carries_what_was_learned(error, where, epochs, steps):
     data = toy.dataset(N_ROWS)
     with pytest.raises(type(error)) as raised:
         run_with(Failing(error, where), data=data)

@@ -95,7 +95,7 @@ def test_one_worker_alone_leaves_records_as_they_were(dataset):
     assert run.workers == []
 
 
-def test_other_monitors_see_the_workers_in_the_record(dataset, tmp_path):
+def test_other_callbacks_see_the_workers_in_the_record(dataset, tmp_path):
     history = History(tmp_path / "history.jsonl")
     fleet = [VirtualDevice(), VirtualDevice()]
     executor = Simulated(Reference(), fleet)

@@ -117,7 +117,7 @@ class AdaptiveSGD(MegaBatches):
         self.merge_into_center(comm, work, lambda each: outer.apply(each, mean(each, alpha)), outer.fade_merges)
         self.shares = alpha
         # The end of an epoch may cut a mega-batch short: update counts of less than half of one are too noisy.
-        if 2 * sum(done.rows for done in work.values()) >= self.mega_rows:
+        if 2 * sum(done.rows for done in work.values()) >= self.round_rows:
             self.scale_batches(work)
 
     def merge_weights(self, comm: Comm, work: Mapping[int, Work]) -> dict[int, float]:

@@ -81,10 +81,6 @@ class LocalSGD(Rounds):
         """Return the number of vectors of the outer optimizer; each worker that was a straggler needs one more."""
         return self.outer_of(n_workers).n_states
 
-    def open_rows(self, w: int) -> float:
-        """Return the rows of the steps that are left in the round."""
-        return self.rest_of_round(self.round_rows, w)
-
     def goes_on(self, w: int, now: float) -> bool:
         """Return whether steps of the round are left, or the worker has time for one before a slower one is done."""
         return super().goes_on(w, now) or (self.dynamic and self.throughput.has_time(w, self.size[w], now))

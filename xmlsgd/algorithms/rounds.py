@@ -117,7 +117,7 @@ class Throughput:
 class Rounds(Algorithm):
     """Base class of algorithms that train in rounds: it counts the rows of each worker in a round, which a merge ends.
 
-    An algorithm defines `open_rows` and `merge_replicas`.
+    An algorithm defines `round_rows` and `merge_replicas`.
 
     A straggler (`Throughput`) is left out of the merge of the others. Its replica then differs from the center from
     which it began by what it has learned; the next merge adds this difference to the new center.
@@ -147,19 +147,20 @@ class Rounds(Algorithm):
         self.given = dict.fromkeys(workers, 0)
         self.work = {w: Work(0, 0, self.batch) for w in workers}
 
+    @property
     @abstractmethod
-    def open_rows(self, w: int) -> float:
-        """Return the rows of the round that are left for worker `w`, or for all workers if `dynamic`."""
+    def round_rows(self) -> int:
+        """Return the rows of a round, of all workers together."""
 
     @abstractmethod
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge the replicas of the workers in `work`, given their work since their last merge."""
 
-    def rest_of_round(self, rows: int, w: int) -> float:
-        """Return the rows left of a round of `rows` rows: of all if `dynamic`, else of the equal part of worker `w`."""
+    def open_rows(self, w: int) -> float:
+        """Return the rows left of the round: of all if `dynamic`, else of the equal part of worker `w`."""
         if self.dynamic:
-            return rows - sum(self.given.values())
-        return rows / len(self.given) - self.given[w]
+            return self.round_rows - sum(self.given.values())
+        return self.round_rows / len(self.given) - self.given[w]
 
     def goes_on(self, w: int, now: float) -> bool:
         """Return whether worker `w` gets another batch in this round."""
@@ -254,14 +255,10 @@ class MegaBatches(Rounds):
     mega_batch: int | None = at_least(None, 1)
 
     @property
-    def mega_rows(self) -> int:
+    def round_rows(self) -> int:
         """Return the rows of a mega-batch, by default an equal part of an epoch; at least one batch per worker."""
         parts = max(round(self.n_rows / (MEGA_BATCH * self.batch)), LEAST_MERGES)
         return max(self.mega_batch or -(-self.n_rows // parts), sum(self.size.values()))
-
-    def open_rows(self, w: int) -> float:
-        """Return the rows left of the mega-batch: of all if `dynamic`, else of the worker's equal part."""
-        return self.rest_of_round(self.mega_rows, w)
 
 
 @dataclass
@@ -270,9 +267,10 @@ class UpdateRounds(Rounds):
 
     sync_every: int = at_least(16, 1)
 
-    def open_rows(self, w: int) -> float:
-        """Return the rows of the updates that the worker has left in the round."""
-        return self.sync_every * self.batch - self.given[w]
+    @property
+    def round_rows(self) -> int:
+        """Return the rows of the updates of all workers."""
+        return self.sync_every * self.batch * len(self.size)
 
 
 def tapered(rows: float, rows_left: float, n_workers: int) -> int:

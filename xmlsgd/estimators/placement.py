@@ -165,7 +165,7 @@ def select_workers(
     """Return the workers that train: all, or for "auto" only the faster kind if that is faster, with a warning."""
     if algorithm != "auto" or len({worker.kind for worker in workers}) == 1:
         return workers
-    mixed, alone = (measure_speeds(job, workers, precision, batch, lazy) for lazy in (False, True))
+    mixed, alone = (measure_speeds(job, workers, precision, batch, keeps_model) for keeps_model in (False, True))
     vectors = 2 * (len(workers) + 2)  # a merge reads and writes all replicas, the center and the outer momentum
     merge = 4 * vectors * job.network.layout.size / MERGE_BANDWIDTH
     kept = faster_workers(workers, mixed, alone, share_of_merges(merge, job.dataset.n_rows / sum(mixed)))
@@ -200,17 +200,17 @@ def faster_workers(
 
 
 def measure_speeds(
-    job: Job, workers: list[Worker], precision: str, batch: int, lazy: bool = False
+    job: Job, workers: list[Worker], precision: str, batch: int, keeps_model: bool = False
 ) -> tuple[float, ...]:
     """Return the rows per second of each worker in batches of `batch` rows; equal workers are timed once.
 
-    lazy : whether a GPU keeps its model from step to step, as it does without workers on the CPU.
+    keeps_model : whether a GPU keeps its model from step to step, as it does without workers on the CPU.
     """
     speeds: dict[Worker, float] = {}
     for worker in set(workers):
         device = make_device(worker.name, worker.n_threads, precision)
         with device.start():
-            costs = measure_device(job, device, lazy)
+            costs = measure_device(job, device, keeps_model)
         nnz = batch * job.dataset.X.nnz / job.dataset.n_rows
         speeds[worker] = batch / (costs.overhead + costs.per_row * batch + costs.per_nnz * nnz)
     return tuple(speeds[worker] for worker in workers)

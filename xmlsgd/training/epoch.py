@@ -146,7 +146,7 @@ class Epoch:
             # learning rate depend on timing.
             given = self.rows_before + self.router.n_rows - self.router.left
             rate = self.algorithm.learning_rate_of(w, batch) * self.progress.factor(given - rows / 2)
-            self.executor.submit(Step(w, self.number, *span, rate, batch if rows > batch else 0))
+            self.executor.submit(Step(w, self.number, *span, rate, batch))
             self.now = self.executor.now()
             self.algorithm.submitted(w, rows, self.now)
 

@@ -64,7 +64,7 @@ def test_curves_of_simulated_runs_follow_the_center_on_the_gpu(dataset, network)
 
 
 @NEEDS_COMPILER
-def test_what_is_set_aside_and_a_slot_are_those_of_the_center_on_the_gpu(dataset, network):
+def test_what_is_set_aside_and_a_merge_state_are_those_of_the_center_on_the_gpu(dataset, network):
     executor = Serial([shim_device("float32") for _ in range(2)])
     executor.start(Job(dataset, network, SGD()), Sharing.REPLICAS)
 

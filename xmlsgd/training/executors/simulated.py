@@ -44,7 +44,7 @@ class Simulated(Executor):
         """Make the table and the learners, and schedule the absences; an absence from second 0 is a late join."""
         alone = len(self.fleet) == 1
         self._start_learners(job, [sharing.for_worker(alone or device.in_place) for device in self.fleet])
-        self._time, self._serial, self._tasks = 0.0, count(), [0] * len(self.fleet)
+        self._time, self._serial, self._n_steps = 0.0, count(), [0] * len(self.fleet)
         self._ready = [0.0] * len(self.fleet)  # when a worker that merged while others worked can go on
         self._free = 0.0  # when the coordinator, which does one thing after the other, is free
         self._flying: dict[int, int] = {}  # worker -> number of the event that ends its step
@@ -65,8 +65,8 @@ class Simulated(Executor):
     def _begin(self, step: Step) -> None:
         w = step.worker
         report = self.learners[w].step(step)
-        noise = step_noise(self.seed, w, self._tasks[w])
-        self._tasks[w] += 1
+        noise = step_noise(self.seed, w, self._n_steps[w])
+        self._n_steps[w] += 1
         begun = max(self._time, self._ready[w])
         seconds = self.fleet[w].seconds(begun, report.rows, report.nnz, report.updates, noise)
         self._flying[w] = self._schedule(begun + seconds, replace(report, seconds=seconds))

@@ -137,21 +137,21 @@ def fastest(fleet: Sequence[VirtualDevice]) -> VirtualDevice:
     return max(fleet, key=lambda device: device.speed)
 
 
-def step_noise(seed: int, worker: int, task: int) -> np.random.Generator:
-    """Return the generator of the noise of one task of one worker, independent of all others."""
-    return np.random.default_rng((seed, NOISE, worker, task))
+def step_noise(seed: int, worker: int, step: int) -> np.random.Generator:
+    """Return the generator of the noise of one step of one worker, independent of all others."""
+    return np.random.default_rng((seed, NOISE, worker, step))
 
 
-def measure_device(job: Job, device: Device, lazy: bool = False) -> VirtualDevice:
+def measure_device(job: Job, device: Device, keeps_model: bool = False) -> VirtualDevice:
     """Return the virtual device of speed 1, without noise, that takes as long as `device`.
 
     The device must have been started. Takes about as long as training on 2,500 rows.
 
-    lazy : whether a GPU keeps the model from step to step, as it does the optimizer state, or copies it at each step.
+    keeps_model : whether a GPU keeps the model in its memory from step to step, instead of copying it at each step.
     """
     flat = zeros(job.network.layout.size)
     job.network.initialize(flat, job.dataset.Y, job.seed)
-    learner = Learner(job, device, flat, pulled=not lazy)
+    learner = Learner(job, device, flat, pulled=not keeps_model)
     learner.load_kernels()
     sizes = sorted({min(size, job.dataset.n_rows) for size in SIZES})
     timed = [[learner.step(Step(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:] for size in sizes]
