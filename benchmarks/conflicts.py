@@ -23,7 +23,7 @@ from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.base import Executor
 from xmlsgd.training.executors.processes import Processes
-from xmlsgd.training.learner import Job, Start
+from xmlsgd.training.job import Job, Start
 from xmlsgd.training.loop import train
 
 from .constant_gradients import ConstantGradients

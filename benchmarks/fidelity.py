@@ -16,7 +16,7 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice, fit_device
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Report
 

@@ -44,7 +44,7 @@ from xmlsgd.training.checkpoints import Checkpoint
 from xmlsgd.training.executors import shared_files
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.merging import Comm, MergeRule, ParameterSlice
 from xmlsgd.training.messages import Report, Sharing

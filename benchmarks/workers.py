@@ -29,7 +29,7 @@ from xmlsgd.metrics import precision_at_k
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Report
 

@@ -35,7 +35,7 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.serving.service import Served, Service
 from xmlsgd.training.checkpoints import Checkpoint, read_checkpoint, writer
 from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 
 TEXTS = ["red apple", "green apple", "red car", "green car", "blue car", "blue pear"]

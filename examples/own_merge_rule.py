@@ -26,7 +26,7 @@ from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.scenarios import scenario
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.merging import Comm, ParameterSlice
 from xmlsgd.training.simulation import Experiment, simulate
 

@@ -25,7 +25,7 @@ FLOORS = (
     ("training.shared_parameters",),
     ("devices", "training.merging"),
     ("nn",),
-    ("candidates", "training.deltas"),
+    ("candidates", "training.deltas", "training.job"),
     ("estimators.inference", "training.learner"),
     ("algorithms", "training.executors"),
     ("training",),

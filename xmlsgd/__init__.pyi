@@ -36,7 +36,7 @@ from .metrics import psrecall_at_k as psrecall_at_k
 from .metrics import recall_at_k as recall_at_k
 from .nn.schedules import Schedule as Schedule
 from .training.checkpoints import Checkpoint as Checkpoint
-from .training.learner import Job as Job
+from .training.job import Job as Job
 from .training.loop import train as train
 from .training.run import Run as Run
 

@@ -21,7 +21,7 @@ from xmlsgd.nn.optimizers import get_optimizer
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.scenarios import SCENARIOS
 from xmlsgd.training.executors.virtual_device import VirtualDevice, measure_device
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.simulation import Experiment
 
 from ..prepare import train_and_test, unit_rows

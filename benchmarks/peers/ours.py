@@ -25,7 +25,8 @@ from xmlsgd.estimators.placement import make_device
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.parameters import zeros
-from xmlsgd.training.learner import Job, Learner
+from xmlsgd.training.job import Job
+from xmlsgd.training.learner import Learner
 from xmlsgd.training.messages import Step
 
 from .runner import BATCH, HIDDEN, K, Problem, Runner, arguments, main, peak_memory_bytes, step_rates, timed, versions

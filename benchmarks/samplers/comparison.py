@@ -21,7 +21,7 @@ from xmlsgd.nn.samplers import ALL_LABELS, Batch, Sampler
 from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 
 from ..peers.runner import BATCH, HIDDEN

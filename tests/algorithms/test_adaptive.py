@@ -15,7 +15,7 @@ from xmlsgd.algorithms.outer import HeavyBall
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.6])

@@ -14,7 +14,7 @@ from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.messages import Report
 
 

@@ -17,7 +17,7 @@ from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 
 GPU = VirtualDevice(overhead=2e-3, per_row=1e-4)
@@ -124,7 +124,7 @@ def adaptive_run(devices, n_rows=20000, **settings):
 
     algorithm = Noting(**{"batch": 64, "learning_rate": 0.1, **settings})
     _, executor = toy.run(algorithm, devices, n_rows=n_rows, device=light.Marking())
-    return algorithm.done, sizes, executor
+    return algorithm.update_counts, sizes, executor
 
 
 def test_sizes_stay_in_their_bounds_and_are_the_first_times_a_power_of_the_factor():
@@ -208,10 +208,10 @@ def test_bounds_that_leave_no_size_are_refused():
 def test_a_worker_that_joins_begins_with_the_slowest_and_its_first_size():
     algorithm = AdaptiveHogbatch(64, 0.1, sizes=(64, 32))
     algorithm.start([0], 1000)
-    algorithm.done[0] = 7.0
+    algorithm.update_counts[0] = 7.0
     algorithm.joined(1)
-    assert (algorithm.done[1], algorithm.size[1], algorithm.bounds(1)) == (7.0, 32, (4, 256))
+    assert (algorithm.update_counts[1], algorithm.size[1], algorithm.bounds(1)) == (7.0, 32, (4, 256))
     algorithm.left(0)
     algorithm.left(1)
     algorithm.joined(0)
-    assert algorithm.done == {0: 0}
+    assert algorithm.update_counts == {0: 0}

@@ -18,7 +18,7 @@ from xmlsgd.nn.network import Network
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.threads import Threads
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.router import Router
 

@@ -21,7 +21,8 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.learner import Job, Learner
+from xmlsgd.training.job import Job
+from xmlsgd.training.learner import Learner
 from xmlsgd.training.loop import train
 from xmlsgd.training.merging import ParameterSlice
 from xmlsgd.training.messages import Sharing, Step

@@ -15,7 +15,7 @@ from shared import light, toy
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 
 

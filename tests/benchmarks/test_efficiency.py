@@ -14,7 +14,7 @@ from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 
 

@@ -21,7 +21,7 @@ from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 
 N_ROWS = 400

@@ -26,7 +26,7 @@ from xmlsgd.data.csr import Dataset, indicator
 from xmlsgd.estimators.inference import Measure
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.simulation import Experiment, Outcome
 
 TINY = ["--rows", "240", "--test-rows", "60", "--hidden", "8", "--epochs", "1", "--batch", "16", "--threads", "1"]

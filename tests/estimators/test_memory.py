@@ -17,7 +17,7 @@ from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.simulated import Simulated
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 
 # A process of its own: the peak of a process never falls.

@@ -23,7 +23,7 @@ from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 
 
 @pytest.fixture(scope="module")

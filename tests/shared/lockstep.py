@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xmlsgd.devices.base import Device
     from xmlsgd.training.executors.virtual_device import VirtualDevice
     from xmlsgd.training.executors.worker_process import WorkerProcess
-    from xmlsgd.training.learner import Job
+    from xmlsgd.training.job import Job
     from xmlsgd.training.messages import Report, Sharing, Step
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 
 from . import toy

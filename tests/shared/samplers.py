@@ -15,7 +15,7 @@ from xmlsgd.metrics import precision_at_k
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 
 if TYPE_CHECKING:

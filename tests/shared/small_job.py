@@ -6,7 +6,8 @@ import numpy as np
 
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
-from xmlsgd.training.learner import Job, Learner
+from xmlsgd.training.job import Job
+from xmlsgd.training.learner import Learner
 from xmlsgd.training.messages import Step
 
 from . import toy

@@ -11,7 +11,7 @@ from xmlsgd.nn.network import Network
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.deltas import Deltas
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.shared_parameters import Shape, Table, WorkerArrays
 
 NETWORK = Network(8, 3, (2,))

@@ -22,8 +22,9 @@ from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation
 from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.job import Job, Start
 from xmlsgd.training.kept_model import KeptModel
-from xmlsgd.training.learner import Job, Start, _batch_seed
+from xmlsgd.training.learner import _batch_seed
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing
 from xmlsgd.training.router import Router

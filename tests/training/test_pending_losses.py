@@ -19,7 +19,7 @@ from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import PENDING_STEPS
 from xmlsgd.training.progress_bar import ProgressBar

@@ -24,7 +24,7 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training import loop as engine
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.router import Router
 

@@ -16,8 +16,8 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.base import Executor
 from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.job import Job
 from xmlsgd.training.kept_model import KeptModel
-from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.run import attach_run, run_of
 

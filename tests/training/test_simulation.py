@@ -29,7 +29,7 @@ from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.scenarios import scenario
 from xmlsgd.training.executors.virtual_device import VirtualDevice, fastest
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.simulation import Experiment, simulate
 
 FLEET = [VirtualDevice(0.0, 1e-3, speed=speed) for speed in (1.0, 0.5)]

@@ -25,7 +25,7 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice, scheduling_efficiency
 from xmlsgd.training.history import History
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.worker_log import Tally, advice, contributions_of, summary
 

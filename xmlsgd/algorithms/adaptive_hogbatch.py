@@ -56,11 +56,11 @@ class AdaptiveHogbatch(Hogbatch):
         """
         super().finished(report)
         w = report.worker
-        others = [count for v, count in self.done.items() if v != w]
+        others = [count for v, count in self.update_counts.items() if v != w]
         if not others:
             return
         low, high = self.bounds(w)
-        if self.done[w] < min(others):
+        if self.update_counts[w] < min(others):
             self.size[w] = max(low, self.size[w] / ALPHA)
-        elif self.done[w] > max(others):
+        elif self.update_counts[w] > max(others):
             self.size[w] = min(high, self.size[w] * ALPHA)

@@ -65,7 +65,7 @@ class Hogbatch(Hogwild):
         """Return the number of tasks of a span: 1 if each span pulls and pushes the model, else as many as fill it."""
         if not in_place:
             return 1
-        return max(tapered(self.span, rows_left, len(self.done)) // int(self.size[w]), 1)
+        return max(tapered(self.span, rows_left, len(self.update_counts)) // int(self.size[w]), 1)
 
     def updates(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return the number of updates of the tasks of a span."""

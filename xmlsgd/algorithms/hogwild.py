@@ -40,23 +40,23 @@ class Hogwild(Algorithm):
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Start counting updates."""
-        self.done: dict[int, float] = dict.fromkeys(workers, 0)
+        self.update_counts: dict[int, float] = dict.fromkeys(workers, 0)
         self.span = min(ROWS_PER_SPAN, n_rows // (SPANS_PER_WORKER * max(len(workers), 1)))
 
     def updates(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return as many updates as fill a span; 1 if each span pulls and pushes the model."""
         if not in_place:
             return 1
-        return max(tapered(self.span, rows_left, len(self.done)) // self.batch, 1)
+        return max(tapered(self.span, rows_left, len(self.update_counts)) // self.batch, 1)
 
     def finished(self, report: Report) -> None:
         """Count the updates."""
-        self.done[report.worker] += report.updates
+        self.update_counts[report.worker] += report.updates
 
     def left(self, w: int) -> None:
         """Forget the updates of a worker that has left."""
-        del self.done[w]
+        del self.update_counts[w]
 
     def joined(self, w: int) -> None:
         """Start the count of a new worker at that of the slowest."""
-        self.done[w] = min(self.done.values(), default=0)
+        self.update_counts[w] = min(self.update_counts.values(), default=0)

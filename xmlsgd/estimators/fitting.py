@@ -18,8 +18,8 @@ from ..errors import DataError, DivergenceError, counted, shorten, warn
 from ..training.callbacks import Callback, EarlyStopping, Evaluation
 from ..training.checkpoints import Checkpoint, checksum_of_rows, read_checkpoint
 from ..training.history import EpochRecord
+from ..training.job import Job, Start
 from ..training.kept_model import KeptModel
-from ..training.learner import Job, Start
 from ..training.loop import train
 from ..training.progress_bar import ProgressBar
 from ..training.run import Run, add_hint, attach_run, run_of

@@ -27,7 +27,7 @@ from ..training.executors.processes import Processes
 from ..training.executors.serial import Serial
 from ..training.executors.threads import Threads
 from ..training.executors.virtual_device import measure_device
-from ..training.learner import Job
+from ..training.job import Job
 
 _DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d{1,4}))?(\*(?P<learners>0*[1-9]\d{0,3}))?\s*", re.ASCII)
 KINDS = ("cpu", "cuda")  # other kinds are modules of `xmlsgd.devices`; the reference is for tests only

@@ -11,7 +11,7 @@ from ..data.csr import CSR
 from ..nn.network import Network, state_layout
 from ..nn.optimizers import Optimizer
 from ..nn.parameters import Layout, zeros
-from ..training.learner import Start
+from ..training.job import Start
 from .fitted import FittedModel
 
 

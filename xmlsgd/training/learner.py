@@ -4,91 +4,19 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ..data.csr import MASKS, Dataset, epoch_order
+from ..data.csr import MASKS, epoch_order
 from ..devices.base import Device, Targets
-from ..errors import DataError
 from ..nn.losses import find_loss
-from ..nn.network import Network, state_layout
-from ..nn.optimizers import Adam, Optimizer, Update
+from ..nn.network import state_layout
+from ..nn.optimizers import Update
 from ..nn.parameters import zeros
-from ..nn.samplers import ALL_LABELS, Sampler
+from .job import Job
 from .messages import PendingLoss, Report, Step
 from .shared_parameters import Table, WorkerArrays
-
-
-@dataclass(frozen=True, eq=False)
-class Start:
-    """The model and optimizer state that a run starts from. A single learner changes both in place.
-
-    Attributes
-    ----------
-    params : ndarray of shape (n_params,), float32
-        The model.
-    state : ndarray, float32
-        The optimizer state (`state_layout`).
-    steps : int, default=0
-        Updates so far, for Adam's bias correction.
-    epochs : int, default=0
-        Epochs so far, for the order of the rows.
-    origin : ndarray of shape (n_params,), float32, optional
-        Another array with the same values as `params`, which nobody changes. If given, it is what the run rolls back
-        to, so that no copy has to be made.
-    """
-
-    params: np.ndarray
-    state: np.ndarray
-    steps: int = 0
-    epochs: int = 0
-    origin: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class Job:
-    """A training job: everything that a worker needs to make its learner.
-
-    Attributes
-    ----------
-    dataset : Dataset
-        The training rows.
-    network : Network
-        The network to train.
-    optimizer : Optimizer, default=Adam()
-        Turns gradients into updates.
-    seed : int, default=0
-        Seed of the initial weights, the order of the rows and all random draws.
-    sample_weight : ndarray of shape (n_rows,), float32, optional
-        Weights of the rows; None for ones.
-    start : Start, optional
-        Where to start; None for initial weights (`Network.initialize`).
-    sampler : Sampler, default=ALL_LABELS
-        Chooses the labels that a batch trains.
-    """
-
-    dataset: Dataset
-    network: Network
-    optimizer: Optimizer = field(default_factory=Adam)
-    seed: int = 0
-    sample_weight: np.ndarray | None = None
-    start: Start | None = None
-    sampler: Sampler = ALL_LABELS
-
-    def check(self) -> None:
-        """Raise `DataError` if there are no rows, or if the network or the weights do not fit them."""
-        dataset, network = self.dataset, self.network
-        if dataset.n_rows < 1:
-            raise DataError("dataset: must have at least one row, got none")
-        # Kernels check no bounds.
-        if network.n_features < dataset.n_features or network.n_labels < dataset.n_labels:
-            needed = f"{dataset.n_features} features and {dataset.n_labels} labels, those of the dataset"
-            raise DataError(f"network: must have at least {needed}, got {network.n_features} and {network.n_labels}")
-        if self.sample_weight is not None and len(self.sample_weight) != dataset.n_rows:
-            got = len(self.sample_weight)
-            raise DataError(f"sample_weight: must have a weight for each of {dataset.n_rows} rows, got {got}")
 
 
 class RowOrder:

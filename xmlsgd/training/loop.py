@@ -18,8 +18,8 @@ from .checkpoints import Checkpoint, CheckpointWriter, reserved
 from .epoch import Epoch
 from .executors.base import Executor
 from .history import EpochRecord, History
+from .job import Job
 from .kept_model import KeptModel, NoModel
-from .learner import Job
 from .progress import TrainingPosition, TrainingProgress
 from .router import Router
 from .run import Run, attach_run

@@ -18,7 +18,7 @@ from .callbacks import Callback
 from .executors.simulated import Simulated
 from .executors.virtual_device import VirtualDevice, scheduling_efficiency
 from .history import EpochRecord
-from .learner import Job
+from .job import Job
 from .loop import train
 from .messages import Report
 

@@ -44,7 +44,7 @@ from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.threads import Threads
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 
 

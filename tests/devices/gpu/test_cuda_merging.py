@@ -14,7 +14,7 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing, Step
 from xmlsgd.training.simulation import Experiment, simulate

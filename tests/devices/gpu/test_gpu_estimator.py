@@ -22,7 +22,8 @@ from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.virtual_device import measure_device
-from xmlsgd.training.learner import Job, Learner
+from xmlsgd.training.job import Job
+from xmlsgd.training.learner import Learner
 from xmlsgd.training.loop import train
 
 pytestmark = NEEDS_COMPILER

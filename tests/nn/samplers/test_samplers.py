@@ -19,7 +19,7 @@ from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import Adam, RowAdagrad
 from xmlsgd.nn.samplers import ALL_LABELS, Batch
 from xmlsgd.nn.samplers.uniform import UniformNegatives
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 
 N_ROWS, N_FEATURES, N_LABELS = 40, 30, 400
 NETWORK = Network(N_FEATURES, N_LABELS, (8,))

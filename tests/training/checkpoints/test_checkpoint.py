@@ -26,8 +26,8 @@ from xmlsgd.training.callbacks import Callback, EarlyStopping
 from xmlsgd.training.checkpoints import read_checkpoint, writer
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.history import History
+from xmlsgd.training.job import Start
 from xmlsgd.training.kept_model import KeptModel
-from xmlsgd.training.learner import Start
 from xmlsgd.training.loop import train
 from xmlsgd.training.progress_bar import ProgressBar, ProgressLines
 

@@ -35,7 +35,7 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.checkpoints import Checkpoint, identity, read_checkpoint, writer
 from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.learner import Start
+from xmlsgd.training.job import Start
 from xmlsgd.training.loop import train
 
 SIZE = NETWORK.layout.size

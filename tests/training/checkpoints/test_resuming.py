@@ -30,7 +30,7 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.progress import TrainingPosition
 

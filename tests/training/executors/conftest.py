@@ -7,7 +7,7 @@ import pytest
 from shared import toy
 from shared.every_executor import KINDS, N_ROWS, NETWORK
 from xmlsgd.nn.optimizers import SGD
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.learner import Job, Learner, Start
+from xmlsgd.training.job import Job, Start
+from xmlsgd.training.learner import Learner
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Report, Sharing, Step
 

@@ -15,7 +15,7 @@ from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.threads import Threads
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("forked")

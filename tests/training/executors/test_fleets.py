@@ -16,7 +16,7 @@ from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.training.executors.scenarios import SCENARIOS, expected_seconds, parse_fleet, scenario
 from xmlsgd.training.executors.virtual_device import VirtualDevice, measure_device, scheduling_efficiency
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.messages import Report
 
 BASE = VirtualDevice(overhead=1e-3, per_row=1e-4, per_nnz=1e-6, noise=0.3)

@@ -10,7 +10,8 @@ from xmlsgd.data.csr import ORDER
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
-from xmlsgd.training.learner import Job, Learner
+from xmlsgd.training.job import Job
+from xmlsgd.training.learner import Learner
 
 
 def test_a_report_counts_rows_features_and_the_sum_of_their_losses(job):

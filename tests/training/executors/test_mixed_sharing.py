@@ -19,7 +19,8 @@ from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.learner import Job, Learner
+from xmlsgd.training.job import Job
+from xmlsgd.training.learner import Learner
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing
 

@@ -27,7 +27,8 @@ from xmlsgd.training.executors import processes
 from xmlsgd.training.executors.liveness import Liveness
 from xmlsgd.training.executors.processes import OUT_OF_MEMORY, Processes, WorkerPool
 from xmlsgd.training.executors.threads import Threads
-from xmlsgd.training.learner import Job, Learner, Start
+from xmlsgd.training.job import Job, Start
+from xmlsgd.training.learner import Learner
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Left, Report, Sharing
 

@@ -24,7 +24,7 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.learner import Job, Start
+from xmlsgd.training.job import Job, Start
 from xmlsgd.training.loop import train
 from xmlsgd.training.run import run_of
 

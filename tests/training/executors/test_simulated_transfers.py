@@ -9,7 +9,7 @@ from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.simulated import Simulated
-from xmlsgd.training.learner import Job
+from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing
 

@@ -153,7 +153,7 @@ def run_race(
     """
     from ...estimators.inference import Measure
     from ...training.executors.virtual_device import fastest, measure_device
-    from ...training.learner import Job
+    from ...training.job import Job
     from ...training.simulation import Experiment, simulate
 
     assert data.validation is not None

@@ -14,7 +14,7 @@ from ...algorithms.base import Algorithm
 from ...data.csr import Dataset
 from ...nn.schedules import Schedule
 from ..callbacks import Callback
-from ..learner import Job
+from ..job import Job
 from .reader import callback_names
 
 PACKAGE = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from ...data.validation import is_number
 from ...errors import ModelFileError, shorten
 from ...nn.network import state_layout
 from ..callbacks import Callback, ResumedRun
-from ..learner import Job, Start
+from ..job import Job, Start
 from ..progress import TrainingPosition
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from ...nn.schedules import Schedule
 from ..callbacks import Callback
 from ..executors.base import Executor
 from ..history import History
-from ..learner import Job
+from ..job import Job
 from ..progress import TrainingPosition, TrainingProgress
 from .checkpoint import Checkpoint
 from .identity import CODE, differences, identity

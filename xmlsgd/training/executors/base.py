@@ -12,7 +12,8 @@ import numpy as np
 
 from ...errors import DataError, warn
 from ...nn.network import state_layout
-from ..learner import Job, Learner, RowOrder
+from ..job import Job
+from ..learner import Learner, RowOrder
 from ..merging import Merger, MergeRule
 from ..messages import Event, Left, Report, Sharing, Step
 from ..shared_parameters import Shape, Table, WorkerArrays, table_shape, worker_arrays
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 class Executor(ABC):
     """Base class of executors. Subclasses implement `start`, `_begin`, `_next` and `close`.
+
+    `start` calls `_prepare`, then `_make_learners` if the steps run in this process, and at last `_start_clock`.
 
     A replica is written by its worker while that worker is busy, and by the coordinator while it is idle. With
     `Sharing.IN_PLACE` workers write the center at once, on purpose and without locks; those with a memory of their own

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...devices.base import Device
 from ...errors import WorkerDied
-from ..learner import Job
+from ..job import Job
 from ..messages import Event, Fetch, Invalidate, Joined, Left, Sharing, Step
 from ..shared_parameters import Shape, Table, WorkerArrays
 from .base import Executor

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...devices.base import Device
-from ..learner import Job
+from ..job import Job
 from ..messages import Event, Sharing, Step
 from ..shared_parameters import Shape, Table
 from .base import Executor

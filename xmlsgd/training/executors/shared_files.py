@@ -21,7 +21,7 @@ from ...data.csr import CSR, Dataset
 from ...data.files.system_errors import disk_errors_named
 from ...data.files.temporary import create_locked, remove_abandoned, remove_locked
 from ...errors import DataError, warn
-from ..learner import Job
+from ..job import Job
 
 MEMORY = Path("/dev/shm")
 SPARE = 64 << 20  # bytes of shared memory left to other programs

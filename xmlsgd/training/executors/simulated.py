@@ -14,7 +14,7 @@ from itertools import count
 
 from ...devices.base import Device
 from ...errors import WorkerDied
-from ..learner import Job
+from ..job import Job
 from ..messages import Event, Joined, Left, Report, Sharing, Step
 from ..shared_parameters import Table
 from .base import Executor

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from ...devices.base import Device
 from ...errors import in_one_line
-from ..learner import Job, Learner
+from ..job import Job
+from ..learner import Learner
 from ..messages import Event, Sharing, Step
 from ..shared_parameters import Table
 from .base import Executor

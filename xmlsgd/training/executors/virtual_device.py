@@ -14,7 +14,8 @@ from ...data.validation import check_fields, within
 from ...devices.base import Device
 from ...errors import DataError, shorten
 from ...nn.parameters import zeros
-from ..learner import Job, Learner
+from ..job import Job
+from ..learner import Learner
 from ..messages import Report, Step
 
 MAX_FACTOR, MAX_SECONDS, MAX_NOISE = 1e9, 1e6, 10.0  # larger values would make durations overflow
