@@ -149,7 +149,9 @@ class Network(Checked):
             self._drop(device, activations[-1], seed + i)
             activations.append(device.dense_forward(activations[-1], layer))
         self._drop(device, activations[-1], seed + len(layers))
-        drawn = sampler.draw(Batch(targets.Y, rows, seed, activations[-1], layers[-1], device))
+        batch = Batch(targets.Y, rows, seed, activations[-1], layers[-1], device)
+        if (drawn := sampler.draw(batch)) is not None:
+            batch.check(drawn)
         rounding = Rounding(self.gradient_rounding, seed + len(layers) + 1)
         value, dA = self._output_step(
             device, activations[-1], targets, layers[-1], update.for_output(), rounding, drawn
@@ -177,8 +179,11 @@ class Network(Checked):
         loss = find_loss(self.loss)
         if labels is None:
             return device.output_step(A, targets, output, loss, update, rounding)
-        part, (Y, rows, scale) = device.take(output, labels), targets
+        Y, rows, scale = targets
         own = Targets(Y.columns(rows, labels), np.arange(len(rows)), scale)
+        if not len(labels):
+            return 0.0, 0 * A
+        part = device.take(output, labels)
         value, dA = device.output_step(A, own, part, loss, update, rounding)
         device.put(part, output, labels)
         return value, dA

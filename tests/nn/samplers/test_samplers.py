@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -16,8 +19,8 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network, state_layout
-from xmlsgd.nn.optimizers import Adam, RowAdagrad
-from xmlsgd.nn.samplers import ALL_LABELS, Batch
+from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
+from xmlsgd.nn.samplers import ALL_LABELS, Batch, Sampler
 from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.training.job import Job
 
@@ -127,6 +130,50 @@ def test_columns_numbers_labels_by_their_place(dataset):
     assert Y.shape == (3, len(active))
     for place, row in enumerate(rows):
         np.testing.assert_array_equal(active[Y.row(place)[0]], dataset.Y.row(row)[0])
+
+
+@dataclass(frozen=True)
+class Drawing(Sampler):
+    """Draws what a function of the batch returns."""
+
+    drawn: Callable
+
+    def draw(self, batch):
+        return self.drawn(batch)
+
+
+def step_with(sampler, dataset, rows, device):
+    layers = NETWORK.layers(np.ones(NETWORK.layout.size, np.float32))
+    targets = Targets(dataset.Y, rows, np.ones(len(rows), np.float32))
+    with device.start():
+        return NETWORK.step(device, layers, dataset.X, targets, SGD().update(0.1, 1), 0, sampler), layers
+
+
+@pytest.mark.parametrize(
+    ("drawn", "complaint"),
+    [
+        (lambda batch: np.append(batch.true(), np.int32(10**7)), "must draw ascending int32 labels in"),
+        (lambda batch: np.append(np.int32(-3), batch.true()), "must draw ascending int32 labels in"),
+        (lambda batch: batch.true()[::-1], "must draw ascending int32 labels in"),
+        (lambda batch: np.repeat(batch.true(), 2), "must draw ascending int32 labels in"),
+        (lambda batch: batch.true().astype(float), "must draw ascending int32 labels in"),
+        (lambda batch: batch.true().tolist(), "must draw ascending int32 labels in"),
+        (lambda batch: batch.true()[1:], "must include all true labels of the batch, but label .* is missing"),
+        (lambda batch: batch.true()[:-1], "must include all true labels of the batch, but label .* is missing"),
+    ],
+)
+def test_labels_that_a_sampler_must_not_draw_are_refused(dataset, drawn, complaint):
+    """Kernels check no bounds: they would write outside of the model, or train a label as if no row had it."""
+    with pytest.raises(DataError, match=complaint):
+        step_with(Drawing(drawn), dataset, np.array([1, 2, 8, 9]), CPU(1, "float32"))
+
+
+@pytest.mark.parametrize("device", [Reference, lambda: CPU(1, "float32")], ids=["reference", "cpu"])
+def test_a_batch_without_labels_of_which_none_are_drawn_trains_nothing(dataset, device):
+    Y = CSR(np.zeros(N_ROWS + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), N_LABELS)
+    loss, layers = step_with(UniformNegatives(0), Dataset(dataset.X, Y), np.arange(4), device())
+    assert loss == 0
+    assert all((part == 1).all() for layer in layers for part in layer[:2])
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...data.csr import CSR
 from ...devices.base import Device, Layer
+from ...errors import DataError, shorten
 
 DENSE_SHARE = 0.75  # from this share of labels on, gathering their weights costs more than training all
 
@@ -37,6 +38,15 @@ class Batch(NamedTuple):
         new = np.append(True, found[1:] != found[:-1])[: len(found)]
         found = found[new]  # a tenth of the time of `np.unique`
         return found if len(found) < DENSE_SHARE * self.Y.n_cols else None
+
+    def check(self, labels: np.ndarray) -> None:
+        """Raise `DataError` unless drawn labels are int32, ascending and in [0, L); kernels check no bounds."""
+        n_labels, fits = self.Y.n_cols, isinstance(labels, np.ndarray) and labels.dtype == np.int32 and labels.ndim == 1
+        if fits and len(labels):
+            fits = labels[0] >= 0 and labels[-1] < n_labels and (labels[1:] > labels[:-1]).all()
+        if not fits:
+            text = f"sampler: must draw ascending int32 labels in [0, {n_labels}), or None for all"
+            raise DataError(f"{text}, got {shorten(labels)}")
 
 
 @dataclass(frozen=True)
