@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..data.csr import Dataset
-from ..errors import DataError
-from ..nn.network import Network
+from ..data.csr import Dataset, check_csr
+from ..data.validation import is_integer
+from ..errors import DataError, shorten
+from ..nn.network import Network, state_layout
 from ..nn.optimizers import Adam, Optimizer
 from ..nn.samplers import ALL_LABELS, Sampler
 
@@ -70,14 +71,39 @@ class Job:
     sampler: Sampler = ALL_LABELS
 
     def check(self) -> None:
-        """Raise `DataError` if there are no rows, or if the network or the weights do not fit them."""
+        """Raise `DataError` if a part is invalid, or does not fit the others; reads every entry of the rows once."""
         dataset, network = self.dataset, self.network
         if dataset.n_rows < 1:
             raise DataError("dataset: must have at least one row, got none")
         # Kernels check no bounds.
+        check_csr(dataset.X, "dataset: X")
+        check_csr(dataset.Y, "dataset: Y")
         if network.n_features < dataset.n_features or network.n_labels < dataset.n_labels:
             needed = f"{dataset.n_features} features and {dataset.n_labels} labels, those of the dataset"
             raise DataError(f"network: must have at least {needed}, got {network.n_features} and {network.n_labels}")
-        if self.sample_weight is not None and len(self.sample_weight) != dataset.n_rows:
-            got = len(self.sample_weight)
-            raise DataError(f"sample_weight: must have a weight for each of {dataset.n_rows} rows, got {got}")
+        if not (is_integer(self.seed) and self.seed >= 0):
+            raise DataError(f"seed: must be a whole number of at least 0, got {shorten(self.seed)}")
+        self._check_weights()
+        self._check_start()
+
+    def _check_weights(self) -> None:
+        """Raise `DataError` unless each row has a weight that is finite and at least 0."""
+        weight, n_rows = self.sample_weight, self.dataset.n_rows
+        if weight is None:
+            return
+        if not isinstance(weight, np.ndarray) or weight.dtype.kind not in "iuf" or weight.shape != (n_rows,):
+            raise DataError(f"sample_weight: must be an array of {n_rows} numbers, one a row, got {shorten(weight)}")
+        if len(wrong := weight[~((weight >= 0) & (weight < np.inf))]):
+            raise DataError(f"sample_weight: must be finite and at least 0, got {wrong[0]}")
+
+    def _check_start(self) -> None:
+        """Raise `DataError` unless model and optimizer state of the start have the types and sizes of this job."""
+        if self.start is None:
+            return
+        layout = self.network.layout
+        sizes = {"params": layout.size, "state": state_layout(layout, self.optimizer).size}
+        for name, size in sizes.items():
+            array = getattr(self.start, name)
+            if array.dtype != np.float32 or array.shape != (size,) or not array.flags.carray:
+                got = f"{array.dtype} {array.shape}{'' if array.flags.carray else ', which is not'}"
+                raise DataError(f"start: {name} must be float32 ({size},), contiguous and writable, got {got}")

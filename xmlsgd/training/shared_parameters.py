@@ -111,7 +111,7 @@ class Table:
         end = middle + shape.states * state
         params = flat[:middle].reshape(1 + shape.replicas, model)[:, : shape.model]
         states = flat[middle:end].reshape(shape.states, state)[:, : shape.state]
-        marks = flat[end:].view(np.uint8)[: shape.marks_bytes].reshape(-1, shape.marks)
+        marks = flat[end:].view(np.uint8)[: shape.marks_bytes].reshape(shape.states, shape.marks)
         return cls(params, states, marks)
 
     @classmethod
