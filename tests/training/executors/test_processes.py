@@ -52,9 +52,8 @@ def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
         def step(self, report):
             seen.append(report.rows)
 
-    with pytest.warns(
-        UserWarning, match="worker 1 is lost: killed by SIGKILL; what it had not merged is trained again"
-    ):
+    text = "worker 1 is lost: killed by SIGKILL; what it had not merged is trained again; it is replaced"
+    with pytest.warns(UserWarning, match=text):
         run = train(job, Killing(2, 0.1), executor, Schedule(3), callbacks=[Rows()])
     assert killed
     assert executor.pool.failures == ["worker 1: killed by SIGKILL"]
@@ -96,6 +95,33 @@ def suspend(monkeypatch):
         monkeypatch.setattr(executor.pool, "replace", replace_and_forget)
 
     return send_stop
+
+
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_a_replacement_that_dies_before_it_joins_is_reported_too(job, restarts):
+    executor = Processes([Light] * 2, restarts=restarts)
+    launch = executor.pool.launch
+
+    class Killing(Hogwild):
+        def start(self, workers, n_rows):
+            super().start(workers, n_rows)
+            executor.pool.launch = launch_and_kill
+            kill(executor.pool.processes[1])
+
+    def launch_and_kill(w):
+        launch(w)
+        if len(executor.pool.failures) == 1:
+            kill(executor.pool.processes[w])
+
+    def kill(worker):
+        worker.process.kill()
+        worker.process.wait()  # so that the next message to be heard is of its death
+
+    with pytest.warns(UserWarning, match="worker 1 is lost: killed by SIGKILL") as told:
+        run = train(job, Killing(2, 0.1), executor, Schedule(5))
+    outcomes = [str(warning.message).rpartition("; ")[2] for warning in told]
+    assert outcomes == ["it is replaced", "it is replaced" if restarts == 2 else "it is not replaced"]
+    assert run.records[-1]["rows"] == 5 * N_ROWS
 
 
 @pytest.mark.parametrize(("restarts", "first"), [(0, True), (0, False), (1, False)])

@@ -217,9 +217,10 @@ class Executor(ABC):
         if self._errors.keys() >= set(running):
             raise next(iter(self._errors.values()))
 
-    def _departure(self, w: int, reason: str) -> Left:
-        """Warn that worker `w` is lost; return the event."""
-        warn(f"worker {w} is lost: {reason}; what it had not merged is trained again")
+    def _departure(self, w: int, reason: str, replaced: bool = False) -> Left:
+        """Warn that worker `w` is lost, and whether another takes its place; return the event."""
+        text = f"worker {w} is lost: {reason}; what it had not merged is trained again"
+        warn(f"{text}; it is {'replaced' if replaced else 'not replaced'}")
         return Left(w, reason)
 
     def _start_clock(self) -> None:

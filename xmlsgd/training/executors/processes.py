@@ -235,11 +235,11 @@ class Processes(Executor):
     def _handle_death(self, w: int, reason: str) -> Left | None:
         """Replace the process of a lost worker if possible; return None if it had not joined yet."""
         self._liveness.gone(w)
-        if self.pool.replace(w, reason):
+        replaced = self.pool.replace(w, reason)
+        if replaced:
             self._liveness.starts(w)
-        if w not in self.workers:
-            return None
-        return self._departure(w, reason)
+        departure = self._departure(w, reason, replaced)
+        return departure if w in self.workers else None
 
     def _fetch(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
         """Let the processes of GPUs copy their models to the table, all at the same time.
