@@ -17,6 +17,7 @@ from shared.paths import ROOT
 from xmlsgd.data.csr import Dataset, row_spans
 from xmlsgd.data.formats import store
 from xmlsgd.data.formats.store import open_store, write_blocks, write_store
+from xmlsgd.data.loading import convert, load_file
 from xmlsgd.data.parser.parse import RowBlock
 from xmlsgd.errors import DataError
 
@@ -71,6 +72,15 @@ def test_every_array_is_a_plain_npy_file(tmp_path):
         array = np.load(tmp_path / "set" / f"{name}.npy")
         assert array.dtype == dtype
         assert np.array_equal(array, getattr(getattr(dataset, name[0]), name[2:]))
+
+
+def test_a_store_leaves_out_entries_of_zero_which_would_count_as_features(tmp_path):
+    (tmp_path / "rows.txt").write_text("0 0:1 1:0 2:3\n1 1:0\n0,1 2:5\n")
+    write_store(load_file(tmp_path / "rows.txt"), tmp_path / "written")
+    convert(tmp_path / "rows.txt", tmp_path / "converted")
+    for name in ("written", "converted"):
+        X = open_store(tmp_path / name).X
+        assert (X.indptr.tolist(), X.indices.tolist(), X.data.tolist()) == ([0, 2, 2, 3], [0, 2, 2], [1, 3, 5])
 
 
 def test_an_open_store_is_mapped_read_only_and_keeps_no_label_values(tmp_path):

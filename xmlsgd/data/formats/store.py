@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ...errors import DataError, ModelFileError, shorten
-from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers
+from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers, row_spans
 from ..files.atomic import read_consistently
 from ..files.folders import FolderArrays, read_folder
 from ..files.manifest import STORE, compare_checksums, listed_files, update_verified, write_manifest
@@ -35,6 +35,7 @@ from ..text import read_label_names, write_label_names
 from .base import DESCRIPTION, LABEL_NAMES, PARTS, FileRows, Format, is_store, replacing, write_parts
 
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
+WRITE_ENTRIES = 1 << 20  # written at once
 MAX_ENTRIES = 1 << 48  # more than fit any disk; sizes in bytes stay below 2^63
 DTYPES: dict[str, type] = {
     "X_indptr": np.int64,
@@ -53,7 +54,7 @@ def write_store(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     dataset : Dataset
         The rows.
     path : str or path
-        The folder; an earlier store there is replaced.
+        The folder; an earlier store there is replaced. Entries of X that are zero are left out.
 
     Raises
     ------
@@ -66,8 +67,9 @@ def write_store(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     for part, matrix in (("X", X), ("Y", Y)):
         check_pointers(matrix.indptr, matrix.nnz, f"{part}: indptr")
         check_entries(matrix, (f"{part}: indices", part))
-    rows = RowBlock(X.indptr, X.indices, X.data, Y.indptr, Y.indices)
-    write_blocks([rows], lambda: (dataset.n_features, dataset.n_labels), path, dataset.label_names)
+    spans = ((X.span(*span), Y.span(*span)) for span in row_spans([X, Y], WRITE_ENTRIES))
+    blocks = (RowBlock(X.indptr, X.indices, X.data, Y.indptr, Y.indices) for X, Y in spans)
+    write_blocks(blocks, lambda: (dataset.n_features, dataset.n_labels), path, dataset.label_names)
 
 
 def write_blocks(
@@ -78,7 +80,8 @@ def write_blocks(
 ) -> None:
     """Write a store from blocks of rows (X_indptr, X_indices, X_data, Y_indptr, Y_indices), one in memory at a time.
 
-    The pointers of each block start from zero; its rows are not checked, as those of `LibsvmBlocks` are sound.
+    The pointers of each block start from zero; its rows are not checked, as those of `LibsvmBlocks` are sound. Entries
+    of X that are zero are left out: they would count as features.
     shape : return (F, L); called after the last block. For the rest see `write_store`.
     """
     path = Path(path)
@@ -221,10 +224,11 @@ def _write_arrays(blocks: Iterable[Sequence[np.ndarray]], folder: Path) -> dict[
         for pointers in ("X_indptr", "Y_indptr"):
             files[pointers].append(np.zeros(1, np.int64))
         for X_indptr, X_indices, X_data, Y_indptr, Y_indices in blocks:
-            files["X_indptr"].append(X_indptr[1:] + files["X_indices"].size)
+            X = CSR(X_indptr, X_indices, X_data, INT32_MAX).without_zeros()
+            files["X_indptr"].append(X.indptr[1:] + files["X_indices"].size)
             files["Y_indptr"].append(Y_indptr[1:] + files["Y_indices"].size)
-            files["X_indices"].append(X_indices)
-            files["X_data"].append(X_data)
+            files["X_indices"].append(X.indices)
+            files["X_data"].append(X.data)
             files["Y_indices"].append(Y_indices)
         for file in files.values():
             file.write_header()
