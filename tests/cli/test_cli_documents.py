@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
 from shared.command_line import QUICK, run
 from xmlsgd.cli import main
+from xmlsgd.data.text import numbered_lines
 from xmlsgd.estimators import XMLClassifier
 from xmlsgd.estimators.inference.compact import CompactParams
 
@@ -137,6 +139,21 @@ def test_a_subject_that_was_learned_by_its_uri_gets_its_name_later(library, caps
     labels = json.loads((library / "p").read_text().splitlines()[0])["labels"]
     uris = {entry["label"]: entry["uri"] for entry in labels}
     assert (uris["whales"], uris["new"], uris["new <http://x/2>"]) == ("http://x/5", None, "http://x/2")
+
+
+def test_learning_reads_a_vocabulary_once(library, monkeypatch):
+    (library / "week.tsv").write_text("a book of waves\t<http://x/3>\n")
+    (library / "new.tsv").write_text("<http://x/1>\tsea\n<http://x/3>\tfishing\n")
+    read = []
+
+    def reading(path):
+        read.append(Path(path).name)
+        return numbered_lines(path)
+
+    monkeypatch.setattr("xmlsgd.data.vocabulary.numbered_lines", reading)
+    run("learn", library / "m", library / "week.tsv", "--vocabulary", library / "new.tsv", "--quiet")
+    assert read.count("new.tsv") == 1
+    assert XMLClassifier.load(library / "m").classes_.tolist() == ["Smith, J.", "sea", "isles", "fishing"]
 
 
 def test_a_model_that_has_learned_on_becomes_compact_with_its_vocabulary(library, capsys):

@@ -167,6 +167,12 @@ class FormatOptions(DocumentOptions):
         fit = {name: saved[name] for name, of_type in types.items() if isinstance(saved.get(name), of_type)}
         return replace(self, **fit)
 
+    def with_names(self, names: Mapping[str, str]) -> FormatOptions:
+        """Return options with all names of URIs, so that the vocabulary is not read again."""
+        options = replace(self, names=names)
+        vars(options)["names_of_uris"] = names
+        return options
+
     def for_rows_of(self, path: str) -> dict[str, Any]:
         """Return the options of `read_libsvm` for a source.
 

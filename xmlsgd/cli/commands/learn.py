@@ -12,7 +12,6 @@ ensemble.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +74,7 @@ def run(
     format_options = options_of_model(format_options, model, estimator)
     if format_options.vocabulary is not None:
         names, n_renamed = rename_labels(estimator, format_options.names or {}, format_options.vocabulary)
-        format_options = replace(format_options, names=names)
+        format_options = format_options.with_names(names)
     columns = Columns.of_model(estimator)
     train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
     held_out, held_out_later = (None, None) if test is None else read_test_for_learning(test, format_options, columns)
