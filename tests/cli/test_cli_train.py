@@ -141,7 +141,10 @@ def test_test_labels_that_are_separated_otherwise_than_in_training_are_warned_of
     ("labels", "told"),
     [
         ('"Woolf, Virginia', """the label '"Woolf' begins with a quote and does not end with it; quotes go around a"""),
-        ("novel;letter", "most of 1 labels contain ';'; if it separates labels: --label-separator ';'"),
+        (
+            "novel;letter",
+            "most labels contain ';', such as 'novel;letter'; if it separates labels: --label-separator ';'",
+        ),
         (
             "Woolf, Virginia",
             "every comma ends a label, also in 'Woolf, Virginia'; quote names with commas, or pass another --label",
@@ -170,7 +173,8 @@ def test_labels_that_differ_in_case_alone_are_warned_of_if_they_are_many(tmp_pat
 def test_labels_of_a_table_with_another_separator_are_warned_of(tmp_path, capsys):
     (tmp_path / "texts.csv").write_text("text,labels\n" + "the book of the sea,novel;letter\n" * 4)
     run("train", tmp_path / "texts.csv", "--out", tmp_path / "m", *QUICK, "--quiet")
-    assert "most of 1 labels contain ';'; if it separates labels: --label-separator ';'" in capsys.readouterr().err
+    expected = "most labels contain ';', such as 'novel;letter'; if it separates labels: --label-separator ';'"
+    assert expected in capsys.readouterr().err
 
 
 def test_more_workers_than_cores_are_warned_of(monkeypatch):

@@ -78,8 +78,9 @@ def warn_of_quotes(names: Sequence[str], path: str) -> None:
 def warn_of_separators(names: Sequence[str], path: str) -> None:
     """Warn if most names of labels contain another separator: they are probably several names each."""
     for mark in SEPARATORS:
-        if 2 * sum(mark in name for name in names) > len(names):
-            text = f"{path}: most of {len(names):,} labels contain {mark!r}"
+        joined = [name for name in names if mark in name]
+        if 2 * len(joined) > len(names):
+            text = f"{path}: most labels contain {mark!r}, such as {shorten(joined[0])}"
             warn(f"{text}; if it separates labels: --label-separator '{mark}'")
 
 
