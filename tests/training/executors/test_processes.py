@@ -124,6 +124,39 @@ def test_a_replacement_that_dies_before_it_joins_is_reported_too(job, restarts):
     assert run.records[-1]["rows"] == 5 * N_ROWS
 
 
+def test_a_run_does_not_wait_for_ever_if_its_last_replacement_dies_while_others_have_no_rows(job, monkeypatch):
+    executor = Processes([Light] * 2, restarts=1, liveness_timeout=0.1)
+    launch, listen, listened = executor.pool.launch, executor._listen, []
+
+    class Partial(Hogwild):
+        def start(self, workers, n_rows):
+            super().start(workers, n_rows)
+            executor.pool.launch = launch_and_kill
+            kill(executor.pool.processes[1])
+
+        def batch_size(self, w, now):
+            return 0 if w == 0 else self.batch
+
+    def launch_and_kill(w):
+        launch(w)
+        kill(executor.pool.processes[w])
+
+    def kill(worker):
+        worker.process.kill()
+        worker.process.wait()
+
+    def listen_for_a_while(seconds):
+        if len(executor.pool.failures) == 2:
+            listened.append(seconds)
+            assert len(listened) < 20, "nobody is left who could say anything"
+        return listen(seconds)
+
+    monkeypatch.setattr(executor, "_listen", listen_for_a_while)
+    text = r"^Partial assigned no rows to any live worker, \[0\]"
+    with pytest.warns(UserWarning, match="worker 1 is lost"), pytest.raises(WorkerDied, match=text):
+        train(job, Partial(2, 0.1), executor, Schedule(1))
+
+
 @pytest.mark.parametrize(("restarts", "first"), [(0, True), (0, False), (1, False)])
 def test_a_suspended_worker_is_lost_and_its_rows_are_trained_by_the_others(job, suspend, restarts, first):
     """Before its first step or later."""

@@ -199,6 +199,8 @@ class Processes(Executor):
                 return None
             if event is not None:
                 return event
+            if until is None and not (self.busy or self.unreachable or self.expecting):
+                return None  # the last replacement has died, and the others have nothing to do: nothing will happen
 
     def _listen(self, seconds: float) -> list[WorkerProcess]:
         """Wait at most `seconds`, or one liveness interval, for messages; return the processes that have one."""
