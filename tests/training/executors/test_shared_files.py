@@ -167,6 +167,11 @@ def test_data_in_files_are_not_copied(job, tmp_path):
     assert part.path == str(tmp_path / "values")
     assert not (tmp_path / "copy").exists()
     np.testing.assert_array_equal(part.open(), np.arange(4, 9))
+    odd = tmp_path / os.fsdecode(b"caf\xe9")  # no UTF-8, as the names of other mapped files may be
+    np.zeros(1).tofile(odd)
+    named = np.memmap(odd, float, "r")
+    assert ArrayFile.of(named, tmp_path / "copy").path == str(odd)
+    assert ArrayFile.of(file, tmp_path / "copy").path == part.path
     plain = ArrayFile.of(np.arange(5)[::2], tmp_path / "copy")
     np.testing.assert_array_equal(plain.open(), [0, 2, 4])
     mapped = MappedJob.of(job, tmp_path).open()

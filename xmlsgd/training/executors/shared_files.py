@@ -118,11 +118,13 @@ def _matches_its_file(mapped: np.memmap) -> bool:
     if mapped.filename is None or mapped.mode == "c":
         return False
     at = _address(mapped)
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        span, *_, name = line.split(maxsplit=5)
-        first, last = (int(end, 16) for end in span.split("-"))
-        if first <= at < last:
-            return name == os.path.realpath(mapped.filename)  # the system adds " (deleted)" to a removed file
+    with open("/proc/self/maps", "rb") as lines:  # names of files may be of any bytes
+        for line in lines:
+            span, *_, name = line.removesuffix(b"\n").split(maxsplit=5)
+            first, last = (int(end, 16) for end in span.split(b"-"))
+            if first <= at < last:
+                # The system adds " (deleted)" to a removed file.
+                return name == os.fsencode(os.path.realpath(mapped.filename))
     return False
 
 
