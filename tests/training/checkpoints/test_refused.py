@@ -285,7 +285,7 @@ def test_a_checkpoint_stays_where_its_path_led_at_first(dataset, tmp_path, monke
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["else", "link"]
 
 
-@pytest.mark.parametrize("state", [{"n": {1, 2}}, {"n": np.nan}, {"n": np.array([None])}])
+@pytest.mark.parametrize("state", [{"n": {1, 2}}, {"n": np.nan}, {"n": np.array([None])}, {"n": np.array([1, np.nan])}])
 def test_a_callback_with_a_state_that_cannot_be_written_is_named(dataset, at, state):
     class Odd(Callback):
         """Has a strange state."""

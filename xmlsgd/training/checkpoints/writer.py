@@ -166,6 +166,8 @@ def _json_values(callback: str, state: dict[str, Any]) -> dict[str, Any]:
         json.dumps(values, allow_nan=False)
         if wrong := [array.dtype for array in arrays if array.dtype.kind not in REAL]:
             raise TypeError(f"an array of {wrong[0]}")
+        if not all(np.isfinite(array).all() for array in arrays):
+            raise ValueError("an array with NaN or infinity")
     except (TypeError, ValueError) as error:
         raise DataError(f"{callback}.state: must be finite numbers, strings and arrays by name, got {error}") from error
     return values
