@@ -231,6 +231,36 @@ def test_all_rules_train_a_model(combine):
 
 
 @pytest.mark.parametrize(
+    ("combine", "got"),
+    [
+        (lambda params, _: np.float32(0.5), r"float32 \(\)"),
+        (lambda params, _: 0.5, "0.5"),
+        (lambda params, _: params.center[0], r"float32 \(4,\)"),
+        (lambda params, _: params.center.astype(float), r"float64 \(7, 4\)"),
+        (lambda params, _: params.center, "params.center"),
+    ],
+    ids=["scalar", "number", "shape", "dtype", "center"],
+)
+def test_what_a_combiner_returns_is_checked(monkeypatch, combine, got):
+    """Broadcast or added to itself, it would spoil the model in silence."""
+    monkeypatch.setitem(COMBINERS, "odd", combine)
+    complaint = rf"combine 'odd': must return a new array, float32 \(7, 4\), got {got}$"
+    with pytest.raises(DataError, match=complaint):
+        trained(LocalSGD(10, 0.3, combine="odd"), toy.fleet(1, 1))
+
+
+def test_an_outer_optimizer_that_returns_the_center_instead_of_writing_it_is_refused():
+    """Its model would never change."""
+
+    class Returning(Outer):
+        def apply(self, params, combined):
+            return combined
+
+    with pytest.raises(DataError, match=r"Returning.apply must write params.center, got array.* returned"):
+        trained(LocalSGD(10, 0.3, outer=Returning()), toy.fleet(1, 1))
+
+
+@pytest.mark.parametrize(
     ("make", "complaint"),
     [
         (lambda: LocalSGD(steps=0), "steps must be at least 1, got 0"),

@@ -8,6 +8,7 @@ import pytest
 from shared import toy
 from xmlsgd.algorithms.combiners import COMBINERS
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer
+from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.training import merging
 
@@ -106,6 +107,18 @@ def test_threads_change_no_bit_of_a_merge(monkeypatch, name):
     np.testing.assert_array_equal(one, merged(RULES[name](), n_threads=3))
     monkeypatch.setattr(merging, "SLICE", 1 << 16)
     np.testing.assert_array_equal(one, merged(RULES[name]()))
+
+
+@pytest.mark.parametrize("part", ["center", "replica"])
+def test_a_rule_that_replaces_an_array_instead_of_writing_it_is_refused(part):
+    def rule(params):
+        if part == "center":
+            params.center = params.center + 1
+        else:
+            params.replicas[1] = params.replicas[1] + 1
+
+    with pytest.raises(DataError, match=r"a merge rule must write into params.center and params.replicas\[w\]"):
+        replicas().merge(rule, range(N))
 
 
 def test_only_rows_that_someone_touched_are_merged():

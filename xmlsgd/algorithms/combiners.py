@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from ..errors import DataError, shorten
 from ..training.merging import MergeRule, ParameterSlice
 from .rounds import Work
 
@@ -92,3 +93,15 @@ def move_to_mean(weights: Mapping[int, float]) -> MergeRule:
 
 Combiner = Callable[[ParameterSlice, Mapping[int, float]], np.ndarray]
 COMBINERS: dict[str, Combiner] = {"mean": mean, "adasum": adasum}
+
+
+def combined(name: str, params: ParameterSlice, weights: Mapping[int, float]) -> np.ndarray:
+    """Return what the combiner `name` makes of the replicas; raise `DataError` unless it is a new array."""
+    found, center = COMBINERS[name](params, weights), params.center
+    wanted = f"{center.dtype} {center.shape}"
+    got = f"{found.dtype} {found.shape}" if hasattr(found, "shape") else shorten(found)
+    if found is center:
+        got = "params.center"
+    if got != wanted:
+        raise DataError(f"combine {name!r}: must return a new array, {wanted}, got {got}")
+    return found

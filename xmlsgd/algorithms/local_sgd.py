@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..data.validation import at_least, check_choice, check_instance, ranged
-from ..training.merging import Comm
-from .combiners import COMBINERS, by_rows
+from ..errors import DataError, shorten
+from ..training.merging import Comm, ParameterSlice
+from .combiners import COMBINERS, by_rows, combined
 from .outer import MOST_MOMENTUM, Nesterov, Outer, block_momentum
 from .rounds import LEAST_MERGES, Rounds, Work, moving_average
 
@@ -88,8 +89,14 @@ class LocalSGD(Rounds):
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the center."""
         begun, outer = comm.now(), self.outer_of(len(self.size))  # for all workers, even if some are left out
-        weights, combine = by_rows(work), COMBINERS[self.combine]
-        self.merge_into_center(comm, work, lambda each: outer.apply(each, combine(each, weights)), outer.fade_merges)
+        weights = by_rows(work)
+
+        def rule(params: ParameterSlice) -> None:
+            moved: object = outer.apply(params, combined(self.combine, params, weights))  # type: ignore[func-returns-value]
+            if moved is not None:
+                raise DataError(f"{type(outer).__name__}.apply must write params.center, got {shorten(moved)} returned")
+
+        self.merge_into_center(comm, work, rule, outer.fade_merges)
         self.lengthen(begun, comm.now(), sum(done.rows for done in work.values()))
 
     @property

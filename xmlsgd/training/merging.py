@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ..errors import DataError
 from ..nn.parameters import Layout
 from .shared_parameters import Table
 
@@ -228,16 +229,20 @@ class Merger:
                 state(name)[:] = 0
 
         replicas, touched = {w: view(self._vector(w)) for w in members}, self._touched(members, name, rows)
-        params = ParameterSlice(name, view(self._vector(None)), replicas, touched, state, clear)
+        center = view(self._vector(None))
+        params = ParameterSlice(name, center, replicas.copy(), touched, state, clear)
         changed = self._changed if name == self._input else None
-        before = None if changed is None else params.center.copy()
+        before = None if changed is None else center.copy()
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a diverged run shows in the loss
             rule(params)
+        if params.center is not center or any(params.replicas.get(w) is not replicas[w] for w in members):
+            text = "a merge rule must write into params.center and params.replicas[w], as by params.center[:] = ..."
+            raise DataError(f"{text}, got other arrays in their place")
         if changed is not None:
-            changed[rows] = (params.center != before).any(axis=1)
+            changed[rows] = (center != before).any(axis=1)
         for tensor, found in taken:
             tensor[rows] = found
-        return (1 + len(members) + len(states)) * params.center.size
+        return (1 + len(members) + len(states)) * center.size
 
     def _tensor(self, flat: np.ndarray, name: str) -> np.ndarray:
         """Return a tensor of a flat vector as (rows, width)."""
