@@ -19,7 +19,7 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam
-from xmlsgd.nn.schedules import Schedule
+from xmlsgd.nn.schedules import SCHEDULES, Schedule
 from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.job import Job, Start
@@ -283,6 +283,41 @@ def test_rates_follow_the_schedule_over_the_whole_run_at_the_middle_of_each_batc
     rates = [step.learning_rate for step in executor.steps]
     assert rates[0] < rates[1] < rates[2], "the rate must rise while the run warms up"
     assert max(rates) <= 0.5
+
+
+@pytest.mark.parametrize("factor", [np.nan, np.inf, -0.5, "1"])
+def test_a_schedule_that_returns_no_factor_is_refused(dataset, monkeypatch, factor):
+    """Otherwise the run would diverge, or climb."""
+    monkeypatch.setitem(SCHEDULES, "mine", lambda done: 1.0 if done < 0.5 else factor)
+    complaint = f"Schedule 'mine': its factor must be finite and at least 0, got {factor!r} at row 58 of 106$"
+    with pytest.raises(DataError, match=complaint):
+        train(Job(dataset, NETWORK), Sequential(BATCH), Serial([Reference()]), Schedule(2, "mine"))
+
+
+@pytest.mark.parametrize(
+    ("method", "got", "wanted"),
+    [
+        ("batch_size", -5, "a whole number of at least 0"),
+        ("batch_size", 2.5, "a whole number of at least 0"),
+        ("updates", 0, "a whole number of at least 1"),
+        ("updates", -1, "a whole number of at least 1"),
+        ("learning_rate_of", -0.1, "a finite rate, at least 0"),
+        ("learning_rate_of", np.nan, "a finite rate, at least 0"),
+    ],
+)
+def test_an_algorithm_that_asks_for_the_impossible_is_named(dataset, method, got, wanted):
+    odd = type("Odd", (Sequential,), {method: lambda self, *given: got})
+    with pytest.raises(DataError, match=f"^Odd.{method} must return {wanted}, got {got}$"):
+        train(Job(dataset, NETWORK), odd(BATCH), Serial([Reference()]), Schedule(1))
+
+
+def test_an_algorithm_that_merges_replicas_in_training_is_named(dataset):
+    class Hasty(Synchronous):
+        def merge_due(self, busy, now):
+            return sorted(self.size)
+
+    with pytest.raises(DataError, match=r"^Hasty.merge_due must return idle workers, of \[0\], got \[0, 1\]$"):
+        train(Job(dataset, NETWORK), Hasty(BATCH), Serial([Reference()] * 2), Schedule(1))
 
 
 def test_callbacks_see_the_start_every_step_every_epoch_and_the_end(dataset):

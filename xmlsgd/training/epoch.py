@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..algorithms.base import Algorithm
-from ..errors import WorkerDied
+from ..data.validation import is_integer, is_number, is_positive_integer
+from ..errors import DataError, WorkerDied, shorten
 from .callbacks import Callback
 from .checkpoints import CheckpointWriter
 from .executors.base import Executor
@@ -134,9 +135,12 @@ class Epoch:
         for w in self.executor.workers:
             if w in self.executor.busy:
                 continue
-            if not (size := self.algorithm.batch_size(w, self.now)):
+            size = self.algorithm.batch_size(w, self.now)
+            self._check("batch_size", is_integer(size) and size >= 0, "a whole number of at least 0", size)
+            if not size:
                 continue
             count = self.algorithm.updates(w, self.router.left, self.executor.writes_in_place(w))
+            self._check("updates", is_positive_integer(count), "a whole number of at least 1", count)
             span = self.router.take(w, size, count)
             if span is None:
                 return
@@ -145,10 +149,17 @@ class Epoch:
             # The schedule follows the rows handed out, to the middle of this span. Following reports would make the
             # learning rate depend on timing.
             given = self.rows_before + self.router.n_rows - self.router.left
-            rate = self.algorithm.learning_rate_of(w, batch) * self.progress.factor(given - rows / 2)
+            rate = self.algorithm.learning_rate_of(w, batch)
+            self._check("learning_rate_of", is_number(rate) and 0 <= rate < math.inf, "a finite rate, at least 0", rate)
+            rate *= self.progress.factor(given - rows / 2)
             self.executor.submit(Step(w, self.number, *span, rate, batch))
             self.now = self.executor.now()
             self.algorithm.submitted(w, rows, self.now)
+
+    def _check(self, method: str, fits: bool, wanted: str, got: object) -> None:
+        """Raise `DataError` if what a method of the algorithm has returned does not fit."""
+        if not fits:
+            raise DataError(f"{type(self.algorithm).__name__}.{method} must return {wanted}, got {shorten(got)}")
 
     def _handle(self, event: Event) -> None:
         """Tell the algorithm of an event."""
@@ -186,6 +197,8 @@ class Epoch:
         """Merge the replicas of `members`, which commits their work; put the model back at the end of a trial."""
         if not members or not math.isfinite(self.loss):
             return
+        idle = set(self.executor.workers) - self.executor.busy
+        self._check("merge_due", idle.issuperset(members), f"idle workers, of {sorted(idle)}", members)
         trial = self.algorithm.trial
         self.algorithm.merge(self.executor, members)
         if trial is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..data.validation import Checked
+from ..data.validation import Checked, is_number
+from ..errors import DataError, shorten
 from ..nn.schedules import Schedule
 from .executors.base import Executor
 from .router import Span
@@ -28,8 +29,14 @@ class TrainingProgress:
         return self.before + executor.now()
 
     def factor(self, at: float) -> float:
-        """Return the factor of the learning rate after `at` rows of the run."""
-        return self.schedule.factor(min(at / (self.n_rows * self.schedule.epochs), 1.0))
+        """Return the factor of the learning rate after `at` rows of the run; `DataError` if it is unusable."""
+        total = self.n_rows * self.schedule.epochs
+        factor = self.schedule.factor(min(at / total, 1.0))
+        if not (is_number(factor) and 0 <= factor < math.inf):
+            schedule = f"{type(self.schedule).__name__} {self.schedule.kind!r}"
+            got = f"{shorten(factor)} at row {at:,.0f} of {total:,}"
+            raise DataError(f"{schedule}: its factor must be finite and at least 0, got {got}")
+        return factor
 
 
 @dataclass(frozen=True)
