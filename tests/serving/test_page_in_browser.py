@@ -88,11 +88,45 @@ def test_a_text_gets_labels_words_terms_and_rows_and_the_threshold_hides_labels(
     assert browser.get_log("browser") == []
 
 
-def test_the_report_opens_without_errors_and_fits_a_narrow_window(browser, model, tmp_path):
+def test_a_label_that_is_chosen_by_the_keyboard_keeps_the_focus(browser, address):
+    browser.get(address)
+    browser.find_element("id", "input").send_keys("open a file and read all lines, close the stream")
+    wait_for(lambda: text_of(browser, "labels"))
+    browser.find_elements("class name", "label")[1].send_keys("\n")
+    assert browser.switch_to.active_element == browser.find_elements("class name", "label")[1]
+    assert browser.switch_to.active_element.get_attribute("aria-pressed") == "true"
+
+
+def test_the_page_says_that_the_server_does_not_answer(browser, address):
+    browser.get(address)
+    browser.execute_script("window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))")
+    browser.find_element("id", "input").send_keys("open a file")
+    wait_for(lambda: text_of(browser, "state") == "No answer: Failed to fetch. Is the server running?")
+
+
+@pytest.fixture
+def report(browser, model, tmp_path) -> Iterator[None]:
+    """Open a report as on a telephone that prefers dark pages."""
     run("report", model, TEST_TEXT, "--out", tmp_path / "r.html")
-    browser.set_window_size(500, 900)
+    screen = {"width": 360, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
     browser.get((tmp_path / "r.html").as_uri())
+    yield
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_report_opens_without_errors_and_fits_a_telephone(browser, report):
     headings = [each.text for each in browser.find_elements("tag name", "h2")]
     assert {"Metrics, in percent", "Calibration", "Wrong first labels of the highest probability"} <= set(headings)
-    assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    assert browser.execute_script("return document.documentElement.scrollWidth") == 360
+    for diagram in browser.find_elements("tag name", "svg"):
+        assert all(tick.rect["x"] + tick.rect["width"] <= 344 for tick in diagram.find_elements("tag name", "text"))
     assert browser.get_log("browser") == []
+
+
+def test_the_report_has_light_letters_where_the_browser_prefers_dark_pages(browser, report):
+    for name, style in (("h1", "color"), ("td", "color"), ("pre", "color"), ("text", "fill")):
+        assert "(255, 255, 255" in browser.find_element("tag name", name).value_of_css_property(style)

@@ -11,12 +11,15 @@ import numpy as np
 
 from ..data.csr import CSR
 
-STYLE = """body { font: 16px/1.5 sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem }
-td, th { text-align: right; padding: .1rem .8rem; border-bottom: 1px solid #ddd }
+STYLE = """:root { color-scheme: light dark }
+body { font: 16px/1.5 sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem;
+  overflow-wrap: break-word }
+td, th { text-align: right; padding: .1rem .8rem; border-bottom: 1px solid #8888 }
 td:first-child, th:first-child { text-align: left }
-table { display: block; overflow-x: auto }
-svg { max-width: 100% }
-pre { white-space: pre-wrap; background: #f5f5f5; padding: .5rem }"""
+table { display: block; overflow-x: auto; border-collapse: collapse }
+td, blockquote, pre { unicode-bidi: plaintext }
+svg { max-width: 100%; fill: currentColor }
+pre { white-space: pre-wrap; background: #8882; padding: .5rem }"""
 SIDE, MARGIN = 300, 40  # of a diagram, in pixels
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 MOST_CHARACTERS = 500  # of a text that is quoted
@@ -27,7 +30,8 @@ def page(title: str, parts: Iterable[tuple[str, str]]) -> str:
     """Return a page; parts : pairs of a heading and the HTML below it."""
     name = escape(title)
     body = "\n".join(f"<h2>{escape(heading)}</h2>\n{html}" for heading, html in parts)
-    head = f'<meta charset="utf-8">\n<title>{name}</title>\n<style>\n{STYLE}\n</style>'
+    metas = '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width">'
+    head = f"{metas}\n<title>{name}</title>\n<style>\n{STYLE}\n</style>"
     content = f"<head>\n{head}\n</head>\n<body>\n<h1>{name}</h1>\n{body}\n</body>"
     return f'<!doctype html>\n<html lang="en">\n{content}\n</html>\n'
 
@@ -48,7 +52,7 @@ def reliability_diagram(bins: dict[str, list[float]]) -> str:
     most = max([*bins["count"], 1])
     circles = [
         f'<circle {_at("cx", "cy", p, true)} r="{3 + 12 * (n / most) ** 0.5:.1f}" '
-        f'fill="#36c" fill-opacity="0.6"><title>{n:,.0f} pairs, probability {p:.3f}, true {true:.3f}</title></circle>'
+        f'fill="#47d" fill-opacity="0.8"><title>{n:,.0f} pairs, probability {p:.3f}, true {true:.3f}</title></circle>'
         for n, p, true in zip(bins["count"], bins["probability"], bins["true"], strict=True)
         if n
     ]
@@ -98,7 +102,7 @@ def _diagram(name: str, x: str, y: str, shapes: Sequence[str]) -> str:
     size = SIDE + 2 * MARGIN
     return "\n".join(
         [
-            f'<svg width="{size}" height="{size}" font-size="12" role="img" aria-label="{name}">',
+            f'<svg width="{size}" viewBox="0 0 {size} {size}" font-size="12" role="img" aria-label="{name}">',
             f'<rect x="{low}" y="{low}" width="{SIDE}" height="{SIDE}" fill="none" stroke="#999"/>',
             *ticks,
             f'<text x="{_x(0.5)}" y="{high + 34}" text-anchor="middle">{x}</text>',
@@ -168,7 +172,7 @@ def explained_errors(
         listed = np.concatenate([ranking[row, :1], true[true < len(model.classes_)]])
         (explanations,) = model.explain(X.span(row, row + 1), labels=listed)
         best, texts = model.classes_[ranking[row, 0]], "\n\n".join(map(str, explanations[:3]))
-        labels = ", ".join(str(names[label]) for label in true.tolist()) or "none"
+        labels = "; ".join(str(names[label]) for label in true.tolist()) or "none"
         head = f"Row {row} (the first is 0): predicted {best} ({probabilities[row, 0]:.2f}); true: {labels}"
         text = "" if documents is None else documents[row]
         text = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
