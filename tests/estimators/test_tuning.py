@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from optuna.trial import FixedTrial
 
 from xmlsgd import DataError, DivergenceError, XMLClassifier, make_xmc, tune
 from xmlsgd.estimators import tuning
@@ -41,6 +42,16 @@ def test_the_same_seed_gives_the_same_trials():
     assert without_times(first.trials) == without_times(again.trials)
     other = tune(ROWS.X, ROWS.Y, XMLClassifier(max_epochs=2, random_state=1, n_jobs=1), n_trials=3, seconds=math.inf)
     assert without_times(other.trials) != without_times(first.trials)
+
+
+def test_a_trial_has_names_for_factors_that_are_not_those_of_parameters():
+    model = XMLClassifier(random_state=0, n_jobs=1)
+    plan = model.plan(ROWS.X, ROWS.Y)
+    space = tuning.SearchSpace(model, plan, ROWS, None)
+    drawn = {"max_epochs_factor": 2, "learning_rate_factor": 1, "hidden_dropout_tenths": 3}
+    found = space.parameters(FixedTrial(space.defaults | drawn))
+    assert (found["max_epochs"], found["hidden_dropout"]) == (2 * plan.schedule.epochs, 0.3)
+    assert found["learning_rate_init"] == pytest.approx(plan.learning_rate, rel=0.05)
 
 
 def test_parameters_that_are_given_are_not_searched():

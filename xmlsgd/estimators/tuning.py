@@ -103,14 +103,15 @@ class SearchSpace:
         self.base = clone(model).set_params(candidates=plan.n_candidates)
         self.defaults = {
             "candidates": plan.n_candidates, "hidden_layer_sizes": plan.network.hidden[0],
-            "hidden_dropout": 0, "max_epochs": 1, "learning_rate_init": 1,
+            "hidden_dropout_tenths": 0, "max_epochs_factor": 1, "learning_rate_factor": 1,
         }  # fmt: skip
 
     def parameters(self, trial: Any) -> dict[str, Any]:
         """Return the parameters of a trial of Optuna; each trial has the same set of parameters.
 
-        Epochs and learning rate are drawn as factors of their values in the plan. If the trial has the values of
-        `defaults`, the result are the parameters of the model.
+        Epochs and learning rate are drawn as factors of their values in the plan, dropout in tenths. Annif shows what
+        is drawn, so the names say this. If the trial has the values of `defaults`, the result are the parameters of the
+        model.
         """
         free, rows = self._free, self._rows
         found: dict[str, Any] = {}
@@ -120,14 +121,14 @@ class SearchSpace:
         if "hidden_layer_sizes" in free:
             found["hidden_layer_sizes"] = (trial.suggest_categorical("hidden_layer_sizes", [64, 128, 256, 512]),)
         if "hidden_dropout" in free:
-            found["hidden_dropout"] = trial.suggest_int("hidden_dropout", 0, 6) / 10
+            found["hidden_dropout"] = trial.suggest_int("hidden_dropout_tenths", 0, 6) / 10
         plan = clone(self.base).set_params(**found).plan(rows.X, rows.Y, label_texts=self._label_texts)
         if "max_epochs" in free:
-            factor = trial.suggest_float("max_epochs", 0.5, 4, log=True)
+            factor = trial.suggest_float("max_epochs_factor", 0.5, 4, log=True)
             found["max_epochs"] = max(round(plan.schedule.epochs * factor), 1)
         if "learning_rate_init" in free:
-            rate = plan.learning_rate * trial.suggest_float("learning_rate_init", 0.25, 4, log=True)
-            found["learning_rate_init"] = float(f"{rate:.2g}")
+            factor = trial.suggest_float("learning_rate_factor", 0.25, 4, log=True)
+            found["learning_rate_init"] = float(f"{plan.learning_rate * factor:.2g}")
         return found
 
     def changed(self, parameters: dict[str, Any]) -> dict[str, Any]:
