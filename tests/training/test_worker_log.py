@@ -167,6 +167,29 @@ def test_a_worker_that_all_others_wait_for_has_a_negative_contribution(dataset):
     assert run.workers[0]["contribution"] == pytest.approx(0.25, abs=1e-3)
 
 
+def test_no_worker_slows_down_the_others_where_merges_take_long(dataset):
+    """Alone, either of two workers would merge twice as often, and the run would take longer."""
+
+    def seconds(*speeds):
+        fleet = [VirtualDevice(0.0, 1.0, speed=speed) for speed in speeds]
+        executor = Simulated(Reference(), fleet, bandwidth=50)
+        run = train(Job(dataset, NETWORK, SGD()), Synchronous(10, 0.1), executor, Schedule(2))
+        return run.records[-1]["seconds"], run
+
+    (together, run), (alone, _) = seconds(1.0, 1.0), seconds(1.0)
+    assert together < alone
+    assert [entry["contribution"] > 0 for entry in run.workers] == [True, True]
+
+
+def test_there_is_no_advice_where_a_worker_left(dataset):
+    fleet = [VirtualDevice(0.0, 1.0), VirtualDevice(0.0, 1.0, absent=((25.0, np.inf),))]
+    run = train(Job(dataset, NETWORK, SGD()), Synchronous(10, 0.1), Simulated(Reference(), fleet), Schedule(2))
+    there, left = run.workers
+    assert left["contribution"] < 0.1
+    assert (there.get("left"), left["left"]) == (None, 1)
+    assert advice(run.workers) == []
+
+
 def test_equal_workers_all_earn_their_places_however_many_they_are():
     tallies = {w: Tally(rows=10, updates=1, busy=1.0) for w in range(50)}
     values = contributions_of(tallies, 0.0)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
@@ -126,7 +127,7 @@ class WorkerLog(Callback):
 
 
 def summary(records: Sequence[EpochRecord]) -> list[EpochRecord]:
-    """Return an entry for each of several workers over all records, with its contribution."""
+    """Return an entry for each of several workers over all records: its contribution, and how often it left, if so."""
     told = [record for record in records if "workers" in record]
     tallies: dict[int, Tally] = {}
     for record in told:
@@ -137,16 +138,23 @@ def summary(records: Sequence[EpochRecord]) -> list[EpochRecord]:
     contributions = contributions_of(tallies, sum(record["merge_seconds"] for record in told))
     stale = any("staleness" in entry for entry in told[-1]["workers"])
     elapsed = sum(run[-1]["seconds"] for run in runs_of(told))
-    return [tallies[w].entry(w, elapsed, stale) | {"contribution": round(contributions[w], 4)} for w in sorted(tallies)]
+    left = Counter(event["worker"] for record in told for event in record.get("left", ()))
+    return [
+        tallies[w].entry(w, elapsed, stale)
+        | {"contribution": round(contributions[w], 4)}
+        | ({"left": left[w]} if w in left else {})
+        for w in sorted(tallies)
+    ]
 
 
 def contributions_of(tallies: Mapping[int, Tally], merge_seconds: float) -> dict[int, float]:
     """Return the contribution of each worker to the throughput: 1 - rows/s without it / rows/s with it.
 
     Model: a run takes as long as its busiest worker is busy, plus its merges. Without a worker the others take over
-    its rows in proportion to theirs, and merges read and write one vector less. Negative if the worker slows the run.
+    its rows in proportion to theirs, and merges take as long: each has one replica less, but there may be more of them.
+    Negative if the worker slows the run.
     """
-    n, rows = len(tallies), sum(tally.rows for tally in tallies.values())
+    rows = sum(tally.rows for tally in tallies.values())
     whole = max(tally.busy for tally in tallies.values()) + merge_seconds
     values = {}
     for w in tallies:
@@ -155,7 +163,7 @@ def contributions_of(tallies: Mapping[int, Tally], merge_seconds: float) -> dict
         if not kept:
             values[w] = 1.0
             continue
-        without = max(tally.busy for tally in others) * rows / kept + merge_seconds * n / (n + 1)
+        without = max(tally.busy for tally in others) * rows / kept + merge_seconds
         values[w] = 1 - whole / without if without > 0 else 0.0
     return values
 
@@ -167,7 +175,9 @@ def describe_choice(records: Sequence[EpochRecord]) -> list[str]:
 
 
 def advice(workers: Sequence[EpochRecord]) -> list[str]:
-    """Return a line of advice for each worker of a `summary` that contributes little or nothing."""
+    """Return a line of advice for each worker of a `summary` that contributes little or nothing; none if one left."""
+    if any("left" in entry for entry in workers):  # it had less time than the others, who worked for it
+        return []
     lines = []
     for entry in workers:
         worker, share = f"worker {entry['worker']}", entry["contribution"]
