@@ -200,6 +200,13 @@ def test_bad_numbers_are_refused_at_construction(settings, complaint):
         AdaptiveHogbatch(**settings)
 
 
+@pytest.mark.parametrize("field", ["sizes", "threads", "low", "high"])
+def test_numbers_of_workers_that_there_are_not_are_refused(field):
+    algorithm = AdaptiveHogbatch(64, 0.1, **{field: (64, 64, 64)})
+    with pytest.raises(DataError, match=rf"{field} must have at most one number a worker, got \(64, 64, 64\) for 2"):
+        toy.run(algorithm, toy.fleet(1, 1))
+
+
 def test_bounds_that_leave_no_size_are_refused():
     with pytest.raises(DataError, match="low, with a row a thread, must be at most high, got 8 and 4 for worker 0"):
         AdaptiveHogbatch(64, 0.1, threads=(8,), low=(1,), high=(4,)).start([0, 1], 100)

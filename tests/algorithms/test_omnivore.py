@@ -247,6 +247,15 @@ def test_numbers_outside_their_ranges_are_refused_at_once(numbers, message):
         Omnivore(**numbers)
 
 
+def test_more_groups_than_workers_are_refused_although_some_may_join_later():
+    """They would train with the momentum of groups that there are not."""
+    job, late = Job(toy.dataset(5), toy.counting(toy.dataset(5)), SGD()), ((0.0, 0.01),)
+    fleet = [VirtualDevice(1e-3, 1e-3), VirtualDevice(1e-3, 1e-3, absent=late)]
+    assert train(job, Omnivore(2, 0.1, groups=2), Simulated(light.Marking(), fleet), Schedule(1)).records
+    with pytest.raises(DataError, match="groups must be at most the number of workers, got 3 for 2"):
+        train(job, Omnivore(2, 0.1, groups=3), Simulated(light.Marking(), fleet), Schedule(1))
+
+
 def test_a_batch_of_fewer_rows_than_members_goes_to_the_others_if_those_with_rows_leave():
     data = toy.dataset(5)
     fleet = [VirtualDevice(1e-3, 1e-3, absent=((1e-3, np.inf),) if w < 2 else ()) for w in range(4)]

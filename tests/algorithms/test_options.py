@@ -95,7 +95,7 @@ def test_what_is_neither_a_name_nor_an_algorithm_is_told_so(given):
     "algorithm",
     [
         "local_sgd/outer=nesterov/combine=mean", LocalSGD(16, 0.006, outer=HeavyBall(0.5), straggler_timeout=inf),
-        Hogbatch(16, 0.006, copies=True, sizes=(16, 32)),
+        Hogbatch(16, 0.006, copies=True, sizes=(32,), threads=(2,)),
     ],
     ids=["text", "outer", "sizes"],
 )  # fmt: skip

@@ -107,7 +107,7 @@ KEEPING = [
     made("easgd", sync_every=2),
     made("local_sgd", outer=Outer()),
     made("local_sgd", outer=Nesterov()),
-    made("omnivore", groups=2),
+    made("omnivore", groups=1),
     made("omnivore", tune=True, slice_seconds=0.01),
 ]
 

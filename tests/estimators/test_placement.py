@@ -203,6 +203,28 @@ def test_every_algorithm_has_a_name_and_defaults_that_work_for_one_worker(data):
     assert min(scores.values()) > 0.1, scores
 
 
+@pytest.mark.parametrize(
+    ("devices", "algorithm", "reason", "warning"),
+    [
+        ("cpu", "sequential", "as given", None),
+        ("cpu", "adaptive", "as given; made for several workers, and there is one", None),
+        ("cpu*2", "adaptive", "as given", None),
+        ("cpu*2", Sequential(16), "as given; one of 2 workers trains, the others are idle", "pass devices='cpu' to"),
+    ],
+)
+def test_the_plan_says_whether_the_algorithm_suits_the_number_of_workers(data, devices, algorithm, reason, warning):
+    model = XMLClassifier((8,), algorithm=algorithm, devices=devices)
+    with pytest.warns(UserWarning, match=warning) if warning else nullcontext():
+        plan = model.plan(data.X, data.Y)
+    assert plan.to_dict()["algorithm"]["reason"] == reason
+
+
+@pytest.mark.parametrize("algorithm", ["omnivore/groups=3", "hogbatch/sizes=64:64:64"])
+def test_options_that_need_more_workers_are_refused_in_the_plan(data, algorithm):
+    with pytest.raises(DataError, match=r"got .* for 2$"):
+        XMLClassifier((8,), algorithm=algorithm, devices="cpu*2").plan(data.X, data.Y)
+
+
 def test_an_algorithm_brings_its_batch_and_rate_and_no_run_changes_it(data):
     algorithm = Sequential(16, 0.006)
     before = dict(vars(algorithm))

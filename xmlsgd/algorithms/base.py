@@ -72,6 +72,9 @@ class Algorithm(Checked, ABC):
         """
         return None
 
+    def check_workers(self, n_workers: int) -> None:
+        """Raise `DataError` for options that `n_workers` workers, including those that join later, cannot meet."""
+
     @abstractmethod
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Set the state of a run with these workers and epochs of `n_rows` rows.

@@ -6,7 +6,7 @@ Ma, Rusu 2020 (arXiv 2004.08771), Algorithm 1: small batches on CPUs with many t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from ..data.validation import at_least
 from ..errors import DataError
@@ -39,6 +39,13 @@ class Hogbatch(Hogwild):
         for w in range(max(len(self.sizes), len(self.threads))):
             if self.sizes and of_worker(w, self.sizes) < of_worker(w, self.threads):
                 raise DataError(f"sizes must hold a row for each thread, got {self.sizes} for threads {self.threads}")
+
+    def check_workers(self, n_workers: int) -> None:
+        """Raise `DataError` for numbers of workers that there are not."""
+        for each in fields(self):
+            given = getattr(self, each.name)
+            if isinstance(given, tuple) and len(given) > n_workers:
+                raise DataError(f"{each.name} must have at most one number a worker, got {given} for {n_workers}")
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Set the sizes of tasks."""

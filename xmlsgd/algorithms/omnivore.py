@@ -86,6 +86,11 @@ class Omnivore(Algorithm):
         """Return whether there are groups that do not wait for each other."""
         return len(self.compute.members) > 1
 
+    def check_workers(self, n_workers: int) -> None:
+        """Raise `DataError` for more groups than workers, whose momentum would be too low for those there are."""
+        if self.groups is not None and self.groups > n_workers:
+            raise DataError(f"groups must be at most the number of workers, got {self.groups} for {n_workers}")
+
     def merge_state_vectors(self, n_workers: int) -> int:
         """Return the number of vectors: the velocity, and the model that each group has read."""
         return 1 + (n_workers if self.tune else min(self.fixed_setting(n_workers).groups, n_workers))

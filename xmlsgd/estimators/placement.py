@@ -151,12 +151,14 @@ def executor_of(workers: list[Worker], device: Device, precision: str) -> Execut
 
 
 def algorithm_of(algorithm: str | Algorithm, batch: int, rate: float, workers: list[Worker]) -> Algorithm:
-    """Return the algorithm of the workers.
+    """Return the algorithm of the workers; raise `DataError` if they cannot meet its options.
 
     An `Algorithm` is copied, as it keeps the state of a run, and parameters of an estimator must not change.
     """
     one_memory = all(worker.shares_memory for worker in workers)
-    return copy.deepcopy(get_algorithm(algorithm, batch, rate, len(workers), one_memory))
+    found = get_algorithm(algorithm, batch, rate, len(workers), one_memory)
+    found.check_workers(len(workers))
+    return copy.deepcopy(found)
 
 
 def select_workers(

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..algorithms.base import Algorithm
+from ..algorithms.sequential import Sequential
 from ..data.cores import usable_threads
 from ..data.held_out import HeldOutSize
-from ..errors import DataError
+from ..errors import DataError, warn
 from ..nn.network import Network
 from ..nn.optimizers import Optimizer
 from ..nn.samplers import ALL_LABELS, Sampler, find_sampler
@@ -20,7 +21,16 @@ from . import defaults
 from .fitted import FittedModel
 from .held_out import held_out_size, small_folds
 from .parameters import Parameters, is_auto, optimizer_of
-from .placement import HALVED_FROM, Worker, flops, parse_devices, precision_of_cpu, thread_count, workers_of
+from .placement import (
+    HALVED_FROM,
+    Worker,
+    algorithm_of,
+    flops,
+    parse_devices,
+    precision_of_cpu,
+    thread_count,
+    workers_of,
+)
 from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
 
@@ -73,8 +83,7 @@ def make_plan(
     rounding = _rounding(given, data.dataset.n_labels, network.loss, optimizer, workers)
     threshold = planner.decide("gradient_rounding", *rounding)
     precision = _plan_precision(planner, workers)
-    alone = "one worker" if len(workers) == 1 else "until the speeds of the workers are measured"
-    planner.decide("algorithm", given.algorithm, _why(given.algorithm, alone))
+    planner.decide("algorithm", given.algorithm, _why_algorithm(given.algorithm, batch_size, workers))
     plan = TrainingPlan(
         network=replace(network, gradient_rounding=threshold),
         optimizer=optimizer,
@@ -224,6 +233,21 @@ def _plan_precision(planner: _Planner, workers: tuple[Worker, ...]) -> str:
     given = planner.given.precision
     precision = precision_of_cpu(given) if all(worker.kind == "cpu" for worker in workers) else given
     return planner.decide("precision", precision, _why(given, "the fastest of this processor"))
+
+
+def _why_algorithm(given: str | Algorithm, batch_size: int, workers: tuple[Worker, ...]) -> str:
+    """Return why the algorithm was chosen, and whether it suits the number of workers; warn of idle ones."""
+    n = len(workers)
+    if is_auto(given):
+        return "one worker" if n == 1 else "until the speeds of the workers are measured"
+    is_sequential = type(algorithm_of(given, batch_size, 1.0, list(workers))) is Sequential
+    if is_sequential == (n == 1):
+        return GIVEN
+    if n == 1:
+        return f"{GIVEN}; made for several workers, and there is one"
+    idle = f"one of {n} workers trains, the others are idle"
+    warn(f"algorithm: by sequential, {idle}; pass devices={workers[0].name!r} to give it all threads")
+    return f"{GIVEN}; {idle}"
 
 
 def _why(given: Any, reason: str) -> str:

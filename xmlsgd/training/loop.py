@@ -66,7 +66,8 @@ def train(
     Raises
     ------
     DataError
-        If the parts of the job do not fit each other, the checkpoint is that of another run, or another run uses it.
+        If the parts of the job do not fit each other, the algorithm needs more workers, the checkpoint is that of
+        another run, or another run uses it.
     OSError
         If no checkpoint can be written.
 
@@ -75,6 +76,7 @@ def train(
     If an error ends the run, also one raised by a callback, what was learned is attached to it (`run.run_of`).
     """
     job.check()
+    algorithm.check_workers(executor.n_workers)
     kept = KeptModel() if rolls_back else NoModel()
     with closing(kept) as last_good, closing(executor), reserved(checkpoint):
         writer = None if checkpoint is None else CheckpointWriter(checkpoint, job, algorithm, schedule, callbacks)
