@@ -93,7 +93,7 @@ class Omnivore(Algorithm):
 
     def merge_state_vectors(self, n_workers: int) -> int:
         """Return the number of vectors: the velocity, and the model that each group has read."""
-        return 1 + (n_workers if self.tune else min(self.fixed_setting(n_workers).groups, n_workers))
+        return 1 + (n_workers if self.tune else self.fixed_setting(n_workers).groups)
 
     def row_work(self, dataset: Dataset) -> np.ndarray | None:
         """Return the multiply-adds per hidden unit of each row, or None to cut by rows.
