@@ -14,10 +14,10 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.synthetic import split_rows
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.nn.network import Network
-from xmlsgd.nn.optimizers import SGD, Adagrad, Adam, Momentum, RowAdagrad
+from xmlsgd.nn.optimizers import SGD, Adagrad, Adam, Momentum, RowRMSprop
 from xmlsgd.training.executors.serial import Serial
 
-OPTIMIZERS = ((Adam(), 4e-3), (Adagrad(), 0.05), (RowAdagrad(), 0.05), (Momentum(), 0.05), (SGD(), 0.5))
+OPTIMIZERS = ((Adam(), 4e-3), (Adagrad(), 0.05), (RowRMSprop(), 4e-3), (Momentum(), 0.05), (SGD(), 0.5))
 
 
 def main() -> None:

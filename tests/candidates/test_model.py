@@ -189,7 +189,10 @@ def test_weights_of_rows_count_in_every_path(many):
 
 
 def test_the_labels_of_rows_of_weight_zero_change_nothing(many):
-    """Whatever order they come in, so that the starting biases, which follow their counts, stay the same."""
+    """Whatever order they come in, so that the starting biases, which follow their counts, stay the same.
+
+    The zeros that they add change how vector code associates a sum.
+    """
     X, Y = many[0].X.take(np.arange(2000)), many[0].Y
     other = Y.take(np.concatenate([np.arange(1000), np.arange(1999, 999, -1)]))
     settings = {**SETTINGS, "candidates": 32, "max_epochs": 1, "negatives": "all"}
@@ -199,9 +202,9 @@ def test_the_labels_of_rows_of_weight_zero_change_nothing(many):
         return model.params_, *model.predict_topk(many[1].X, 3)
 
     for a, b in zip(fitted(Y.take(np.arange(2000)), 0), fitted(other, 0), strict=True):
-        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
     for a, b in zip(fitted(Y.take(np.arange(2000)), 1), fitted(other, 1), strict=True):
-        assert (a != b).any()
+        assert np.abs(a - b).max() > 0.01
 
 
 def test_a_row_with_few_candidates_gets_more_labels_from_the_network(many, model):

@@ -26,7 +26,7 @@ from xmlsgd.training.history import History
 
 
 @pytest.mark.parametrize("loss", ["bce", "softmax", "squared_hinge"])
-@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "row_adagrad", "momentum", "sgd", Adam(beta1=0.8)])
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "rmsprop", "row_rmsprop", "momentum", "sgd", Adam(beta1=0.8)])
 def test_every_loss_learns_with_every_optimizer(rows, held_out, loss, optimizer):
     model = small(loss=loss, optimizer=optimizer, max_epochs="auto").fit(*rows)
     assert model.score(*held_out) > 0.9

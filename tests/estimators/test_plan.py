@@ -71,12 +71,13 @@ def test_every_automatic_choice_is_in_the_plan_with_a_reason(rows):
 @pytest.mark.parametrize(
     ("given", "hidden", "epochs", "rate"),
     [
-        ({}, (256,), 4, 0.03),
-        ({"batch_size": 64}, (256,), 4, 0.015),
+        ({}, (256,), 4, 0.02),
+        ({"batch_size": 64}, (256,), 4, 0.01),
         ({"optimizer": "sgd"}, (256,), 4, 0.5),
-        ({"max_epochs": 4}, (256,), 4, 0.03),
-        ({"max_epochs": 16}, (256,), 16, 0.015),
-        ({"max_epochs": 1000}, (256,), 1000, 0.006),
+        ({"optimizer": "adam"}, (256,), 4, 0.024),
+        ({"max_epochs": 4}, (256,), 4, 0.02),
+        ({"max_epochs": 16}, (256,), 16, 0.01),
+        ({"max_epochs": 1000}, (256,), 1000, 0.005),
         ({"candidates": 0}, (256,), 10, 0.006),
         ({"hidden_layer_sizes": (16,), "learning_rate_init": 0.1}, (16,), 4, 0.1),
     ],
@@ -85,6 +86,7 @@ def test_beside_candidates_a_network_is_trained_shortly_at_a_high_rate(given, hi
     data = make_xmc(17_000, 700, 400, nnz_per_row=4, labels_per_row=2, random_state=0)
     plan = XMLClassifier(**given).plan(data.X, data.Y)
     assert (plan.network.hidden, plan.schedule.epochs, plan.learning_rate) == (hidden, epochs, rate)
+    assert plan.optimizer.name == given.get("optimizer", "adam" if plan.n_candidates == 0 else "row_rmsprop")
 
 
 @pytest.mark.parametrize(
@@ -106,6 +108,7 @@ def test_a_network_of_few_features_and_labels_is_trained_as_long_as_one_alone():
     data = make_xmc(17_000, 600, 400, nnz_per_row=4, labels_per_row=2, random_state=0)
     plan = XMLClassifier().plan(data.X, data.Y)
     assert (plan.n_candidates, plan.schedule.epochs, plan.learning_rate) == (64, 10, 0.006)
+    assert plan.optimizer.name == "adam"
 
 
 @pytest.mark.parametrize(

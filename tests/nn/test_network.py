@@ -13,7 +13,7 @@ from xmlsgd.devices.reference import Reference, kept
 from xmlsgd.errors import DataError
 from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.network import Network, state_layout
-from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
+from xmlsgd.nn.optimizers import SGD, Adam, RowRMSprop
 
 X = CSR(np.array([0, 2, 3]), np.array([0, 2, 1], np.int32), np.array([1, 2, -1], np.float32), 3)
 Y = CSR(np.array([0, 1, 3]), np.array([0, 0, 2], np.int32), np.ones(3, np.float32), 4)
@@ -105,7 +105,7 @@ def test_layers_are_views_of_the_parameters_and_of_the_state():
 def test_state_is_named_by_parameter_and_slot():
     layout = Network(10, 7, (4,)).layout
     assert state_layout(layout, SGD()).shapes == {}
-    assert state_layout(layout, RowAdagrad()).shapes == {
+    assert state_layout(layout, RowRMSprop()).shapes == {
         "W0:0": (10, 1), "b0:0": (4,), "W1:0": (7, 1), "b1:0": (7,),
     }  # fmt: skip
     assert list(state_layout(layout, Adam()).shapes)[:3] == ["W0:0", "W0:1", "b0:0"]

@@ -19,7 +19,8 @@ from xmlsgd.nn.optimizers import (
     Adam,
     Momentum,
     Optimizer,
-    RowAdagrad,
+    RMSprop,
+    RowRMSprop,
     find_optimizer,
     get_optimizer,
     optimizer_names,
@@ -84,6 +85,11 @@ def adagrad(w, g, step):
     return w - RATE * g[-1] / (math.sqrt(sum(x * x for x in g)) + 1e-8)
 
 
+def rmsprop(w, g, step):
+    square = sum(0.01 * 0.99 ** (step - 1 - i) * g[i] ** 2 for i in range(step)) / (1 - 0.99**step)
+    return w - RATE * g[-1] / (math.sqrt(square) + 1e-8)
+
+
 def adam(w, g, step):
     mean = sum(0.1 * 0.9 ** (step - 1 - i) * g[i] for i in range(step)) / (1 - 0.9**step)
     square = sum(0.001 * 0.999 ** (step - 1 - i) * g[i] ** 2 for i in range(step)) / (1 - 0.999**step)
@@ -92,23 +98,23 @@ def adam(w, g, step):
 
 @pytest.mark.parametrize(
     ("optimizer", "rule"),
-    [(SGD(), sgd), (Momentum(), momentum), (Adagrad(), adagrad), (Adam(), adam)],
-    ids=["sgd", "momentum", "adagrad", "adam"],
+    [(SGD(), sgd), (Momentum(), momentum), (Adagrad(), adagrad), (RMSprop(), rmsprop), (Adam(), adam)],
+    ids=["sgd", "momentum", "adagrad", "rmsprop", "adam"],
 )
 def test_two_steps_are_those_of_the_formula(device, optimizer, rule):
     np.testing.assert_allclose(run(device, optimizer), by_hand(rule), rtol=1e-5)
 
 
-def test_two_steps_of_row_adagrad_share_one_accumulator_a_row(device):
-    s1 = (0.5**2 + 1.0**2) / 2
-    s2 = s1 + (0.25**2 + 3.0**2) / 2
-    first = [1 - RATE * 0.5 / math.sqrt(s1), -2 + RATE * 1.0 / math.sqrt(s1), 0.5 - RATE]
+def test_two_steps_of_row_rmsprop_share_one_second_moment_a_row(device):
+    v1 = (0.5**2 + 1.0**2) / 2  # 0.01 of it, corrected by 1 - 0.99
+    v2 = (0.99 * v1 + (0.25**2 + 3.0**2) / 2) / 1.99
+    first = [1 - RATE * 0.5 / math.sqrt(v1), -2 + RATE * 1.0 / math.sqrt(v1), 0.5 - RATE]
     second = [
-        first[0] + RATE * 0.25 / math.sqrt(s2),
-        first[1] - RATE * 3 / math.sqrt(s2),
-        first[2] - RATE / math.sqrt(5),
+        first[0] + RATE * 0.25 / math.sqrt(v2),
+        first[1] - RATE * 3 / math.sqrt(v2),
+        first[2] - RATE / math.sqrt((0.99 * 4 + 1) / 1.99),
     ]
-    np.testing.assert_allclose(run(device, RowAdagrad()), [first, second], rtol=1e-5)
+    np.testing.assert_allclose(run(device, RowRMSprop()), [first, second], rtol=1e-5)
 
 
 def test_the_first_step_of_adam_is_as_long_as_the_rate(device):
@@ -124,7 +130,7 @@ def test_weight_decay_shrinks_weights_by_rate_times_decay_and_leaves_biases(devi
     np.testing.assert_allclose(decayed, np.subtract(plain, shrunk), rtol=1e-5)
 
 
-@pytest.mark.parametrize(("optimizer", "is_scaled"), [("adam", True), ("row_adagrad", True), ("sgd", False)])
+@pytest.mark.parametrize(("optimizer", "is_scaled"), [("adam", True), ("row_rmsprop", True), ("sgd", False)])
 def test_the_rate_of_the_input_layer_follows_the_scale_of_its_weights_if_steps_are_as_long(optimizer, is_scaled):
     update = find_optimizer(optimizer)(weight_decay=0.5).update(RATE, 1)
     of_input = update.for_input(0.25)
@@ -166,10 +172,11 @@ def test_state_has_the_sizes_that_the_rules_need():
         "sgd": [],
         "momentum": [(5, 3)],
         "adagrad": [(5, 3)],
-        "row_adagrad": [(5, 1)],
+        "rmsprop": [(5, 3)],
+        "row_rmsprop": [(5, 1)],
         "adam": [(5, 3), (5, 3)],
     }
-    assert RowAdagrad().slot_shapes((5,)) == [(5,)]
+    assert RowRMSprop().slot_shapes((5,)) == [(5,)]
 
 
 def test_an_optimizer_is_found_by_name_and_built_with_numbers():
@@ -180,16 +187,17 @@ def test_an_optimizer_is_found_by_name_and_built_with_numbers():
 
 
 def test_an_unknown_name_lists_the_optimizers_there_are():
-    with pytest.raises(DataError, match="adagrad, adam, momentum, row_adagrad, sgd or an Optimizer, got 'lion'"):
+    with pytest.raises(DataError, match="adam, momentum, rmsprop, row_rmsprop, sgd or an Optimizer, got 'lion'"):
         get_optimizer("lion")
 
 
 @pytest.mark.parametrize("optimizer", optimizer_names())
-def test_only_adam_has_an_epsilon_of_its_own_for_the_output_layer(optimizer):
+def test_adam_and_rmsprop_have_an_epsilon_of_their_own_for_the_output_layer(optimizer):
     update = find_optimizer(optimizer)().update(RATE, 3)
     output = update.for_output()
     differ = np.flatnonzero(update.hyper != output.hyper).tolist()
-    assert differ == ([EPSILON] if optimizer == "adam" else [])
+    has_epsilon = optimizer in {"adam", "rmsprop", "row_rmsprop"}
+    assert differ == ([EPSILON] if has_epsilon else [])
     assert output.kind == update.kind
-    if optimizer == "adam":
-        assert output.hyper[EPSILON] == np.float32(Adam().output_epsilon)
+    if has_epsilon:
+        assert output.hyper[EPSILON] == np.float32(4e-4)

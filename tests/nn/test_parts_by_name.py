@@ -216,7 +216,7 @@ def test_every_part_of_the_package_has_what_devices_ask_for():
     assert loss_names() == ["bce", "softmax", "squared_hinge"]
     assert sorted(find_loss(name).on_cuda() for name in loss_names()) == [0, 1, 2]
     kinds = {find_optimizer(name)().update(0.1, 1).kind for name in optimizer_names()}
-    assert kinds == set(range(5))
+    assert kinds == set(range(6))
     assert all(find_sampler(name).of(7) for name in part_names(samplers.__name__))
 
 

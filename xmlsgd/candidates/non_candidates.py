@@ -88,12 +88,15 @@ def count_non_candidates(
             candidates = pairs.labels[row][pairs.labels[row] >= 0]
             if not len(candidates):
                 continue
-            true = np.setdiff1d(Y.row(row)[0], candidates)
-            counts[0] += np.bincount(_bins(np.delete(z, np.append(candidates, true))), minlength=len(CENTERS))
+            other, true = np.ones(len(z), bool), Y.row(row)[0]
+            other[candidates] = False
+            true = true[other[true]]
+            other[true] = False
+            counts[0] += np.bincount(_bins(z[other]), minlength=len(CENTERS))
             true = true[pairs.frequency[true] > 0]
             counts[1] += np.bincount(_bins(z[true]), weights[true], minlength=len(CENTERS))
     return counts
 
 
 def _bins(logits: np.ndarray) -> NDArray[np.intp]:
-    return np.clip((logits + LARGEST) / WIDTH, 0, len(CENTERS) - 1).astype(np.intp)
+    return ((logits + LARGEST) / WIDTH).clip(0, len(CENTERS) - 1).astype(np.intp)

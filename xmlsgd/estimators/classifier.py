@@ -48,11 +48,12 @@ class XMLClassifier(Predictor, BaseEstimator):
     loss : {"auto", "bce", "softmax", "squared_hinge"}
         "bce" for independent labels, "softmax" if the labels of a row share a probability of 1; "auto" for "softmax"
         with one class per row and no candidates, else "bce".
-    optimizer : {"adam", "adagrad", "row_adagrad", "momentum", "sgd"} or Optimizer
-        A name, or an object with settings of its own.
+    optimizer : {"auto", "adam", "row_rmsprop", "rmsprop", "adagrad", "momentum", "sgd"} or Optimizer
+        A name, or an object with settings of its own; "auto" for "row_rmsprop" in the short run with candidates, else
+        "adam". Row-wise RMSprop keeps one number per row of weights, Adam two per weight.
     learning_rate_init : float or "auto"
-        The peak learning rate; "auto" for one that suits the optimizer (Adam: 6e-3; 3e-2 in the short run with
-        candidates).
+        The peak learning rate; "auto" for one that suits the optimizer (Adam: 6e-3; row_rmsprop in the short run with
+        candidates: 2e-2).
     learning_rate : {"linear", "cosine", "constant", "inverse_sqrt"}
         Schedule of the learning rate: how it falls over the run. "cosine" with `warm_up=0.3` is a one-cycle schedule.
     warm_up : float
@@ -68,8 +69,8 @@ class XMLClassifier(Predictor, BaseEstimator):
     gradient_rounding : float or "auto"
         Threshold in [0, 1) for stochastic gradient sparsification: smaller gradients of labels that a row lacks become
         the threshold or 0 at random, which keeps their mean. The threshold is multiplied by the weight of the row.
-        Training all labels is then twice as fast, at the same accuracy. "auto" for 0.1 with "bce", Adam without
-        clipping, 1,000 labels or more and no GPU; else 0, for exact gradients.
+        Training all labels is then twice as fast, at the same accuracy. "auto" for 0.1 with "bce", Adam or RMSprop
+        without clipping, 1,000 labels or more and no GPU; else 0, for exact gradients.
     candidates : int or "auto"
         Candidate labels per row, proposed by its nearest training rows and by co-occurrence. Linear classifiers and
         the network score them, and stacking combines all (docs/candidates.md). 0 for the network alone. "auto" for 64,
@@ -146,7 +147,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     hidden_layer_sizes: Sequence[int] | Literal["auto"] = "auto"
     _: KW_ONLY
     loss: str = "auto"
-    optimizer: str | Optimizer = "adam"
+    optimizer: str | Optimizer = "auto"
     learning_rate_init: float | Literal["auto"] = "auto"
     learning_rate: str = "linear"
     warm_up: float = 0.02

@@ -11,7 +11,7 @@ import numpy as np
 from ..data.csr import CSR, Dataset
 from ..errors import DataError, shorten
 from ..nn.network import INPUT_SCALE
-from ..nn.optimizers import Adam
+from ..nn.optimizers import Adam, RMSprop
 
 BATCH = 256  # rows; learning rates were tuned with it
 SMALL_BATCH = 32  # one register block of the bfloat16 products; a smaller batch takes as long
@@ -36,7 +36,7 @@ CANDIDATE_EPOCHS = 4
 # rows take most of the time.
 LEAST_DRAWS, FEATURES_PER_EPOCH, MOST_CANDIDATE_STEPS, MOST_CANDIDATE_EPOCHS = 12, 5, 1024, 12
 SMALL_NETWORK = 1000  # features and labels: with so few, interactions may matter most, and the run is not shortened
-CANDIDATE_RATE_FACTOR = 5  # times Adam's rate in a run of `CANDIDATE_EPOCHS`, less in a longer one
+CANDIDATE_RATE_FACTOR = 4  # times the rate of Adam or RMSprop in a run of `CANDIDATE_EPOCHS`, less in a longer one
 CANDIDATE_NEGATIVES = 256
 ADDED_ROWS_RATE_FACTOR = 0.05  # times the rate of `fit`, for rows that are added (docs/decisions/stacking.md)
 ROUNDING = 0.1  # threshold of gradients (docs/decisions/training.md)
@@ -89,28 +89,34 @@ def feature_squares(X: CSR) -> tuple[np.ndarray, np.ndarray]:
     return np.bincount(features, values**2, X.n_cols), np.bincount(features[values != 0], minlength=X.n_cols)
 
 
+def auto_optimizer(is_short: bool) -> str:
+    """Return "row_rmsprop" for a short run beside candidates, else "adam" (docs/decisions/training.md)."""
+    return "row_rmsprop" if is_short else "adam"
+
+
 def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[str]) -> float:
     """Return the threshold of gradient sparsification: 0.1 where that was measured to be as accurate, else 0.
 
-    It was measured with BCE, Adam, 1,000 labels or more, and no GPU. Clipping would make it biased.
+    It was measured with BCE, Adam or RMSprop, 1,000 labels or more, and no GPU. Clipping would make it biased.
     """
-    measured = loss == "bce" and isinstance(optimizer, Adam) and optimizer.clip_norm == 0
+    measured = loss == "bce" and isinstance(optimizer, (Adam, RMSprop)) and optimizer.clip_norm == 0
     return ROUNDING if measured and n_labels >= ROUNDED_LABELS and "cuda" not in kinds else 0.0
 
 
 def auto_rate(optimizer: Any, batch_size: int, epochs: int | None, is_low: bool) -> tuple[float, str]:
     """Return the learning rate that suits the optimizer, and why.
 
-    epochs : number of epochs of a network with candidates, else None. With candidates, Adam's rate is proportional to
-    the square root of batch size / epochs (Malladi et al. 2022; docs/decisions/candidates.md). is_low : whether a
-    network that is already trained learns more rows.
+    epochs : number of epochs of a network with candidates, else None. With candidates, the rate of Adam and RMSprop is
+    proportional to the square root of batch size / epochs (Malladi et al. 2022; docs/decisions/candidates.md). is_low :
+    whether a network that is already trained learns more rows.
     """
     rate: float | None = type(optimizer).default_rate
     if rate is None:
         raise DataError(f"learning_rate_init: no rate is known for {shorten(optimizer)}; pass a number")
-    if epochs and isinstance(optimizer, Adam):
+    if epochs and isinstance(optimizer, (Adam, RMSprop)):
         factor = CANDIDATE_RATE_FACTOR * math.sqrt(CANDIDATE_EPOCHS / epochs * batch_size / BATCH)
-        return float(f"{max(factor, 1) * rate:.2g}"), f"suits Adam for {epochs} epochs of batches of {batch_size}"
+        why = f"suits {type(optimizer).__name__} for {epochs} epochs of batches of {batch_size}"
+        return float(f"{max(factor, 1) * rate:.2g}"), why
     if is_low:
         return ADDED_ROWS_RATE_FACTOR * rate, "low, because other rows would be forgotten"
     return rate, f"suits {type(optimizer).__name__}"

@@ -129,7 +129,7 @@ def check(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None) -
         if earlier:
             remedies.append("a clone() of the model lets go of the earlier one")
         limit = f"more than 80 % of {readable(memory_limit())}"
-        raise _too_large("", estimated, limit, remedies, ", and the optimizers row_adagrad and sgd keep less state")
+        raise _too_large("", estimated, limit, remedies, ", and the optimizers row_rmsprop and sgd keep less state")
     if earlier is not None:
         earlier.forget_scorers()
     for name in _gpus(plan):
@@ -145,7 +145,7 @@ def _check_gpu(plan: TrainingPlan, data: TrainingData, name: str) -> None:
     remedies = [largest_hidden(plan, lambda other: gpu_estimate(other, data, name, free)["total"] <= free)]
     if sum(worker.name == name for worker in plan.workers) > 1:
         remedies.append("fewer learners on it take less")
-    more = "; a smaller batch_size, and optimizer='sgd' or 'row_adagrad', take less"
+    more = "; a smaller batch_size, and optimizer='sgd' or 'row_rmsprop', take less"
     raise _too_large(f"device {name!r}: ", found, f"{readable(free)} are free", remedies, more)
 
 

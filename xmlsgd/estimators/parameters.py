@@ -19,6 +19,7 @@ from ..nn.losses import find_loss
 from ..nn.optimizers import Optimizer, get_optimizer
 from ..nn.samplers import find_sampler
 from ..nn.schedules import SCHEDULES
+from . import defaults
 from .placement import parse_devices, thread_count
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _check_names(model: XMLClassifier) -> None:
     if not is_auto(model.sampler):
         find_sampler(model.sampler)
         _check_negatives(model.sampler, model.negatives)
-    optimizer_of(model)
+    optimizer_of(model, is_short=False)
     rate = "; the rate itself is learning_rate_init (--lr)"
     check_choice("learning_rate", model.learning_rate, SCHEDULES, hint=rate)
 
@@ -156,9 +157,10 @@ def random_state_of(model: BaseEstimator) -> np.random.RandomState:
         raise _refused(model, "random_state", f"None, an integer in [0, {MAX_SEED}] or a RandomState") from None
 
 
-def optimizer_of(given: XMLClassifier | Parameters) -> Optimizer:
-    """Return the optimizer of these parameters."""
-    return get_optimizer(given.optimizer, weight_decay=given.weight_decay, clip_norm=given.clip_norm)
+def optimizer_of(given: XMLClassifier | Parameters, is_short: bool) -> Optimizer:
+    """Return the optimizer of these parameters; is_short : of a short run beside candidates."""
+    optimizer = defaults.auto_optimizer(is_short) if is_auto(given.optimizer) else given.optimizer
+    return get_optimizer(optimizer, weight_decay=given.weight_decay, clip_norm=given.clip_norm)
 
 
 def _refused(model: BaseEstimator, name: str, allowed: str) -> DataError:

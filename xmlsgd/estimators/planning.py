@@ -71,11 +71,10 @@ def make_plan(
     those that `earlier` has learned, as in `partial_fit`, where the network may grow.
     """
     planner = _Planner(given, data, earlier, adds_rows)
-    optimizer = optimizer_of(given)
     if data.features.vectorizer is not None:
         planner.decide("vectorizer", repr(data.features.vectorizer), data.features.vectorizer.reason)
     network, n_candidates = _plan_model(planner)
-    batch_size, learning_rate, schedule = _plan_steps(planner, optimizer, n_candidates)
+    optimizer, batch_size, learning_rate, schedule = _plan_steps(planner, n_candidates)
     held_out, n_folds, n_temporary = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
     workers, n_threads = _plan_workers(planner, network, batch_size)
@@ -129,14 +128,16 @@ def _plan_model(planner: _Planner) -> tuple[Network, int]:
     return network, n_candidates
 
 
-def _plan_steps(planner: _Planner, optimizer: Optimizer, n_candidates: int) -> tuple[int, float, Schedule]:
-    """Decide the batch size, the peak learning rate, and the schedule."""
-    planner.decide("optimizer", planner.given.optimizer, GIVEN)
-    batch_size = planner.decide("batch_size", *_batch_size(planner, n_candidates > 0))
+def _plan_steps(planner: _Planner, n_candidates: int) -> tuple[Optimizer, int, float, Schedule]:
+    """Decide the optimizer, the batch size, the peak learning rate, and the schedule."""
     is_short = _is_short(planner.data, n_candidates)
+    optimizer = optimizer_of(planner.given, is_short)
+    given, why = planner.given.optimizer, "beside candidates" if is_short else "the default"
+    planner.decide("optimizer", optimizer.name if is_auto(given) else given, _why(given, why))
+    batch_size = planner.decide("batch_size", *_batch_size(planner, n_candidates > 0))
     schedule = _plan_schedule(planner, batch_size, is_short)
     rate = _learning_rate(planner, optimizer, batch_size, schedule.epochs if is_short else None)
-    return batch_size, planner.decide("learning_rate_init", *rate), schedule
+    return optimizer, batch_size, planner.decide("learning_rate_init", *rate), schedule
 
 
 def _plan_schedule(planner: _Planner, batch_size: int, is_short: bool) -> Schedule:

@@ -40,7 +40,7 @@ from xmlsgd.errors import DataError
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.network import Network
-from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
+from xmlsgd.nn.optimizers import SGD, Adam, RowRMSprop
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.threads import Threads
@@ -56,7 +56,7 @@ def trained(device, dataset, network, algorithm=None, workers=1, optimizer=None,
         return train(job, algorithm or Sequential(32, 0.02), executor, Schedule(2), callbacks)
 
 
-@pytest.mark.parametrize("optimizer", [SGD(), Adam(), RowAdagrad()], ids=["sgd", "adam", "row_adagrad"])
+@pytest.mark.parametrize("optimizer", [SGD(), Adam(), RowRMSprop()], ids=["sgd", "adam", "row_rmsprop"])
 def test_a_run_with_parameters_on_the_gpu_ends_in_the_model_and_the_state_of_the_reference(
     make, dataset, network, optimizer
 ):
@@ -153,9 +153,9 @@ def test_the_size_of_chunks_changes_no_result(make, loss):
 @pytest.mark.parametrize("rows", [33, 34, 65, 300])
 def test_a_label_of_nearly_all_rows_is_learned_as_by_the_reference(make, rows, loss):
     """A block adds it up, in one stretch a warp or more, or in a single key more than a warp does."""
-    A, targets, layer = output_batch((rows, 130, 40), optimizer=RowAdagrad())
+    A, targets, layer = output_batch((rows, 130, 40), optimizer=RowRMSprop())
     targets = targets._replace(Y=with_frequent_column(targets.Y, 7))
-    update, got, expected = RowAdagrad().update(0.1, 1), copy(layer), copy(layer)
+    update, got, expected = RowRMSprop().update(0.1, 1), copy(layer), copy(layer)
     value, dA = Reference().output_step(A, targets, expected, find_loss(loss), update)
     device = OnHost(make("float32", chunk_bytes=1))
     value2, dA2 = device.output_step(A, targets, got, find_loss(loss), update)

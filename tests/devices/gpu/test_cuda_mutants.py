@@ -26,7 +26,7 @@ from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.cuda.softmax import PILOT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.losses import find_loss, loss_names
-from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
+from xmlsgd.nn.optimizers import SGD, Adam, RowRMSprop
 
 pytestmark = NEEDS_COMPILER
 
@@ -161,7 +161,7 @@ def compare(make):
         step = partial(input_step, (X, rows, dZ), update, dropout)
         steps(device, layer, step)
     for i, loss in enumerate(map(find_loss, loss_names())):
-        rule = (Adam(), RowAdagrad(clip_norm=0.01), RowAdagrad())[i]
+        rule = (Adam(), RowRMSprop(clip_norm=0.01), RowRMSprop())[i]
         A, targets, layer = output_batch((37, 24, 700), optimizer=rule)
         targets = targets._replace(Y=with_frequent_column(targets.Y, 7))
         step = partial(output_step, (A, targets), loss, rule.update(0.1, 2))

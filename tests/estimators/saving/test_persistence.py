@@ -20,7 +20,7 @@ from xmlsgd.nn.optimizers.base import RATE
 
 
 def test_a_loaded_model_answers_as_the_saved_one(rows, tmp_path):
-    model = small(optimizer="row_adagrad", hidden_layer_sizes=(16, 8)).fit(*rows, eval_set=rows)
+    model = small(optimizer="row_rmsprop", hidden_layer_sizes=(16, 8)).fit(*rows, eval_set=rows)
     model.save(tmp_path / "model")
     loaded = XMLClassifier.load(tmp_path / "model")
     assert same_answers(model, loaded, rows[0])

@@ -19,7 +19,7 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network, state_layout
-from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
+from xmlsgd.nn.optimizers import SGD, Adam, RowRMSprop
 from xmlsgd.nn.samplers import ALL_LABELS, Batch, Sampler
 from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.training.job import Job
@@ -83,7 +83,7 @@ def test_negatives_that_are_no_number_or_fewer_than_none_are_refused(negatives, 
     [Reference, lambda: CPU(1, "float32"), pytest.param(lambda: OnHost(shim_device("float32")), marks=NEEDS_COMPILER)],
     ids=["reference", "cpu", "shim"],
 )
-@pytest.mark.parametrize("optimizer", [Adam(), RowAdagrad()], ids=["adam", "row_adagrad"])
+@pytest.mark.parametrize("optimizer", [Adam(), RowRMSprop()], ids=["adam", "row_rmsprop"])
 def test_a_step_on_some_labels_is_the_step_of_a_network_that_has_only_these(dataset, device, optimizer):
     made, rows = device(), np.array([1, 2, 8, 9])
     active = labels_of(UniformNegatives(20), dataset.Y, rows, (0,))

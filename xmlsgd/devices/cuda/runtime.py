@@ -109,7 +109,7 @@ class Runtime:
                 reason, free = str(error).partition("\n")[0], self.free_bytes() / 1e9
                 raise MemoryEstimateError(
                     f"device 'cuda:{self.index}': {reason}; {free:.2f} GB are free; a smaller batch_size, fewer "
-                    "hidden units, optimizer='sgd' or 'row_adagrad', or fewer learners on it take less"
+                    "hidden units, optimizer='sgd' or 'row_rmsprop', or fewer learners on it take less"
                 ) from error
 
     @contextlib.contextmanager

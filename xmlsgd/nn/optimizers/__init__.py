@@ -18,7 +18,8 @@ from .base import RATE as RATE
 from .base import Optimizer as Optimizer
 from .base import Update as Update
 from .momentum import Momentum as Momentum
-from .row_adagrad import RowAdagrad as RowAdagrad
+from .rmsprop import RMSprop as RMSprop
+from .row_rmsprop import RowRMSprop as RowRMSprop
 from .sgd import SGD as SGD
 
 

@@ -24,8 +24,9 @@ typedef float operand;
 #define SGD_KIND 0
 #define MOMENTUM_KIND 1
 #define ADAGRAD_KIND 2
-#define ROW_ADAGRAD_KIND 3
+#define ROW_RMSPROP_KIND 3
 #define ADAM_KIND 4
+#define RMSPROP_KIND 5
 enum { RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE };
 
 #define FULL 0xffffffffu
@@ -175,7 +176,7 @@ __device__ __forceinline__ u32 hashed(u32 seed, i64 index) {
 // Whether entry `index` survives dropout.
 __device__ __forceinline__ bool kept(u32 seed, i64 index, u32 threshold) { return hashed(seed, index) >= threshold; }
 
-// Update one weight by its gradient; `row_state` is the accumulator of its row for row-wise Adagrad.
+// Update one weight by its gradient; `row_state` is the second moment of its row for row-wise RMSprop.
 __device__ __forceinline__ void update(int kind, float *w, float g, float *s, float *t, float row_state,
                                        const float *hyper, float decay) {
     float rate = hyper[RATE], moved = *w * (1.0f - rate * decay);
@@ -189,8 +190,10 @@ __device__ __forceinline__ void update(int kind, float *w, float g, float *s, fl
         float sum = *s + g * g;
         *s = sum;
         moved -= rate * g / (sqrtf(sum) + hyper[EPSILON]);
-    } else if (kind == ROW_ADAGRAD_KIND) {
-        moved -= rate * g / (sqrtf(row_state) + hyper[EPSILON]);
+    } else if (kind == RMSPROP_KIND || kind == ROW_RMSPROP_KIND) {
+        float square = row_state;
+        if (kind == RMSPROP_KIND) *s = square = hyper[SECOND] * *s + (1.0f - hyper[SECOND]) * g * g;
+        moved -= rate * g / (sqrtf(square) * hyper[SECOND_SCALE] + hyper[EPSILON]);
     } else if (kind == MOMENTUM_KIND) {
         float velocity = hyper[FIRST] * *s + g;
         *s = velocity;
@@ -209,19 +212,19 @@ __device__ void update_row(int kind, i64 row, const float *g, float *W, float *s
                            const float *hyper) {
     int lane = threadIdx.x & 31;
     float factor = 1.0f, row_state = 0.0f;
-    if (hyper[CLIP] > 0.0f || kind == ROW_ADAGRAD_KIND) {
+    if (hyper[CLIP] > 0.0f || kind == ROW_RMSPROP_KIND) {
         float square = 0.0f;
         for (int j = lane; j < H; j += WARP) square += g[j] * g[j];
         square = warp_sum(square);
         float norm = sqrtf(square);
         if (hyper[CLIP] > 0.0f && norm > hyper[CLIP]) factor = hyper[CLIP] / norm;
-        if (kind == ROW_ADAGRAD_KIND) {
-            row_state = s[row] + square * factor * factor / (float)H;
+        if (kind == ROW_RMSPROP_KIND) {
+            row_state = hyper[SECOND] * s[row] + (1.0f - hyper[SECOND]) * square * factor * factor / (float)H;
             __syncwarp();  // all lanes have read the old state
             if (lane == 0) s[row] = row_state;
         }
     }
-    bool first = kind == MOMENTUM_KIND || kind == ADAGRAD_KIND || kind == ADAM_KIND, second = kind == ADAM_KIND;
+    bool first = kind != SGD_KIND && kind != ROW_RMSPROP_KIND, second = kind == ADAM_KIND;
     for (int j = from + lane; j < to; j += TILE) {
         i64 at = row * H + j;
         float w[PER_LANE], x[PER_LANE], a[PER_LANE], b[PER_LANE];

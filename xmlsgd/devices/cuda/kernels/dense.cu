@@ -49,8 +49,8 @@ extern "C" __global__ void biases_update(int kind, float *b, const float *partia
     if (at >= n) return;
     float g = 0.0f;
     for (int p = 0; p < parts; ++p) g += partial[(i64)p * stride + at];
-    if (kind == ROW_ADAGRAD_KIND) kind = ADAGRAD_KIND;
-    bool first = kind == MOMENTUM_KIND || kind == ADAGRAD_KIND || kind == ADAM_KIND;
+    if (kind == ROW_RMSPROP_KIND) kind = RMSPROP_KIND;
+    bool first = kind != SGD_KIND;
     update(kind, b + at, g, first ? s + at : s, kind == ADAM_KIND ? t + at : t, 0.0f, hyper, 0.0f);
 }
 

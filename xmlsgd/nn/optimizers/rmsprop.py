@@ -1,0 +1,55 @@
+"""RMSprop (Tieleman and Hinton 2012), with Adam's bias correction of the second moment and lazy rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .base import EPSILON, RATE, SECOND, SECOND_SCALE, Optimizer, Update
+
+_ONE = np.float32(1)  # in kernels, a plain 1 would turn float32 into float64
+
+
+@dataclass(frozen=True)
+class RMSprop(Optimizer):
+    """v <- decay v + (1 - decay) g g; w <- w - rate g / (sqrt(v / (1 - decay^steps)) + epsilon). v is s.
+
+    Parameters
+    ----------
+    output_epsilon : float
+        Epsilon of the output layer, as in Adam.
+    """
+
+    decay: float = 0.99
+    epsilon: float = 1e-8
+    output_epsilon: float = 4e-4
+
+    adaptive = True
+    slots = 1
+    default_rate = 5e-3
+    cuda = 5
+
+    def update(self, rate: float, steps: int) -> Update:
+        """Return the update of a step, with the epsilon of the output layer."""
+        return super().update(rate, steps)._replace(output_epsilon=self.output_epsilon)
+
+    def fill(self, hyper: np.ndarray, steps: int) -> None:
+        """Write the decay rate, epsilon, and the bias correction of this step."""
+        hyper[SECOND], hyper[EPSILON] = self.decay, self.epsilon
+        hyper[SECOND_SCALE] = 1.0 / math.sqrt(1.0 - self.decay**steps)
+
+    @staticmethod
+    def state(g: Any, square: Any, s: Any, t: Any, h: Any) -> tuple[Any, Any]:
+        """Return the new mean of the squared gradients."""
+        return h[SECOND] * s + (_ONE - h[SECOND]) * square, t
+
+    @staticmethod
+    def step(g: Any, s: Any, t: Any, h: Any) -> Any:
+        """Return rate / (sqrt(v) + epsilon) g; where a row shares v, the quotient is computed once."""
+        return h[RATE] / (np.sqrt(s) * h[SECOND_SCALE] + h[EPSILON]) * g
+
+
+OPTIMIZER = RMSprop

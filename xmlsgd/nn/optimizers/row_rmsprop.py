@@ -1,0 +1,23 @@
+"""Row-wise RMSprop: one second moment per row, of the mean of g g, 1/H of RMSprop's state; biases have their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import Optimizer
+from .rmsprop import RMSprop
+
+
+@dataclass(frozen=True)
+class RowRMSprop(RMSprop):
+    """RMSprop in which v <- decay v + (1 - decay) mean(g g) of a row."""
+
+    row_state = True
+    cuda = 3
+
+    def for_biases(self) -> Optimizer:
+        """Return RMSprop."""
+        return RMSprop(self.weight_decay, self.clip_norm, self.decay, self.epsilon, self.output_epsilon)
+
+
+OPTIMIZER = RowRMSprop
