@@ -197,6 +197,12 @@ def test_equal_workers_all_earn_their_places_however_many_they_are():
     assert advice([{"worker": w, "contribution": value} for w, value in values.items()]) == []
 
 
+def test_advice_never_says_that_others_are_slowed_down_by_0_percent():
+    assert advice([{"worker": 0, "contribution": 1.0}, {"worker": 1, "contribution": -0.002}]) == [
+        "worker 1 contributes 0 % of the rows per second; it can be excluded"
+    ]
+
+
 def test_a_worker_without_which_nothing_is_done_contributes_everything():
     assert contributions_of({0: Tally(rows=10, busy=1.0), 1: Tally()}, 0.0) == {0: 1.0, 1: 0.0}
 

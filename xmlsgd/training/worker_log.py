@@ -181,8 +181,8 @@ def advice(workers: Sequence[EpochRecord]) -> list[str]:
     lines = []
     for entry in workers:
         worker, share = f"worker {entry['worker']}", entry["contribution"]
-        if share < 0:
+        if share <= -0.01:
             lines.append(f"{worker} slows down the others: without it, {-100 * share:.0f} % more rows per second")
         elif share < LOW_SHARE / len(workers):
-            lines.append(f"{worker} contributes {100 * share:.0f} % of the rows per second; it can be excluded")
+            lines.append(f"{worker} contributes {100 * max(share, 0):.0f} % of the rows per second; it can be excluded")
     return lines
