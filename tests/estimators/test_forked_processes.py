@@ -54,6 +54,31 @@ thread.join()
 print(*(process.exitcode for process in processes))
 """
 
+WHILE_COMPILING = """
+import os, signal, threading
+from numba.core.compiler_lock import global_compiler_lock
+import xmlsgd.devices.cpu.threads
+
+compiling, forking = threading.Event(), threading.Event()
+os.register_at_fork(before=forking.set)
+
+def compile():
+    with global_compiler_lock:
+        compiling.set()
+        forking.wait()
+        sum(range(10**7))  # the fork must not happen now
+
+threading.Thread(target=compile).start()
+compiling.wait()
+if not (child := os.fork()):
+    signal.alarm(10)  # ends a child that waits for a lock of a thread that it does not have
+    with global_compiler_lock:
+        os._exit(0)
+print(os.waitpid(child, 0)[1])
+with global_compiler_lock:
+    pass
+"""
+
 
 @pytest.mark.parametrize("layer", ["default", pytest.param("workqueue", marks=pytest.mark.slow)])
 def test_a_forked_process_trains_and_predicts_on_one_thread(layer):
@@ -61,3 +86,9 @@ def test_a_forked_process_trains_and_predicts_on_one_thread(layer):
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=5 * HANG)
     assert done.stdout == "0 0 0 0\n", done.stderr
+
+
+def test_a_process_that_is_forked_while_another_thread_compiles_can_compile():
+    command = [sys.executable, "-W", "ignore", "-c", WHILE_COMPILING]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG)
+    assert done.stdout == "0\n", done.stderr

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numba
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS of Numba's np.dot: loaded now, so that it can be limited
+from numba.core.compiler_lock import global_compiler_lock
 from threadpoolctl import LibController, ThreadpoolController
 
 from ...data.cores import FORKED_FROM_THREADS
@@ -184,3 +185,9 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+    # A fork waits while another thread compiles or loads a kernel; the child would wait for that lock for ever.
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=global_compiler_lock.release,
+    )
