@@ -142,8 +142,8 @@ BUGS = (
     ),
     Bug(
         "optimizers",
-        "Adam does not correct the bias of its second moment",
-        "xmlsgd/nn/optimizers/adam.py",
+        "RMSprop and Adam do not correct the bias of the second moment",
+        "xmlsgd/nn/optimizers/rmsprop.py",
         "hyper[SECOND_SCALE] = 1.0 / math.sqrt(1.0 - self.beta2**steps)",
         "hyper[SECOND_SCALE] = 1.0",
         ("tests/nn/test_optimizers.py",),
@@ -158,8 +158,8 @@ BUGS = (
     ),
     Bug(
         "optimizers",
-        "Adam gives the output layer the epsilon of the others",
-        "xmlsgd/nn/optimizers/adam.py",
+        "RMSprop and Adam give the output layer the epsilon of the others",
+        "xmlsgd/nn/optimizers/rmsprop.py",
         "._replace(output_epsilon=self.output_epsilon)",
         "",
         ("tests/nn/test_optimizers.py", "tests/nn/test_network.py"),

@@ -11,7 +11,7 @@ import numpy as np
 from ..data.csr import CSR, Dataset
 from ..errors import DataError, shorten
 from ..nn.network import INPUT_SCALE
-from ..nn.optimizers import Adam, RMSprop
+from ..nn.optimizers import RMSprop
 
 BATCH = 256  # rows; learning rates were tuned with it
 SMALL_BATCH = 32  # one register block of the bfloat16 products; a smaller batch takes as long
@@ -99,7 +99,7 @@ def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[st
 
     It was measured with BCE, Adam or RMSprop, 1,000 labels or more, and no GPU. Clipping would make it biased.
     """
-    measured = loss == "bce" and isinstance(optimizer, (Adam, RMSprop)) and optimizer.clip_norm == 0
+    measured = loss == "bce" and isinstance(optimizer, RMSprop) and optimizer.clip_norm == 0
     return ROUNDING if measured and n_labels >= ROUNDED_LABELS and "cuda" not in kinds else 0.0
 
 
@@ -113,7 +113,7 @@ def auto_rate(optimizer: Any, batch_size: int, epochs: int | None, is_low: bool)
     rate: float | None = type(optimizer).default_rate
     if rate is None:
         raise DataError(f"learning_rate_init: no rate is known for {shorten(optimizer)}; pass a number")
-    if epochs and isinstance(optimizer, (Adam, RMSprop)):
+    if epochs and isinstance(optimizer, RMSprop):
         factor = CANDIDATE_RATE_FACTOR * math.sqrt(CANDIDATE_EPOCHS / epochs * batch_size / BATCH)
         why = f"suits {type(optimizer).__name__} for {epochs} epochs of batches of {batch_size}"
         return float(f"{max(factor, 1) * rate:.2g}"), why

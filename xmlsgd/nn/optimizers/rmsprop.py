@@ -15,15 +15,17 @@ _ONE = np.float32(1)  # in kernels, a plain 1 would turn float32 into float64
 
 @dataclass(frozen=True)
 class RMSprop(Optimizer):
-    """v <- decay v + (1 - decay) g g; w <- w - rate g / (sqrt(v / (1 - decay^steps)) + epsilon). v is s.
+    """v <- beta2 v + (1 - beta2) g g; w <- w - rate g / (sqrt(v / (1 - beta2^steps)) + epsilon). v is s.
 
     Parameters
     ----------
     output_epsilon : float
-        Epsilon of the output layer, as in Adam.
+        Epsilon of the output layer, in units of the mean gradient of a batch. The gradient of a rare label is mostly
+        that of its negatives, 1e-5 to 1e-4 per step. A small epsilon would turn it into full steps of noise, and labels
+        that occur a hundred times would not be learned (docs/decisions/training.md).
     """
 
-    decay: float = 0.99
+    beta2: float = 0.99
     epsilon: float = 1e-8
     output_epsilon: float = 4e-4
 
@@ -38,8 +40,8 @@ class RMSprop(Optimizer):
 
     def fill(self, hyper: np.ndarray, steps: int) -> None:
         """Write the decay rate, epsilon, and the bias correction of this step."""
-        hyper[SECOND], hyper[EPSILON] = self.decay, self.epsilon
-        hyper[SECOND_SCALE] = 1.0 / math.sqrt(1.0 - self.decay**steps)
+        hyper[SECOND], hyper[EPSILON] = self.beta2, self.epsilon
+        hyper[SECOND_SCALE] = 1.0 / math.sqrt(1.0 - self.beta2**steps)
 
     @staticmethod
     def state(g: Any, square: Any, s: Any, t: Any, h: Any) -> tuple[Any, Any]:

@@ -10,14 +10,14 @@ from .rmsprop import RMSprop
 
 @dataclass(frozen=True)
 class RowRMSprop(RMSprop):
-    """RMSprop in which v <- decay v + (1 - decay) mean(g g) of a row."""
+    """RMSprop in which v <- beta2 v + (1 - beta2) mean(g g) of a row."""
 
     row_state = True
     cuda = 3
 
     def for_biases(self) -> Optimizer:
         """Return RMSprop."""
-        return RMSprop(self.weight_decay, self.clip_norm, self.decay, self.epsilon, self.output_epsilon)
+        return RMSprop(self.weight_decay, self.clip_norm, self.beta2, self.epsilon, self.output_epsilon)
 
 
 OPTIMIZER = RowRMSprop
