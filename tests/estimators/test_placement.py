@@ -15,15 +15,10 @@ from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.errors import DataError, WorkerDied
-from xmlsgd.estimators import placement
-from xmlsgd.estimators.placement import Worker, executor_of, parse_devices, select_workers, workers_of
-from xmlsgd.nn.network import Network
-from xmlsgd.nn.optimizers import SGD
+from xmlsgd.estimators.placement import executor_of, parse_devices, workers_of
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
-from xmlsgd.training.job import Job
 
 
 @pytest.fixture(scope="module")
@@ -177,18 +172,6 @@ def test_a_fit_whose_workers_are_killed_at_once_leaves_an_earlier_model_as_it_wa
     with pytest.raises(WorkerDied, match="no worker is left"):
         model.set_params(devices="cpu*2").fit(data.X, data.Y, callbacks=[killing])
     assert all(vars(model)[name] is value for name, value in before.items() if name.endswith("_"))
-
-
-@pytest.mark.parametrize(("n_rows", "excluded"), [(1000, True), (100_000, False)])
-def test_a_cpu_beside_a_gpu_pays_only_where_an_epoch_is_long_beside_its_merges(monkeypatch, n_rows, excluded):
-    """Merges of 3 ms, four to eight in an epoch of 7 ms or of 0.7 s, to which the CPU adds two fifths of the speed."""
-    monkeypatch.setattr(placement, "measure_speeds", lambda *given: (100_000.0, 40_000.0))
-    ones = CSR(np.arange(n_rows + 1), np.zeros(n_rows, np.int32), np.ones(n_rows, np.float32), 1)
-    job = Job(Dataset(ones, ones), Network(1000, 1000, (500,)), SGD())
-    workers = [Worker("cuda", 1, "cuda:0"), Worker("cpu", 2, "cpu")]
-    with pytest.warns(UserWarning, match="without cpu") if excluded else nullcontext():
-        kept = select_workers("auto", job, workers, "float32", 32)
-    assert kept == workers[: 1 if excluded else 2]
 
 
 def test_every_algorithm_has_a_name_and_defaults_that_work_for_one_worker(data):

@@ -132,13 +132,3 @@ class LocalSGD(Rounds):
     def notes(self) -> dict[str, object]:
         """Return the current number of steps per round."""
         return {"steps": self.steps_now}
-
-
-def share_of_merges(merge: float, epoch: float) -> float:
-    """Return the most of the time that merges of `merge` seconds each take by default, once rounds have their length.
-
-    epoch : seconds of an epoch without them.
-    """
-    # Rounds that cannot double without making the merges too few have up to twice as many.
-    of_most, of_one = (merge / (merge + epoch / n) for n in (2 * LEAST_MERGES, 1))
-    return max(LocalSGD.merging, min(of_most, MOST_MERGING), of_one)

@@ -27,7 +27,7 @@ from .fitted import FittedModel, OptimizerState
 from .held_out import folds_to_hold_out, weight_without, with_calibration_of, with_thresholds
 from .inference import Measure
 from .parameters import random_state_of
-from .placement import algorithm_of, executor_of, make_device, names_of_excluded, precision_of, select_workers
+from .placement import algorithm_of, executor_of, precision_of
 from .plan import TrainingPlan
 from .starting import copy_rows, empty_state, first_parameters, grown
 from .training_data import TrainingData
@@ -306,9 +306,7 @@ def _train(
     If an error ends the run, `keep` is called with what was learned so far.
     """
     job = Job(data.dataset, plan.network, plan.optimizer, seed, data.weight, start, plan.sampler)
-    workers = select_workers(plan.algorithm, job, list(plan.workers), plan.precision, plan.batch_size)
-    if workers[0].name != plan.workers[0].name:
-        device = make_device(workers[0].name, workers[0].n_threads, plan.precision)
+    workers = list(plan.workers)
     algorithm = algorithm_of(plan.algorithm, plan.batch_size, plan.learning_rate, workers)
     executor = executor_of(workers, device, plan.precision)
     with closing(KeptModel()) as kept, ProgressBar() if plan.verbose else nullcontext() as bar:
@@ -318,8 +316,6 @@ def _train(
             with device.start():
                 trained = train(job, algorithm, executor, plan.schedule, watching, checkpoint, rolls_back=rolls_back)
         except BaseException as error:
-            if excluded := names_of_excluded(list(plan.workers), workers):
-                add_hint(error, f"{excluded} was excluded; go on with it alone in devices")
             if keep and (run := run_of(error)):
                 keep(run)
                 _hint_at_kept(error, run)

@@ -14,20 +14,17 @@ from typing import Any, NamedTuple
 
 from ..algorithms import get_algorithm
 from ..algorithms.base import Algorithm
-from ..algorithms.local_sgd import share_of_merges
 from ..data.cores import usable_threads
 from ..data.csr import CSR
 from ..data.validation import is_integer
 from ..devices import device_names, get_device
 from ..devices.base import Device
-from ..errors import LOGGER, DataError, shorten, suggest, warn
+from ..errors import LOGGER, DataError, shorten, suggest
 from ..nn.network import Network
 from ..training.executors.base import Executor
 from ..training.executors.processes import Processes
 from ..training.executors.serial import Serial
 from ..training.executors.threads import Threads
-from ..training.executors.virtual_device import measure_device
-from ..training.job import Job
 
 _DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d{1,4}))?(\*(?P<learners>0*[1-9]\d{0,3}))?\s*", re.ASCII)
 KINDS = ("cpu", "cuda")  # other kinds are modules of `xmlsgd.devices`; the reference is for tests only
@@ -35,8 +32,6 @@ MOST_WORKERS = 256
 # Least work per thread of a step, 0.2 ms of a core. With less, waiting for each other, five times a step on a busy
 # machine, costs threads more than they gain.
 FLOPS_PER_THREAD = 2e7
-# Bytes per second of a merge in the memory of the process: of two replicas of 29 MB it takes 20 ms on two cores.
-MERGE_BANDWIDTH = 1e10
 LIST_FLOPS = 2.5e6  # work of the candidates of a row: 25 microseconds of a core
 # With so many threads, network and candidates that are learned at the same time use half of them each. Fewer threads
 # are shared: one side fills the gaps of the other. With many, there would always be a thread to wait for, because the
@@ -159,63 +154,6 @@ def algorithm_of(algorithm: str | Algorithm, batch: int, rate: float, workers: l
     found = get_algorithm(algorithm, batch, rate, len(workers), one_memory)
     found.check_workers(len(workers))
     return copy.deepcopy(found)
-
-
-def select_workers(
-    algorithm: str | Algorithm, job: Job, workers: list[Worker], precision: str, batch: int
-) -> list[Worker]:
-    """Return the workers that train: all, or for "auto" only the faster kind if that is faster, with a warning."""
-    if algorithm != "auto" or len({worker.kind for worker in workers}) == 1:
-        return workers
-    mixed, alone = (measure_speeds(job, workers, precision, batch, keeps_model) for keeps_model in (False, True))
-    vectors = 2 * (len(workers) + 2)  # a merge reads and writes all replicas, the center and the outer momentum
-    merge = 4 * vectors * job.network.layout.size / MERGE_BANDWIDTH
-    kept = faster_workers(workers, mixed, alone, share_of_merges(merge, job.dataset.n_rows / sum(mixed)))
-    if len(kept) < len(workers):
-        excluded = names_of_excluded(workers, kept)
-        text = f"devices: the others train faster without {excluded}, which is excluded"
-        warn(text)
-    return kept
-
-
-def names_of_excluded(workers: list[Worker], kept: list[Worker]) -> str:
-    """Return the names of the devices that `workers` has and `kept` has not."""
-    return ", ".join(sorted({worker.name for worker in workers} - {worker.name for worker in kept}))
-
-
-def faster_workers(
-    workers: list[Worker], mixed: tuple[float, ...], alone: tuple[float, ...], merging: float
-) -> list[Worker]:
-    """Return the workers to train with: all, or those of the fastest kind if the others slow them down.
-
-    mixed, alone : rows per second of each worker together with workers of other kinds, and without them. Together with
-    a CPU, a GPU has to copy its model at every step, and takes part in the merges of local SGD, which "auto" chooses
-    then and which take the share `merging` of the time; without, it keeps its model.
-    """
-    totals: dict[str, float] = {}
-    for worker, rate in zip(workers, alone, strict=True):
-        totals[worker.kind] = totals.get(worker.kind, 0.0) + rate
-    best = max(totals, key=lambda kind: totals[kind])
-    if (1 - merging) * sum(mixed) > totals[best]:
-        return workers
-    return [worker for worker in workers if worker.kind == best]
-
-
-def measure_speeds(
-    job: Job, workers: list[Worker], precision: str, batch: int, keeps_model: bool = False
-) -> tuple[float, ...]:
-    """Return the rows per second of each worker in batches of `batch` rows; equal workers are timed once.
-
-    keeps_model : whether a GPU keeps its model from step to step, as it does without workers on the CPU.
-    """
-    speeds: dict[Worker, float] = {}
-    for worker in set(workers):
-        device = make_device(worker.name, worker.n_threads, precision)
-        with device.start():
-            costs = measure_device(job, device, keeps_model)
-        nnz = batch * job.dataset.X.nnz / job.dataset.n_rows
-        speeds[worker] = batch / (costs.overhead + costs.per_row * batch + costs.per_nnz * nnz)
-    return tuple(speeds[worker] for worker in workers)
 
 
 def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:

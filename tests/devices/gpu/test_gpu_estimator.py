@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -15,15 +13,13 @@ from xmlsgd import MemoryEstimateError, XMLClassifier, make_xmc
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import Dataset
 from xmlsgd.devices.cuda.memory import LIBRARY_BYTES, step_bytes
-from xmlsgd.estimators import memory, placement
-from xmlsgd.estimators.placement import Worker, faster_workers
+from xmlsgd.estimators import memory
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.virtual_device import measure_device
 from xmlsgd.training.job import Job
-from xmlsgd.training.learner import Learner
 from xmlsgd.training.loop import train
 
 pytestmark = NEEDS_COMPILER
@@ -100,69 +96,12 @@ def test_memory_that_ends_in_the_middle_of_a_run_is_told_in_one_line(data, monke
     assert isinstance(e.value.__cause__, OutOfMemoryError)
 
 
-@pytest.mark.parametrize(
-    ("mixed", "alone", "merging", "kept"),
-    [
-        ((100.0, 20.0), (110.0, 20.0), 0.03, ["cuda", "cpu"]),
-        ((100.0, 20.0), (110.0, 20.0), 0.1, ["cuda"]),
-        ((100.0, 3.0), (100.0, 3.0), 0.03, ["cuda"]),
-        ((50.0, 40.0), (200.0, 40.0), 0.03, ["cuda"]),
-        ((1.0, 40.0), (20.0, 40.0), 0.03, ["cpu"]),
-    ],
-)
-def test_workers_of_another_kind_are_excluded_if_a_run_is_as_fast_without_them(mixed, alone, merging, kept):
-    workers = [Worker("cuda", 1, "cuda:0"), Worker("cpu", 2, "cpu")]
-    assert [worker.kind for worker in faster_workers(workers, mixed, alone, merging)] == kept
-
-
-@pytest.mark.parametrize("devices", ["cuda:0,cpu", "cpu,cuda:0"])
-def test_a_cpu_that_does_not_pay_is_excluded_and_the_gpu_trains_alone(data, monkeypatch, devices):
-    pretend_gpus(monkeypatch)
-    speed = {"cuda": 1000.0, "cpu": 10.0}
-    monkeypatch.setattr(
-        placement, "measure_speeds", lambda job, workers, *rest: tuple(speed[one.kind] for one in workers)
-    )
-    with pytest.warns(UserWarning, match="^devices: the others train faster without cpu, which is excluded$"):
-        # Without candidates, for which plans of one worker and of several hold out other rows.
-        mixed = model(devices=devices, candidates=0).fit(data.X, data.Y)
-    alone = model(devices="cuda:0", candidates=0).fit(data.X, data.Y)
-    np.testing.assert_array_equal(mixed.params_, alone.params_)
-
-
-def test_a_gpu_that_fails_beside_an_excluded_cpu_leaves_the_last_epoch_and_names_the_cpu(data, monkeypatch):
-    pretend_gpus(monkeypatch)
-    monkeypatch.setattr(placement, "measure_speeds", lambda job, workers, *rest: (1000.0, 10.0))
-    step = Learner.step
-
-    def failing(*given):
-        raise MemoryError("the GPU has fallen off the bus")
-
-    def step_of_one_epoch(self, given):
-        if given.epoch == 1 and given.start:
-            monkeypatch.setattr(type(self.device), "to_host", failing)
-            failing()
-        return step(self, given)
-
-    monkeypatch.setattr(Learner, "step", step_of_one_epoch)
-    left = model(devices="cuda:0,cpu", candidates=0, max_epochs=3, learning_rate="constant", warm_up=0.0)
-    with pytest.warns(UserWarning, match="cpu, which is excluded"), pytest.raises(MemoryError, match="the bus") as lost:
-        left.fit(data.X, data.Y)
-    assert left.n_epochs_ == 1
-    expected = model(devices="cuda:0", candidates=0, max_epochs=1, learning_rate="constant", warm_up=0.0)
-    monkeypatch.undo()
-    pretend_gpus(monkeypatch)
-    np.testing.assert_array_equal(left.params_, expected.fit(data.X, data.Y).params_)
-    if sys.version_info >= (3, 11):
-        assert any(note.startswith("cpu was excluded; go on with it alone") for note in lost.value.__notes__)
-
-
-@pytest.mark.parametrize("lazy", [False, True])
-def test_the_speed_of_a_gpu_is_measured_with_and_without_copies_at_every_step(data, monkeypatch, lazy):
+def test_the_speed_of_a_gpu_is_measured_with_copies_at_every_step(data, monkeypatch):
     device, copied = shim_device("float32"), []
     monkeypatch.setattr(device, "copy_to_device", lambda *both: copied.append(both))
     job = Job(Dataset(data.X.span(0, 8), data.Y.span(0, 8)), Network(120, 60, (4,)), SGD())
-    assert measure_device(job, device, lazy).per_row >= 0
-    assert (len(copied) > 0) is not lazy
+    assert measure_device(job, device).per_row >= 0
+    assert copied
 
 
 def peak(network, optimizer, batch, chunk_bytes, precision, dataset, free=1 << 30):

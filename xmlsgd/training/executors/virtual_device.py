@@ -143,16 +143,14 @@ def step_noise(seed: int, worker: int, step: int) -> np.random.Generator:
     return np.random.default_rng((seed, NOISE, worker, step))
 
 
-def measure_device(job: Job, device: Device, keeps_model: bool = False) -> VirtualDevice:
+def measure_device(job: Job, device: Device) -> VirtualDevice:
     """Return the virtual device of speed 1, without noise, that takes as long as `device`.
 
     The device must have been started. Takes about as long as training on 2,500 rows.
-
-    keeps_model : whether a GPU keeps the model in its memory from step to step, instead of copying it at each step.
     """
     flat = zeros(job.network.layout.size)
     job.network.initialize(flat, job.dataset.Y, job.seed)
-    learner = Learner(job, device, flat, pulled=not keeps_model)
+    learner = Learner(job, device, flat, pulled=True)
     learner.load_kernels()
     sizes = sorted({min(size, job.dataset.n_rows) for size in SIZES})
     timed = [[learner.step(Step(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:] for size in sizes]
