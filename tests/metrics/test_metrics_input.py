@@ -89,7 +89,7 @@ def test_rows_without_entries_and_labels_nowhere_true_score_zero():
         metrics.psprecision_at_k(Y, ranking, q, 2),
         metrics.psndcg_at_k(Y, ranking, q, 2),
         metrics.psrecall_at_k(Y, ranking, q, 2),
-        metrics.macro_f1_at_k(Y, ranking, 2, labels="seen"),
+        metrics.macro_f1_at_k(Y, ranking, 2),
         metrics.micro_f1_at_k(Y, ranking, 2),
         metrics.coverage_at_k(Y, ranking, 2),
     ):
@@ -188,9 +188,7 @@ def test_propensities_of_too_few_rows_or_labels_are_refused():
         metrics.inverse_propensity(np.eye(3), n_labels=2)
 
 
-def test_unknown_choice_of_labels_and_of_ks_is_refused():
-    with pytest.raises(DataError, match='must be "all" or "seen", got \'some\''):
-        metrics.macro_f1_at_k(Y23, np.zeros((2, 1), dtype=int), labels="some")  # type: ignore[arg-type]
+def test_ranks_without_a_number_are_refused():
     with pytest.raises(DataError, match="ks: must be integers of at least 1"):
         metrics.evaluate_ranking(Y23, np.zeros((2, 1), dtype=int), ks=())
 

@@ -56,11 +56,9 @@ def naive_counts(true, ranking, k, n_labels):
         yield pairs.count((True, True)), pairs.count((False, True)), pairs.count((True, False))
 
 
-def naive_macro_f1(true, ranking, k, n_labels, seen=False):
+def naive_macro_f1(true, ranking, k, n_labels):
     values = [
-        2 * tp / (2 * tp + fp + fn) if tp + fp + fn else 0.0
-        for tp, fp, fn in naive_counts(true, ranking, k, n_labels)
-        if tp + fn or not seen
+        2 * tp / (2 * tp + fp + fn) if tp + fp + fn else 0.0 for tp, fp, fn in naive_counts(true, ranking, k, n_labels)
     ]
     return sum(values) / len(values)
 

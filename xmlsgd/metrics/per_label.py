@@ -3,58 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError, shorten
+from ..errors import DataError
 from .comparison import Compared, Matrix, compare, labels_of, quotient
 
 
-def macro_precision_at_k(
-    Y_true: Matrix, predicted: Matrix, k: int = 5, labels: Literal["all", "seen"] = "all"
-) -> NDArray[np.float64]:
+def macro_precision_at_k(Y_true: Matrix, predicted: Matrix, k: int = 5) -> NDArray[np.float64]:
     """Compute the mean over labels of tp / (tp + fp) in the top 1..k, with 0/0 = 0.
 
-    Parameters
-    ----------
-    Y_true, predicted, k
-        As in `precision_at_k`.
-    labels : {"all", "seen"}
-        Average over all L labels, or over those that a row of `Y_true` has.
-
-    Returns
-    -------
-    ndarray of shape (k,)
-        The metric at 1..k.
-
-    Raises
-    ------
-    DataError
-        If the inputs do not fit each other.
+    Parameters, result and errors are those of `precision_at_k`.
     """
-    return _macro(compare(Y_true, predicted, k), labels, lambda hit, predicted, true: (hit, predicted))
+    return _macro(compare(Y_true, predicted, k), lambda hit, predicted, true: (hit, predicted))
 
 
-def macro_recall_at_k(
-    Y_true: Matrix, predicted: Matrix, k: int = 5, labels: Literal["all", "seen"] = "all"
-) -> NDArray[np.float64]:
+def macro_recall_at_k(Y_true: Matrix, predicted: Matrix, k: int = 5) -> NDArray[np.float64]:
     """Compute the mean over labels of tp / (tp + fn) in the top 1..k, with 0/0 = 0.
 
-    Parameters, result and errors are those of `macro_precision_at_k`.
+    Parameters, result and errors are those of `precision_at_k`.
     """
-    return _macro(compare(Y_true, predicted, k), labels, lambda hit, predicted, true: (hit, true))
+    return _macro(compare(Y_true, predicted, k), lambda hit, predicted, true: (hit, true))
 
 
-def macro_f1_at_k(
-    Y_true: Matrix, predicted: Matrix, k: int = 5, labels: Literal["all", "seen"] = "all"
-) -> NDArray[np.float64]:
+def macro_f1_at_k(Y_true: Matrix, predicted: Matrix, k: int = 5) -> NDArray[np.float64]:
     """Compute the mean over labels of 2 tp / (2 tp + fp + fn) in the top 1..k, with 0/0 = 0.
 
-    Parameters, result and errors are those of `macro_precision_at_k`.
+    Parameters, result and errors are those of `precision_at_k`.
     """
-    return _macro(compare(Y_true, predicted, k), labels, lambda hit, predicted, true: (2 * hit, predicted + true))
+    return _macro(compare(Y_true, predicted, k), lambda hit, predicted, true: (2 * hit, predicted + true))
 
 
 def micro_f1_at_k(Y_true: Matrix, predicted: Matrix, k: int = 5) -> NDArray[np.float64]:
@@ -144,13 +123,8 @@ def _per_label(compared: Compared) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield n_hits, n_predicted
 
 
-def _macro(
-    compared: Compared, labels: str, fraction: Callable[..., tuple[np.ndarray, np.ndarray]]
-) -> NDArray[np.float64]:
-    """Return the mean over labels of `fraction(hits, predicted, true)` for each k."""
+def _macro(compared: Compared, fraction: Callable[..., tuple[np.ndarray, np.ndarray]]) -> NDArray[np.float64]:
+    """Return the mean over all labels of `fraction(hits, predicted, true)` for each k."""
     n_true = compared.Y.column_counts()
-    if labels not in ("all", "seen"):
-        raise DataError(f'labels: must be "all" or "seen", got {shorten(labels)}')
-    chosen = n_true > 0 if labels == "seen" else np.ones(len(n_true), dtype=bool)
-    sums = [quotient(*fraction(hit, predicted, n_true))[chosen].sum() for hit, predicted in _per_label(compared)]
-    return np.array(sums) / max(np.count_nonzero(chosen), 1)
+    sums = [quotient(*fraction(hit, predicted, n_true)).sum() for hit, predicted in _per_label(compared)]
+    return np.array(sums) / max(len(n_true), 1)

@@ -57,10 +57,11 @@ def inverse_propensity_of(
     return np.asarray(1 + C * (np.pad(counts, (0, n_more)) + B) ** -A, dtype=np.float64)
 
 
-def psprecision_at_k(
-    Y_true: Matrix, predicted: Matrix, inv_propensity: np.ndarray, k: int = 5, normalize: bool = True
-) -> NDArray[np.float64]:
+def psprecision_at_k(Y_true: Matrix, predicted: Matrix, inv_propensity: np.ndarray, k: int = 5) -> NDArray[np.float64]:
     """Compute propensity-scored precision at 1..k: PSP@k = mean_i (1/k) sum_{j<=k} q h_ij.
+
+    All propensity-scored metrics are divided by the value of the best possible ranking, which has the true labels in
+    order of decreasing q: a ratio of two means, as in published results.
 
     Parameters
     ----------
@@ -68,9 +69,6 @@ def psprecision_at_k(
         As in `precision_at_k`.
     inv_propensity : ndarray of shape (L,)
         q_l of each label, as `inverse_propensity` returns it.
-    normalize : bool
-        Divide by the value of the best possible ranking, which has the true labels in order of decreasing q. The result
-        is a ratio of two means, as in published results. Without it, values may exceed 1.
 
     Returns
     -------
@@ -85,31 +83,27 @@ def psprecision_at_k(
     compared = compare(Y_true, predicted, k)
     ranks = np.arange(1, k + 1)
     gains, best = (cumulated_mean(each) / ranks for each in _gains(compared, inv_propensity))
-    return quotient(gains, best) if normalize else gains
+    return quotient(gains, best)
 
 
-def psrecall_at_k(
-    Y_true: Matrix, predicted: Matrix, inv_propensity: np.ndarray, k: int = 5, normalize: bool = True
-) -> NDArray[np.float64]:
+def psrecall_at_k(Y_true: Matrix, predicted: Matrix, inv_propensity: np.ndarray, k: int = 5) -> NDArray[np.float64]:
     """Compute propensity-scored recall at 1..k: PSR@k = mean_i sum_{j<=k} q h_ij / max(n_i, 1).
 
     Parameters, result and errors are those of `psprecision_at_k`.
     """
     compared = compare(Y_true, predicted, k)
     gains, best = (cumulated_mean(each / compared.at_least_one) for each in _gains(compared, inv_propensity))
-    return quotient(gains, best) if normalize else gains
+    return quotient(gains, best)
 
 
-def psndcg_at_k(
-    Y_true: Matrix, predicted: Matrix, inv_propensity: np.ndarray, k: int = 5, normalize: bool = True
-) -> NDArray[np.float64]:
+def psndcg_at_k(Y_true: Matrix, predicted: Matrix, inv_propensity: np.ndarray, k: int = 5) -> NDArray[np.float64]:
     """Compute propensity-scored nDCG at 1..k: mean_i sum_{j<=k} q h_ij d_j / sum_{j<=min(k,n_i)} d_j.
 
     Parameters, result and errors are those of `psprecision_at_k`.
     """
     compared = compare(Y_true, predicted, k)
     gains, best = (mean_dcg(each, compared.at_least_one) for each in _gains(compared, inv_propensity))
-    return quotient(gains, best) if normalize else gains
+    return quotient(gains, best)
 
 
 def _gains(compared: Compared, inv_propensity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
