@@ -130,20 +130,6 @@ class CSR:
         ends = np.cumsum(lengths)
         return np.arange(ends[-1] if len(rows) else 0) + np.repeat(starts - ends + lengths, lengths)
 
-    def columns(self, rows: np.ndarray, columns: np.ndarray) -> CSR:
-        """Return the rows of a batch of labels with positions in `columns` (ascending) as indices.
-
-        Raises `DataError` if an entry lies in none of the columns.
-        """
-        entries, indptr = self.entries_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
-        wanted = self.indices[entries]
-        places = np.searchsorted(columns, wanted).astype(np.int32)
-        found = np.append(columns, -1)[places] == wanted  # behind the last column there is none
-        if not found.all():
-            text = "labels that a sampler draws must include all true labels of the batch"
-            raise DataError(f"{text}, but label {wanted[found.argmin()]} is missing")
-        return CSR(indptr, places, self.data[entries], len(columns))
-
     def span(self, first: int, last: int) -> CSR:
         """Return the rows from `first` to before `last`; their entries are views."""
         start = self.indptr[first]

@@ -17,7 +17,7 @@ from ..errors import DataError
 from .losses import find_loss
 from .optimizers import Optimizer, Update
 from .parameters import Layout
-from .samplers import ALL_LABELS, Batch, Sampler
+from .samplers import ALL_LABELS, Batch, Sampler, true_among
 
 INPUT_SCALE = 0.2  # suits rows of norm 1 (docs/decisions/training.md)
 _NONE = Dropout(0.0, 0)
@@ -180,7 +180,7 @@ class Network(Checked):
         if labels is None:
             return device.output_step(A, targets, output, loss, update, rounding)
         Y, rows, scale = targets
-        own = Targets(Y.columns(rows, labels), np.arange(len(rows)), scale)
+        own = Targets(true_among(Y, rows, labels), np.arange(len(rows)), scale)
         if not len(labels):
             return 0.0, 0 * A
         part = device.take(output, labels)

@@ -20,7 +20,7 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam, RowRMSprop
-from xmlsgd.nn.samplers import ALL_LABELS, Batch, Sampler
+from xmlsgd.nn.samplers import ALL_LABELS, Batch, Sampler, true_among
 from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.training.job import Job
 
@@ -97,7 +97,7 @@ def test_a_step_on_some_labels_is_the_step_of_a_network_that_has_only_these(data
     small = [layers[0]._replace(**{name: part.copy() for name, part in layers[0]._asdict().items()})]
     small.append(made.take(layers[-1], active))
     scale, update = np.full(4, 0.25, np.float32), optimizer.update(0.1, 3)
-    Y = dataset.Y.columns(np.arange(N_ROWS)[rows], active)
+    Y = true_among(dataset.Y, np.arange(N_ROWS)[rows], active)
     with made.start():
         X = dataset.X.take(rows)
         expected = few.step(made, small, X, Targets(Y, np.arange(4), scale), update, 0)
@@ -126,7 +126,7 @@ def test_slots_that_an_optimizer_does_not_have_are_left_alone():
 def test_columns_numbers_labels_by_their_place(dataset):
     rows = np.array([7, 0, 7])
     active = np.unique(dataset.Y.row_entries(rows))
-    Y = dataset.Y.columns(rows, active)
+    Y = true_among(dataset.Y, rows, active)
     assert Y.shape == (3, len(active))
     for place, row in enumerate(rows):
         np.testing.assert_array_equal(active[Y.row(place)[0]], dataset.Y.row(row)[0])

@@ -12,6 +12,7 @@ from ...errors import DataError
 from .all import ALL_LABELS as ALL_LABELS
 from .base import Batch as Batch
 from .base import Sampler as Sampler
+from .base import true_among as true_among
 
 
 def find_sampler(name: str) -> type[Sampler]:

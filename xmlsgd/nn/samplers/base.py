@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...data.csr import CSR
+from ...data.csr import CSR, pointers
 from ...devices.base import Device, Layer
 from ...errors import DataError, shorten
 
@@ -68,3 +68,18 @@ class Sampler:
         The same seed and model must give the same labels.
         """
         raise NotImplementedError
+
+
+def true_among(Y: CSR, rows: np.ndarray, drawn: np.ndarray) -> CSR:
+    """Return the labels of a batch, with positions in `drawn` (ascending) as indices.
+
+    Raises `DataError` if a label of the batch was not drawn.
+    """
+    entries, indptr = Y.entries_of(rows), pointers(Y.indptr[rows + 1] - Y.indptr[rows])
+    true = Y.indices[entries]
+    places = np.searchsorted(drawn, true).astype(np.int32)
+    found = np.append(drawn, -1)[places] == true  # behind the last one there is none
+    if not found.all():
+        text = "labels that a sampler draws must include all true labels of the batch"
+        raise DataError(f"{text}, but label {true[found.argmin()]} is missing")
+    return CSR(indptr, places, Y.data[entries], len(drawn))
