@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +18,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import ModuleType
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +32,29 @@ def real_data() -> Callable[[str], Path]:
         return path
 
     return folder
+
+
+@pytest.fixture
+def add_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[ModuleType, str, str], None]]:
+    """Return a function that writes a module into a folder which is appended to a package's `__path__`."""
+    from xmlsgd.algorithms import algorithm_names
+
+    def add(package: ModuleType, name: str, source: str) -> None:
+        folder = tmp_path / package.__name__
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(textwrap.dedent(source))
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+        monkeypatch.delattr(package, name, raising=False)
+        full = f"{package.__name__}.{name}"
+        added.append(full)
+        importlib.invalidate_caches()
+        algorithm_names.cache_clear()
+
+    added: list[str] = []
+    yield add
+    algorithm_names.cache_clear()
+    for full in added:
+        sys.modules.pop(full, None)
 
 
 @pytest.fixture(scope="session", autouse=True)

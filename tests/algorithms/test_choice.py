@@ -1,11 +1,15 @@
-"""The choice of "auto", and one worker alone."""
+"""Algorithms by their names, the choice of "auto", and one worker alone."""
 
 from __future__ import annotations
 
-from xmlsgd.algorithms import choose_algorithm, get_algorithm
+import pytest
+
+from xmlsgd.algorithms import algorithm_class, algorithm_names, choose_algorithm, get_algorithm
+from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.errors import DataError
 
 
 def chosen(n_workers, **settings):
@@ -38,3 +42,26 @@ def test_of_several_workers_the_first_alive_trains_a_sequential_run():
     assert [algorithm.batch_size(w, 0.0) for w in (0, 1)] == [16, 0]
     algorithm.left(0)
     assert algorithm.batch_size(1, 0.0) == 16
+
+
+def test_every_algorithm_in_the_folder_is_found_by_its_name():
+    names = algorithm_names()
+    assert "sequential" in names
+    assert "base" not in names
+    for name in names:
+        made = get_algorithm(name, batch=32, learning_rate=0.5)
+        assert isinstance(made, Algorithm)
+        assert type(made).__module__ == f"xmlsgd.algorithms.{name}"
+
+
+def test_an_algorithm_found_by_name_has_the_batch_and_the_rate_asked_for():
+    made = get_algorithm("sequential", batch=32, learning_rate=0.5)
+    assert (made.batch, made.learning_rate_of(0, 32)) == (32, 0.5)
+    assert get_algorithm(made, batch=1, learning_rate=1) is made
+
+
+def test_an_unknown_algorithm_lists_those_there_are():
+    with pytest.raises(DataError, match=r"algorithm must be one of auto, .*sequential.*, got 'magic'"):
+        get_algorithm("magic", 1, 1)
+    with pytest.raises(DataError, match=r"algorithm must be one of adaptive, .*, got 'auto'"):
+        algorithm_class("auto")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -208,3 +209,31 @@ def test_partial_fit_refuses_fewer_features_labels_and_another_form(rows):
 def test_what_only_looks_like_rows_or_labels_is_refused_with_what_would_do(X, Y, told):
     with pytest.raises(DataError, match=told):
         small().fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"loss": ["bce"]}, "loss must be one of bce, softmax, squared_hinge, got ['bce']"),
+        ({"optimizer": ["adam"]}, "optimizer must be one of adagrad, adam"),
+        ({"learning_rate": ["linear"]}, "learning_rate must be one of constant"),
+        ({"learning_rate_init": np.array([1, 2])}, "learning_rate_init: must be 'auto' or above 0, got array([1, 2])"),
+        ({"learning_rate_init": 10**400}, "learning_rate_init: must be 'auto' or above 0, got 1000"),
+        ({"clip_norm": 1e300}, "clip_norm: must be 0 or above, got 1e+300"),
+        ({"hidden_layer_sizes": [[1], [2, 3]]}, "hidden_layer_sizes: must be 'auto' or one or more positive integers"),
+        ({"early_stopping": "yes"}, "early_stopping: must be True or False, got 'yes'"),
+        ({"warm_start": "no"}, "warm_start: must be True or False, got 'no'"),
+        ({"verbose": "x"}, "verbose: must be 0 or 1, got 'x'"),
+        ({"verbose": 2}, "verbose: must be 0 or 1, got 2"),
+        ({"algorithm": 5}, "algorithm: must be a name or an Algorithm such as LocalSGD(), got 5"),
+        ({"precision": np.array(["a", "b"])}, "precision must be one of"),
+        ({"n_jobs": "2"}, "n_jobs: must be None or an integer other than 0, got '2'"),
+        *(
+            ({"random_state": seed}, "random_state: must be None, an integer in [0, 4294967295] or a RandomState, got ")
+            for seed in ("x", -1, 2**70, 1.5, [1], np.random.default_rng(0))
+        ),
+    ],
+)
+def test_a_strange_parameter_is_refused(parameters, message):
+    with pytest.raises(DataError, match=f"^{re.escape(message)}"):
+        small(**parameters).fit(X2, Y2)

@@ -274,43 +274,6 @@ def test_a_flaw_of_our_rows_is_found_in_every_block(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"loss": ["bce"]}, "loss must be one of bce, softmax, squared_hinge, got ['bce']"),
-        ({"optimizer": ["adam"]}, "optimizer must be one of adagrad, adam"),
-        ({"learning_rate": ["linear"]}, "learning_rate must be one of constant"),
-        ({"learning_rate_init": np.array([1, 2])}, "learning_rate_init: must be 'auto' or above 0, got array([1, 2])"),
-        ({"learning_rate_init": 10**400}, "learning_rate_init: must be 'auto' or above 0, got 1000"),
-        ({"clip_norm": 1e300}, "clip_norm: must be 0 or above, got 1e+300"),
-        ({"hidden_layer_sizes": [[1], [2, 3]]}, "hidden_layer_sizes: must be 'auto' or one or more positive integers"),
-        ({"early_stopping": "yes"}, "early_stopping: must be True or False, got 'yes'"),
-        ({"warm_start": "no"}, "warm_start: must be True or False, got 'no'"),
-        ({"verbose": "x"}, "verbose: must be 0 or 1, got 'x'"),
-        ({"verbose": 2}, "verbose: must be 0 or 1, got 2"),
-        ({"algorithm": 5}, "algorithm: must be a name or an Algorithm such as LocalSGD(), got 5"),
-        ({"precision": np.array(["a", "b"])}, "precision must be one of"),
-        ({"n_jobs": "2"}, "n_jobs: must be None or an integer other than 0, got '2'"),
-        *(
-            ({"random_state": seed}, "random_state: must be None, an integer in [0, 4294967295] or a RandomState, got ")
-            for seed in ("x", -1, 2**70, 1.5, [1], np.random.default_rng(0))
-        ),
-    ],
-)
-def test_a_strange_parameter_is_refused(parameters, message):
-    assert refused(quick(**parameters).fit, X, Y).startswith(message)
-
-
-@pytest.mark.parametrize("n_jobs", [-5, -(2**70), 10**6, 10**12, 2**70])
-def test_threads_are_one_at_least_and_one_a_core_at_most(n_jobs):
-    from joblib import cpu_count
-
-    from xmlsgd.estimators.placement import thread_count
-
-    assert thread_count(n_jobs) == (cpu_count() if n_jobs > 0 else 1)
-    quick(n_jobs=n_jobs).fit(X, Y)
-
-
-@pytest.mark.parametrize(
     ("weights", "message"),
     [
         ({0: -1}, "class_weight: a weight must be a finite number of at least 0, got -1 for 0"),

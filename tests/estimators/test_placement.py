@@ -9,6 +9,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from joblib import cpu_count
 from sklearn.base import clone
 
 from xmlsgd import XMLClassifier, make_xmc
@@ -16,7 +17,7 @@ from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.errors import DataError, WorkerDied
-from xmlsgd.estimators.placement import executor_of, parse_devices, workers_of
+from xmlsgd.estimators.placement import executor_of, parse_devices, thread_count, workers_of
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
 
@@ -215,3 +216,9 @@ def test_an_algorithm_brings_its_batch_and_rate_and_no_run_changes_it(data):
     same = XMLClassifier((16,), max_epochs=3, random_state=0, n_jobs=1, batch_size=16, learning_rate_init=0.006)
     assert np.array_equal(model.params_, same.fit(data.X, data.Y).params_)
     assert vars(algorithm) == before
+
+
+@pytest.mark.parametrize("n_jobs", [-5, -(2**70), 10**6, 10**12, 2**70])
+def test_threads_are_one_at_least_and_one_a_core_at_most(data, n_jobs):
+    assert thread_count(n_jobs) == (cpu_count() if n_jobs > 0 else 1)
+    XMLClassifier((8,), candidates=0, max_epochs=1, n_jobs=n_jobs).fit(data.X, data.Y)

@@ -7,8 +7,6 @@ import pytest
 import scipy.sparse as sp
 
 from shared.running_mean import RunningMean
-from xmlsgd.algorithms import algorithm_class, algorithm_names, get_algorithm
-from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
@@ -38,75 +36,6 @@ def dataset():
     rng = np.random.default_rng(0)
     X, Y = (CSR.from_scipy(sp.csr_array(rng.random((N_ROWS, n)) * (rng.random((N_ROWS, n)) < 0.3))) for n in (12, 9))
     return Dataset(X, Y)
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "network", "weights", "complaint"),
-    [
-        (0, NETWORK, None, "dataset: must have at least one row, got none"),
-        (5, Network(11, 9), None, "network: must have at least 12 features and 9 labels, .* got 11 and 9"),
-        (5, Network(12, 8), None, "network: must have at least 12 features and 9 labels, .* got 12 and 8"),
-        (5, NETWORK, 4, "sample_weight: must be an array of 5 numbers, one a row, got array"),
-    ],
-)
-def test_a_job_whose_parts_do_not_fit_each_other_is_refused(dataset, n_rows, network, weights, complaint):
-    """Kernels check no bounds: a feature that a network does not have would end the process."""
-    rows = dataset.take(np.arange(n_rows))
-    job = Job(rows, network, sample_weight=None if weights is None else np.ones(weights, np.float32))
-    with pytest.raises(DataError, match=complaint):
-        train(job, Sequential(BATCH), Serial([Reference()]), Schedule(1))
-
-
-@pytest.mark.parametrize("part", ["X", "Y"])
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"indices": lambda indices: indices + 10**6}, r"indices: must be in \[0, \d+\), got 1000"),
-        ({"indices": lambda indices: indices - 100}, r"indices: must be in \[0, \d+\), got -"),
-        ({"indptr": lambda indptr: indptr * 1000}, r"indptr: must lead from 0 to"),
-        ({"data": lambda data: data * np.float32(np.nan)}, "values must be finite, got nan in row 0"),
-        ({"data": lambda data: data.astype(float)}, "must be of int64, int32 and float32 arrays"),
-    ],
-)
-def test_rows_that_would_lead_a_kernel_outside_of_its_arrays_are_refused(dataset, part, change, complaint):
-    rows = {name: getattr(dataset, name) for name in ("X", "Y")}
-    whole = rows[part]
-    (name, of_array), *_ = change.items()
-    arrays = {each: getattr(whole, each) for each in ("indptr", "indices", "data")}
-    rows[part] = CSR(**arrays | {name: of_array(arrays[name])}, n_cols=whole.n_cols)
-    with pytest.raises(DataError, match=f"dataset: {part}: {complaint}"):
-        train(Job(Dataset(**rows), NETWORK), Sequential(BATCH), Serial([Reference()]), Schedule(1))
-
-
-@pytest.mark.parametrize("wrong", [-1, np.nan, np.inf])
-def test_a_weight_that_is_negative_or_not_finite_is_refused(dataset, wrong):
-    """Rows of negative weight would be unlearned in silence."""
-    weight = np.ones(N_ROWS, np.float32)
-    weight[7] = wrong
-    with pytest.raises(DataError, match=f"sample_weight: must be finite and at least 0, got {wrong}"):
-        train(Job(dataset, NETWORK, sample_weight=weight), Sequential(BATCH), Serial([Reference()]), Schedule(1))
-
-
-@pytest.mark.parametrize("seed", [-1, 1.5, None])
-def test_a_seed_that_draws_nothing_is_refused(dataset, seed):
-    with pytest.raises(DataError, match=f"seed: must be a whole number of at least 0, got {seed}"):
-        train(Job(dataset, NETWORK, seed=seed), Sequential(BATCH), Serial([Reference()]), Schedule(1))
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        np.zeros(5, np.float32),
-        np.zeros(NETWORK.layout.size),
-        np.zeros(2 * NETWORK.layout.size, np.float32)[::2],
-        np.broadcast_to(np.float32(0), NETWORK.layout.size),
-    ],
-    ids=["short", "float64", "strided", "read-only"],
-)
-def test_a_start_whose_arrays_cannot_be_trained_in_place_is_refused(dataset, params):
-    start = Start(params, np.zeros(0, np.float32))
-    with pytest.raises(DataError, match=r"start: params must be float32 \(\d+,\), contiguous and writable, got"):
-        train(Job(dataset, NETWORK, SGD(), start=start), Sequential(BATCH), Serial([Reference()]), Schedule(1))
 
 
 @pytest.mark.parametrize("device", [Reference, lambda: CPU(1, "float32")], ids=["reference", "cpu"])
@@ -457,26 +386,3 @@ def test_an_algorithm_of_replicas_without_a_merge_is_refused_instead_of_training
 
     with pytest.raises(NotImplementedError, match="Unmerged trains replicas but defines no merge"):
         train(Job(dataset, NETWORK), Unmerged(BATCH, 0.01), Serial([Reference()]), Schedule(1))
-
-
-def test_every_algorithm_in_the_folder_is_found_by_its_name():
-    names = algorithm_names()
-    assert "sequential" in names
-    assert "base" not in names
-    for name in names:
-        made = get_algorithm(name, batch=32, learning_rate=0.5)
-        assert isinstance(made, Algorithm)
-        assert type(made).__module__ == f"xmlsgd.algorithms.{name}"
-
-
-def test_an_algorithm_found_by_name_has_the_batch_and_the_rate_asked_for():
-    made = get_algorithm("sequential", batch=32, learning_rate=0.5)
-    assert (made.batch, made.learning_rate_of(0, 32)) == (32, 0.5)
-    assert get_algorithm(made, batch=1, learning_rate=1) is made
-
-
-def test_an_unknown_algorithm_lists_those_there_are():
-    with pytest.raises(DataError, match=r"algorithm must be one of auto, .*sequential.*, got 'magic'"):
-        get_algorithm("magic", 1, 1)
-    with pytest.raises(DataError, match=r"algorithm must be one of adaptive, .*, got 'auto'"):
-        algorithm_class("auto")
