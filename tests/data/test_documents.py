@@ -64,6 +64,17 @@ def test_labels_of_json_may_be_numbers(path_of):
     assert read(path_of("f", '{"text": "a", "labels": [7, "b"]}\n'), "jsonl").labels == [("7", "b")]
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl", "raw"])
+def test_blanks_around_a_name_are_no_part_of_it(path_of, form):
+    text = {
+        "csv": 'text,labels\na," <http://x/1> ; sea"\n',
+        "jsonl": '{"text": "a", "labels": [" <http://x/1> ", "sea", "\\tsea "]}\n',
+        "raw": " <http://x/1> ; sea;sea \ta\n",
+    }
+    options = {"label_separator": ";", "vocabulary": str(path_of("v", "http://x/1\tship\nhttp://x/2\tsea\n"))}
+    assert read(path_of("f", text[form]), form, **options).labels == [("ship", "sea")]
+
+
 @pytest.mark.parametrize("mark", [";", "\t"])
 def test_the_header_of_csv_tells_what_separates_fields(path_of, mark):
     path = path_of("f.csv", f'id{mark}text{mark}labels\n1{mark}"a{mark} b, c"{mark}x,y\n')

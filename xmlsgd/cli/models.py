@@ -140,13 +140,13 @@ def read_excluded(path: str | None, model: Model, names_of: Mapping[str, str]) -
         return None
     import numpy as np
 
-    from ..data.text import composed, lines_of_file
+    from ..data.text import composed, label_name, lines_of_file
     from ..data.vocabulary import name_of
 
     columns = {str(name): column for column, name in enumerate(model.classes_.tolist())}
     # Names that were learned in Python may not be in the composed form (NFC), in which lines are compared.
     columns = {composed(name): column for name, column in columns.items()} | columns
-    lines = (composed(line.strip()) for line in lines_of_file(path))
+    lines = (label_name(line) for line in lines_of_file(path))
     names = [name if name in columns else name_of(name, names_of) for name in lines]
     unknown = [(number, name) for number, name in enumerate(names, 1) if name and name not in columns]
     if unknown:

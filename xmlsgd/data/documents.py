@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import DataError, nor_others, shorten, suggest, warn
 from .document_options import DOCUMENT_FORMATS, DocumentOptions
 from .files.reading import COMPRESSED_SUFFIXES
-from .text import RawText, composed, lines_of_file, numbered_lines, read_raw_text, split_names
+from .text import RawText, composed, label_name, lines_of_file, numbered_lines, read_raw_text, split_names
 from .validation import check_choice, is_integer
 from .vocabulary import BRACKETED_URI, is_uri, label_of, name_of
 
@@ -227,7 +227,7 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
         if not isinstance(labels, list) or not all(map(_is_name, labels)):
             got = f'got {_as_json(labels)}; write ["a", "b"], and [] where there is none'
             raise DataError(f"{where}: {options.label_column!r} must be a list of strings or whole numbers, {got}")
-        yield number, text, tuple(composed(str(label)) for label in labels)
+        yield number, text, tuple(label_name(str(label)) for label in labels)
 
 
 def _as_json(value: Any) -> str:

@@ -109,7 +109,7 @@ def read_label_texts(path: str | Path) -> list[tuple[str, str]]:
     if parts and parts[0][0].startswith('{"'):
         got = f"got JSON, {shorten(parts[0][0])}; `jq -r .title FILE` extracts a key from each line"
         raise DataError(f"{path}:1: must read `label<TAB>text`, or a text a line, {got}")
-    return [(composed(label), text if tab else label) for label, tab, text in parts]
+    return [(label_name(label), text if tab else label) for label, tab, text in parts]
 
 
 def write_label_names(names: Sequence[str], n_labels: int, path: Path) -> None:
@@ -162,6 +162,11 @@ def composed(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
+def label_name(text: str) -> str:
+    """Return the name of a label in NFC and without blanks at its ends, so that equal names compare equal."""
+    return composed(text.strip())
+
+
 def split_names(field: str, separator: str) -> tuple[str, ...]:
     """Return the distinct label names of `a,"b, c",d`, in order; as in CSV, quotes around a name are removed."""
     parts = field.split(separator)
@@ -169,4 +174,4 @@ def split_names(field: str, separator: str) -> tuple[str, ...]:
         end = rf"(?:{re.escape(separator)}|\Z)"
         found = re.findall(rf"{QUOTED}{end}|(.*?){end}", field, re.DOTALL)
         parts = [quoted.replace('""', '"') or plain for quoted, plain in found]
-    return tuple(dict.fromkeys(composed(name) for part in parts if (name := part.strip())))
+    return tuple(dict.fromkeys(name for part in parts if (name := label_name(part))))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import DataError, shorten
-from .text import composed, numbered_lines
+from .text import label_name, numbered_lines
 
 BARE_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 BRACKETED_URI = re.compile(r"<([^<>\s]+)>")
@@ -25,7 +25,7 @@ def read_vocabulary(path: str | Path, known: Mapping[str, str] | None = None, re
     lines: dict[str, int] = {}
     for number, line in numbered_lines(path):
         first, _, rest = line.partition("\t")
-        first, label = first.strip(), composed(rest.partition("\t")[0].strip())
+        first, label = first.strip(), label_name(rest.partition("\t")[0])
         if not (BRACKETED_URI.fullmatch(first) or is_uri(first)):
             raise DataError(f"{path}:{number}: must read `<uri><TAB>label`, got {shorten(line)}; see docs/data.md")
         if not label:

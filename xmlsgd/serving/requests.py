@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from ..data.text import composed
+from ..data.text import label_name
 from ..data.validation import is_integer, is_number
 from ..errors import shorten
 
@@ -143,7 +143,7 @@ def documents_of(value: Any) -> tuple[list[str], list[list[str]]]:
             wanted = "must be a list of names, at least one, none empty or with tabs or line ends"
             wanted += f", of at most {MAX_NAME} characters"
             raise RequestError(400, f"labels: {wanted}, got {shorten(names)}")
-    return [text_of(each.get("text")) for each in value], [list(map(composed, names)) for names in labels]
+    return [text_of(each.get("text")) for each in value], [list(map(label_name, names)) for names in labels]
 
 
 def _is_name(value: Any) -> bool:
