@@ -193,7 +193,7 @@ def test_feedback_is_learned_on_a_copy_and_saved_where_asked(model, tmp_path):
     documents = [{"text": "read a parquet file", "labels": ["parquet", "read"]}] * 8
     with TestClient(new_app(served)) as client:
         answer = client.post("/learn", json={"documents": documents}, headers=AUTHORIZED)
-        assert answer.json() == {"learned": 8, "labels": len(model.classes_) + 1}
+        assert answer.json() == {"learned": 8, "labels": len(model.classes_) + 1, "new_labels": ["parquet"]}
         (found,) = client.post("/suggest", json={"texts": ["parquet"]}).json()["results"]
         assert "parquet" in {each["label"] for each in found}
     assert "parquet" not in model.classes_
@@ -307,8 +307,8 @@ def test_learning_nothing_is_refused_by_the_name_of_its_field(client, documents)
     assert answer.json()["detail"].startswith("documents: must be a list of 1 to 1024 {")
 
 
-def test_labels_to_learn_are_the_same_however_their_accents_are_written():
-    assert requests.documents_of([{"text": "a", "labels": ["cafe\u0301", "café"]}]) == (["a"], [["café", "café"]])
+def test_labels_to_learn_are_the_same_however_their_accents_and_the_blanks_around_them_are_written():
+    assert requests.documents_of([{"text": "a", "labels": ["cafe\u0301", " café "]}]) == (["a"], [["café", "café"]])
 
 
 def test_texts_that_waited_too_long_are_held_no_more(model):

@@ -184,8 +184,8 @@ async def learn(service: Service, request: Request) -> dict[str, Any]:
     if scheme.lower() != "bearer" or not hmac.compare_digest(given.encode("latin-1"), service.token.encode()):
         raise RequestError(401, "Authorization: must be 'Bearer TOKEN' with the token of the server")
     texts, labels = requests.documents_of((await requests.read_json(request)).get("documents"))
-    await service.learn(texts, labels)
-    return {"learned": len(texts), "labels": len(service.model.classes_)}
+    new = await service.learn(texts, labels)
+    return {"learned": len(texts), "labels": len(service.model.classes_), "new_labels": new}
 
 
 def _above(found: Suggestions, threshold: float) -> Suggestions:

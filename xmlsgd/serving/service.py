@@ -126,16 +126,18 @@ class Service:
         arguments = self.model, text, limit, self.served.exclude
         return await asyncio.get_running_loop().run_in_executor(self._explaining, _explain, *arguments)
 
-    async def learn(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> None:
-        """Train a copy of the model on texts and their labels; then replace the model by it."""
+    async def learn(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> list[str]:
+        """Train a copy of the model on texts and their labels, and replace the model by it; return the new labels."""
         async with self._changing:
             names = self.served.names_of_uris
             named = [[name_of(label, names) if names else label for label in row] for row in labels]
             learned = await asyncio.to_thread(_learned, self.model, texts, named)
             if self.save is not None:
                 await asyncio.to_thread(self.save, learned)
+            new: list[str] = learned.classes_[len(self.model.classes_) :].tolist()
             self.served = replace(self.served, model=learned)
             self.metrics.counts["learned_texts"] += len(texts)
+            return new
 
     async def reload(self, load: Callable[[], Served]) -> None:
         """Replace the model by what `load` returns; what was learned and not saved is lost."""
