@@ -144,6 +144,16 @@ def test_a_model_of_numbers_that_learns_new_features_is_measured_before_and_afte
     assert result["P@1"] == pytest.approx(result["before"]["P@1"], abs=5)
 
 
+def test_a_new_label_that_differs_from_a_known_one_in_case_alone_is_warned_of(tmp_path, words, capsys):
+    name = next(name for name in XMLClassifier.load(words).classes_ if name != name.upper())
+    (tmp_path / "new.txt").write_text(f"{name.upper()},never_seen,{name}\tread a file\n")
+    run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m")
+    told = f"1 of 2 new labels differ from one of the model in case alone, such as {name.upper()!r} and {name!r}; write"
+    assert told in capsys.readouterr().err
+    run("learn", tmp_path / "m", tmp_path / "new.txt")  # known by now
+    assert "case" not in capsys.readouterr().err
+
+
 def test_a_few_rows_of_known_labels_are_not_warned_of(tmp_path, words, capsys):
     names = XMLClassifier.load(words).classes_.tolist()[1:31]
     (tmp_path / "new.txt").write_text("".join(f"{name}\tread a file\n" for name in names))

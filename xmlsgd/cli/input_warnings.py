@@ -33,6 +33,8 @@ def warn_of_training_rows(
     is_raw, names = read_as == "raw", rows.train.label_names or ()
     if n_known:
         warn_of_new_labels(rows.train.Y, n_known, train)
+        if rows.names_of_uris is None:  # else names that the vocabulary lacks were warned of
+            warn_of_new_cases(names[:n_known], names[n_known:], train)
     else:
         warn_of_rare_labels(rows.train, train, is_raw)
     if rows.vectorizer is None and not n_known:  # a few more rows may well lack feature 0 and label 0
@@ -43,7 +45,7 @@ def warn_of_training_rows(
             warn_of_commas(train)
     if read_as in ("raw", "csv"):
         warn_of_separators(names, train)
-    if read_as is not None:
+    if read_as is not None and not n_known:
         warn_of_cases(names, train)
     if rows.test is not None:
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)
@@ -92,6 +94,16 @@ def warn_of_cases(names: Sequence[str], path: str) -> None:
         twin = next(name for name in alike[1:] if name.casefold() == alike[0].casefold())
         text = f"{path}: {len(alike):,} of {len(names):,} labels differ from another in case alone, such as "
         warn(f"{text}{shorten(alike[0])} and {shorten(twin)}; write them alike if they mean the same")
+
+
+def warn_of_new_cases(known: Sequence[str], new: Sequence[str], path: str) -> None:
+    """Warn if a new label of a model that learns more rows differs from a known one in case alone."""
+    spelled = {name.casefold(): name for name in known}
+    alike = [name for name in new if name.casefold() in spelled]
+    if alike:
+        text = f"{path}: {len(alike):,} of {len(new):,} new labels differ from one of the model in case alone, such as "
+        pair = f"{shorten(alike[0])} and {shorten(spelled[alike[0].casefold()])}"
+        warn(f"{text}{pair}; write them alike if they mean the same")
 
 
 def warn_of_commas(path: str) -> None:
