@@ -48,6 +48,14 @@ def test_rows_of_numbers_for_a_model_of_texts_are_warned_of(models, capsys, give
     assert f"stdin: {warning}" in err
 
 
+def test_a_first_line_that_may_be_a_header_is_warned_of(models, tmp_path, capsys):
+    (tmp_path / "texts.tsv").write_text("text\nread a file, or two\n")
+    run("predict", models / "text", tmp_path / "texts.tsv", "--k", "1")
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 2
+    assert "texts.tsv: the first line, 'text', is a text, too; delete it if it is a header" in err
+
+
 def test_predict_reads_rows_converted_with_the_words_of_the_model(models, tmp_path, capsys):
     run("convert", TEST_TEXT, tmp_path / "store", "--vectorizer", models / "text")
     run("predict", models / "text", TEST_TEXT, "--out", tmp_path / "of_texts")

@@ -212,6 +212,8 @@ def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: b
         documents = options.read_documents(file, labelled)
         if labelled and (swapped := found_swapped(documents, columns.names)):
             warn(f"{path}: {swapped}")
+        if documents.texts[:1] == [options.text_column] and options.document_format(file) == "raw":
+            warn(f"{path}: the first line, {options.text_column!r}, is a text, too; delete it if it is a header")
         return columns.vectorizer.rows_of(documents.texts)
 
 
