@@ -231,6 +231,12 @@ def test_what_is_no_sequence_of_strings_is_refused(texts, message):
         TextVectorizer().fit(texts)
 
 
+def test_a_matrix_of_one_column_is_texts_as_imputers_return_them():
+    texts = ["read a file", "write a file"]
+    column = np.array(texts, object)[:, None]
+    assert (TextVectorizer().fit_transform(column) != TextVectorizer().fit_transform(texts)).nnz == 0
+
+
 WRONG = [
     {"min_df": 0},
     {"min_df": "1"},

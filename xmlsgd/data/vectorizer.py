@@ -364,6 +364,8 @@ def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
     if isinstance(texts, str | bytes):
         raise DataError(f"texts: must be a sequence of strings, got one string {shorten(texts)}; pass [text]")
     texts = only_column(texts)
+    if isinstance(texts, np.ndarray) and texts.ndim == 2 and texts.shape[1] == 1:  # as imputers return a column
+        texts = texts[:, 0]
     if names := column_names(texts):
         raise DataError(f"texts: must be one column, got a table of {len(names)} columns; pass one of them, df[name]")
     for row, text in enumerate(texts):
