@@ -11,6 +11,7 @@ import pytest
 from shared.command_line import ROWS, TEXT, run
 from xmlsgd.cli import main, new_parser
 from xmlsgd.cli.commands.tune import flags_of
+from xmlsgd.estimators import XMLClassifier
 
 GIVEN = ["--hidden", "8", "--epochs", "1", "--candidates", "0", "--threads", "1", "--seed", "0"]
 
@@ -27,6 +28,26 @@ def test_it_shows_the_command_of_the_best_parameters_and_writes_json(data, tmp_p
     values = vars(new_parser().parse_args(shlex.split(command)[1:]))
     assert {name: values[name] for name in found["parameters"]} == found["parameters"] | {"hidden_layer_sizes": (8,)}
     assert (values["train"], values["out"]) == (data, "model")
+
+
+def test_ctrl_c_shows_the_best_of_the_trials_that_have_ended(tmp_path, capsys, monkeypatch):
+    fit, n_fits = XMLClassifier.fit, 0
+
+    def fit_twice(*given, **more):
+        nonlocal n_fits
+        n_fits += 1
+        if n_fits > 2:
+            raise KeyboardInterrupt
+        return fit(*given, **more)
+
+    monkeypatch.setattr(XMLClassifier, "fit", fit_twice)
+    assert main(["tune", ROWS, *GIVEN, "--trials", "9", "--seconds", "1e9", "--json", str(tmp_path / "r.json")]) == 130
+    *trials, result, command = capsys.readouterr().out.splitlines()
+    assert (len(trials), command.partition(" --")[0]) == (2, f"xmlsgd train {ROWS}")
+    assert result.startswith("P@1 of held-out rows: ")
+    assert len(json.loads((tmp_path / "r.json").read_text())["trials"]) == 2
+    assert main(["tune", ROWS, *GIVEN, "--json", str(tmp_path / "none.json")]) == 130
+    assert not (tmp_path / "none.json").exists()
 
 
 def test_flags_that_were_given_stay_in_the_command(tmp_path, capsys):

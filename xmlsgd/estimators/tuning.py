@@ -222,8 +222,12 @@ def tune(
         trials.append(Trial(changed, value, now() - begun))
         if callback is not None:
             callback(trials[-1])
-    best = max(trials, key=lambda trial: -math.inf if math.isnan(trial.value) else trial.value)
-    return Tuning(best, trials, data.n_rows - split.n_rows)
+    return Tuning(best_of(trials), trials, data.n_rows - split.n_rows)
+
+
+def best_of(trials: Sequence[Trial]) -> Trial:
+    """Return the trial with the largest value; of equal ones, the first."""
+    return max(trials, key=lambda trial: -math.inf if math.isnan(trial.value) else trial.value)
 
 
 def _check_limits(seconds: float, n_trials: int | None) -> None:

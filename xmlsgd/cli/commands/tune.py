@@ -3,7 +3,7 @@
 A tenth of the rows, at most 10,000, is held out. The first trial has the parameters of the flags, or else the defaults,
 so that the result is never worse on these rows. Parameters that a flag sets do not change. Of the others, candidates,
 hidden layers, epochs, learning rate and dropout are searched. The last line of the output is the command that trains
-with the best parameters. Needs Optuna: pip install "xmlsgd[tune]".
+with the best parameters, also if Ctrl-C has ended the search. Needs Optuna: pip install "xmlsgd[tune]".
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from ...errors import optional_module
+from ...errors import counted, optional_module
 from ..flags import (
     FLOAT,
     FORMAT_FLAGS,
@@ -73,7 +73,7 @@ def run(
     """Read the rows, search, and show the best parameters."""
     optuna = optional_module("optuna", "tune")  # raises an error before rows are read
     format_options.check_inputs(train)
-    from ...estimators.tuning import tune
+    from ...estimators.tuning import best_of, tune
     from ..sources import read_training
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -84,27 +84,37 @@ def run(
     console.note(f"{train}: {size_text(rows)}")
     compile_kernels(model.get_params(deep=False), rows.n_labels, compact=False)
 
+    ended: list[Trial] = []
+    n_held_out: int | None = None
+    stop: KeyboardInterrupt | None = None
+
     def show(trial: Trial) -> None:
+        ended.append(trial)
         console.show(f"{metric} {trial.value:.2f} in {trial.seconds:.1f} s: {flags_of(trial.parameters) or 'as given'}")
 
-    found = tune(
-        rows.X, rows.Y, model, metric=metric, seconds=seconds, n_trials=trials,
-        groups=groups_in_training(groups, rows.n_rows), **read.texts, fixed=parameters, callback=show,
-    )  # fmt: skip
-    first, best = found.trials[0], found.best
+    try:
+        n_held_out = tune(
+            rows.X, rows.Y, model, metric=metric, seconds=seconds, n_trials=trials,
+            groups=groups_in_training(groups, rows.n_rows), **read.texts, fixed=parameters, callback=show,
+        ).n_held_out  # fmt: skip
+    except KeyboardInterrupt as interrupt:
+        if not ended:
+            raise
+        stop = interrupt
+    first, best = ended[0], best_of(ended)
     flags = flags_of(parameters | best.parameters)
-    console.show(
-        f"{metric} of {found.n_held_out:,} held-out rows: {first.value:.2f} as given, {best.value:.2f} at best, "
-        f"of {len(found.trials)} trials"
-    )
+    held_out = "held-out rows" if n_held_out is None else f"{n_held_out:,} held-out rows"
+    of_trials = f"{best.value:.2f} at best, of {counted(len(ended), 'trial')}"
+    console.show(f"{metric} of {held_out}: {first.value:.2f} as given, {of_trials}")
     files = {"groups": groups, "label_texts": label_texts, "feature_names": feature_names}
     of_data = flags_of({name: file for name, file in files.items() if file is not None} | format_options.given)
     console.show(" ".join(filter(None, ["xmlsgd train", shlex.quote(train), of_data, flags, "--out model"])))
     write_json(json, {
-        "metric": metric, "held_out_rows": found.n_held_out, "default": first.value, "best": best.value,
-        "parameters": parameters | best.parameters, "flags": flags,
-        "trials": [trial._asdict() for trial in found.trials],
+        "metric": metric, "held_out_rows": n_held_out, "default": first.value, "best": best.value,
+        "parameters": parameters | best.parameters, "flags": flags, "trials": [trial._asdict() for trial in ended],
     })  # fmt: skip
+    if stop is not None:
+        raise stop
 
 
 def flags_of(parameters: dict[str, Any]) -> str:
