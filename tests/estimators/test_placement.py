@@ -190,6 +190,8 @@ def test_every_algorithm_has_a_name_and_defaults_that_work_for_one_worker(data):
 @pytest.mark.parametrize(
     ("devices", "algorithm", "reason", "warning"),
     [
+        ("cpu", "auto", "one worker: nothing to share or merge", None),
+        ("cpu*2", "auto", "workers write one memory: no merges, no averaging", None),
         ("cpu", "sequential", "as given", None),
         ("cpu", "adaptive", "as given; made for several workers, and there is one", None),
         ("cpu*2", "adaptive", "as given", None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -27,7 +28,7 @@ from .fitted import FittedModel, OptimizerState
 from .held_out import folds_to_hold_out, weight_without, with_calibration_of, with_thresholds
 from .inference import Measure
 from .parameters import random_state_of
-from .placement import algorithm_of, executor_of, precision_of
+from .placement import executor_of, precision_of
 from .plan import TrainingPlan
 from .starting import copy_rows, empty_state, first_parameters, grown
 from .training_data import TrainingData
@@ -306,9 +307,7 @@ def _train(
     If an error ends the run, `keep` is called with what was learned so far.
     """
     job = Job(data.dataset, plan.network, plan.optimizer, seed, data.weight, start, plan.sampler)
-    workers = list(plan.workers)
-    algorithm = algorithm_of(plan.algorithm, plan.batch_size, plan.learning_rate, workers)
-    executor = executor_of(workers, device, plan.precision)
+    algorithm, executor = copy.deepcopy(plan.algorithm), executor_of(plan.workers, device, plan.precision)
     with closing(KeptModel()) as kept, ProgressBar() if plan.verbose else nullcontext() as bar:
         watching = _own_callbacks(plan, data, device, kept, checkpoint)
         watching += [*([bar] if bar else []), *callbacks]

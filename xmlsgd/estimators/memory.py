@@ -70,7 +70,7 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
 
 def most_rows(plan: TrainingPlan, data: TrainingData) -> int:
     """Return the rows of the largest batch of a run."""
-    return min(plan.algorithm_of_all().most_rows(len(plan.workers)), data.n_rows)
+    return min(plan.algorithm.most_rows(len(plan.workers)), data.n_rows)
 
 
 def step_bytes(network: Network, rows: int, n_threads: int) -> int:
@@ -102,7 +102,7 @@ def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float 
         "step": learners * step,
         "libraries": gpu_memory.LIBRARY_BYTES,
     }
-    algorithm = plan.algorithm_of_all()
+    algorithm = plan.algorithm
     if algorithm.sharing is Sharing.REPLICAS and learners == len(plan.workers):  # merged on the GPU
         parts["merging"] = (2 + algorithm.merge_state_vectors(learners)) * parameters
     if data.validation and plan.workers[0].name == name:
@@ -230,7 +230,7 @@ def _replicas(plan: TrainingPlan) -> int:
 
     A single worker without a replica trains the arrays of the model itself, and needs none.
     """
-    n, algorithm = len(plan.workers), plan.algorithm_of_all()
+    n, algorithm = len(plan.workers), plan.algorithm
     if n == 1 and algorithm.sharing is not Sharing.REPLICAS:
         return 0
     arrays = worker_arrays([algorithm.sharing.for_worker(worker.shares_memory) for worker in plan.workers])

@@ -5,10 +5,10 @@ Devices are written "kind:index*learners" and separated by commas: "cpu", "cpu*2
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import re
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -129,7 +129,7 @@ def usable_precision(name: str, precision: str) -> str:
     return "float32"
 
 
-def executor_of(workers: list[Worker], device: Device, precision: str) -> Executor:
+def executor_of(workers: Sequence[Worker], device: Device, precision: str) -> Executor:
     """Return the executor: one worker runs in this process on `device`; several workers are a process each.
 
     If all workers are on GPUs and some share one, they are threads of this process, each with a stream of its own.
@@ -145,15 +145,12 @@ def executor_of(workers: list[Worker], device: Device, precision: str) -> Execut
     return Processes(makers, [worker.n_threads for worker in workers], shares_memory=shares_memory)
 
 
-def algorithm_of(algorithm: str | Algorithm, batch: int, rate: float, workers: list[Worker]) -> Algorithm:
-    """Return the algorithm of the workers; raise `DataError` if they cannot meet its options.
-
-    An `Algorithm` is copied, as it keeps the state of a run, and parameters of an estimator must not change.
-    """
+def algorithm_of(algorithm: str | Algorithm, batch: int, rate: float, workers: Sequence[Worker]) -> Algorithm:
+    """Return the algorithm of the workers; raise `DataError` if they cannot meet its options."""
     one_memory = all(worker.shares_memory for worker in workers)
     found = get_algorithm(algorithm, batch, rate, len(workers), one_memory)
     found.check_workers(len(workers))
-    return copy.deepcopy(found)
+    return found
 
 
 def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:

@@ -12,7 +12,7 @@ from ..nn.network import Network
 from ..nn.optimizers import Optimizer
 from ..nn.samplers import Sampler
 from ..nn.schedules import Schedule
-from .placement import Worker, algorithm_of, make_device
+from .placement import Worker, make_device
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TrainingPlan:
     held_out_size : how many rows are held out, in each fold.
     n_folds : number of folds, each scored by a network that has not learned it.
     n_temporary : how many of these networks are not kept.
-    algorithm : as given; "auto" is decided when the speeds of several workers have been measured.
+    algorithm : how the workers train together; a run trains by a copy, which keeps its state.
     workers, n_threads : the workers, and their threads in all.
     precision : precision of matrix products; as given unless all workers are CPUs.
     early_stopping, n_epochs_no_change, tol, verbose : parameters of the estimator.
@@ -55,7 +55,7 @@ class TrainingPlan:
     held_out_size: HeldOutSize
     n_folds: int
     n_temporary: int
-    algorithm: str | Algorithm
+    algorithm: Algorithm
     workers: tuple[Worker, ...]
     n_threads: int
     precision: str
@@ -77,10 +77,3 @@ class TrainingPlan:
     def new_device(self) -> Device:
         """Return a new device of the first worker with all threads, for evaluation and for training by one worker."""
         return make_device(self.workers[0].name, self.n_threads, self.precision)
-
-    def algorithm_of_all(self) -> Algorithm:
-        """Return the algorithm by which all workers would train; raise `DataError` for invalid options.
-
-        Its learning rate has no meaning. A run may exclude workers, and then has the algorithm of the others.
-        """
-        return algorithm_of(self.algorithm, self.batch_size, 1.0, list(self.workers))

@@ -82,8 +82,8 @@ def make_plan(
     rounding = _rounding(given, data.dataset.n_labels, network.loss, optimizer, workers)
     threshold = planner.decide("gradient_rounding", *rounding)
     precision = _plan_precision(planner, workers)
-    planner.decide("algorithm", given.algorithm, _why_algorithm(given.algorithm, batch_size, workers))
-    plan = TrainingPlan(
+    algorithm = _plan_algorithm(planner, batch_size, learning_rate, workers)
+    return TrainingPlan(
         network=replace(network, gradient_rounding=threshold),
         optimizer=optimizer,
         schedule=schedule,
@@ -95,7 +95,7 @@ def make_plan(
         held_out_size=held_out,
         n_folds=n_folds,
         n_temporary=n_temporary,
-        algorithm=given.algorithm,
+        algorithm=algorithm,
         workers=workers,
         n_threads=n_threads,
         precision=precision,
@@ -105,8 +105,6 @@ def make_plan(
         verbose=bool(given.verbose),
         decisions=tuple(planner.made),
     )
-    plan.algorithm_of_all()  # raises an error for invalid options
-    return plan
 
 
 def _plan_model(planner: _Planner) -> tuple[Network, int]:
@@ -236,19 +234,21 @@ def _plan_precision(planner: _Planner, workers: tuple[Worker, ...]) -> str:
     return planner.decide("precision", precision, _why(given, "the fastest of this processor"))
 
 
-def _why_algorithm(given: str | Algorithm, batch_size: int, workers: tuple[Worker, ...]) -> str:
-    """Return why the algorithm was chosen, and whether it suits the number of workers; warn of idle ones."""
-    n = len(workers)
+def _plan_algorithm(planner: _Planner, batch_size: int, learning_rate: float, workers: tuple[Worker, ...]) -> Algorithm:
+    """Decide how the workers train together; warn of idle ones."""
+    given, n = planner.given.algorithm, len(workers)
+    algorithm = algorithm_of(given, batch_size, learning_rate, workers)
+    value, why, is_sequential = given, GIVEN, type(algorithm) is Sequential
     if is_auto(given):
-        return "one worker" if n == 1 else "until the speeds of the workers are measured"
-    is_sequential = type(algorithm_of(given, batch_size, 1.0, list(workers))) is Sequential
-    if is_sequential == (n == 1):
-        return GIVEN
-    if n == 1:
-        return f"{GIVEN}; made for several workers, and there is one"
-    idle = f"one of {n} workers trains, the others are idle"
-    warn(f"algorithm: by sequential, {idle}; pass devices={workers[0].name!r} to give it all threads")
-    return f"{GIVEN}; {idle}"
+        value, why = type(algorithm).__name__, algorithm.reason
+    elif n == 1 and not is_sequential:
+        why = f"{GIVEN}; made for several workers, and there is one"
+    elif n > 1 and is_sequential:
+        idle = f"one of {n} workers trains, the others are idle"
+        warn(f"algorithm: by sequential, {idle}; pass devices={workers[0].name!r} to give it all threads")
+        why = f"{GIVEN}; {idle}"
+    planner.decide("algorithm", value, why)
+    return algorithm
 
 
 def _why(given: Any, reason: str) -> str:
