@@ -8,8 +8,9 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from ...errors import NUL_BYTE, TO_UTF8, shorten
+from ...errors import NUL_BYTE, TO_UTF8, DataError, shorten
 from ..csr import INT32_MAX
+from ..validation import at_least, check_fields, ranged
 
 TOKEN = re.compile(rb"[^ \t\r\n#]*")
 ENTRY = re.compile(rb":[-+.\d]")
@@ -27,6 +28,9 @@ class RowBlock(NamedTuple):
     Y_indices: np.ndarray
 
 
+NUMBER = f"in [1, {INT32_MAX}]", lambda n: 1 <= n <= INT32_MAX
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of `read_libsvm`. labelled : False for files with only `index:value` entries."""
@@ -34,24 +38,18 @@ class Options:
     zero_based: bool = True
     zero_based_labels: bool = True
     header: bool | str = "auto"
-    duplicates: str = "error"
-    n_features: int | None = None
-    n_labels: int | None = None
+    duplicates: str = ranged("error", '"error" or "sum"', lambda word: word in ("error", "sum"))
+    n_features: int | None = ranged(None, *NUMBER)
+    n_labels: int | None = ranged(None, *NUMBER)
     labels_required: bool = True
-    n_threads: int | None = None
+    n_threads: int | None = at_least(None, 1)
     labelled: bool = True
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for an option that is out of range."""
+        """Raise `DataError` for an option that is out of range."""
+        check_fields(self)
         if self.header not in ("auto", True, False):
-            raise ValueError(f'header must be "auto", True or False, got {self.header!r}')
-        if self.duplicates not in ("error", "sum"):
-            raise ValueError(f'duplicates must be "error" or "sum", got {self.duplicates!r}')
-        for name, value in (("n_features", self.n_features), ("n_labels", self.n_labels)):
-            if value is not None and not 1 <= value <= INT32_MAX:
-                raise ValueError(f"{name} must be in [1, {INT32_MAX}], got {value}")
-        if self.n_threads is not None and self.n_threads < 1:
-            raise ValueError(f"n_threads must be at least 1, got {self.n_threads}")
+            raise DataError(f'header must be "auto", True or False, got {self.header!r}')
 
 
 class Parsed(NamedTuple):

@@ -119,7 +119,7 @@ class WeightedRanker:
         Of equal scores, the smaller label comes first. Padded with -1 and -inf.
         """
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
-        log_weight, wide = np.log(self.weight), self._wide(k)
+        log_weight, wide = np.log(self.weight), min(max(k, self.ranker.n_reweighted), len(self.weight))
         for rows in row_ranges(X.n_rows, 8 * wide):
             span = slice(rows[0], rows[-1] + 1)
             likeliest, Z = self.ranker.top_k(X.span(span.start, span.stop), wide, columns)
@@ -129,10 +129,6 @@ class WeightedRanker:
             labels[span] = np.take_along_axis(likeliest, order, axis=1)
             scores[span] = np.take_along_axis(gain, order, axis=1)
         return labels, scores
-
-    def _wide(self, k: int) -> int:
-        """Return how many labels of a row are reweighted."""
-        return min(max(k, self.ranker.n_reweighted), len(self.weight))
 
 
 def labels_above(
