@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from xmlsgd.nn.parameters import ALIGNMENT, Layout, is_finite, zeros
@@ -14,6 +14,7 @@ from xmlsgd.nn.parameters import ALIGNMENT, Layout, is_finite, zeros
 SHAPES = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=2).map(tuple), min_size=1, max_size=6)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
 @given(SHAPES)
 def test_tensors_lie_one_after_the_other_on_cache_lines(shapes):
     layout = Layout({f"Q{i}": shape for i, shape in enumerate(shapes)})
@@ -26,6 +27,7 @@ def test_tensors_lie_one_after_the_other_on_cache_lines(shapes):
     assert layout.size % ALIGNMENT == 0
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
 @given(SHAPES)
 def test_views_share_the_vector_and_never_each_other(shapes):
     layout = Layout({f"Q{i}": shape for i, shape in enumerate(shapes)})
