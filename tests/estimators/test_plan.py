@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from shared.planted import planted, small
 from xmlsgd import DataError, XMLClassifier, make_xmc
@@ -71,13 +72,13 @@ def test_every_automatic_choice_is_in_the_plan_with_a_reason(rows):
 @pytest.mark.parametrize(
     ("given", "hidden", "epochs", "rate"),
     [
-        ({}, (256,), 4, 0.02),
-        ({"batch_size": 64}, (256,), 4, 0.01),
-        ({"optimizer": "sgd"}, (256,), 4, 0.5),
-        ({"optimizer": "adam"}, (256,), 4, 0.024),
-        ({"max_epochs": 4}, (256,), 4, 0.02),
-        ({"max_epochs": 16}, (256,), 16, 0.01),
-        ({"max_epochs": 1000}, (256,), 1000, 0.005),
+        ({}, (64,), 4, 0.02),
+        ({"batch_size": 64}, (64,), 4, 0.01),
+        ({"optimizer": "sgd"}, (64,), 4, 0.5),
+        ({"optimizer": "adam"}, (64,), 4, 0.024),
+        ({"max_epochs": 4}, (64,), 4, 0.02),
+        ({"max_epochs": 16}, (64,), 16, 0.01),
+        ({"max_epochs": 1000}, (64,), 1000, 0.005),
         ({"candidates": 0}, (256,), 10, 0.006),
         ({"hidden_layer_sizes": (16,), "learning_rate_init": 0.1}, (16,), 4, 0.1),
     ],
@@ -112,19 +113,23 @@ def test_a_network_of_few_features_and_labels_is_trained_as_long_as_one_alone():
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "n_features", "given", "hidden"),
+    ("n_rows", "n_features", "labels_per_row", "given", "hidden"),
     [
-        (10_000, 700, {}, (64,)),
-        (10_001, 700, {}, (256,)),
-        (10_000, 600, {}, (256,)),  # trained as long as one alone
-        (10_000, 700, {"candidates": 0}, (256,)),
+        (10_000, 700, 5, {}, (64,)),
+        (10_001, 700, 5, {}, (256,)),
+        (10_001, 700, 4, {}, (64,)),
+        (10_000, 600, 4, {}, (256,)),  # trained as long as one alone
+        (10_000, 700, 4, {"candidates": 0}, (256,)),
     ],
 )
-def test_beside_candidates_of_small_data_a_network_is_small(n_rows, n_features, given, hidden):
-    data = make_xmc(n_rows, n_features, 400, nnz_per_row=4, labels_per_row=2, random_state=0)
-    plan = XMLClassifier(**given).plan(data.X, data.Y)
+def test_beside_candidates_few_rows_or_labels_get_a_small_network(n_rows, n_features, labels_per_row, given, hidden):
+    X = make_xmc(n_rows, n_features, 400, nnz_per_row=4, random_state=0).X
+    labels = (np.arange(n_rows)[:, None] + np.arange(labels_per_row)) % 400
+    Y = sp.csr_array((np.ones(labels.size), labels.ravel(), np.arange(n_rows + 1) * labels_per_row), (n_rows, 400))
+    plan = XMLClassifier(**given).plan(X, Y)
     assert plan.network.hidden == hidden
-    assert (f"{n_rows} rows" in reasons(plan)["hidden_layer_sizes"]) == (hidden == (64,))
+    why = f"{n_rows} rows, {labels_per_row:.1f} labels a row"
+    assert (why in reasons(plan)["hidden_layer_sizes"]) == (hidden == (64,))
 
 
 def test_a_plan_cannot_be_changed(rows):

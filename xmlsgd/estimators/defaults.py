@@ -22,7 +22,8 @@ MOST_EPOCHS = 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 HIDDEN = (256,)
 SMALL_ROWS = 10_000  # up to so many rows, several folds are held out and the network is small
-SMALL_HIDDEN = (64,)  # in a short run on small data: as accurate in less time (docs/decisions/candidates.md)
+SMALL_HIDDEN = (64,)  # in a short run on small data or on rows of few labels: as accurate in less time
+FEW_LABELS = 4  # of a row, on average
 NEGATIVES = 1024  # with a sampler, if `negatives` is "auto"
 # Candidates (docs/candidates.md); all numbers are measured (docs/decisions/candidates.md):
 N_CANDIDATES = 64  # candidate labels per row
@@ -63,9 +64,10 @@ def auto_epochs(dataset: Dataset, batch_size: int, is_short: bool) -> int:
     return max(CANDIDATE_EPOCHS, int(min(LEAST_DRAWS / draws, most)))
 
 
-def auto_hidden(n_rows: int, is_short: bool) -> tuple[int, ...]:
-    """Return one layer of 256 units, or of 64 for a short run on small data."""
-    return SMALL_HIDDEN if is_short and n_rows <= SMALL_ROWS else HIDDEN
+def auto_hidden(dataset: Dataset, is_short: bool) -> tuple[int, ...]:
+    """Return one layer of 256 units, or of 64 for a short run on small data or on rows of at most four labels."""
+    is_easy = dataset.n_rows <= SMALL_ROWS or dataset.Y.nnz <= FEW_LABELS * dataset.n_rows
+    return SMALL_HIDDEN if is_short and is_easy else HIDDEN
 
 
 def auto_candidates(n_rows: int, n_labels: int, loss: str) -> int:

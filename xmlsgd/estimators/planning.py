@@ -295,8 +295,9 @@ def _hidden(
         return tuple(int(size) for size in given.hidden_layer_sizes), GIVEN
     if earlier:
         return earlier.hidden, "goes on"
-    hidden = defaults.auto_hidden(data.n_rows, _is_short(data, n_candidates))
-    return hidden, "the default" if hidden == defaults.HIDDEN else f"beside candidates, {data.n_rows} rows"
+    hidden = defaults.auto_hidden(data.rows, _is_short(data, n_candidates))
+    labels = f"{data.n_rows} rows, {data.rows.Y.nnz / data.n_rows:.1f} labels a row"
+    return hidden, "the default" if hidden == defaults.HIDDEN else f"beside candidates, {labels}"
 
 
 def _network(
