@@ -185,6 +185,11 @@ BAD_CALLS = {
         ("evaluate", "{place}/good.txt", "{place}/rows"),
         "good.txt: is not a saved model, but rows is; the model comes first: xmlsgd evaluate rows good.txt",
     ),
+    "learn with model and data swapped": (
+        ("learn", "{place}/good.txt", "{place}/rows"),
+        "good.txt: is not a saved model, but rows is; the model comes first: xmlsgd learn rows good.txt",
+    ),
+    "learn from a model": (("learn", "{place}/words", "{place}/words"), "DIR words: is an input of this command"),
     "predict with model and data swapped": (
         ("predict", "{place}/store", "{place}/rows"),
         "store: is not a saved model, but rows is; the model comes first: xmlsgd predict rows store",

@@ -26,15 +26,20 @@ if TYPE_CHECKING:
 READ_BY = "read_by"  # key of the report: options of reading data, which later commands use again
 
 
-def read_predictor(folder: str, data: str, command: str, parameters: dict[str, Any]) -> Model:
-    """Return the model in a folder, with `parameters` set; data : the next argument of the command, for errors."""
+def check_model(folder: str, data: str, command: str) -> None:
+    """Raise an error if a folder holds no model; data : the next argument of the command, which may be the model."""
     if not MODEL.exists_at(Path(folder)):
         if MODEL.exists_at(Path(data)):
             right = f"xmlsgd {command} {data} {folder}"
             raise UsageError(f"{folder}: is not a saved model, but {data} is; the model comes first: {right}")
         from ..data.files.folders import read_folder
 
-        read_folder(folder)  # raises an error at once; with the imports below it would take seconds
+        read_folder(folder)
+
+
+def read_predictor(folder: str, data: str, command: str, parameters: dict[str, Any]) -> Model:
+    """Return the model in a folder, with `parameters` set; data : as in `check_model`."""
+    check_model(folder, data, command)  # at once; with the imports below it would take seconds
     from ..estimators import load_model
 
     given = {"n_jobs": None, **parameters}

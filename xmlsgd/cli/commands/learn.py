@@ -20,7 +20,7 @@ from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
-from ..models import options_of_model, read_learner, remembered_options, rename_labels
+from ..models import check_model, options_of_model, read_learner, remembered_options, rename_labels
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import table, write_json
@@ -61,8 +61,9 @@ def run(
     console: Console,
 ) -> None:
     """Load, read, learn, measure, save."""
-    folder = model if out is None else out
-    check_folder(folder, data, test, label_texts, format_options.vocabulary)
+    check_model(model, data, "learn")
+    folder, flag = (model, "DIR") if out is None else (out, "--out")
+    check_folder(folder, data, test, label_texts, format_options.vocabulary, flag=flag)
     if out is not None:
         check_new(out, "--out", overwrite)
     format_options.check_inputs(data, test)
