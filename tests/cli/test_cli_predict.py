@@ -13,7 +13,6 @@ import pytest
 
 from shared.command_line import N_TEST, QUICK, TEST_ROWS, TEST_TEXT, run
 from xmlsgd.cli import main
-from xmlsgd.cli.results import line_format
 from xmlsgd.estimators import XMLClassifier
 
 
@@ -91,11 +90,6 @@ def test_json_and_csv_hold_what_text_holds(models, capsys):
     header, *rows = csv.reader(predicted(models, capsys, "--output-format", "csv"))
     assert header == ["row", "label_1", "probability_1", "label_2", "probability_2", "label_3", "probability_3"]
     assert [list(zip(row[1::2], row[2::2], strict=True)) for row in rows] == of_text
-
-
-def test_labels_that_thresholds_of_their_own_leave_out_leave_no_gap_in_csv():
-    line = line_format("csv", ["a", "b", "c"], "probability", tabs=True)
-    assert line(7, [0, -1, 2], [0.5, 0.4, 0.25], []) == "7,a,0.5,c,0.25,,"
 
 
 def test_csv_quotes_names_and_keeps_a_line_for_a_row_without_labels(models, tmp_path):

@@ -126,6 +126,19 @@ def test_predicted_labels_are_those_with_the_probability_of_the_threshold(calibr
     assert (chances[labels < 0] == 0).all()
 
 
+@pytest.mark.parametrize("threshold", ["micro", "macro", 0.1])
+def test_a_label_below_its_threshold_leaves_no_gap_before_the_next_one(held_out, threshold):
+    X, _ = held_out
+    model, weight = small(max_epochs=2, candidates=0).fit(*planted(1500)), np.geomspace(1, 100, N_LABELS)
+    every, _ = model.predict_topk(X, N_LABELS, label_weight=weight)
+    labels, scores = model.predict_topk(X, N_LABELS, threshold=threshold, label_weight=weight)
+    assert any(set(row[: (kept >= 0).sum()]) != set(kept[kept >= 0]) for row, kept in zip(every, labels, strict=True))
+    for row, kept, its in zip(every, labels, scores, strict=True):
+        assert [label for label in row if label in kept] == kept[kept >= 0].tolist()  # in the same order
+        assert (kept[(kept >= 0).sum() :] == -1).all()
+        np.testing.assert_array_equal(kept >= 0, np.isfinite(its))
+
+
 def test_thresholds_are_hundredths_also_after_saving(calibrated, tmp_path):
     calibrated.save(tmp_path / "m")
     for model in (calibrated, XMLClassifier.load(tmp_path / "m")):

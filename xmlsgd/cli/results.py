@@ -134,8 +134,7 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of:
         return json.dumps({"row": row, "labels": entries}, ensure_ascii=False)
 
     def line_of_csv(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
-        # Labels below a threshold of their own may stand before others.
-        pairs = sorted(zip(labels, values, strict=True), key=lambda pair: pair[0] < 0)
+        pairs = zip(labels, values, strict=True)
         return csv_line([row, *(cell for pair in pairs for cell in csv_cells(names, *pair, uri_of))])
 
     return {"text": text_line, "json": json_line, "csv": line_of_csv}[form]

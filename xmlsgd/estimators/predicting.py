@@ -191,6 +191,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
             low = probabilities < (0 if least is None else least[best])
             best[low], scores[low], probabilities[low] = -1, -np.inf, 0
             scores = probabilities if proba else scores
+            order = np.argsort(low, axis=1, kind="stable")  # by a threshold for each label, or weights, any may be low
+            best, scores = (np.take_along_axis(each, order, axis=1) for each in (best, scores))
         if not as_csr:
             return best, scores
         kept = best >= 0
