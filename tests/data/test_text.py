@@ -70,6 +70,7 @@ def test_quotes_around_a_name_keep_its_separators(field, separator, names):
         (b"one\n\xff\xfe\n", "docs.txt", r"docs\.txt:2: must be UTF-8, got byte 0xff"),
         (gzip.compress(b"one\ntwo\n" * 999, mtime=0)[:-20], "docs.txt.gz", r"docs\.txt\.gz:\d+: cannot be read"),
         (b"\n\n", "docs.txt", r"docs\.txt: must hold at least one document"),
+        (b"one\rtwo\r", "docs.txt", r"docs\.txt:1: lines must end with LF or CRLF, got CR alone; convert it by `tr"),
     ],
 )
 def test_broken_files_are_named_with_their_line(write, content, name, message):

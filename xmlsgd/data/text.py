@@ -132,6 +132,9 @@ def lines_of_file(path: str | Path) -> Iterator[str]:
                 where = f"{name}:{number}"
                 if not (line := stream.readline(MAX_LINE_BYTES + 1)):
                     break
+                if number == 1 and b"\r" in line.rstrip(b"\r\n") and not line.endswith(b"\n"):
+                    remedy = r"convert it by `tr '\r' '\n'`"  # as Excel's "CSV (Macintosh)" has them
+                    raise DataError(f"{where}: lines must end with LF or CRLF, got CR alone; {remedy}")
                 yield decode_line(line, where)
     except READ_ERRORS as error:
         raise_of_system(error, path)
