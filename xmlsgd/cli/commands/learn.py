@@ -61,12 +61,12 @@ def run(
     console: Console,
 ) -> None:
     """Load, read, learn, measure, save."""
+    format_options.check_inputs(data, test)
     check_model(model, data, "learn")
     folder, flag = (model, "DIR") if out is None else (out, "--out")
     check_folder(folder, data, test, label_texts, format_options.vocabulary, flag=flag)
     if out is not None:
         check_new(out, "--out", overwrite)
-    format_options.check_inputs(data, test)
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, InputRows, read_more, read_test_for_learning
 
