@@ -56,6 +56,21 @@ def test_labels_that_come_later_get_classifiers_and_are_found(many, parts, model
     assert precision(model, many[1], 5) > before + 0.02
 
 
+def test_new_labels_are_rarely_the_best_of_earlier_rows(parts, model):
+    model.partial_fit(*parts[1])
+    assert np.mean(model.predict_topk(parts[0][0], 1)[0] < 100) < 0.1
+
+
+def test_the_network_learns_new_labels_at_a_higher_rate_than_known_ones(parts, model):
+    def outputs():
+        return model.fitted_.network.layout.views(model.fitted_.params)["W1"]
+
+    before = outputs().copy()
+    model.partial_fit(*parts[1])
+    change = np.abs(outputs() - before).mean(axis=1)
+    assert change[:100].mean() > 10 * change[100:].mean() > 0
+
+
 def test_rows_learned_one_by_one_do_no_harm(many, parts, model):
     before = precision(model, many[1])
     for i in range(40):

@@ -37,7 +37,7 @@ WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26
 RANDOM_NEGATIVES, RANDOM_SHARE, MIN_RANDOM = 64, 1 / 16, 1 << 18
 UNTRAINED = np.float32(-1)  # margin of a label without rows
 # Resistance of bias and weights to new rows, for each row that the label had before (docs/decisions/stacking.md).
-STIFFNESS = np.float32([10, 0.3])
+STIFFNESS = np.float32([10, 3])
 LEAST_FACTOR = np.float32(1e-3)  # least factor of a calibration that is inverted
 
 Factors = tuple[np.ndarray, np.ndarray]  # factor and shift of each label's margin (`MarginCalibration.factors`)
@@ -132,6 +132,13 @@ class LinearClassifiers(LinearPredictor):
         bias[touched] = found.bias[touched]
         replaced = with_replaced(self.weights, touched, found.weights.take(touched), Y.n_cols, device)
         return LinearClassifiers(replaced, bias, self.cost)
+
+    def with_labels(self, labels: np.ndarray, found: LinearClassifiers, device: CPU) -> LinearClassifiers:
+        """Return classifiers in which those of some labels are those in `found`; the device must be started."""
+        bias = self.bias.copy()
+        bias[labels] = found.bias[labels]
+        weights = with_replaced(self.weights, labels, found.weights.take(labels), len(bias), device)
+        return LinearClassifiers(weights, bias, self.cost)
 
     def calibrate(self, factor: np.ndarray, shift: np.ndarray) -> LinearClassifiers:
         """Return classifiers whose margins are factor[l] * margin + shift[l]; the weights are changed in place.

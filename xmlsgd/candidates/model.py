@@ -16,6 +16,7 @@ from .cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, Cooccurrence
 from .exclusion import NO_EXCLUSION
 from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex, row_votes
 from .linear import LinearClassifiers
+from .new_labels import AddedRows, fit_new_labels
 from .non_candidates import NonCandidateScores
 from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Inputs, Stacking
 from .weighting import idf, unit_rows
@@ -72,7 +73,8 @@ class CandidateModel:
 
         k-NN index and co-occurrence are those that `fit` would have counted, but for labels that are not among the most
         frequent of a feature. Linear classifiers are trained on these rows if the label is a true label or a candidate
-        of one; their calibration follows the label frequencies. Stacking does not change.
+        of one, those of new labels on earlier rows, too; their calibration follows the label frequencies. Stacking does
+        not change.
 
         weight : sample weights, float32 (n,); None for ones. n_label_rows : number of the last rows that are label
         rows.
@@ -90,7 +92,13 @@ class CandidateModel:
             frequencies = self.knn.frequency(Y.n_cols), knn.frequency(Y.n_cols)
             factors = [self.stacking.calibration.factors(each) for each in frequencies]
             unit = unit_rows(X, None, device)
-            linear = self.linear.with_rows(unit, Y, weight, candidates, frequencies[0], factors, device)
+            is_new = (frequencies[0] == 0) & (frequencies[1] > 0)
+            known = Y.where(~is_new[Y.indices]), weight, np.where(is_new[candidates], np.int32(-1), candidates)
+            linear = self.linear.with_rows(unit, *known, frequencies[0], factors, device)
+            if is_new.any():
+                added = AddedRows(rows, Y, weight, candidates, scale)
+                found = fit_new_labels(self.knn, knn, added, is_new, self.linear.cost, device)
+                linear = linear.with_labels(np.flatnonzero(is_new), found.calibrate(*factors[1]), device)
         trees = self.stacking.trees and replace(self.stacking.trees, frequency=frequencies[1])
         stacking = self.stacking._replace(trees=trees)
         label_rows = np.append(self.label_rows, np.arange(knn.Y.n_rows - n_label_rows, knn.Y.n_rows, dtype=np.int64))

@@ -27,6 +27,7 @@ from ..training.run import Run, add_hint, attach_run, run_of
 from .fitted import FittedModel, OptimizerState
 from .held_out import folds_to_hold_out, weight_without, with_calibration_of, with_thresholds
 from .inference import Measure
+from .new_outputs import train_new_outputs
 from .parameters import random_state_of
 from .placement import executor_of, precision_of
 from .plan import TrainingPlan
@@ -238,8 +239,10 @@ def train_more(
         if candidates is not None:
             from ..devices.cpu import cpu_of  # here, so that Numba is imported late
 
-            cpu = cpu_of(device, plan.n_threads)
+            cpu, n_known = cpu_of(device, plan.n_threads), candidates.knn.frequency(plan.network.n_labels)
             candidates = candidates.with_rows(data.dataset.X, Y, data.weight, data.n_label_rows, cpu)
+            is_new = (n_known == 0) & (candidates.knn.frequency(plan.network.n_labels) > 0)
+            train_new_outputs(plan, data, run.params, is_new, seed, cpu)
         fitted = _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=n_rows)
         state = OptimizerState(plan.optimizer.name, run.state, run.steps)
         fitted = replace(fitted, candidates=candidates, optimizer=state)

@@ -153,9 +153,7 @@ class Network(Checked):
         if (drawn := sampler.draw(batch)) is not None:
             batch.check(drawn)
         rounding = Rounding(self.gradient_rounding, seed + len(layers) + 1)
-        value, dA = self._output_step(
-            device, activations[-1], targets, layers[-1], update.for_output(), rounding, drawn
-        )
+        value, dA = self.output_step(device, activations[-1], targets, layers[-1], update.for_output(), rounding, drawn)
         kept = 1 / (1 - self.hidden_dropout)  # the factor by which dropout has scaled kept entries
         for i in range(len(layers) - 2, 0, -1):
             dZ = device.through_relu(dA, activations[i], kept)
@@ -171,7 +169,7 @@ class Network(Checked):
             A = device.dense_forward(A, layer)
         return A
 
-    def _output_step(
+    def output_step(
         self, device: Device, A: np.ndarray, targets: Targets, output: Layer, update: Update, rounding: Rounding,
         labels: np.ndarray | None,
     ) -> tuple[float, np.ndarray]:  # fmt: skip
