@@ -149,7 +149,7 @@ def test_parameters_set_after_fit_do_not_change_the_learned_shape(rows, held_out
     before = model.predict_topk(held_out[0])
     model.set_params(hidden_layer_sizes=(8,), loss="softmax")
     assert np.array_equal(model.predict_topk(held_out[0])[1], before[1])
-    with pytest.raises(DataError, match=r"hidden_layer_sizes: must stay \(32,\) when learning goes on, got \(8,\)"):
+    with pytest.raises(DataError, match=r"hidden_layer_sizes: must stay \(32,\) in further training, got \(8,\)"):
         model.set_params(loss="auto").partial_fit(*rows)
     model.set_params(hidden_layer_sizes="auto").partial_fit(*rows)
     assert model.network_.hidden == (32,)
@@ -157,7 +157,7 @@ def test_parameters_set_after_fit_do_not_change_the_learned_shape(rows, held_out
 
 def test_the_loss_stays_when_learning_goes_on(rows):
     model = small(max_epochs=1).fit(*rows).set_params(loss="softmax")
-    with pytest.raises(DataError, match=r"loss: must stay 'bce' when learning goes on, got 'softmax'"):
+    with pytest.raises(DataError, match=r"loss: must stay 'bce' in further training, got 'softmax'"):
         model.partial_fit(*rows)
 
 

@@ -283,7 +283,7 @@ def test_a_token_for_a_model_that_cannot_learn_is_told(folder, tmp_path, capsys,
     monkeypatch.setenv("XMLSGD_TOKEN", "a secret token")
     XMLClassifier.load(folder).save(tmp_path / "m", compact=True)
     told = complaint(capsys, tmp_path / "m")
-    assert "m: is compact and cannot learn on; train it again without compact; or unset XMLSGD_TOKEN" in told
+    assert "m: is compact and cannot be trained further; train it again without compact; or unset XMLSGD_TOKEN" in told
     (tmp_path / "m" / "model.json").unlink()
     assert "unset" not in complaint(capsys, tmp_path / "m")
 

@@ -54,7 +54,7 @@ def read_learner(folder: str, parameters: dict[str, Any]) -> XMLClassifier:
 
     given = dict(parameters)
     model = XMLClassifier.load(folder, precision=given.pop("precision", None)).set_params(**given)
-    model.fitted_.check_learns_on(folder)
+    model.fitted_.check_trainable(folder)
     return model
 
 

@@ -182,7 +182,7 @@ def what_is_left(folder: str | None, checkpoint: Checkpoint | None) -> str:
     saved = "" if folder is None else f"; the model as it was then is in {folder}"
     if not checkpoint:
         return saved
-    resumes = f"resumes from {checkpoint.path}" if checkpoint.exists else "starts anew"
+    resumes = f"resumes from {checkpoint.path}" if checkpoint.exists else "starts again"
     return f"{saved}; the same command {resumes}"
 
 

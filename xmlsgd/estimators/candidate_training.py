@@ -123,7 +123,7 @@ class CandidateTraining:
         found = self._unstacked(cpu)
         model, scores = fit_stacked(found, [fold.pairs for fold in folds], cpu)
         if scores is not None:
-            _warn_of_useless(folds, scores, self._data)
+            _warn_if_network_is_better(folds, scores, self._data)
             counts = np.sum([fold.non_candidates for fold in folds], axis=0)
             model = replace(model, non_candidates=NonCandidateScores.fit(counts, model.stacking.regression))
         return model, scores
@@ -148,7 +148,7 @@ class _StoppableCPU(CPU):
         super().call(kernel, *arguments)
 
 
-def _warn_of_useless(folds: Sequence[Fold], scores: HeldOutScores, data: TrainingData) -> None:
+def _warn_if_network_is_better(folds: Sequence[Fold], scores: HeldOutScores, data: TrainingData) -> None:
     """Warn if the network alone has a P@5 on held-out rows that is a tenth higher than that with candidates.
 
     With fewer than ten labels, only the best half counts. Rows without candidates are ranked by the network.

@@ -1,4 +1,4 @@
-"""The estimator: a sparse neural network for multi-label and multi-class data, with scikit-learn's rules."""
+"""The classifier for multi-label and multi-class data: a scikit-learn estimator that plans, fits and predicts."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         given.early_stopping = False  # rows held out of the only pass would never be learned
         earlier = getattr(self, "fitted_", None)
         if earlier is not None:
-            earlier.check_learns_on("the model")
+            earlier.check_trainable("the model")
         seed = draw_seed(self) if earlier is None else earlier.seed
         names = declared(earlier and earlier.classes, classes, y)
         rows = GivenRows(X, y, sample_weight=sample_weight, label_texts=label_texts, feature_names=feature_names)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CLASSIFIER, ENSEMBLE = "XMLClassifier", "XMLEnsemble"  # kinds of described estimators
 TO_LOAD_ENSEMBLE = (
-    "; xmlsgd.load_model reads it, to predict; an ensemble cannot learn on, train it anew with --overwrite"
+    "; xmlsgd.load_model reads it, to predict; an ensemble cannot be trained further; train again with --overwrite"
 )
 FORMS = ("sparse", "dense", "lists", "multiclass")
 

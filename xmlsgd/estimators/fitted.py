@@ -97,10 +97,10 @@ class FittedModel:
         """The parameters in float32; those of a compact model are converted at each call."""
         return self.params.expanded() if isinstance(self.params, CompactParams) else self.params
 
-    def check_learns_on(self, name: str) -> None:
+    def check_trainable(self, name: str) -> None:
         """Raise `DataError`, which calls the model `name`, if the model is compact."""
         if isinstance(self.params, CompactParams):
-            raise DataError(f"{name}: is compact and cannot learn on; train it again without compact")
+            raise DataError(f"{name}: is compact and cannot be trained further; train it again without compact")
 
     @property
     def trained_by_fit(self) -> bool:

@@ -329,7 +329,7 @@ def _train(
 def _hint_at_kept(error: BaseException, run: Run) -> None:
     """Add to an error that ended training a note on what is kept and how to continue from it."""
     kept = f"what was learned until then is kept, {counted(len(run.records), 'whole epoch')} of this run"
-    add_hint(error, f"{kept}; save it, or go on from it by partial_fit or by fit with warm_start=True")
+    add_hint(error, f"{kept}; save it, or continue from it by partial_fit or by fit with warm_start=True")
 
 
 def _own_callbacks(

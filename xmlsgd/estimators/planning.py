@@ -120,7 +120,7 @@ def _plan_model(planner: _Planner) -> tuple[Network, int]:
     hidden = planner.decide("hidden_layer_sizes", *_hidden(given, data, n_candidates, before))
     network = _network(given, data, loss, before, hidden)
     beside = " with candidates" if n_candidates and data.form == "multiclass" else ""
-    by_labels = "goes on" if earlier else f"labels are {data.form}{beside}"
+    by_labels = "as in the earlier model" if earlier else f"labels are {data.form}{beside}"
     planner.decide("loss", loss, _why(given.loss, by_labels))
     planner.decide("candidates", n_candidates, why)
     return network, n_candidates
@@ -278,7 +278,7 @@ def _loss(given: Parameters, earlier: Network | None) -> str:
     if earlier is None:
         return "bce" if is_auto(given.loss) else given.loss
     if not is_auto(given.loss) and given.loss != earlier.loss:
-        raise DataError(f"loss: must stay {earlier.loss!r} when learning goes on, got {given.loss!r}")
+        raise DataError(f"loss: must stay {earlier.loss!r} in further training, got {given.loss!r}")
     return earlier.loss
 
 
@@ -294,7 +294,7 @@ def _hidden(
     if not is_auto(given.hidden_layer_sizes):
         return tuple(int(size) for size in given.hidden_layer_sizes), GIVEN
     if earlier:
-        return earlier.hidden, "goes on"
+        return earlier.hidden, "as in the earlier model"
     hidden = defaults.auto_hidden(data.rows, _is_short(data, n_candidates))
     labels = f"{data.n_rows} rows, {data.rows.Y.nnz / data.n_rows:.1f} labels a row"
     return hidden, "the default" if hidden == defaults.HIDDEN else f"beside candidates, {labels}"
@@ -310,7 +310,7 @@ def _network(
         scale = defaults.input_scale(dataset.X)
         return Network(dataset.n_features, dataset.n_labels, hidden, loss, **drops, input_scale=scale)
     if earlier.hidden != hidden:
-        raise DataError(f"hidden_layer_sizes: must stay {earlier.hidden} when learning goes on, got {hidden}")
+        raise DataError(f"hidden_layer_sizes: must stay {earlier.hidden} in further training, got {hidden}")
     return replace(earlier, n_features=dataset.n_features, n_labels=dataset.n_labels, **drops)
 
 

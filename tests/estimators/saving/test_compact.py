@@ -84,7 +84,7 @@ def test_a_compact_model_that_is_loaded_and_saved_again_stays_what_it_is(data, s
 
 
 def test_a_compact_model_says_that_it_cannot_learn_on(data, small):
-    with pytest.raises(DataError, match=r"compact and cannot learn on; train it again without compact"):
+    with pytest.raises(DataError, match=r"compact and cannot be trained further; train it again without compact"):
         XMLClassifier.load(small).partial_fit(data.X, data.Y)
 
 
@@ -236,4 +236,4 @@ def test_the_command_line_saves_a_compact_model_and_predicts_with_it(data, tmp_p
     assert main(["predict", folder, rows, "--out", str(tmp_path / "ranked.txt")]) == 0
     assert len((tmp_path / "ranked.txt").read_text().splitlines()) == 3000
     assert main(["learn", folder, rows, "--quiet"]) == 2
-    assert "m: is compact and cannot learn on; train it again without compact" in capsys.readouterr().err
+    assert "m: is compact and cannot be trained further; train it again without compact" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from ..output_files import check_folder, check_new
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
-    Flag("compact", DIR, "write a compact model, also of one that has learned on", "output"),
+    Flag("compact", DIR, "write a compact copy of the model", "output"),
     Flag("onnx", FILE, "write the network of a classifier as ONNX", "output"),
     OVERWRITE,
 )
