@@ -58,7 +58,7 @@ def run_command(words: Sequence[str]) -> None:
 
 def new_parser() -> Parser:
     """Return the parser of all commands."""
-    parser = Parser(prog="xmlsgd", description="Extreme multi-label classification.")
+    parser = Parser(prog="xmlsgd", description="Extreme multi-label classification. Flags: xmlsgd COMMAND --help")
     parser.add_argument("--version", action="version", version=f"xmlsgd {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS:

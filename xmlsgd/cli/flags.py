@@ -228,8 +228,8 @@ LABEL_TEXTS = Flag(
 )  # fmt: skip
 LABEL_FLAGS = (
     LABEL_TEXTS,
-    Flag("feature_names", PATH, "file of the words of features of rows of numbers, one per line, for --label-texts and "
-         "explanations", "data"),
+    Flag("feature_names", PATH, "file of the names of the features of numeric rows, one per line, for --label-texts "
+         "and explanations", "data"),
 )  # fmt: skip
 OVERWRITE = Flag("overwrite", None, "replace what an earlier run has written there", "output")
 PROPENSITY_POWER = Flag(
@@ -272,7 +272,7 @@ VECTORIZER_FLAGS = (
     FormatFlag("ngram_range", INTS, "least and greatest n of n-grams; 1,2 adds pairs of words",
                default_text="1,1"),
     FormatFlag("analyzer", name_among("word", "char_wb"), "n-grams of words, or of characters within words",
-               default_text="what predicts held-out texts better; words with other flags of texts"),
+               default_text="chosen on held-out texts; word with another of these flags"),
     FormatFlag("stop_words", PATH, "file of words to leave out, one per line", metavar="FILE"),
     FormatFlag("sublinear_tf", None, "count a word that occurs tf times in a text as 1 + ln tf, not as tf",
                default_text="on"),

@@ -1,4 +1,4 @@
-"""Train on real data that every machine has: which names the functions of your Python installation call.
+"""Train on data that every machine has: predict which names the functions of your Python installation call.
 
 A row is a function of the standard library or of an installed scientific package: the words of its name, arguments and
 docstring. Its labels are the names that it calls. Nothing is downloaded, and none of the code is run.
@@ -48,12 +48,12 @@ def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None,
     console.show(f"      train: {size_text(train)}")
     console.show(f"      test:  {size_text(test)}")
     model = new_model(parameters)
-    console.show("Train: a sparse network, measured on the test rows after every epoch ...")
+    console.show("Train: the network is measured on the test rows after every epoch ...")
     rows = InputRows(train, test, vectorizer)
     result = train_and_save(model, rows, Target(out, "python-functions"), console)
     result["baseline"] = baseline(train, test)
     console.show(f"       {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s\n")
-    console.show(table({"this network": result, "most frequent labels": result["baseline"]}, COLUMNS))
+    console.show(table({"this model": result, "most frequent labels": result["baseline"]}, COLUMNS))
     console.show("\nWhat some test functions call (* what they do call):\n")
     for line in examples(model, test, texts[1]):
         console.show(f"  {line}")

@@ -1,4 +1,4 @@
-"""Show versions, the processor, and which of its features are used."""
+"""Show versions, the processor, and whether bfloat16 and a GPU can be used."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Serve a model that was trained on text: suggestions, explanations and a page, over HTTP.
+"""Serve a model that was trained on text: suggestions, explanations and a web page, over HTTP.
 
-GET / shows a page. POST /v1/projects/NAME/suggest answers as Annif does, where NAME is the folder's name. POST
+GET / shows a web page. POST /v1/projects/NAME/suggest answers as Annif does, where NAME is the folder's name. POST
 /suggest takes {"texts": [...], "limit": 10, "threshold": 0}, POST /explain {"text": ..., "limit": 5}. GET /health and
 GET /metrics are for monitoring. With a token in the environment variable XMLSGD_TOKEN, POST /learn takes {"documents":
 [{"text": ..., "labels": [...]}]} and adds them to the model; --save also writes it to DIR.

@@ -134,7 +134,7 @@ def run(
     for line in outcome(model, rows, result):
         console.show(line)
     console.show(f"model: {out}")
-    console.show(f"learning curve{of_whom(model, rows)}: {result['learning_curve'] or result['not_drawn']}")
+    console.show(f"learning curve{note_on_curve(model, rows)}: {result['learning_curve'] or result['not_drawn']}")
     write_json(json, result)
 
 
@@ -181,7 +181,7 @@ def outcome(model: Model, rows: InputRows, result: dict[str, Any]) -> list[str]:
     return [*lines, *describe_choice(classifiers[-1].history_), *advice(result["workers"])]
 
 
-def of_whom(model: Model, rows: InputRows) -> str:
+def note_on_curve(model: Model, rows: InputRows) -> str:
     """Return a note if the learning curve is of networks alone, unlike the table of metrics."""
     classifiers = classifiers_of(model)
     if len(classifiers) > 1:
