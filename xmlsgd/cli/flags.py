@@ -228,7 +228,7 @@ LABEL_TEXTS = Flag(
 )  # fmt: skip
 LABEL_FLAGS = (
     LABEL_TEXTS,
-    Flag("feature_names", PATH, "file of the names of the features of numeric rows, one per line, for --label-texts "
+    Flag("feature_names", PATH, "file of the names of features, one per line, if rows are numbers; for --label-texts "
          "and explanations", "data"),
 )  # fmt: skip
 OVERWRITE = Flag("overwrite", None, "replace what an earlier run has written there", "output")

@@ -112,7 +112,7 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of:
     """Return the function that formats a row of predictions as a line of "text", "json" or "csv".
 
     names : of the labels. value : name of the number of each label, "probability" or "score". tabs : whether tabs
-    separate the entries of text, since names may contain blanks; tabs and ends of lines in names are escaped. uri_of :
+    separate the entries of text, since names may contain spaces; tabs and ends of lines in names are escaped. uri_of :
     return the URI of a name, or None, for JSON and CSV. Explanations are printed below a line of text, and in JSON with
     their label; CSV leaves them out.
     """

@@ -166,7 +166,7 @@ def composed(text: str) -> str:
 
 
 def label_name(text: str) -> str:
-    """Return the name of a label in NFC and without blanks at its ends, so that equal names compare equal."""
+    """Return the name of a label in NFC and without spaces at its ends, so that equal names compare equal."""
     return composed(text.strip())
 
 

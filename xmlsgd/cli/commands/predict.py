@@ -1,7 +1,7 @@
 """Write the best labels of each row and their probabilities, one line per row.
 
 A line of text reads `label:probability label:probability ...`, best first. If the model knows label names, these
-replace the numbers, and tabs separate the entries, as names may contain blanks. A line of JSON is an object with the
+replace the numbers, and tabs separate the entries, as names may contain spaces. A line of JSON is an object with the
 number of the row, from 0, and its labels. CSV has a header and a line per row. A model without probabilities (softmax,
 squared hinge) writes scores. With --explain, each line of text is followed by an explanation of each score, and each
 label in JSON has an "explanation".

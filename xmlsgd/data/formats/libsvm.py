@@ -2,7 +2,7 @@
 
     n_rows n_features n_labels        (header, optional; two integers name rows and features)
     3,17 0:0.5 9:1.25                 (labels, then index:value of each feature)
-     4:1                              (a row without labels begins with a blank; so may a first `index:value`)
+     4:1                              (a row without labels begins with a space; so may a first `index:value`)
 
 Features and labels count from zero; `zero_based=False` says that features, and `zero_based_labels=False` that labels
 count from one. Values are rounded to float32, subnormals to zero. A blank line is a row with neither labels nor
