@@ -93,11 +93,11 @@ def test_beside_candidates_a_network_is_trained_shortly_at_a_high_rate(given, hi
 @pytest.mark.parametrize(
     ("n_rows", "n_labels", "nnz_per_row", "epochs"),
     [
-        (3_000, 2_400, 60, 8),  # 14 batches draw 256 of 2,400 labels, each 1.5 times: 12 times in 8 epochs
+        (3_000, 1_400, 60, 7),  # 14 batches draw 256 of 1,400 labels, each 2.6 times: 20 times in 7.8 epochs
         (3_000, 2_400, 30, 6),  # one epoch for five features of a row
         (3_000, 500, 60, 4),
         (3_000, 6_000, 100, 12),
-        (26_000, 50_000, 60, 10),  # 102 batches, at most 1,024 steps
+        (40_000, 50_000, 60, 8),  # 157 batches, at most 1,280 steps
     ],
 )
 def test_few_long_rows_with_many_labels_are_learned_in_more_epochs(n_rows, n_labels, nnz_per_row, epochs):

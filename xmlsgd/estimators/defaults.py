@@ -32,10 +32,10 @@ FREQUENT = 0.5  # a feature is frequent if at least this share of the rows has i
 DENSE = 0.75  # X is dense if frequent features have more than this share of its squared values
 # The network with candidates: a short run at a high rate learns most in the least time.
 CANDIDATE_EPOCHS = 4
-# But few long rows with many labels are learned in more epochs, at most 12 epochs and 1,024 steps: until each label has
-# been drawn 12 times as a negative, but no more than one epoch for five features of a row. Linear classifiers of long
+# But few long rows with many labels are learned in more epochs, at most 12 epochs and 1,280 steps: until each label has
+# been drawn 20 times as a negative, but no more than one epoch for five features of a row. Linear classifiers of long
 # rows take most of the time.
-LEAST_DRAWS, FEATURES_PER_EPOCH, MOST_CANDIDATE_STEPS, MOST_CANDIDATE_EPOCHS = 12, 5, 1024, 12
+LEAST_DRAWS, FEATURES_PER_EPOCH, MOST_CANDIDATE_STEPS, MOST_CANDIDATE_EPOCHS = 20, 5, 1280, 12
 SMALL_NETWORK = 1000  # features and labels: with so few, interactions may matter most, and the run is not shortened
 CANDIDATE_RATE_FACTOR = 4  # times the rate of Adam or RMSprop in a run of `CANDIDATE_EPOCHS`, less in a longer one
 CANDIDATE_NEGATIVES = 256
