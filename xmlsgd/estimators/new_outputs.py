@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.csr import CSR
-from ..devices.base import Rounding, Targets
-from ..devices.cpu import CPU
+from ..devices.base import Device, Rounding, Targets
 from ..nn.losses import find_loss
 from ..nn.network import state_layout
 from ..nn.parameters import zeros
@@ -26,7 +25,7 @@ from .training_data import TrainingData
 
 def train_new_outputs(
     plan: TrainingPlan, data: TrainingData, params: NDArray[np.float32], is_new: NDArray[np.bool_], seed: int,
-    device: CPU,
+    device: Device,
 ) -> None:  # fmt: skip
     """Train the output weights and biases of new labels, bool (L,), on all added rows, in place.
 
