@@ -155,7 +155,7 @@ def test_a_fit_whose_workers_are_all_killed_keeps_what_was_learned_and_can_go_on
         model.fit(data.X, data.Y, callbacks=[killing])
     if sys.version_info >= (3, 11):
         (told,) = died.value.__notes__
-        assert told.startswith("what was learned until then is kept, 2 whole epochs of this run; save it, or go on ")
+        assert told.startswith("what was learned until then is kept, 2 whole epochs of this run; save it, or continue ")
     assert model.n_epochs_ == 2
     assert np.isfinite(model.params_).all()
     assert model.predict_topk(data.X, k=2)[0].shape == (400, 2)
