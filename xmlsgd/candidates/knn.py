@@ -82,6 +82,11 @@ class KNNIndex:
         counted = self.Y.indices if self.weight.all() else self.Y.row_entries(np.flatnonzero(self.weight))
         return np.bincount(counted, minlength=n_labels).astype(np.float32)
 
+    def new_labels(self, earlier: KNNIndex) -> np.ndarray:
+        """Return whether a label has rows of weight above 0 in this index and none in an earlier one, bool (L,)."""
+        n_labels = self.Y.n_cols
+        return (earlier.frequency(n_labels) == 0) & (self.frequency(n_labels) > 0)
+
     @property
     def unit(self) -> np.float32:
         """Return the factor by which stored values of postings are multiplied."""

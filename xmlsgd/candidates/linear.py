@@ -129,9 +129,7 @@ class LinearClassifiers(LinearPredictor):
         moved, _ = _solved(X, weight, pairs, start, ease, pairs.entries[-1] + weights.nnz, device)
         found = moved.calibrate(*after)
         bias = np.concatenate([self.bias, UNTRAINED * after[0][n_known:] + after[1][n_known:]])
-        bias[touched] = found.bias[touched]
-        replaced = with_replaced(self.weights, touched, found.weights.take(touched), Y.n_cols, device)
-        return LinearClassifiers(replaced, bias, self.cost)
+        return LinearClassifiers(self.weights, bias, self.cost).with_labels(touched, found, device)
 
     def with_labels(self, labels: np.ndarray, found: LinearClassifiers, device: CPU) -> LinearClassifiers:
         """Return classifiers in which those of some labels are those in `found`; the device must be started."""

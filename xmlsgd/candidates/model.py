@@ -92,7 +92,7 @@ class CandidateModel:
             frequencies = self.knn.frequency(Y.n_cols), knn.frequency(Y.n_cols)
             factors = [self.stacking.calibration.factors(each) for each in frequencies]
             unit = unit_rows(X, None, device)
-            is_new = (frequencies[0] == 0) & (frequencies[1] > 0)
+            is_new = knn.new_labels(self.knn)
             known = Y.where(~is_new[Y.indices]), weight, np.where(is_new[candidates], np.int32(-1), candidates)
             linear = self.linear.with_rows(unit, *known, frequencies[0], factors, device)
             if is_new.any():

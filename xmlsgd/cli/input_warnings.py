@@ -92,8 +92,7 @@ def warn_of_cases(names: Sequence[str], path: str) -> None:
     alike = [name for name in names if seen[name.casefold()] > 1]
     if len(alike) > MOST_CASES * len(names):
         twin = next(name for name in alike[1:] if name.casefold() == alike[0].casefold())
-        text = f"{path}: {len(alike):,} of {len(names):,} labels differ from another in case alone, such as "
-        warn(f"{text}{shorten(alike[0])} and {shorten(twin)}; write them alike if they mean the same")
+        _warn_of_pair(f"{path}: {len(alike):,} of {len(names):,} labels differ from another", alike[0], twin)
 
 
 def warn_of_new_cases(known: Sequence[str], new: Sequence[str], path: str) -> None:
@@ -101,9 +100,14 @@ def warn_of_new_cases(known: Sequence[str], new: Sequence[str], path: str) -> No
     spelled = {name.casefold(): name for name in known}
     alike = [name for name in new if name.casefold() in spelled]
     if alike:
-        text = f"{path}: {len(alike):,} of {len(new):,} new labels differ from one of the model in case alone, such as "
-        pair = f"{shorten(alike[0])} and {shorten(spelled[alike[0].casefold()])}"
-        warn(f"{text}{pair}; write them alike if they mean the same")
+        differ = f"{path}: {len(alike):,} of {len(new):,} new labels differ from one of the model"
+        _warn_of_pair(differ, alike[0], spelled[alike[0].casefold()])
+
+
+def _warn_of_pair(differ: str, name: str, twin: str) -> None:
+    """Warn that labels differ in case alone, with a pair of them as an example."""
+    pair = f"{shorten(name)} and {shorten(twin)}"
+    warn(f"{differ} in case alone, such as {pair}; write them alike if they mean the same")
 
 
 def warn_of_commas(path: str) -> None:

@@ -239,10 +239,9 @@ def train_more(
         if candidates is not None:
             from ..devices.cpu import cpu_of  # here, so that Numba is imported late
 
-            cpu, n_known = cpu_of(device, plan.n_threads), candidates.knn.frequency(plan.network.n_labels)
+            cpu, before = cpu_of(device, plan.n_threads), candidates.knn
             candidates = candidates.with_rows(data.dataset.X, Y, data.weight, data.n_label_rows, cpu)
-            is_new = (n_known == 0) & (candidates.knn.frequency(plan.network.n_labels) > 0)
-            train_new_outputs(plan, data, run.params, is_new, seed, cpu)
+            train_new_outputs(plan, data, run.params, candidates.knn.new_labels(before), seed, cpu)
         fitted = _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=n_rows)
         state = OptimizerState(plan.optimizer.name, run.state, run.steps)
         fitted = replace(fitted, candidates=candidates, optimizer=state)
