@@ -1,4 +1,4 @@
-"""The commands and the Python of README, tutorial and user guide run; their links and tables are complete."""
+"""The commands and the Python of README and pages run; their links and tables are complete."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from xmlsgd.cli import COMMANDS, new_parser
 from xmlsgd.cli.parameters import PARAMETERS
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-GUIDE = (ROOT / "docs" / "user_guide.md").read_text(encoding="utf-8")
+COMMAND_LINE = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(ROOT.glob("docs/**/*.md"))
 DEMO, TEST, TEXT_TO_TOPK = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-(WORKERS,) = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
+WORKERS = (ROOT / "docs" / "workers.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -102,14 +102,13 @@ def test_the_commands_of_the_tutorial_suggest_explain_learn_and_serve(folder):
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.slow
 def test_the_lines_about_several_workers_run(folder):
-    printed = run_lines(WORKERS, folder)
+    printed = run_lines("\n".join(re.findall(r"```sh\n(.*?)```", WORKERS, re.DOTALL)), folder)
     assert (folder / "pair" / "model.json").is_file()
     assert {"adaptive", "synchronous"} <= {line.split()[0] for line in printed if line}
 
 
 def test_every_algorithm_is_in_the_table_and_nothing_else():
-    page = (ROOT / "docs" / "workers.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) - {"algorithm"} == {"auto", *algorithm_names()}
+    assert set(re.findall(r"^\| `(\w+)` \|", WORKERS, re.MULTILINE)) - {"algorithm"} == {"auto", *algorithm_names()}
 
 
 def test_the_two_commands_are_those_of_the_checks():
@@ -122,10 +121,10 @@ def test_the_two_commands_are_those_of_the_checks():
     assert "step python -m pytest" in checks
 
 
-def test_every_command_is_in_the_readme_and_in_the_user_guide():
+def test_every_command_is_in_the_readme_and_on_its_page():
     for command in COMMANDS:
         assert f"`{command}`" in README
-        assert f"`xmlsgd {command}" in GUIDE
+        assert f"`xmlsgd {command}" in COMMAND_LINE
 
 
 def test_the_readme_is_read_in_four_minutes():
@@ -153,7 +152,7 @@ def test_every_flag_in_the_text_of_a_page_is_one_of_a_command():
 
 
 def test_the_table_of_spellings_is_complete():
-    rows = dict(re.findall(r"^\| `(\w+)` \| ((?:`--[a-z-]+` ?)+)\|", GUIDE, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \| ((?:`--[a-z-]+` ?)+)\|", COMMAND_LINE, re.MULTILINE))
     shown = {name: tuple(re.findall(r"`(.*?)`", flags)) for name, flags in rows.items()}
     assert shown == {p.name: p.synonyms for p in PARAMETERS if p.synonyms}
 

@@ -69,10 +69,10 @@ def test_metrics_are_percent_and_the_training_rows_are_no_part_of_the_model(tmp_
     assert found == {"P@1": pytest.approx(24), "nDCG@5": pytest.approx(20), "F1@5": pytest.approx(10), "bytes": 3}
 
 
-def test_the_table_of_the_user_guide_is_the_latest_measurement():
+def test_the_table_of_the_page_is_the_latest_measurement():
     measured = json.loads((ROOT / "benchmarks/results/annif.json").read_text())["result"]["projects"]
-    guide = (ROOT / "docs/user_guide.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"^\| backend \| P@1 .*\n\|[-|]+\n((?:\|.*\n)+)", guide, re.MULTILINE)
+    page = (ROOT / "docs/annif.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| backend \| P@1 .*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
     shown = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in table.splitlines()]
     assert shown == [
         [annif.NAMES[project], *(f"{found[name]:.1f}" for name in annif.METRICS), megabytes(found["bytes"])]

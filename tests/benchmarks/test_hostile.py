@@ -40,7 +40,7 @@ def test_answers_are_counted_by_kind_and_status():
     assert any(name.endswith(" 400") for name in seen)
 
 
-def test_the_user_guide_has_the_latest_figures():
+def test_the_page_of_the_server_has_the_latest_figures():
     found = json.loads((ROOT / "benchmarks/results/hostile.json").read_text())["result"]
     assert not found["polite"]["errors"]
     assert found["same_answer"]
@@ -48,11 +48,11 @@ def test_the_user_guide_has_the_latest_figures():
     memory = [found[name]["resident_bytes"] for name in ("started", "before", "after")]
     started, before, after = (f"{n_bytes / 1e6:.0f} MB" for n_bytes in memory)
     polite = found["polite"]
-    guide = " ".join((ROOT / "docs/user_guide.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs/server.md").read_text(encoding="utf-8").split())
     for figure in (
         f"{found['requests']:,} malformed requests",
         f"all {polite['requests']:,} well-formed requests: half of them within {1e3 * polite['p50']:.0f} ms",
         f"99 % within {polite['p99']:.1f} s, all within {polite['max']:.0f} s",
         f"Resident memory was {started} at the start, {before} after {WARM_UP:,} requests and {after} at the end",
     ):
-        assert figure in guide
+        assert figure in page

@@ -67,10 +67,10 @@ def test_servers_are_measured_in_turns_by_the_same_texts(address, monkeypatch):
     assert {each["per_second"] for each in found} == {4.0}
 
 
-def test_the_table_of_the_user_guide_is_the_latest_measurement():
+def test_the_table_of_the_page_is_the_latest_measurement():
     measured = json.loads((ROOT / "benchmarks/results/serving.json").read_text())["result"]["servers"]
-    guide = (ROOT / "docs/user_guide.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^\| ([\w, ]+) \| (\d+) \| ([\d,]+) \| ([\d.]+) ms \| ([\d.]+) ms \|$", guide, re.MULTILINE)
+    page = (ROOT / "docs/server.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| ([\w, ]+) \| (\d+) \| ([\d,]+) \| ([\d.]+) ms \| ([\d.]+) ms \|$", page, re.MULTILINE)
     assert shown == [
         (
             each["server"], str(each["clients"]), f"{each['per_second']:,.0f}", f"{1e3 * each['p50']:.1f}",
