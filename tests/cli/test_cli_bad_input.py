@@ -218,7 +218,7 @@ BAD_CALLS = {
     ),
     "text for a model of rows": (
         ("evaluate", "{place}/rows", "{place}/text.txt"),
-        "text.txt: the model was trained on rows of numbers and has no words, got text",
+        "text.txt: the model was trained on numeric features and has no words, got text",
     ),
     "predict at k = 0": (
         ("predict", "{place}/rows", "{place}/good.txt", "--k", "0"),

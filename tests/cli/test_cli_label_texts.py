@@ -140,7 +140,7 @@ def test_a_model_of_numbers_refuses_texts_of_new_labels(tmp_path, capsys):
     texts.write_text("apple\nbear\n", encoding="utf-8")
     assert main(["train", str(train), "--out", str(tmp_path / "m"), *FLAGS, "--candidates", "0", "--quiet"]) == 0
     assert main(["learn", str(tmp_path / "m"), str(train), "--label-texts", str(texts)]) == 2
-    assert "--label-texts: the model was trained on rows of numbers and has no words; leave" in capsys.readouterr().err
+    assert "--label-texts: the model was trained on numeric features and has no words; leave" in capsys.readouterr().err
 
 
 def test_parameters_are_searched_with_label_texts_and_named_in_the_command(rows, tmp_path, capsys, monkeypatch):

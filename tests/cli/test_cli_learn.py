@@ -84,7 +84,7 @@ def test_text_is_refused_by_a_model_of_numbers(tmp_path, capsys):
     run("train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1")
     (tmp_path / "new.txt").write_text(NEW)
     assert main(["learn", str(tmp_path / "m"), str(tmp_path / "new.txt")]) == 2
-    assert "the model was trained on rows of numbers and has no words, got text" in capsys.readouterr().err
+    assert "the model was trained on numeric features and has no words, got text" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "report", "learn"])

@@ -39,7 +39,7 @@ def test_predictions_equal_those_of_the_estimator(models, tmp_path):
 
 
 def test_rows_of_numbers_for_a_model_of_texts_are_warned_of(models, capsys, give):
-    warning = "rows of numbers, but the model was trained on text, and feature j is its word j; pass texts"
+    warning = "numeric features, but the model was trained on text, and feature j is its word j; pass texts"
     run("predict", models / "text", TEST_ROWS)
     assert f"{TEST_ROWS}: {warning}" in capsys.readouterr().err
     code, out, err = give(b"1 3:0.5\n", "predict", models / "text", "-")

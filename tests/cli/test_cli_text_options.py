@@ -63,7 +63,7 @@ def test_commands_that_make_no_features_have_no_flags_of_texts(command, capsys):
     [
         (["train", "good.txt", "--out", "m", "--min-df", "2"], "--min-df: needs texts whose words become features"),
         (["train", "store", "--out", "m", "--no-sublinear-tf"], "--sublinear-tf: needs texts whose words become"),
-        (["convert", "good.txt", "t", "--no-sublinear-tf"], "got good.txt, which holds rows of numbers; leave it"),
+        (["convert", "good.txt", "t", "--no-sublinear-tf"], "got good.txt, which holds numeric features; leave it"),
         (["convert", "text.txt", "t", "--vectorizer", "words", "--max-df", "2"], "got those of --vectorizer words"),
         (["train", "text.txt", "--out", "m", "--ngram-range", "2,1"], "ngram_range: must be two integers from 1 to 16"),
         (["train", "text.txt", "--out", "m", "--ngram-range", "2"], "ngram_range: must be two integers from 1 to 16"),

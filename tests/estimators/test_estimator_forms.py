@@ -212,7 +212,7 @@ def test_the_clone_of_a_fitted_vectorizer_keeps_its_words():
 
 @pytest.mark.parametrize("nothing", [[None], np.array([None], dtype=object), [float("nan")] * 2])
 def test_missing_texts_alone_are_told_from_a_matrix(nothing):
-    with pytest.raises(DataError, match=r"^X: row 0: must be a text or a row of numbers, got .*; write '' where there"):
+    with pytest.raises(DataError, match=r"^X: row 0: must be a text or numeric features, got .*; write '' where there"):
         small().fit(TEXTS, TAGS).predict_topk(nothing)
 
 

@@ -228,8 +228,8 @@ LABEL_TEXTS = Flag(
 )  # fmt: skip
 LABEL_FLAGS = (
     LABEL_TEXTS,
-    Flag("feature_names", PATH, "file of the names of features, one per line, if rows are numbers; for --label-texts "
-         "and explanations", "data"),
+    Flag("feature_names", PATH, "file of the names of numeric features, one per line; for label texts and explanations",
+         "data"),
 )  # fmt: skip
 OVERWRITE = Flag("overwrite", None, "replace what an earlier run has written there", "output")
 PROPENSITY_POWER = Flag(
@@ -248,7 +248,7 @@ EVERYWHERE = (
 
 # How data files are read.
 FORMAT_FLAGS = (
-    FormatFlag("format", name_among("auto", "rows", *DOCUMENT_FORMATS), "rows of numbers, or texts as raw "
+    FormatFlag("format", name_among("auto", "rows", *DOCUMENT_FORMATS), "numeric features, or texts as raw "
                "text, CSV, JSON lines, Annif corpus or fastText; auto looks at name and first lines", default="auto"),
     FormatFlag("text_column", NAME, "column of the texts in CSV, or their key in JSON lines", default="text"),
     FormatFlag("label_column", NAME, "column of the labels in CSV, or their key in JSON lines", default="labels"),

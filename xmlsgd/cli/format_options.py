@@ -1,4 +1,4 @@
-"""Options of reading data files; detect by the first lines whether a file holds documents or rows of numbers."""
+"""Options of reading data files; detect by the first lines whether a file holds documents or numeric features."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class FormatOptions(DocumentOptions):
         }
 
     def holds_documents(self, path: str, labelled: bool) -> bool:
-        """Return whether a file holds documents and not rows of numbers, by its name or its first lines."""
+        """Return whether a file holds documents and not numeric features, by its name or its first lines."""
         from ..data.documents import format_by_name
 
         file = Path(path)
@@ -200,11 +200,11 @@ class FormatOptions(DocumentOptions):
         return self.are_documents(lines, labelled)
 
     def are_documents(self, lines: Iterable[str], labelled: bool) -> bool:
-        """Return whether lines are documents and not rows of numbers.
+        """Return whether lines are documents and not numeric features.
 
-        With `labelled`, a document comes after a tab: `label1,label2<TAB>text`. No row of numbers has words after a
-        tab, so that one such line decides. Without `labelled`, words may also be a broken row, so that most lines
-        decide.
+        With `labelled`, a document comes after a tab: `label1,label2<TAB>text`. No row of numeric features has words
+        after a tab, so that one such line decides. Without `labelled`, words may also be a broken row, so that most
+        lines decide.
         """
         if self.format != "auto":
             return self.format != "rows"
@@ -241,7 +241,7 @@ def first_lines(file: Path) -> list[str]:
 
 
 def _has_words(line: str, labelled: bool) -> bool:
-    """Return whether a line has words that cannot be part of a row of numbers."""
+    """Return whether a line has words that cannot be part of a row of numeric features."""
     labels, tab, text = line.rstrip().partition("\t")
     if labelled and not tab:
         return False

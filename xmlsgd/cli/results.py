@@ -61,7 +61,7 @@ def as_json(value: Any) -> Any:
 
 
 def table(rows: Mapping[str, Mapping[str, float | None]], columns: Sequence[str] | Mapping[str, str]) -> str:
-    """Return a table of named rows of numbers; a mapping `columns` gives the format of each, by default two digits."""
+    """Return a table of numbers with named rows; a mapping `columns` gives the format of each, else two digits."""
     formats = columns if isinstance(columns, dict) else dict.fromkeys(columns, ".2f")
 
     def shown(value: float | None, form: str) -> str:

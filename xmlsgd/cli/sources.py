@@ -28,7 +28,9 @@ from .messages import STDIN
 from .swapped_columns import found_swapped
 
 BLANK_BYTES = 1 << 16
-NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
+NO_VECTORIZER = (
+    "the model was trained on numeric features and has no words, got text; pass numeric features, or train on text"
+)
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
 
 
 def read_test_and_texts(path: str, options: FormatOptions, columns: Columns) -> tuple[Dataset, list[str] | None]:
-    """Return rows as `read_test` does, and their texts; None for rows of numbers."""
+    """Return rows as `read_test` does, and their texts; None for numeric features."""
     with on_disk(path) as file:
         raw = _documents(file, options)
         return _test_rows(file, options, columns, raw), None if raw is None else raw.texts
@@ -223,7 +225,7 @@ def _is_blank(file: Path) -> bool:
 
 
 def _documents(path: str, options: FormatOptions) -> RawText | None:
-    """Return the labelled documents of a file, None if it holds rows of numbers."""
+    """Return the labelled documents of a file, None if it holds numeric features."""
     return options.read_documents(path, labelled=True) if options.holds_documents(path, labelled=True) else None
 
 
@@ -232,14 +234,14 @@ def _training_rows(
 ) -> InputRows:
     """Return the rows of a source, and those of its test part; without `columns`, fit a vectorizer to its texts.
 
-    raw : its documents; None for rows of numbers.
+    raw : its documents; None for numeric features.
     """
     if raw is not None:
         names = _names_of(columns, raw, path) if columns else None
         vectorizer = columns.vectorizer if columns else _words_of(raw, path, options, label_texts)
         return InputRows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
     if not _is_blank(Path(path)):  # which is refused below, whatever it was to hold
-        options.refuse_vectorizer_options(f"{path}, which holds rows of numbers")
+        options.refuse_vectorizer_options(f"{path}, which holds numeric features")
     rows = InputRows(*load_dataset(path, **options.for_rows_of(path)), _vectorizer_of_store(path))
     if columns is not None:
         check_words(rows.vectorizer, columns, path)
@@ -270,7 +272,7 @@ def _words_of(raw: RawText, path: str, options: FormatOptions, label_texts: Labe
 def _test_rows(
     path: str, options: FormatOptions, columns: Columns, raw: RawText | None, labels_required: bool = True
 ) -> Dataset:
-    """Return rows as `read_test` does; raw : the documents of the file, None for rows of numbers."""
+    """Return rows as `read_test` does; raw : the documents of the file, None for numeric features."""
     if raw is not None:
         return _rows_of_texts(path, raw, columns.vectorizer, _names_of(columns, raw, path))
     if Path(path).is_dir():
@@ -293,7 +295,7 @@ def in_columns(dataset: Dataset, columns: Columns, path: str) -> Dataset:
 
 
 def check_words(vectorizer: TextVectorizer | None, columns: Columns, path: str) -> None:
-    """Check that rows of numbers come from the words of a model that was trained on text.
+    """Check that numeric features come from the words of a model that was trained on text.
 
     vectorizer : that made the rows, or None. Raises `DataError` if it has other words than the model, and warns if
     there is none.
@@ -301,7 +303,7 @@ def check_words(vectorizer: TextVectorizer | None, columns: Columns, path: str) 
     if columns.vectorizer is None:
         return
     if vectorizer is None:
-        what = f"{path}: rows of numbers, but the model was trained on text, and feature j is its word j"
+        what = f"{path}: numeric features, but the model was trained on text, and feature j is its word j"
         remedy = "pass texts (--format raw where they look like numbers), or rows by xmlsgd convert --vectorizer MODEL"
         warn(f"{what}; {remedy}")
     elif vectorizer.words != columns.vectorizer.words[: vectorizer.n_features]:  # the model may have learned others

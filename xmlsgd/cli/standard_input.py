@@ -13,7 +13,7 @@ from .format_options import FormatOptions
 from .messages import STDIN
 from .sources import Columns, read_unlabelled
 
-HEAD_BYTES = 1 << 16  # read to tell documents from rows of numbers, if no line ends before
+HEAD_BYTES = 1 << 16  # read to tell documents from numeric features, if no line ends before
 NAME = "stdin"  # in errors
 
 

@@ -225,7 +225,7 @@ def _check_no_words(X: Any) -> None:
             f"; pass that column alone, or make numbers of all: ColumnTransformer([{', '.join(parts)}], "
             "remainder=StandardScaler()) before the classifier in a Pipeline"
         )
-    raise DataError(f"X: must be texts or rows of numbers, got lists of words, {shorten(first)}; are X and Y swapped?")
+    raise DataError(f"X: must be texts or a feature matrix, got lists of words, {shorten(first)}; are X and Y swapped?")
 
 
 def _is_usual(X: Any) -> bool:
@@ -277,7 +277,7 @@ def _columns_of(X: Any) -> int:
         raise DataError("X: must have at least one row, got 0")
     if len(shape) == 1:
         if is_missing(first := next(iter(X))):
-            wanted = "must be a text or a row of numbers"
+            wanted = "must be a text or numeric features"
             raise DataError(f"X: row 0: {wanted}, got {first}; write '' where there is no text")
         if any(isinstance(text, str) for text in X):
             row, other = next((row, text) for row, text in enumerate(X) if not isinstance(text, str))

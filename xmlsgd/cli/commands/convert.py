@@ -62,7 +62,7 @@ def run(
     if has_texts:
         convert_texts(source, end, format_options, vectorizer, to)
     else:
-        format_options.refuse_vectorizer_options(f"{source}, which holds rows of numbers")
+        format_options.refuse_vectorizer_options(f"{source}, which holds numeric features")
         convert(origin, end, to, **format_options.for_rows_of(source))
     console.show(f"{target}: {size_on_disk(end)}")
     if lost := lost_names(origin, end, has_texts):

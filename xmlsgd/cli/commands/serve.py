@@ -131,7 +131,7 @@ def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, le
         read_predictor(folder, folder, "serve", parameters)  # raises the error of a damaged model
         raise UsageError(f"{error}; or unset {TOKEN}, to serve it as it is") from error
     if getattr(model, "vectorizer_", None) is None:
-        raise UsageError(f"{folder}: must be trained on text, got a model of rows of numbers")
+        raise UsageError(f"{folder}: must be trained on text, got a model of numeric features")
     names_of_uris = saved_names(folder) or {}
     return Served(model, names_of_uris, read_excluded(exclude, model, names_of_uris))
 
