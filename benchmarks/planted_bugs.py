@@ -66,14 +66,14 @@ def run_tests(tree: Path, tests: tuple[str, ...], timeout: float) -> tuple[str, 
 def main() -> int:
     """Plant the bugs one after another; return 1 if one is not found."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planted_bugs", description=__doc__)
-    parser.add_argument("--rooms", nargs="+", choices=list(dict.fromkeys(bug.room for bug in BUGS)), help="only these")
+    parser.add_argument("--areas", nargs="+", choices=list(dict.fromkeys(bug.area for bug in BUGS)), help="only these")
     parser.add_argument("--timeout", type=float, default=600, help="seconds of one run (%(default)g)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the table goes (benchmarks/results)")
     parser.add_argument("--missing", action="store_true", help="only bugs that have no result yet")
     args = parser.parse_args()
     file = args.out / "planted-bugs.json"
     results: dict[str, dict[str, str]] = json.loads(file.read_text()) if file.exists() else {}
-    bugs = [bug for room in args.rooms or [None] for bug in BUGS if room in (None, bug.room)]
+    bugs = [bug for area in args.areas or [None] for bug in BUGS if area in (None, bug.area)]
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         copy_tree(tree)
@@ -87,7 +87,7 @@ def main() -> int:
             shutil.copy2(sound, tree / bug.file)
             seconds = f"{time.monotonic() - begun:.0f}"
             results[bug.name] = {"outcome": outcome, "test": test, "seconds": seconds, "commit": git_commit()}
-            print(bug.room, bug.name, outcome, test, seconds, sep=" | ", flush=True)
+            print(bug.area, bug.name, outcome, test, seconds, sep=" | ", flush=True)
             file.write_text(json.dumps(results, indent=1))
             (args.out / "planted-bugs.md").write_text(report(results))
     missed = [bug.name for bug in bugs if results[bug.name]["outcome"] != "found"]
@@ -99,10 +99,10 @@ def report(results: dict[str, dict[str, str]]) -> str:
     """Return the table of all bugs, those without a result included."""
     none = {"outcome": "not run", "test": "", "seconds": "", "commit": ""}
     known = [(bug, results.get(bug.name, none)) for bug in BUGS]
-    rows = [[b.name, b.room, b.file, r["outcome"], r["test"], r["seconds"], r["commit"]] for b, r in known]
+    rows = [[b.name, b.area, b.file, r["outcome"], r["test"], r["seconds"], r["commit"]] for b, r in known]
     found = sum(result["outcome"] == "found" for _, result in known)
     note = f"{found} of {len(rows)} bugs are found by the fast tests named in benchmarks/planted_bugs_table.py."
-    table = Table("Planted bugs", ("bug", "room", "file", "result", "by", "seconds", "commit"), rows, [note])
+    table = Table("Planted bugs", ("bug", "area", "file", "result", "by", "seconds", "commit"), rows, [note])
     return f"{table.markdown()}\n{origin(describe(1))}\n"
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Bug(NamedTuple):
     """A text of a file and its replacement: what goes wrong, in plain words, and the tests that should find it."""
 
-    room: str
+    area: str
     name: str
     file: str
     old: str

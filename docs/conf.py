@@ -22,6 +22,12 @@ autosummary_generate = True
 templates_path = ["templates"]
 numpydoc_show_class_members = False  # the template of classes does
 html_title = f"xmlsgd {__version__}"
+# Wide enough for code, whose lines have up to 120 characters.
+html_theme_options = {"page_width": "1280px", "sidebar_width": "240px", "body_max_width": "1000px"}
+html_show_copyright = False
+autodoc_typehints = "none"  # types are in the docstrings
+default_role = "literal"  # a name in single backticks is code
+toc_object_entries = False
 
 LINK_OUT = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#]+)(#[^)]*)?\)")  # to what lies outside of docs/
 

@@ -1,4 +1,4 @@
-"""Imports point down: a module imports lower floors or its own folder, nothing else, and never in a circle."""
+"""Imports point down: a module imports lower layers or its own folder, nothing else, and never in a cycle."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 PACKAGE = ROOT / "xmlsgd"
 
-# Lowest first. What stands on one floor does not import its neighbours, so algorithms never see executors.
-FLOORS = (
+# Lowest first. Modules of one layer do not import each other, so algorithms never see executors.
+LAYERS = (
     ("data.frames", "errors"),
     ("data.files", "data.validation"),
     ("data.cores", "data.csr", "devices.cpu.intrinsics", "data.registry"),
@@ -35,7 +35,7 @@ FLOORS = (
     ("__main__",),
     ("__init__",),
 )
-FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
+LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names}
 
 
 def imports(nodes: Iterable[ast.AST], file: Path, root: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -50,18 +50,18 @@ def imports(nodes: Iterable[ast.AST], file: Path, root: Path) -> Iterator[tuple[
             paths = [(*module, alias.name) for alias in node.names]
         else:
             continue
-        # The version is a constant of the package itself; any other name of it would be one from a higher floor.
+        # The version is a constant of the package itself; any other name of it would be one from a higher layer.
         yield from ((node.lineno, path) for path in paths if path[0] == root.name and path[1:] != ("__version__",))
 
 
 def place_of(path: tuple[str, ...]) -> str:
-    """Return the longest beginning of a dotted path, below the package, that has a floor; else its first part."""
+    """Return the longest beginning of a dotted path, below the package, that has a layer; else its first part."""
     beginnings = [".".join(path[:length]) for length in range(len(path), 0, -1)]
-    return next((name for name in beginnings if name in FLOOR_OF), path[0] if path else "__init__")
+    return next((name for name in beginnings if name in LAYER_OF), path[0] if path else "__init__")
 
 
 def imported_names(file: Path, root: Path) -> list[tuple[int, str]]:
-    """Return (line, room below the package) of each import in `file`, those inside functions too."""
+    """Return (line, module below the package) of each import in `file`, those inside functions too."""
     found = imports(ast.walk(ast.parse(file.read_text(), file)), file, root)
     return [(line, place_of(path[1:])) for line, path in found]
 
@@ -96,15 +96,15 @@ def violations(root: Path) -> list[str]:
     for file in sorted(root.rglob("*.py")):
         place = file.relative_to(root.parent)
         own = place_of(file.relative_to(root).with_suffix("").parts)
-        if own not in FLOOR_OF:
-            lines.append(f"{place}: {own!r} stands on no floor; add it to FLOORS in tests/test_floors.py")
+        if own not in LAYER_OF:
+            lines.append(f"{place}: {own!r} is in no layer; add it to LAYERS in tests/test_import_layers.py")
             continue
         for line, name in imported_names(file, root):
-            if name not in FLOOR_OF:
-                lines.append(f"{place}:{line}: imports {name!r}, which stands on no floor")
-            elif name != own and FLOOR_OF[name] >= FLOOR_OF[own]:
+            if name not in LAYER_OF:
+                lines.append(f"{place}:{line}: imports {name!r}, which is in no layer")
+            elif name != own and LAYER_OF[name] >= LAYER_OF[own]:
                 lines.append(
-                    f"{place}:{line}: {own!r} (floor {FLOOR_OF[own]}) imports {name!r} (floor {FLOOR_OF[name]})"
+                    f"{place}:{line}: {own!r} (layer {LAYER_OF[own]}) imports {name!r} (layer {LAYER_OF[name]})"
                 )
     return lines
 
@@ -113,31 +113,31 @@ def test_every_import_of_the_package_points_down():
     assert not violations(PACKAGE), "\n" + "\n".join(violations(PACKAGE))
 
 
-def test_no_modules_of_the_package_import_each_other_in_a_circle():
+def test_no_modules_of_the_package_import_each_other_in_a_cycle():
     assert not cycle(PACKAGE), " imported by ".join(cycle(PACKAGE))
 
 
 @pytest.mark.parametrize(
     ("file", "source", "complaint"),
     [
-        ("nn/network.py", "from ..training.loop import train", "'nn' (floor 6) imports 'training' (floor 10)"),
-        ("nn/network.py", "from .. import training", "'nn' (floor 6) imports 'training' (floor 10)"),
-        ("nn/network.py", "import xmlsgd.training.loop", "'nn' (floor 6) imports 'training' (floor 10)"),
-        ("nn/n.py", "def f():\n    from xmlsgd import training", "'nn' (floor 6) imports 'training' (floor 10)"),
-        ("data/csr.py", "from .store import open_store", "'data.csr' (floor 2) imports 'data' (floor 3)"),
-        ("data/csr.py", "import xmlsgd", "'data.csr' (floor 2) imports '__init__' (floor 15)"),
-        ("data/csr.py", "from .. import XMLClassifier", "imports 'XMLClassifier', which stands on no floor"),
+        ("nn/network.py", "from ..training.loop import train", "'nn' (layer 6) imports 'training' (layer 10)"),
+        ("nn/network.py", "from .. import training", "'nn' (layer 6) imports 'training' (layer 10)"),
+        ("nn/network.py", "import xmlsgd.training.loop", "'nn' (layer 6) imports 'training' (layer 10)"),
+        ("nn/n.py", "def f():\n    from xmlsgd import training", "'nn' (layer 6) imports 'training' (layer 10)"),
+        ("data/csr.py", "from .store import open_store", "'data.csr' (layer 2) imports 'data' (layer 3)"),
+        ("data/csr.py", "import xmlsgd", "'data.csr' (layer 2) imports '__init__' (layer 15)"),
+        ("data/csr.py", "from .. import XMLClassifier", "imports 'XMLClassifier', which is in no layer"),
         (
             "algorithms/a.py",
             "from ..training.executors.base import E",
-            "'algorithms' (floor 9) imports 'training.executors' (floor 9)",
+            "'algorithms' (layer 9) imports 'training.executors' (layer 9)",
         ),
         (
             "training/executors/e.py",
             "from ... import algorithms",
-            "'training.executors' (floor 9) imports 'algorithms' (floor 9)",
+            "'training.executors' (layer 9) imports 'algorithms' (layer 9)",
         ),
-        ("helpers.py", "", "'helpers' stands on no floor"),
+        ("helpers.py", "", "'helpers' is in no layer"),
     ],
 )
 def test_an_import_that_points_up_is_named(tmp_path, file, source, complaint):
@@ -159,7 +159,7 @@ def test_an_import_that_points_up_is_named(tmp_path, file, source, complaint):
         ("devices/cpu/device.py", "from .. import base\nfrom ..base import Device\nfrom ...data.csr import CSR"),
     ],
 )
-def test_imports_of_lower_floors_and_of_the_own_folder_are_fine(tmp_path, file, source):
+def test_imports_of_lower_layers_and_of_the_own_folder_are_fine(tmp_path, file, source):
     path = tmp_path / "xmlsgd" / file
     path.parent.mkdir(parents=True)
     path.write_text(source)
