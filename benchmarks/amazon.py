@@ -46,7 +46,7 @@ def amazon(plan: Plan) -> None:
 
 
 def made(target: Path, part: int, n_test: int = TEST_ROWS) -> Path:
-    """Return the folder with the rows, made where it is missing: npz of the training and the test part."""
+    """Return the folder with the rows, made where it is missing: npz of the training and the test split."""
     if (target / MARK).exists():
         return target
     sizes = {name: AMAZON_670K[name] // part for name in ("n_rows", "n_features", "n_labels")}

@@ -2,7 +2,7 @@
 
 The tenth is drawn at random, or holds all rows of labels drawn at random, which are new then. Accuracy and processor
 time are compared with `fit` on all rows, in one process and on one thread, the methods in turns. FOLDER is what
-`load_folder` reads, with a test part.
+`load_folder` reads, with a test split.
 """
 
 from __future__ import annotations

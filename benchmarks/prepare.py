@@ -47,7 +47,7 @@ def of_ones(Y: CSR) -> CSR:
 def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
     """Return the command line of a benchmark of whole data sets: their folders, seeds, and where the table goes."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
-    parser.add_argument("--data", type=Path, nargs="+", required=True, help="folders with a train and a test part")
+    parser.add_argument("--data", type=Path, nargs="+", required=True, help="folders with a train and a test split")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each data set (%(default)s)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the table goes (benchmarks/results)")
     return parser
@@ -57,7 +57,7 @@ def train_and_test(folder: Path) -> tuple[Dataset, Dataset]:
     """Return both parts of a data set; `DataError` for a folder without one that `load_folder` reads."""
     train, test = load_folder(folder)
     if test is None:
-        raise DataError(f"{folder}: must have a test part")
+        raise DataError(f"{folder}: must have a test split")
     return train, test
 
 

@@ -2,7 +2,7 @@
 
 "Best" is the best of all thresholds for all labels, chosen on the test rows themselves, which no method can know. How
 far the learned one may be below it by chance is told by drawing test rows again (bootstrap). FOLDER is what
-`load_folder` reads, with a test part.
+`load_folder` reads, with a test split.
 """
 
 from __future__ import annotations

@@ -33,5 +33,5 @@ def test_the_learned_threshold_is_compared_with_the_best_of_the_test_rows(tmp_pa
 @pytest.mark.parametrize("benchmark", [learning_on, thresholds])
 def test_a_data_set_without_a_test_part_is_refused(benchmark, tmp_path):
     write_libsvm(make_xmc(20, 12, 3, nnz_per_row=4, labels_per_row=1), tmp_path / "train.txt")
-    with pytest.raises(DataError, match="must have a test part"):
+    with pytest.raises(DataError, match="must have a test split"):
         benchmark.main(["--data", str(tmp_path), "--out", str(tmp_path)])

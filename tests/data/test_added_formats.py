@@ -62,7 +62,7 @@ def test_a_file_format_is_one_file(add_part, data, tmp_path):
                 return FileRows(Dataset(*(CSR.from_scipy(sp.csr_array(each)) for each in (X, Y))), path)
 
             def write(self, path, train, test, single):
-                """Write the train part."""
+                """Write the training split."""
                 X, Y = (each.to_scipy().tocoo() for each in (train.X, train.Y))
                 lines = [f"{train.n_rows},{train.n_features},{train.n_labels}"]
                 lines += [f"{i},x,{j},{v!r}" for i, j, v in zip(X.row, X.col, X.data.tolist())]

@@ -81,7 +81,7 @@ def test_options_of_the_reader_reach_it(server, toy, tmp_path):
 
 def test_a_public_data_set_without_a_test_part_is_an_error(server, toy, tmp_path):
     server.content = zipped({"toy_train.txt": TRAIN})
-    with pytest.raises(DataError, match="must have a test part"):
+    with pytest.raises(DataError, match="must have a test split"):
         public.load_public("toy-4", tmp_path)
 
 

@@ -80,7 +80,7 @@ def count_non_candidates(
     True labels have the weights that they have among candidates (`HeldOutPairs.weights`). Two kinds do not count: true
     labels that no other row has, as the network has not seen them, and all labels of rows without candidates.
 
-    logits : blocks of numbers of rows and their logits (rows, L). Y : the labels of the rows. pairs : their candidates.
+    logits : blocks of row indices and their logits (rows, L). Y : the labels of the rows. pairs : their candidates.
     """
     counts, weights = np.zeros((2, len(CENTERS))), pairs.weights_of_true(np.arange(Y.n_cols))
     for rows, Z in logits:

@@ -232,7 +232,7 @@ def _documents(path: str, options: FormatOptions) -> RawText | None:
 def _training_rows(
     path: str, options: FormatOptions, columns: Columns | None, raw: RawText | None, label_texts: LabelTexts = ()
 ) -> InputRows:
-    """Return the rows of a source, and those of its test part; without `columns`, fit a vectorizer to its texts.
+    """Return the rows of a source, and those of its test split; without `columns`, fit a vectorizer to its texts.
 
     raw : its documents; None for numeric features.
     """

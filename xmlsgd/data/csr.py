@@ -68,7 +68,7 @@ class CSR:
         return f"<CSR: {self.n_rows} rows, {self.n_cols} columns, {self.nnz} entries>"
 
     def __getitem__(self, rows: Any) -> CSR:
-        """Return the rows of a slice, a list of row numbers or a mask; scikit-learn writes `X[rows, ...]`.
+        """Return the rows of a slice, a list of row indices or a mask; scikit-learn writes `X[rows, ...]`.
 
         Raises `DataError` for a single row, for columns and for rows out of range.
         """

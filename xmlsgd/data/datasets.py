@@ -45,7 +45,7 @@ def load_dataset(
     -------
     train : Dataset
     test : Dataset or None
-        None if there is no test part.
+        None if there is no test split.
 
     Raises
     ------

@@ -43,7 +43,7 @@ def held_out_folds(
     groups: NDArray[np.int64] | None = None,
     n_folds: int = 1,
 ) -> list[NDArray[np.intp]]:
-    """Return disjoint folds of row numbers to hold out, each ascending; with few rows, fewer than `n_folds` or none.
+    """Return disjoint folds of row indices to hold out, each ascending; with few rows, fewer than `n_folds` or none.
 
     size : of each fold. groups : int64 (n_rows,), the group of each row; a fold has all rows of a group or none of
     them. None if rows are independent.
@@ -60,7 +60,7 @@ def held_out_folds(
 
 
 def draw_rows(n_rows: int, n: int, groups: NDArray[np.int64] | None, random: np.random.Generator) -> NDArray[np.intp]:
-    """Return `n` row numbers at random, ascending; with groups, at most `n`: all rows of whole groups.
+    """Return `n` row indices at random, ascending; with groups, at most `n`: all rows of whole groups.
 
     Each row gets a random key, and rows with the lowest keys are drawn. If rows are added at the end, mostly the same
     earlier rows are drawn. So a model that continues training is hardly evaluated on rows that it has learned.

@@ -1,6 +1,6 @@
 """Load data sets of any format from files and folders, and convert them into other formats.
 
-A file or a store holds one set of rows, a folder a train and a test part.
+A file or a store holds one set of rows, a folder a training and a test split.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ def load_file(path: str | os.PathLike[str], **options: Any) -> Dataset:
 
 
 def load_folder(path: str | os.PathLike[str], **options: Any) -> tuple[Dataset, Dataset | None]:
-    """Return the train and the test part of a folder.
+    """Return the training and the test split of a folder.
 
     Both get the same numbers of features and labels: those that a header, an option, a matrix or a store declares; else
-    one more than the largest index in either part. A folder of text or of pairs of files may have `labels.txt` (`.gz`,
+    one more than the largest index in either split. A folder of text or of pairs of files may have `labels.txt` (`.gz`,
     `.bz2`, `.xz`) with the name of label l on line l, from 0.
 
     Parameters
     ----------
     path : str or path
-        The folder; a file or a store counts as a train part.
+        The folder; a file or a store counts as a training split.
     **options
         As in `load_file`.
 
@@ -71,7 +71,7 @@ def load_folder(path: str | os.PathLike[str], **options: Any) -> tuple[Dataset, 
     -------
     train : Dataset
     test : Dataset or None
-        None if the folder has no test part.
+        None if the folder has no test split.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def load_folder(path: str | os.PathLike[str], **options: Any) -> tuple[Dataset, 
 
 
 def load_test(path: str | os.PathLike[str], **options: Any) -> Dataset:
-    """Return the test part of a folder, which needs no train part; or all rows, if there is no test part.
+    """Return the test split of a folder, which needs no training split; or all rows, if there is no test split.
 
     Arguments and errors are those of `load_folder`.
     """
@@ -110,7 +110,7 @@ def convert(
     source : str or path
         A data set in any format that `load_file` or `load_folder` reads.
     target : str or path
-        A file or folder; a source with a train and a test part becomes a folder. A single text file holds no label
+        A file or folder; a source with a training and a test split becomes a folder. A single text file holds no label
         names.
     to : {"store", "libsvm", "npz", "split"}, optional
         By default "libsvm" for a target `.txt`, `.svm` or `.libsvm` (`.gz`, `.bz2`, `.xz`), "store" for others.
@@ -148,7 +148,7 @@ def format_for(target: Path, to: str | None) -> Format:
 
 
 def _read_parts(path: Path, options: dict[str, Any], required: Sequence[str]) -> list[FileRows]:
-    """Return the parts of a folder, the train part first; raise `DataError` if it has none of those `required`."""
+    """Return the splits of a folder, the training split first; raise `DataError` if it has none of those `required`."""
     found = find_parts(path, required)
     if found is None and MODEL.exists_at(path):
         raise DataError(f"{path}: must hold data, got a saved model; pass the file or folder of its rows")

@@ -98,7 +98,7 @@ def load_public(name: str, data_home: str | os.PathLike[str] | None = None, **op
         install(dataset, folder)
     train, test = load_parts(innermost(folder), options)
     if test is None:
-        raise DataError(f"{folder}: must have a test part, got none; remove the folder, to download it again")
+        raise DataError(f"{folder}: must have a test split, got none; remove the folder, to download it again")
     warn_of_other_shape(dataset, train, test)
     return train, test
 
@@ -190,7 +190,7 @@ def load_parts(folder: Path, options: dict[str, Any]) -> tuple[Dataset, Dataset 
 
 
 def first_split(file: Path, n_rows: int) -> np.ndarray:
-    """Return the first column of a split file: row numbers, counted from 1 in the file and from 0 here."""
+    """Return the first column of a split file: row indices, counted from 1 in the file and from 0 here."""
     rows: np.ndarray = np.loadtxt(file, dtype=np.int64, ndmin=2)[:, 0]
     if len(rows) and not 1 <= rows.min() <= rows.max() <= n_rows:
         raise DataError(f"{file}: rows must be in [1, {n_rows}], got {rows.min()} to {rows.max()}")

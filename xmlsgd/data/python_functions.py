@@ -3,7 +3,7 @@
 The rows are the functions of the installed standard library and of this package's own dependencies. Their files are
 parsed, never imported. A row's text is made of the words of the function's name, arguments and docstring
 (`def read_json(path)` gives "read json path"); its labels are the names that its body calls (`open`, `loads`).
-All functions of a file are in the same part, train or test, so that near-duplicates do not leak into the test part.
+All functions of a file are in the same split, so that near-duplicates do not leak into the test split.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def functions_of(source: bytes | str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def split(functions: Sequence[Function], test_share: int) -> tuple[RawText, RawText]:
-    """Return train and test parts: a hash of the file name puts one file in `test_share` into the test part."""
+    """Return training and test splits: a hash of the file name puts one file in `test_share` into the test split."""
     parts: list[list[Function]] = [[], []]
     for function in functions:
         digest = hashlib.blake2b(function.file.encode(), digest_size=8).digest()
@@ -116,14 +116,14 @@ def split(functions: Sequence[Function], test_share: int) -> tuple[RawText, RawT
 
 
 def select_labels(train: RawText, test: RawText, min_count: int) -> tuple[RawText, RawText]:
-    """Return both parts with only the labels of at least `min_count` training rows, and rows that have such a label."""
+    """Return both splits with only the labels of at least `min_count` training rows, and rows with such a label."""
     counts = Counter(name for names in train.labels or () for name in names)
     kept = {name for name, count in counts.items() if count >= min_count}
     return _with_labels(train, kept), _with_labels(test, kept)
 
 
 def vectorized(train: RawText, test: RawText) -> tuple[Dataset, Dataset, TextVectorizer]:
-    """Return both parts as TF-IDF rows, and the vectorizer; it and the label columns come from the train part."""
+    """Return both splits as TF-IDF rows, and the vectorizer; it and the label columns come from the training split."""
     vectorizer = TextVectorizer().fit(train.texts)
     Y, names = index_labels(train.labels or ())
     Y_test, _ = index_labels(test.labels or (), names)

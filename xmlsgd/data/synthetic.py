@@ -158,7 +158,7 @@ def _distinct(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return indptr int64 and ascending indices int32 of rows with `wanted[i]` distinct columns.
 
-    draw : return a column for each of the row numbers that it is given, int64.
+    draw : return a column for each of the row indices that it is given, int64.
     """
     keys = np.empty(0, dtype=np.int64)  # row and column as one number: sorting brings duplicates together
     missing = wanted

@@ -35,7 +35,7 @@ WORSE = 1.1  # warn if the P@k of the network alone is this many times as high
 class Fold(NamedTuple):
     """A fold of held-out rows, scored by models that have not learned them.
 
-    rows : row numbers, intp (n,). pairs : their candidates with all scores. best_alone : the labels that the network
+    rows : row indices, intp (n,). pairs : their candidates with all scores. best_alone : the labels that the network
     alone ranks highest for the first rows, int32 (up to `RANKED_ROWS`, k). non_candidates : counts of the other labels
     of these rows, float64 (2, bins) (`count_non_candidates`).
     """

@@ -49,11 +49,11 @@ class XMLClassifier(Predictor, BaseEstimator):
         "bce" for independent labels, "softmax" if the labels of a row share a probability of 1; "auto" for "softmax"
         with one class per row and no candidates, else "bce".
     optimizer : {"auto", "adam", "row_rmsprop", "rmsprop", "adagrad", "momentum", "sgd"} or Optimizer
-        A name, or an object with settings of its own; "auto" for "row_rmsprop" in the short run with candidates, else
-        "adam". Row-wise RMSprop keeps one number per row of weights, Adam two per weight.
+        A name, or an object with settings of its own; "auto" for "row_rmsprop" with candidates and more than 1,000
+        features and labels together, else "adam". Row-wise RMSprop keeps one number per row of weights, Adam two per
+        weight.
     learning_rate_init : float or "auto"
-        The peak learning rate; "auto" for one that suits the optimizer (Adam: 6e-3; row_rmsprop in the short run with
-        candidates: 2e-2).
+        The peak learning rate; "auto" for one that suits the optimizer (Adam: 6e-3; row_rmsprop with candidates: 2e-2).
     learning_rate : {"linear", "cosine", "constant", "inverse_sqrt"}
         Schedule of the learning rate: how it falls over the run. "cosine" with `warm_up=0.3` is a one-cycle schedule.
     warm_up : float

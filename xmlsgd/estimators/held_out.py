@@ -49,7 +49,7 @@ def small_folds(n_rows: int) -> tuple[HeldOutSize, int]:
 
 
 def folds_to_hold_out(data: TrainingData, size: HeldOutSize, n_folds: int, seed: int) -> list[NDArray[np.intp]]:
-    """Return the folds of held-out rows, ascending row numbers intp (n,), from rows of weight above 0; may be empty."""
+    """Return the folds of held-out rows, ascending row indices intp (n,), from rows of weight above 0; may be empty."""
     rows = np.arange(data.n_rows) if data.weight is None else np.flatnonzero(data.weight[: data.n_rows])
     groups = None if data.groups is None else data.groups[rows]
     found = [rows[fold] for fold in held_out_folds(len(rows), seed, size, groups, n_folds)]

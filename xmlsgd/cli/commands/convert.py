@@ -1,7 +1,7 @@
 """Convert data between formats: text into a store that opens in milliseconds, or any format into any other.
 
 SOURCE is anything that train reads. TARGET is a store, unless --to or its name says otherwise: a name that ends in .txt
-(.gz, .bz2, .xz) is a text file of rows. From a source with a train and a test part, TARGET becomes a folder of both.
+(.gz, .bz2, .xz) is a text file of rows. A source with a training and a test split becomes a folder of both.
 Raw text becomes rows of words; a store keeps the words, so that a model trained on it reads text. An existing TARGET, a
 store or a file, is replaced only with --overwrite; missing folders above it are created.
 """

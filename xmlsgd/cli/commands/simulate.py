@@ -1,7 +1,7 @@
 """Simulate training on other devices: P@1 over time, and how busy each device is.
 
 DATA is any source that train reads. The arithmetic is real; only the clock is simulated. A device of speed 1 is as fast
-as this machine, whose steps are timed first. Without a test part, a fifth of the rows is held out.
+as this machine, whose steps are timed first. Without a test split, a fifth of the rows is held out.
 
 A fleet is a list of NAME:SPEED[*COUNT], separated by commas, as in "gpu:1*2,cpu:.1"; or one of the scenarios S1 to S8,
 which have noise, stalls, slowdowns and absences. Devices named cpu write a shared model in place. All others pull
@@ -65,7 +65,7 @@ MEANING = {
 __doc__ += "\n".join(f"  {name:<10} {meaning}" for name, meaning in MEANING.items())
 FLAGS = (
     positional("train", PATH, "DATA", "rows to learn from"),
-    Flag("test", PATH, "rows to measure on", "data", default_text="the test part of DATA, or a fifth of its rows"),
+    Flag("test", PATH, "rows to measure on", "data", default_text="the test split of DATA, or a fifth of its rows"),
     Flag("rows", COUNT, "training rows, at most", "data", 10_000),
     *FORMAT_FLAGS,
     *parameter_flags(

@@ -1,7 +1,7 @@
 """Train a model and save it.
 
 TRAIN is a file (XMC or LIBSVM text, raw text `label1,label2<TAB>text`), a folder, a converted store, or the name of a
-data set. If it has a test part of its own, that is the default of --test.
+data set. If it has a test split, that is the default of --test.
 
 An earlier model in DIR is replaced only with --overwrite; `xmlsgd learn DIR DATA` adds rows to it. During the run,
 DIR.history.jsonl gets a line after every epoch. Ctrl-C, or an error that ends the run, saves what was learned so far:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 FLAGS = (
     positional("train", PATH, "TRAIN", "rows to learn from"),
     Flag("test", PATH, "rows to measure on, after every epoch and at the end", "data",
-         default_text="the test part of TRAIN, if it has one"),
+         default_text="the test split of TRAIN, if it has one"),
     Flag("groups", PATH, "file whose line i is the group of training row i: all rows of a group are held out, or none; "
          "'similar' if new rows will be unlike these: similar rows then form groups", "data",
          default_text="rows are independent"),

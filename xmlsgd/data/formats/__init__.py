@@ -49,7 +49,7 @@ def holds_text(path: Path) -> bool:
 
 
 def find_parts(folder: Path, required: Sequence[str]) -> tuple[Format, dict[str, Path]] | None:
-    """Return the format of a folder's files and the path of each part; None if no format has a `required` part.
+    """Return the format of a folder's files and the path of each split; None if no format has a `required` one.
 
     A format that has the first of the required parts takes precedence over one that has a later one.
     """

@@ -78,7 +78,7 @@ class Format(ABC):
 class PairFormat(Format):
     """A format with X and Y in two files, which have fixed names.
 
-    names : the files of X and Y of each part.
+    names : the files of X and Y of each split.
     """
 
     names: ClassVar[dict[str, tuple[str, str]]]
@@ -88,7 +88,7 @@ class PairFormat(Format):
         return not path.is_dir() and any(path.name in pair for pair in self.names.values())
 
     def find(self, folder: Path) -> dict[str, Path]:
-        """Return the file of X of each part that has at least one of its files."""
+        """Return the file of X of each split that has at least one of its files."""
         found = {part: [folder / name for name in pair] for part, pair in self.names.items()}
         return {part: pair[0] for part, pair in found.items() if any(file.is_file() for file in pair)}
 
@@ -120,7 +120,7 @@ class PairFormat(Format):
         """Write X or Y."""
 
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
-        """Write a folder with both files of each part, and with the label names of the train part."""
+        """Write a folder with both files of each split, and with the label names of the training split."""
 
         def write_pair(folder: Path, part: str, dataset: Dataset) -> None:
             for matrix, name in zip((dataset.X, dataset.Y), self.names[part], strict=True):
@@ -136,7 +136,7 @@ def write_parts(
     write_part: Callable[[Path, str, Dataset], None],
     with_names: bool = True,
 ) -> None:
-    """Write a folder: each part by `write_part`, given folder, "train" or "test", and rows; then the label names."""
+    """Write a folder: each split by `write_part`, given folder, "train" or "test", and rows; then the label names."""
     from ..text import write_label_names
 
     with replacing(path) as folder:
@@ -180,5 +180,5 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _is_part(path: Path) -> bool:
-    """Return whether `path` is the store of the train or test part of a data set."""
+    """Return whether `path` is the store of the training or test split of a data set."""
     return path.name in PARTS and is_store(path)

@@ -167,7 +167,7 @@ class Libsvm(Format):
         return _read_all(path, options)
 
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
-        """Write a file, or a folder with a file for each part and one of label names."""
+        """Write a file, or a folder with a file for each split and one of label names."""
         if single:
             write_libsvm(train, path)
         else:

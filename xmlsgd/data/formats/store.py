@@ -186,7 +186,7 @@ class Store(Format):
         return FileRows(open_store(path), path)
 
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
-        """Write a store, or a folder with a store for each part."""
+        """Write a store, or a folder with a store for each split."""
         if single:
             write_store(train, path)
             return

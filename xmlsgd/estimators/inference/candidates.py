@@ -112,7 +112,7 @@ class CandidateScorer(Scorer):
         self._filled_up(X, none, np.full(none.shape, -np.inf, np.float32), 1)
 
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield blocks of row numbers and their stacked scores (rows, L), or (rows, m) for m columns."""
+        """Yield blocks of row indices and their stacked scores (rows, L), or (rows, m) for m columns."""
         for rows, Z in super().logits(X, columns):
             whole = np.full((len(rows), self.network.n_labels), np.nan, np.float32)
             part, of_pairs = X.span(rows[0], rows[-1] + 1), logits_of_pairs(self, self.cpu)

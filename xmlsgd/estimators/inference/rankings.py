@@ -49,7 +49,7 @@ class MeanScorer:
         return labels, scores
 
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield blocks of row numbers and their mean scores (rows, L), or (rows, m) for m columns."""
+        """Yield blocks of row indices and their mean scores (rows, L), or (rows, m) for m columns."""
         for blocks in zip(*(scorer.logits(X, columns) for scorer in self.scorers), strict=True):
             with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` raises an error instead
                 means = np.mean([Z for _, Z in blocks], axis=0, dtype=np.float32)
@@ -139,7 +139,7 @@ def labels_above(
 ) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.float64]]:
     """Return rows, labels and probabilities of all pairs whose probability reaches the label's threshold, in order.
 
-    ask : takes row numbers and k; returns the best k labels, padded with -1, and their probabilities (rows, k). It is
+    ask : takes row indices and k; returns the best k labels, padded with -1, and their probabilities (rows, k). It is
     called with larger k until no further label can be chosen, so that few labels of many cost little. thresholds :
     of each label, (L,). first : the answer of `ask` for all rows, if it is known.
     """

@@ -141,7 +141,7 @@ class Scorer:
         return labels, scores
 
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield blocks of row numbers and their logits (rows, L), or (rows, m) for m columns."""
+        """Yield blocks of row indices and their logits (rows, L), or (rows, m) for m columns."""
         self._check_rows(X)
         product = product_with(self.output, columns)
         n_columns = self.network.n_labels if columns is None else len(columns)
@@ -164,7 +164,7 @@ class Scorer:
             raise DataError(f"X: must have the {self.network.n_features} features of the network, got {X.n_cols}")
 
     def activations(self, X: CSR, width: int = 1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield blocks of row numbers and their last hidden activations (rows, H).
+        """Yield blocks of row indices and their last hidden activations (rows, H).
 
         width : floats that the caller computes per row, which the size of the blocks takes into account.
         """
@@ -235,7 +235,7 @@ def product_with(layer: Layer | CompactLayer, columns: np.ndarray | None) -> Cal
 
 
 def row_ranges(n_rows: int, width: int) -> list[np.ndarray]:
-    """Return the row numbers of blocks; `width` floats per row of a block take at most 64 MB."""
+    """Return the row indices of blocks; `width` floats per row of a block take at most 64 MB."""
     size = max(ROW_BLOCK_BYTES // (4 * width), 1)
     return [np.arange(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
