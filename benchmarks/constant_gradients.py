@@ -17,9 +17,9 @@ class ConstantGradients(CPU):
     have as a label, and to the weights of its features, of value 1: the sum of all updates is known exactly.
     """
 
-    def input_forward(self, X: CSR, rows: np.ndarray, layer: Any, dropout: Any) -> np.ndarray:
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Any) -> np.ndarray:
         """Compute the activations, and return ones."""
-        return np.ones_like(super().input_forward(X, rows, layer, dropout))
+        return np.ones_like(super().input_forward(X, rows, layer))
 
     def output_step(self, *given: Any) -> tuple[float, np.ndarray]:
         """Update the output layer, and return ones as the gradient of the activations."""

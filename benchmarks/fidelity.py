@@ -24,7 +24,7 @@ from xmlsgd.training.messages import Report
 class Still(Reference):
     """Computes nothing, for networks of one hidden layer: who gets which rows when depends on durations alone."""
 
-    def input_forward(self, X: Any, rows: np.ndarray, layer: Any, dropout: Any) -> np.ndarray:
+    def input_forward(self, X: Any, rows: np.ndarray, layer: Any) -> np.ndarray:
         """Return zeros."""
         return np.zeros((len(rows), layer.W.shape[1]), np.float32)
 
@@ -34,7 +34,7 @@ class Still(Reference):
         """Leave the layer as it is."""
         return 0.0, A
 
-    def input_step(self, X: Any, rows: np.ndarray, dZ: Any, layer: Any, update: Any, dropout: Any) -> None:
+    def input_step(self, X: Any, rows: np.ndarray, dZ: Any, layer: Any, update: Any) -> None:
         """Leave the layer as it is."""
 
 

@@ -37,7 +37,7 @@ class Killed(Reference):
 class Marking(Killed):
     """Adds 1 to the weight of a row's feature when the row is trained, and changes nothing else."""
 
-    def input_forward(self, X: CSR, rows: np.ndarray, layer: Any, dropout: Any) -> np.ndarray:
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Any) -> np.ndarray:
         """Return zeros."""
         return np.zeros((len(rows), layer.W.shape[1]), np.float32)
 

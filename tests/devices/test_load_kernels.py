@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from shared.layers import input_batch, random_layer, whole_step
-from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.cpu import kernel_cache
 from xmlsgd.devices.cpu.kernels import parts
 from xmlsgd.nn.losses import find_loss, loss_names
@@ -42,7 +41,7 @@ def test_nothing_compiles_after_loading_kernels(cpu, monkeypatch):
     for loss in loss_names():
         for name in optimizer_names():
             for hidden, share in (((24,), 0.0), ((40, 32), 0.3)):
-                network = Network(60, 200, hidden, loss, input_dropout=share, hidden_dropout=share)
+                network = Network(60, 200, hidden, loss, hidden_dropout=share)
                 rounded = replace(network, gradient_rounding=0.5)
                 whole_step(cpu, network, find_optimizer(name)())
                 whole_step(cpu, rounded, find_optimizer(name)())
@@ -50,7 +49,7 @@ def test_nothing_compiles_after_loading_kernels(cpu, monkeypatch):
     X, rows, layer, _ = input_batch()
     for array in (*layer, X.indptr, X.indices, X.data):
         array.flags.writeable = False
-    A = cpu.input_forward(X, rows, layer, Dropout(0, 0))
+    A = cpu.input_forward(X, rows, layer)
     output = random_layer(np.random.default_rng(0), (50, 40), 50)
     for array in output:
         array.flags.writeable = False

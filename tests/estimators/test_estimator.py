@@ -43,7 +43,7 @@ def test_both_precisions_learn(rows, held_out, precision):
     "parameters",
     [
         {"hidden_layer_sizes": (48, 32)},
-        {"input_dropout": 0.1, "hidden_dropout": 0.2},
+        {"hidden_dropout": 0.2},
         {"weight_decay": 0.01, "clip_norm": 1.0},
         {"learning_rate": "cosine", "warm_up": 0.1},
         {"learning_rate": "constant", "warm_up": 0},

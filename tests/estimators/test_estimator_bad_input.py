@@ -96,7 +96,7 @@ def test_a_call_without_labels_is_refused_with_a_remedy(learn):
         ({"n_epochs_no_change": 0}, "n_epochs_no_change: must be a positive integer, got 0"),
         ({"warm_up": 1}, r"warm_up: must be in \[0, 1\), got 1"),
         ({"hidden_dropout": 1.0}, r"hidden_dropout: must be in \[0, 1\), got 1.0"),
-        ({"input_dropout": "0.5"}, r"input_dropout: must be in \[0, 1\), got '0.5'"),
+        ({"hidden_dropout": "0.5"}, r"hidden_dropout: must be in \[0, 1\), got '0.5'"),
         ({"weight_decay": -1}, "weight_decay: must be 0 or above, got -1"),
         ({"validation_fraction": 0}, r"validation_fraction: must be in \(0, 1\), got 0"),
         ({"class_weight": "balanced"}, "class_weight: must be None unless Y has one class per row, got labels"),

@@ -32,7 +32,6 @@ OTHERS = {
     "max_epochs": 77,
     "weight_decay": 0.1,
     "clip_norm": 1.0,
-    "input_dropout": 0.5,
     "hidden_dropout": 0.5,
     "early_stopping": True,
     "validation_fraction": 0.3,

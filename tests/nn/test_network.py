@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xmlsgd.data.csr import CSR
-from xmlsgd.devices.base import Dropout, Targets
+from xmlsgd.devices.base import Targets
 from xmlsgd.devices.reference import Reference, kept
 from xmlsgd.errors import DataError
 from xmlsgd.nn.losses import find_loss, loss_names
@@ -112,7 +112,7 @@ def test_state_is_named_by_parameter_and_slot():
 
 
 def test_hidden_activations_are_relus_of_sums():
-    network = Network(3, 4, (5, 2), hidden_dropout=0.5, input_dropout=0.5)
+    network = Network(3, 4, (5, 2), hidden_dropout=0.5)
     flat = parameters(network)
     v = network.layout.views(flat)
     dense = np.array([[1, 0, 2], [0, -1, 0]], np.float32)
@@ -186,24 +186,12 @@ def test_dropout_of_zero_never_calls_for_a_mask():
         def drop(self, A, dropout):
             raise AssertionError("a mask was asked for")
 
-        def input_forward(self, X, rows, layer, dropout):
-            assert dropout.share == 0
-            return super().input_forward(X, rows, layer, dropout)
-
     network = Network(3, 4, (5, 2))
     flat = parameters(network)
     value = network.step(
         NoDrop(), network.layers(flat), X, Targets(Y, ROWS, np.ones(2, np.float32)), SGD().update(0.1, 1), seed=0
     )
     assert np.isfinite(value)
-
-
-def test_input_dropout_leaves_whole_entries_out_and_scales_the_others():
-    layer = Network(3, 4, (3,)).layers(parameters(Network(3, 4, (3,))))[0]
-    layer.W[:], layer.b[:] = np.eye(3), 0
-    A = Reference().input_forward(X, np.array([0]), layer, Dropout(0.5, 3))
-    mask = kept(Dropout(0.5, 3), np.arange(2))
-    np.testing.assert_array_equal(A[0], [2 * mask[0], 0, 4 * mask[1]])
 
 
 def test_an_unknown_loss_lists_the_losses_there_are():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xmlsgd.data.csr import CSR
-from xmlsgd.devices.base import Dropout, Layer
+from xmlsgd.devices.base import Layer
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
@@ -158,7 +158,7 @@ def test_lazy_rows_keep_weights_and_state_to_the_bit(device, optimizer):
     layer = layer._replace(b=np.zeros(2, np.float32), bs=np.zeros_like(layer.bs[:2]), bt=np.zeros_like(layer.bt[:2]))
     X = CSR(np.array([0, 2]), np.array([1, 4], np.int32), np.array([1, -2], np.float32), 6)
     before = Layer(*[array.copy() for array in layer])
-    device.input_step(X, np.array([0]), np.array([[0.5, 1]], np.float32), layer, rule.update(RATE, 1), Dropout(0.0, 0))
+    device.input_step(X, np.array([0]), np.array([[0.5, 1]], np.float32), layer, rule.update(RATE, 1))
     for name in ("W", "Ws", "Wt"):
         old, new = getattr(before, name), getattr(layer, name)
         changed = np.flatnonzero(np.any(new != old, axis=1)).tolist()

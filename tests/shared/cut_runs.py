@@ -20,7 +20,7 @@ from xmlsgd.training.loop import train
 
 N_ROWS, BATCH, EPOCHS = 53, 10, 3
 STEPS = 6  # an epoch
-NETWORK = Network(12, 9, (8,), input_dropout=0.1, hidden_dropout=0.2, gradient_rounding=0.1)
+NETWORK = Network(12, 9, (8,), hidden_dropout=0.2, gradient_rounding=0.1)
 SCHEDULE = Schedule(EPOCHS, "cosine", 0.1)
 
 

@@ -36,13 +36,13 @@ class Light(Reference):
 class Marking(Reference):
     """Adds 1 to the weight of a row's feature whenever the row is trained, and changes nothing else."""
 
-    def input_forward(self, X, rows, layer, dropout):
+    def input_forward(self, X, rows, layer):
         return np.zeros((len(rows), layer.W.shape[1]), np.float32)
 
     def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
         return 0.0, A
 
-    def input_step(self, X, rows, dZ, layer, update, dropout):
+    def input_step(self, X, rows, dZ, layer, update):
         layer.W[X.row_entries(rows)] += 1
 
 
@@ -62,11 +62,11 @@ class Fatal(Marking):
     def __init__(self, folder, fatal):
         self.folder, self.fatal = folder, fatal
 
-    def input_step(self, X, rows, dZ, layer, update, dropout):
+    def input_step(self, X, rows, dZ, layer, update):
         half = len(rows) // 2
-        super().input_step(X, rows[:half], dZ, layer, update, dropout)
+        super().input_step(X, rows[:half], dZ, layer, update)
         die_once(self.folder, set(rows.tolist()) & set(self.fatal))
-        super().input_step(X, rows[half:], dZ, layer, update, dropout)
+        super().input_step(X, rows[half:], dZ, layer, update)
 
 
 class FatalReference(Reference):
@@ -75,9 +75,9 @@ class FatalReference(Reference):
     def __init__(self, folder, fatal):
         self.folder, self.fatal = folder, fatal
 
-    def input_step(self, X, rows, dZ, layer, update, dropout):
+    def input_step(self, X, rows, dZ, layer, update):
         die_once(self.folder, set(rows.tolist()) & set(self.fatal))
-        super().input_step(X, rows, dZ, layer, update, dropout)
+        super().input_step(X, rows, dZ, layer, update)
 
 
 class Failing(Marking):

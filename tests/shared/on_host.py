@@ -66,8 +66,8 @@ class OnHost:
         self._back([there], [A])
 
     @_started
-    def input_forward(self, X, rows, layer, dropout):
-        return self.device.to_host(self.device.input_forward(X, rows, self._layer(layer), dropout))
+    def input_forward(self, X, rows, layer):
+        return self.device.to_host(self.device.input_forward(X, rows, self._layer(layer)))
 
     @_started
     def dense_forward(self, A, layer):
@@ -88,9 +88,9 @@ class OnHost:
         return self.device.to_host(dA)
 
     @_started
-    def input_step(self, X, rows, dZ, layer, update, dropout):
+    def input_step(self, X, rows, dZ, layer, update):
         there = self._layer(layer)
-        self.device.input_step(X, rows, *self._there(dZ), there, update, dropout)
+        self.device.input_step(X, rows, *self._there(dZ), there, update)
         self._back(there, layer)
 
     @_started

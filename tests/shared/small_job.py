@@ -12,7 +12,7 @@ from xmlsgd.training.messages import Step
 
 from . import toy
 
-NETWORK = Network(60, 300, (32, 24), "softmax", input_dropout=0.1, hidden_dropout=0.2)
+NETWORK = Network(60, 300, (32, 24), "softmax", hidden_dropout=0.2)
 N_ROWS, N_STEPS = 64, 20
 
 

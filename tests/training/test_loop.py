@@ -28,7 +28,7 @@ from xmlsgd.training.messages import Sharing
 from xmlsgd.training.router import Router
 
 N_ROWS, BATCH = 53, 10
-NETWORK = Network(12, 9, (8,), input_dropout=0.1, hidden_dropout=0.2)
+NETWORK = Network(12, 9, (8,), hidden_dropout=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +86,9 @@ class Rows(Reference):
     def __init__(self):
         self.batches = []
 
-    def input_forward(self, X, rows, layer, dropout):
+    def input_forward(self, X, rows, layer):
         self.batches.append(rows.copy())
-        return super().input_forward(X, rows, layer, dropout)
+        return super().input_forward(X, rows, layer)
 
 
 class Faulty(Reference):

@@ -62,7 +62,6 @@ PARAMETERS = (
               synonyms=("--wd",)),
     Parameter("clip_norm", FLOAT, "largest gradient norm of a row of weights, 0 for no limit", "training", "0",
               synonyms=("--clip",)),
-    Parameter("input_dropout", FLOAT, "share of features dropped in training", "training", "0"),
     Parameter("hidden_dropout", FLOAT, "share of hidden units dropped in training", "training", "0",
               synonyms=("--dropout",)),
     Parameter("early_stopping", None, "stop when P@1 on held-out rows stops rising; keep the best model", "training"),

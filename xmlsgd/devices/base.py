@@ -125,20 +125,20 @@ class Device(ABC):
         """
         # Two rows, of which a batch has one many times: a GPU keeps a matrix of more rows than the batch.
         X = CSR(np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones(2, np.float32), 1)
-        rows, update, none = np.zeros(16, np.int64), SGD().update(0.0, 1), Dropout(0.0, 0)
+        rows, update = np.zeros(16, np.int64), SGD().update(0.0, 1)
         with self.start():
             one, two = (self.to_device(np.zeros(n, np.float32)) for n in (1, 2))
             layer, pair = (Layer(*([flat.reshape(-1, 1), flat] * 3)) for flat in (one, two))
-            A = self.input_forward(X, rows, layer, none)
+            A = self.input_forward(X, rows, layer)
             if dropout:
-                self.drop(A, none)
+                self.drop(A, Dropout(0.0, 0))
             targets = Targets(X, rows, np.ones(len(rows), np.float32))
             for loss in losses:
                 value, _ = self.output_step(A, targets, layer, loss, update, Rounding(0.5 * rounding, 0))
                 float(0.0 + value * len(rows))  # as losses are added up
             if deep:
                 self.dense_step(self.dense_forward(A, layer), A, layer, update)
-            self.input_step(X, rows, self.through_relu(A, A, 1.0), layer, update, none)
+            self.input_step(X, rows, self.through_relu(A, A, 1.0), layer, update)
             self.top_k(A[:1], layer, 1)
             self.top_k(A, layer, 1)
             active = np.zeros(1, np.int32)
@@ -163,8 +163,8 @@ class Device(ABC):
         return lambda: float(value)
 
     @abstractmethod
-    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
-        """Return A (B, H) = relu(X[rows] W + b), with dropout of the entries of X."""
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer) -> np.ndarray:
+        """Return A (B, H) = relu(X[rows] W + b)."""
 
     @abstractmethod
     def dense_forward(self, A: np.ndarray, layer: Layer) -> np.ndarray:
@@ -205,9 +205,7 @@ class Device(ABC):
         """Update a dense layer, given the gradient dZ of its pre-activations; return the gradient of its input A."""
 
     @abstractmethod
-    def input_step(
-        self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, dropout: Dropout
-    ) -> None:
+    def input_step(self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> None:
         """Update the rows of W for the features of the batch, and b, given the gradient dZ of the pre-activations."""
 
     @abstractmethod

@@ -31,9 +31,9 @@ class Reference(Device):
     ) -> None:  # fmt: skip
         """Do nothing, as nothing is compiled."""
 
-    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""
-        Z = dense_rows(X, rows, dropout) @ layer.W.astype(np.float64) + layer.b
+        Z = dense_rows(X, rows) @ layer.W.astype(np.float64) + layer.b
         return np.maximum(Z, 0).astype(np.float32)
 
     def dense_forward(self, A: np.ndarray, layer: Layer) -> np.ndarray:
@@ -68,13 +68,11 @@ class Reference(Device):
         update_biases(db, layer, update)
         return dA.astype(np.float32)
 
-    def input_step(
-        self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, dropout: Dropout
-    ) -> None:
+    def input_step(self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> None:
         """Update the rows of W for the features of the batch, and b, given the gradient dZ of the pre-activations."""
         dZ = dZ.astype(np.float64)
-        dW, db = dense_rows(X, rows, dropout).T @ dZ, dZ.sum(axis=0)
-        touched = np.unique(X.indices[entries(X, rows, dropout)[1]])
+        dW, db = dense_rows(X, rows).T @ dZ, dZ.sum(axis=0)
+        touched = np.unique(X.row_entries(rows))
         update_rows(touched, dW, layer, update)
         update_biases(db, layer, update)
 
@@ -119,19 +117,12 @@ def rounded(dZ: np.ndarray, has: np.ndarray, scale: np.ndarray, rounding: Roundi
     return np.where(keeps, np.where(has, dZ, np.maximum(dZ, limit)), 0), np.flatnonzero(keeps.any(axis=0))
 
 
-def entries(X: CSR, rows: np.ndarray, dropout: Dropout) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each entry of `rows` that survives dropout the index of its row in `rows`, and its position in X."""
-    spans = [np.arange(X.indptr[row], X.indptr[row + 1]) for row in rows]
-    of_row, at = np.repeat(np.arange(len(rows)), [len(span) for span in spans]), np.concatenate(spans)
-    keeps = kept(dropout, at)
-    return of_row[keeps], at[keeps]
-
-
-def dense_rows(X: CSR, rows: np.ndarray, dropout: Dropout) -> np.ndarray:
-    """Return X[rows] after dropout as a dense matrix, float64 (B, F)."""
+def dense_rows(X: CSR, rows: np.ndarray) -> np.ndarray:
+    """Return X[rows] as a dense matrix, float64 (B, F)."""
     dense = np.zeros((len(rows), X.n_cols))
-    of_row, at = entries(X, rows, dropout)
-    dense[of_row, X.indices[at]] = X.data[at] * dropout.factor
+    for i, row in enumerate(rows):
+        columns, values = X.row(row)
+        dense[i, columns] = values
     return dense
 
 

@@ -81,8 +81,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         for few long rows with many labels; else 10, or more (up to 200) if these would be fewer than 600 steps.
     weight_decay, clip_norm : float
         See `Optimizer`; only for an optimizer given by name.
-    input_dropout, hidden_dropout : float
-        Shares of inputs and hidden units, in [0, 1), that are dropped in training.
+    hidden_dropout : float
+        Share of hidden units, in [0, 1), that are dropped in training.
     early_stopping : bool
         Stop when P@1 on `eval_set`, or on a `validation_fraction` of the rows, has not risen by more than `tol` (a
         fraction) for `n_epochs_no_change` epochs, and keep the best model. `partial_fit` ignores it.
@@ -159,7 +159,6 @@ class XMLClassifier(Predictor, BaseEstimator):
     max_epochs: int | Literal["auto"] = "auto"
     weight_decay: float = 0.0
     clip_norm: float = 0.0
-    input_dropout: float = 0.0
     hidden_dropout: float = 0.0
     early_stopping: bool = False
     validation_fraction: float = 0.1

@@ -152,8 +152,9 @@ READERS: dict[str, Callable[[Any], Any]] = {
 
 def _parameters(kind: type[XMLClassifier], saved: Any, path: Path) -> dict[str, Any]:
     """Return the arguments of the constructor."""
-    if not isinstance(saved, dict) or not set(saved) <= set(kind._get_param_names()):
-        raise ModelFileError(f"{path}: parameters must be among those of XMLClassifier, got {shorten(saved)}")
+    unknown = set(saved) - set(kind._get_param_names()) if isinstance(saved, dict) else saved
+    if unknown or not isinstance(saved, dict):
+        raise ModelFileError(f"{path}: parameters must be among those of XMLClassifier, got {shorten(unknown)}")
     read = dict(saved)
     for name, value in saved.items():
         if isinstance(value, dict | list):

@@ -83,7 +83,6 @@ RULES = {
     "n_epochs_no_change": COUNT,
     "gradient_rounding": SHARE.beside("auto"),
     "warm_up": SHARE,
-    "input_dropout": SHARE,
     "hidden_dropout": SHARE,
     "weight_decay": AMOUNT,
     "clip_norm": AMOUNT,

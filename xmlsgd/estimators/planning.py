@@ -305,13 +305,13 @@ def _network(
 ) -> Network:
     """Return the network for the rows; an earlier network keeps its hidden layers and input scale."""
     dataset = data.dataset
-    drops: dict[str, Any] = {"input_dropout": float(given.input_dropout), "hidden_dropout": float(given.hidden_dropout)}
+    dropout = float(given.hidden_dropout)
     if earlier is None:
         scale = defaults.input_scale(dataset.X)
-        return Network(dataset.n_features, dataset.n_labels, hidden, loss, **drops, input_scale=scale)
+        return Network(dataset.n_features, dataset.n_labels, hidden, loss, dropout, scale)
     if earlier.hidden != hidden:
         raise DataError(f"hidden_layer_sizes: must stay {earlier.hidden} in further training, got {hidden}")
-    return replace(earlier, n_features=dataset.n_features, n_labels=dataset.n_labels, **drops)
+    return replace(earlier, n_features=dataset.n_features, n_labels=dataset.n_labels, hidden_dropout=dropout)
 
 
 def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epochs: int | None) -> tuple[float, str]:

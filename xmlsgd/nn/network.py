@@ -20,7 +20,6 @@ from .parameters import Layout
 from .samplers import ALL_LABELS, Batch, Sampler, true_among
 
 INPUT_SCALE = 0.2  # suits rows of norm 1 (docs/decisions/training.md)
-_NONE = Dropout(0.0, 0)
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Network(Checked):
         Units of the hidden layers, at least one.
     loss : str
         Name of the loss.
-    input_dropout, hidden_dropout : float
-        Shares in [0, 1) of the entries of X and of the activations left out in training.
+    hidden_dropout : float
+        Share in [0, 1) of the activations left out in training.
     input_scale : float
         Standard deviation of the initial W0. For rows of L2 norm 1, pre-activations have the same standard deviation,
         whatever the number of features. An adaptive optimizer scales its learning rate for W0 by it.
@@ -49,7 +48,6 @@ class Network(Checked):
     n_labels: int = at_least(MISSING, 0)
     hidden: tuple[int, ...] = at_least((256,), 1)
     loss: str = "bce"
-    input_dropout: float = below_one(0.0)
     hidden_dropout: float = below_one(0.0)
     input_scale: float = within(INPUT_SCALE, 0, FLOAT32_MAX)
     gradient_rounding: float = below_one(0.0)
@@ -143,8 +141,8 @@ class Network(Checked):
         seed : of the batch, for dropout masks, rounding of gradients, and labels if they are drawn. sampler : chooses
         the labels that take part.
         """
-        rows, dropped = targets.rows, Dropout(self.input_dropout, seed)
-        activations = [device.input_forward(X, rows, layers[0], dropped)]
+        rows = targets.rows
+        activations = [device.input_forward(X, rows, layers[0])]
         for i, layer in enumerate(layers[1:-1], 1):
             self._drop(device, activations[-1], seed + i)
             activations.append(device.dense_forward(activations[-1], layer))
@@ -159,12 +157,12 @@ class Network(Checked):
             dZ = device.through_relu(dA, activations[i], kept)
             dA = device.dense_step(activations[i - 1], dZ, layers[i], update)
         of_input = update.for_input(self.input_scale / INPUT_SCALE)
-        device.input_step(X, rows, device.through_relu(dA, activations[0], kept), layers[0], of_input, dropped)
+        device.input_step(X, rows, device.through_relu(dA, activations[0], kept), layers[0], of_input)
         return value
 
     def hidden_activations(self, device: Device, layers: list[Layer], X: CSR, rows: np.ndarray) -> np.ndarray:
         """Return the last hidden activations A (B, H) of `rows`, without dropout."""
-        A = device.input_forward(X, rows, layers[0], _NONE)
+        A = device.input_forward(X, rows, layers[0])
         for layer in layers[1:-1]:
             A = device.dense_forward(A, layer)
         return A

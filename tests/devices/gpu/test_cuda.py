@@ -26,7 +26,7 @@ from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import Dataset
-from xmlsgd.devices.base import Dropout, Targets
+from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cuda import CUDA, staging
 from xmlsgd.devices.cuda.chunks import parts_of_sum
 from xmlsgd.devices.cuda.kernels import kernel_parameters, kernel_source
@@ -167,15 +167,15 @@ def test_a_feature_of_nearly_all_rows_is_learned_as_by_the_reference(make, shape
     X, rows, layer, dZ = input_batch(*shape, optimizer=update.optimizer)
     X = with_frequent_column(X, 2)
     got, expected = copy(layer), copy(layer)
-    Reference().input_step(X, rows, dZ.copy(), expected, update, Dropout(0.0, 0))
-    OnHost(make("float32")).input_step(X, rows, dZ.copy(), got, update, Dropout(0.0, 0))
+    Reference().input_step(X, rows, dZ.copy(), expected, update)
+    OnHost(make("float32")).input_step(X, rows, dZ.copy(), got, update)
     assert_same_change(layer, got, expected, 1e-4)
 
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize("resident", [True, False])
 def test_entries_that_travel_with_every_batch_train_as_those_that_stay_on_the_gpu(dataset, resident):
-    network = Network(60, 90, (24,), "bce", input_dropout=0.3)
+    network = Network(60, 90, (24,), "bce")
     device = shim_device("float32", free=1 << 30 if resident else 0)
     got = trained(device, dataset, network)
     kept = [value for value in device._loader._resident.values() if value]
@@ -202,7 +202,7 @@ def test_a_device_that_is_gone_leaves_nothing_on_the_gpu_though_its_data_stay(da
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision, seed):
-    network = Network(60, 700, (40,), "softmax", input_dropout=0.1, hidden_dropout=0.3)
+    network = Network(60, 700, (40,), "softmax", hidden_dropout=0.3)
     first, second = (
         whole_step(OnHost(shim_device(precision, chunk_bytes=1 << 16, seed=turn)), network, Adam(), n_steps=2)
         for turn in (0, seed)
@@ -299,9 +299,9 @@ def test_rows_that_change_in_place_are_seen_in_the_next_batch(make, dataset):
     X, rows = dataset.X.span(0, 20), np.arange(20)
     *_, layer, _ = input_batch(B=1, H=24, F=X.n_cols, optimizer=SGD())
     device = OnHost(make("float32"))
-    before = device.input_forward(X, rows, layer, Dropout(0.0, 0))
+    before = device.input_forward(X, rows, layer)
     X.data[:] *= 2
-    after = device.input_forward(X, rows, layer, Dropout(0.0, 0))
+    after = device.input_forward(X, rows, layer)
     X.data[:] /= 2
     assert not np.array_equal(before, after)
 

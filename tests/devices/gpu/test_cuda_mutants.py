@@ -22,7 +22,6 @@ from shared.layers import (
 from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
 from shared.tensor_cores import compare_exactly, compare_exponentials
-from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.cuda.softmax import PILOT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.losses import find_loss, loss_names
@@ -51,7 +50,6 @@ KERNEL_BUGS = {
     "positives of other chunks are mended": ("start, start + C, nullptr", "start, n + start + C, nullptr"),
     "a state is not kept": ("        *t = square;\n", ""),
     "the norm is not clipped": ("factor = hyper[CLIP] / norm", "factor = 1.0f"),
-    "the mask is that of the batch": ("kept(seed, q + number, threshold)", "kept(seed, q, threshold)"),
     "the last row of a part has no loss": ("i = first; i < last; ++i) {", "i = first; i < last - 1; ++i) {"),
     "biases are left out of the logits": ("b[at + c] - shift", "-shift"),
     "a sum of exponentials counts labels": ("sum += from_operand(rounded);", "sum += 1.0f;"),
@@ -151,14 +149,14 @@ class Unknown(SGD):
 def compare(make):
     """Assert that a device computes what the reference does, on shapes that no block, warp or chunk divides."""
     device, reference = OnHost(make("float32", chunk_bytes=40_000, free=0)), Reference()
-    dropout, clipped = Dropout(0.3, 7), Adam(clip_norm=0.05)
+    clipped = Adam(clip_norm=0.05)
     X, rows, layer, dZ = input_batch(B=300, H=150, F=8, optimizer=clipped)
     X = with_frequent_column(X, 3)
-    A = reference.input_forward(X, rows, layer, dropout)
-    np.testing.assert_allclose(device.input_forward(X, rows, layer, dropout), A, rtol=1e-5, atol=1e-5)
+    A = reference.input_forward(X, rows, layer)
+    np.testing.assert_allclose(device.input_forward(X, rows, layer), A, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(device.through_relu(dZ.copy(), A, 2.0), reference.through_relu(dZ, A, 2.0))
     for update in (clipped.update(0.1, 2), Adam().update(0.1, 2)):
-        step = partial(input_step, (X, rows, dZ), update, dropout)
+        step = partial(input_step, (X, rows, dZ), update)
         steps(device, layer, step)
     for i, loss in enumerate(map(find_loss, loss_names())):
         rule = (Adam(), RowRMSprop(clip_norm=0.01), RowRMSprop())[i]
@@ -186,8 +184,8 @@ def compare(make):
     np.testing.assert_array_equal(operand, rounded(A).view(np.uint32) >> 16)
 
 
-def input_step(batch, update, dropout, device, layer):
-    device.input_step(*batch, layer, update, dropout)
+def input_step(batch, update, device, layer):
+    device.input_step(*batch, layer, update)
 
 
 def output_step(batch, loss, update, device, layer):

@@ -47,7 +47,7 @@ def test_a_file_cut_anywhere_or_with_a_flipped_bit_is_refused(saved, name):
         ({"label_form": "poem"}, "label_form must be one of"),
         ({"network": None}, "network must have the fields"),
         ({"history": [1]}, "history must be a list of records"),
-        ({"parameters": {"os.system": "true"}}, "parameters must be among those of XMLClassifier"),
+        ({"parameters": {"os.system": "true"}}, "parameters must be among those of XMLClassifier, got {'os.system'}"),
         ({"parameters": {"loss": "mse"}}, "loss must be one of"),
         ({"parameters": {"hidden_layer_sizes": "16"}}, "hidden_layer_sizes: must be"),
         ({"parameters": {"optimizer": {"name": "os.system", "numbers": {}}}}, "optimizer cannot be read"),

@@ -33,7 +33,7 @@ def test_sample_weights_scale_the_loss_of_their_rows(job):
 
 
 def test_dropout_masks_depend_on_the_batch_and_not_on_who_trains_it(job):
-    dropping = Job(job.dataset, Network(6, 5, (4,), input_dropout=0.5, hidden_dropout=0.5), SGD(), seed=3)
+    dropping = Job(job.dataset, Network(6, 5, (4,), hidden_dropout=0.5), SGD(), seed=3)
 
     def after(*steps):
         flat = np.random.default_rng(0).standard_normal(SIZE).astype(np.float32)

@@ -70,8 +70,8 @@ FLAGS = (
     *FORMAT_FLAGS,
     *parameter_flags(
         "hidden_layer_sizes", "loss", "optimizer", "learning_rate_init", "learning_rate", "warm_up", "batch_size",
-        "max_epochs", "sampler", "negatives", "candidates", "weight_decay", "clip_norm", "input_dropout",
-        "hidden_dropout", "gradient_rounding", "algorithm", "precision", "n_jobs", "random_state", algorithm="adaptive",
+        "max_epochs", "sampler", "negatives", "candidates", "weight_decay", "clip_norm", "hidden_dropout",
+        "gradient_rounding", "algorithm", "precision", "n_jobs", "random_state", algorithm="adaptive",
     ),
     Flag("fleet", NAME, "the devices: a scenario, or NAME:SPEED,...", "workers", "S2", metavar="FLEET"),
     Flag("compare", NAME, "algorithms to compare, separated by commas, or all", "workers", metavar="NAMES"),

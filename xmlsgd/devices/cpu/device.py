@@ -111,12 +111,10 @@ class CPU(Device):
             update_address(optimizer)
             update_address(optimizer.for_biases())
 
-    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer | CompactLayer, dropout: Dropout) -> np.ndarray:
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer | CompactLayer) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""
         A = np.empty((len(rows), layer.W.shape[1]), np.float32)
-        self.run(
-            input_layer.input_forward, rows, X.indptr, X.indices, X.data, *weights_of(layer), *_mask(dropout), A,
-        )  # fmt: skip
+        self.run(input_layer.input_forward, rows, X.indptr, X.indices, X.data, *weights_of(layer), A)
         return A
 
     def dense_forward(self, A: np.ndarray, layer: Layer) -> np.ndarray:
@@ -127,7 +125,7 @@ class CPU(Device):
 
     def drop(self, A: np.ndarray, dropout: Dropout) -> None:
         """Apply dropout to A in place."""
-        self.run(input_layer.drop, A, *_mask(dropout))
+        self.run(input_layer.drop, A, dropout.seed, dropout.threshold, dropout.factor)
 
     def output_step(
         self, A: np.ndarray, targets: Targets, layer: Layer, loss: Loss, update: Update, rounding: Rounding = EXACT
@@ -234,17 +232,14 @@ class CPU(Device):
         self._update_biases(dZ, layer, update)
         return dA
 
-    def input_step(
-        self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, dropout: Dropout
-    ) -> None:
+    def input_step(self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> None:
         """Update the rows of W for the features of the batch, and b, given the gradient dZ of the pre-activations."""
         nnz = int((X.indptr[rows + 1] - X.indptr[rows]).sum())
         counts = self.buffer("counts", (X.n_cols,), np.int32)
         features, starts = np.empty(nnz, np.int32), np.empty(nnz + 1, np.int64)
         entry_row, entry_value = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
         n = input_layer.group_entries.alone(
-            rows, *map(for_kernels, (X.indptr, X.indices, X.data)), *_mask(dropout), counts, features, starts,
-            entry_row, entry_value,
+            rows, *map(for_kernels, (X.indptr, X.indices, X.data)), counts, features, starts, entry_row, entry_value,
         )  # fmt: skip
         self.run(
             input_layer.input_update, dZ, features[:n], starts, entry_row, entry_value, layer.W, layer.Ws, layer.Wt,
@@ -306,11 +301,6 @@ class CPU(Device):
 def cpu_of(device: Device, n_threads: int) -> CPU:
     """Return a CPU for operations that only a CPU has: this device if it is one, else one of `n_threads` threads."""
     return device if isinstance(device, CPU) else CPU(n_threads)
-
-
-def _mask(dropout: Dropout) -> tuple[int, np.uint32, np.float32]:
-    """Return the arguments of kernels for a dropout: seed, threshold and factor."""
-    return dropout.seed, dropout.threshold, dropout.factor
 
 
 def _row_weights(targets: Targets, loss: Loss, n_rows: int) -> np.ndarray:

@@ -16,8 +16,8 @@ RESIDENT_SHARE = 0.25  # a matrix that takes at most this share of the free memo
 class DeviceRows(NamedTuple):
     """Rows of a sparse matrix on the GPU.
 
-    `spans` int64 (4 B,): first and last entry of each row in `indices` and `data`, number of its first entry in the
-    whole matrix, and in the batch. `n` rows, `nnz` entries.
+    `spans` int64 (3 B,): first and last entry of each row in `indices` and `data`, and number of its first entry in the
+    batch. `n` rows, `nnz` entries.
     """
 
     spans: Any
@@ -54,12 +54,10 @@ class BatchLoader:
         nnz = int(counts.sum())
         resident = self.resident(matrix, len(rows))
         if resident is not None:
-            return DeviceRows(
-                self._runtime.upload(f"{name} spans", begin, end, begin, first), *resident, len(rows), nnz
-            )
+            return DeviceRows(self._runtime.upload(f"{name} spans", begin, end, first), *resident, len(rows), nnz)
         entries = np.arange(nnz) + np.repeat(begin - first, counts)
         return DeviceRows(
-            self._runtime.upload(f"{name} spans", first, first + counts, begin, first),
+            self._runtime.upload(f"{name} spans", first, first + counts, first),
             self._runtime.upload(f"{name} indices", matrix.indices[entries]),
             self._runtime.upload(f"{name} data", matrix.data[entries]),
             len(rows),

@@ -102,13 +102,13 @@ class CUDA(Device):
         """Return a function that waits until a number on the GPU is computed, not for later work, and returns it."""
         return self.runtime.read_later(value)
 
-    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> Any:
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer) -> Any:
         """Return A (B, H) = relu(X[rows] W + b)."""
         batch, H = self._loader.batch(X, rows, "X"), layer.W.shape[1]
         A = self.runtime.empty((batch.n, H))
         self.runtime.launch(
             "input_forward", (blocks_of(batch.n, THREADS // WARP), blocks_of(H, TILE)), *batch[:3], layer.W, layer.b,
-            batch.n, H, *_mask(dropout), A,
+            batch.n, H, A,
         )  # fmt: skip
         return A
 
@@ -126,7 +126,8 @@ class CUDA(Device):
 
     def drop(self, A: Any, dropout: Dropout) -> None:
         """Apply dropout to A in place."""
-        self.runtime.launch("drop", blocks_of(A.size), A, A.size, *_mask(dropout))
+        seed, threshold, factor = dropout.seed & 0xFFFFFFFF, int(dropout.threshold), float(dropout.factor)
+        self.runtime.launch("drop", blocks_of(A.size), A, A.size, seed, threshold, factor)
 
     def output_step(
         self, A: Any, targets: Targets, layer: Layer, loss: Loss, update: Update, rounding: Rounding = EXACT
@@ -154,11 +155,11 @@ class CUDA(Device):
         self._update_biases(dZ, layer, update, hyper)
         return dA
 
-    def input_step(self, X: CSR, rows: np.ndarray, dZ: Any, layer: Layer, update: Update, dropout: Dropout) -> None:
+    def input_step(self, X: CSR, rows: np.ndarray, dZ: Any, layer: Layer, update: Update) -> None:
         """Update the rows of W for the features of the batch, and b, given the gradient dZ of the pre-activations."""
         run, H = self.runtime, layer.W.shape[1]
         batch, hyper = self._loader.again(X, rows, "X"), run.upload("hyper", update.hyper)
-        keys, entry_row, entry_value = self._entries(batch, dropout)
+        keys, entry_row, entry_value = self._entries(batch)
         run.wait_for("entries")
         norms = update.optimizer.row_state or update.hyper[CLIP] > 0
         tiles, width = (1, H) if norms else (blocks_of(H, TILE), min(H, TILE))
@@ -170,8 +171,8 @@ class CUDA(Device):
         run.has_read("entries")
         self._update_biases(dZ, layer, update, hyper)
 
-    def _entries(self, batch: DeviceRows, dropout: Dropout) -> tuple[Any, ...]:
-        """Return key int64, row int32 and value float32 of a batch's entries that dropout keeps, sorted by key.
+    def _entries(self, batch: DeviceRows) -> tuple[Any, ...]:
+        """Return key int64, row int32 and value float32 of a batch's entries, sorted by key.
 
         A key is feature * 2^32 + the entry's number in the batch, by which rows and values are ordered. They come
         `ahead("entries")`.
@@ -181,7 +182,7 @@ class CUDA(Device):
             keys = run.buffer("entry keys", (nnz,), np.int64)
             rows, values = run.buffer("entry rows", (nnz,), np.int32), run.buffer("entry values", (nnz,))
             blocks = blocks_of(batch.n, THREADS // WARP)
-            run.launch("entry_keys", blocks, *batch[:3], batch.n, *_mask(dropout), keys, rows, values)
+            run.launch("entry_keys", blocks, *batch[:3], batch.n, keys, rows, values)
             run.sort(keys)
         return keys, rows, values
 
@@ -217,8 +218,3 @@ class CUDA(Device):
         partial = run.buffer("partial", (parts, H))
         run.launch("column_sums", (blocks_of(H), parts), dZ, B, H, ROWS_PER_PART, partial)
         update_biases(run, layer, partial, update, hyper)
-
-
-def _mask(dropout: Dropout) -> tuple[int, int, float]:
-    """Return the arguments of kernels for a dropout: seed, threshold and factor."""
-    return dropout.seed & 0xFFFFFFFF, int(dropout.threshold), float(dropout.factor)

@@ -32,7 +32,6 @@ PARAMETERS = {
     CODE: "xmlsgd (version, checksum of sources)",
     "network.hidden": "hidden_layer_sizes",
     "network.loss": "loss",
-    "network.input_dropout": "input_dropout",
     "network.hidden_dropout": "hidden_dropout",
     "optimizer.weight_decay": "weight_decay",
     "optimizer.clip_norm": "clip_norm",

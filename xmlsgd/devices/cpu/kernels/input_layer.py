@@ -20,52 +20,33 @@ AHEAD = 2  # rows of W0 by which prefetches are ahead of additions
 
 
 @njit(nogil=True, fastmath=FAST)
-def add_entry(feature, value, W, scales, a):
-    """Add the contribution of an entry of a row to its pre-activations a (H,)."""
-    x, w = value * scales[min(feature, scales.size - 1)], W[feature]
-    for j in range(a.size):
-        a[j] += x * np.float32(w[j])
-
-
-@njit(nogil=True, fastmath=FAST)
-def rectify(a):
-    """Set negative numbers in a (H,) to 0."""
+def activate_row(features, values, W, scales, b, a):
+    """Write the activations a (H,) of a row, given its entries, as `input_forward` does."""
+    copy_into(a, b)
+    for p in range(features.size):
+        feature = features[p]
+        if p + AHEAD < features.size:
+            prefetch_row(W, np.int64(features[p + AHEAD]))
+        x, w = values[p] * scales[min(feature, scales.size - 1)], W[feature]
+        for j in range(a.size):
+            a[j] += x * np.float32(w[j])
     for j in range(a.size):
         a[j] = max(a[j], ZERO)
 
 
-@njit(nogil=True, fastmath=FAST)
-def activate_row(features, values, W, scales, b, a):
-    """Write the activations a (H,) of a row, given its entries, as `input_forward` does without dropout."""
-    copy_into(a, b)
-    for p in range(features.size):
-        if p + AHEAD < features.size:
-            prefetch_row(W, np.int64(features[p + AHEAD]))
-        add_entry(features[p], values[p], W, scales, a)
-    rectify(a)
-
-
 @kernel(fastmath=FAST)
-def input_forward(rows, indptr, indices, data, W, scales, b, seed, threshold, scale, A):
-    """Write A (B, H) = relu(X[rows] W + b); drop entries of X whose hash is below the threshold.
+def input_forward(rows, indptr, indices, data, W, scales, b, A):
+    """Write A (B, H) = relu(X[rows] W + b).
 
-    Other entries are multiplied by `scale`. W is float32, or int8 with a scale per row: `scales` float32 (F,), or (1,)
-    for the same scale in all rows.
+    W is float32, or int8 with a scale per row: `scales` float32 (F,), or (1,) for the same scale in all rows.
     """
     for i in prange(rows.size):
-        a = A[i]
-        copy_into(a, b)
-        for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            if threshold > 0 and not kept(seed, q, threshold):
-                continue
-            add_entry(indices[q], data[q] * scale, W, scales, a)
-        rectify(a)
+        begin, end = indptr[rows[i]], indptr[rows[i] + 1]
+        activate_row(indices[begin:end], data[begin:end], W, scales, b, A[i])
 
 
 @kernel()
-def group_entries(
-    rows, indptr, indices, data, seed, threshold, scale, counts, features, starts, entry_row, entry_value
-):
+def group_entries(rows, indptr, indices, data, counts, features, starts, entry_row, entry_value):
     """Group the entries of a batch by feature, by counting them and then writing them; return the number of features.
 
     `counts` int32 (F,) is zero before and after. Segment f of `entry_row` (index of the row in the batch) and
@@ -75,8 +56,6 @@ def group_entries(
     n_features = 0
     for i in range(rows.size):
         for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            if threshold > 0 and not kept(seed, q, threshold):
-                continue
             f = indices[q]
             if counts[f] == 0:
                 features[n_features] = f
@@ -89,12 +68,10 @@ def group_entries(
         counts[f] = starts[s]
     for i in range(rows.size):
         for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            if threshold > 0 and not kept(seed, q, threshold):
-                continue
             at = counts[indices[q]]
             counts[indices[q]] = at + 1
             entry_row[at] = i
-            entry_value[at] = data[q] * scale
+            entry_value[at] = data[q]
     for s in range(n_features):
         counts[features[s]] = 0
     return n_features

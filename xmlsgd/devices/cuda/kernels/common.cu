@@ -40,7 +40,6 @@ enum { RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE };
     extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
     type *name = (type *)dynamic_shared
 #endif
-#define DROPPED 0x7fffffffffffffffLL  // key of an entry that dropout leaves out, or of none: sorted behind all others
 
 // Shared by tensor_cores.cu and hopper.cu.
 #define LABELS 128  // of a block

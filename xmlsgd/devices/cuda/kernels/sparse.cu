@@ -21,44 +21,43 @@ __device__ __forceinline__ void add_rows(float *sum, int row, float weight, int 
     }
 }
 
-// A (B, H) = relu(X[rows] W + b). A warp has a row and TILE columns. spans (4, B): first and last entry of each row in
-// `indices` and `data`, its first entry's number in the data set (dropout), and in the batch.
+// A (B, H) = relu(X[rows] W + b). A warp has a row and TILE columns. spans (3, B): first and last entry of each row in
+// `indices` and `data`, and its first entry's number in the batch.
 extern "C" __global__ void input_forward(const i64 *spans, const int *indices, const float *data, const float *W,
-                                         const float *b, int B, int H, u32 seed, u32 threshold, float scale,
-                                         float *A) {
+                                         const float *b, int B, int H, float *A) {
     int lane = threadIdx.x & 31;
     int row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     int column = blockIdx.y * TILE + lane;
     if (row >= B) return;
-    i64 begin = spans[row], end = spans[B + row], number = spans[2 * (i64)B + row] - begin;
+    i64 begin = spans[row], end = spans[B + row];
     float sum[PER_LANE];
     for (int c = 0; c < PER_LANE; ++c) sum[c] = column + c * WARP < H ? b[column + c * WARP] : 0.0f;
     for (i64 base = begin; base < end; base += WARP) {
         i64 q = base + lane;
         int f = 0;
         float x = 0.0f;
-        if (q < end && kept(seed, q + number, threshold)) {
+        if (q < end) {
             f = indices[q];
-            x = data[q] * scale;
+            x = data[q];
         }
         int n = end - base < WARP ? (int)(end - base) : WARP;
-        add_rows(sum, f, x, n, W, H, column, H);  // what dropout leaves out is row 0 times 0
+        add_rows(sum, f, x, n, W, H, column, H);
     }
     for (int c = 0; c < PER_LANE; ++c)
         if (column + c * WARP < H) A[(i64)row * H + column + c * WARP] = relu(sum[c]);
 }
 
 // The entries of a batch as keys feature * 2^32 + place in the batch, with their batch row and value. A warp has a row.
-extern "C" __global__ void entry_keys(const i64 *spans, const int *indices, const float *data, int B, u32 seed,
-                                      u32 threshold, float scale, i64 *keys, int *entry_row, float *entry_value) {
+extern "C" __global__ void entry_keys(const i64 *spans, const int *indices, const float *data, int B, i64 *keys,
+                                      int *entry_row, float *entry_value) {
     int row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (row >= B) return;
-    i64 begin = spans[row], end = spans[B + row], number = spans[2 * (i64)B + row], place = spans[3 * (i64)B + row];
+    i64 begin = spans[row], end = spans[B + row], place = spans[2 * (i64)B + row];
     for (i64 q = begin + (threadIdx.x & 31); q < end; q += WARP) {
         i64 at = place + q - begin;
-        keys[at] = kept(seed, number + q - begin, threshold) ? ((i64)indices[q] << 32) + at : DROPPED;
+        keys[at] = ((i64)indices[q] << 32) + at;
         entry_row[at] = row;
-        entry_value[at] = data[q] * scale;
+        entry_value[at] = data[q];
     }
 }
 
@@ -129,6 +128,7 @@ __device__ __forceinline__ void sum_segments(const i64 *keys, i64 n, i64 start, 
     }
 }
 
+#define ABOVE_FEATURES 0x7fffffffLL
 // Sum the gradient of each feature of the batch, W[f] -= rule(sum of value * dZ[row]), and update its row of W (F, H).
 // `keys` (n,) are sorted; a block has WARP of them. blockIdx.y is a tile of columns; one has all of them where a rule
 // looks at norms. Dynamic shared memory: a warp's gradient of these columns.
@@ -145,14 +145,14 @@ extern "C" __global__ void FOUR_BLOCKS input_update(const i64 *keys, i64 n, cons
     auto finish = [&](i64 feature, const float *g, float) {
         update_row(kind, feature, g - from, W, s, t, H, from, to, hyper);
     };
-    sum_segments(keys, n, 0, DROPPED >> 32, dZ, H, from, to, gradients, parts, entry, finish);
+    sum_segments(keys, n, 0, ABOVE_FEATURES, dZ, H, from, to, gradients, parts, entry, finish);
 }
 
 // The labels of a batch as keys label * 2^32 + batch row. A warp has a row.
 extern "C" __global__ void label_keys(const i64 *spans, const int *indices, int B, i64 *keys) {
     int row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (row >= B) return;
-    i64 begin = spans[row], end = spans[B + row], place = spans[3 * (i64)B + row];
+    i64 begin = spans[row], end = spans[B + row], place = spans[2 * (i64)B + row];
     for (i64 q = begin + (threadIdx.x & 31); q < end; q += WARP)
         keys[place + q - begin] = ((i64)indices[q] << 32) + row;
 }
