@@ -37,7 +37,7 @@ def chosen(X: CSR, Y: CSR, candidates: np.ndarray) -> tuple[float, bool]:
     with DEVICE.start():
         validation = draw_validation_rows(weight, candidates)
         pairs = find_pairs(X, Y, weight, candidates.copy(), DEVICE)
-        return choose_cost_and_features(X, Y, weight, pairs, validation, DEVICE)
+        return choose_cost_and_features(Y, weight, pairs, validation, DEVICE)
 
 
 def test_labels_with_errors_want_a_lower_cost():
@@ -117,7 +117,7 @@ def test_labels_have_weights_for_all_features_only_if_asked():
         pairs = find_pairs(X, Y, ones(2000), candidates, DEVICE)
         of_own, of_all = (
             LinearClassifiers.fit_and_score(
-                X, ones(2000), pairs._replace(all_features=each), 1.0, NONE_HELD_OUT, DEVICE
+                pairs._replace(all_features=each), 1.0, NONE_HELD_OUT, DEVICE
             )[0].weights.to_scipy().toarray()
             for each in (False, True)
         )  # fmt: skip

@@ -43,7 +43,7 @@ def learn_all(data, rows, candidates, scored, all_features=False) -> tuple[Linea
     with DEVICE.start():
         pairs = find_pairs(rows, data.Y, ones(600), candidates.copy(), DEVICE)
         pairs = pairs._replace(all_features=all_features)
-        return LinearClassifiers.fit_and_score(rows, ones(600), pairs, 1.0, scored, DEVICE)
+        return LinearClassifiers.fit_and_score(pairs, 1.0, scored, DEVICE)
 
 
 def learn_others(data, rows, candidates, scored, all_features=False) -> np.ndarray:
@@ -52,7 +52,7 @@ def learn_others(data, rows, candidates, scored, all_features=False) -> np.ndarr
     weight[HELD_OUT] = 0
     with DEVICE.start():
         pairs = find_pairs(rows, data.Y, weight, candidates.copy(), DEVICE)._replace(all_features=all_features)
-        without, _ = LinearClassifiers.fit_and_score(rows, weight, pairs, 1.0, linear.NONE_HELD_OUT, DEVICE)
+        without, _ = LinearClassifiers.fit_and_score(pairs, 1.0, linear.NONE_HELD_OUT, DEVICE)
         return without.margins(rows.take(HELD_OUT), scored.labels, DEVICE)
 
 
@@ -89,7 +89,7 @@ def test_a_label_of_held_out_rows_alone_has_no_margins():
     scored = HeldOutLabels(held_out, np.zeros((6, 1), np.int32), np.zeros(6, np.int32))
     with DEVICE.start():
         pairs = find_pairs(X, Y, ones(12), candidates, DEVICE)
-        found, margins = LinearClassifiers.fit_and_score(X, ones(12), pairs, 1.0, scored, DEVICE)
+        found, margins = LinearClassifiers.fit_and_score(pairs, 1.0, scored, DEVICE)
     assert np.isnan(margins).all()
     assert found.bias[0] > 0
 
@@ -98,8 +98,8 @@ def test_all_candidates_of_held_out_rows_are_pairs_also_where_prediction_looks_a
     rows = make_xmc(1000, 300, 600, nnz_per_row=8, labels_per_row=2, random_state=0)
     found, fit = [], LinearClassifiers.fit_and_score
 
-    def noted(cls, X, weight, pairs, cost, held_out, device):
-        linear, margins = fit(X, weight, pairs, cost, held_out, device)
+    def noted(cls, pairs, cost, held_out, device):
+        linear, margins = fit(pairs, cost, held_out, device)
         found.append((held_out.labels, margins))
         return linear, margins
 

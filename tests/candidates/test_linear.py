@@ -147,7 +147,7 @@ class TestRandomNegatives:
         candidates = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :10].astype(np.int32)
         with device.start():
             pairs = find_pairs(rows, data.Y, weight, candidates, device)
-            more = with_random_negatives(rows, weight[: len(weight) - 100], pairs, device)
+            more = with_random_negatives(pairs, len(weight) - 100, device)
         before, after = (each.rows[each.starts[5] : each.starts[6]] for each in (pairs, more))
         np.testing.assert_array_equal(after[: len(before)], before)
         lengths = np.diff(rows.indptr)
@@ -177,11 +177,11 @@ class TestRandomNegatives:
             others = np.setdiff1d(np.arange(600), pairs.rows[: pairs.starts[1]])
 
             def mean_margin(pairs):
-                linear, _ = LinearClassifiers.fit_and_score(rows, ones(600), pairs, COST, NONE_HELD_OUT, DEVICE)
+                linear, _ = LinearClassifiers.fit_and_score(pairs, COST, NONE_HELD_OUT, DEVICE)
                 return linear.margins(rows.take(others), np.zeros((len(others), 1), np.int32), DEVICE).mean()
 
             assert mean_margin(pairs) > 0
-            assert mean_margin(with_random_negatives(rows, ones(600), pairs, DEVICE)) < -0.3
+            assert mean_margin(with_random_negatives(pairs, 600, DEVICE)) < -0.3
 
     def test_there_are_fewer_where_labels_outnumber_rows(self):
         assert n_random_negatives(100, 10) == 64

@@ -24,7 +24,7 @@ def ones(n: int) -> np.ndarray:
 def fit_linear(X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU = DEVICE) -> LinearClassifiers:
     """Train classifiers on rows of norm 1, with candidate labels, int32 (n, M), as hard negatives."""
     pairs = find_pairs(X, Y, weight, candidates.copy(), device)
-    return LinearClassifiers.fit_and_score(X, weight, pairs, COST, NONE_HELD_OUT, device)[0]
+    return LinearClassifiers.fit_and_score(pairs, COST, NONE_HELD_OUT, device)[0]
 
 
 def with_trees(model: CandidateModel, trees: BoostedTrees | None) -> CandidateModel:

@@ -35,7 +35,7 @@ def draw_validation_rows(weight: np.ndarray, candidates: np.ndarray, groups: np.
 
 
 def choose_cost_and_features(
-    X: CSR, Y: CSR, weight: np.ndarray, pairs: Pairs, validation: HeldOutLabels, device: CPU
+    Y: CSR, weight: np.ndarray, pairs: Pairs, validation: HeldOutLabels, device: CPU
 ) -> tuple[float, bool]:
     """Return the cost with the lowest log loss on validation rows, and whether weights for all features lower it.
 
@@ -61,14 +61,14 @@ def choose_cost_and_features(
     sampled = _sample_labels(pairs, max(int(pairs.entries[-1] * LABEL_SHARE), MIN_ENTRIES))
     best, least, of_own = COST, np.inf, np.empty(0, np.float32)
     for cost in COSTS:
-        margins = score_without(X, weight, pairs, cost, validation, device, sampled)
+        margins = score_without(pairs, cost, validation, device, sampled)
         if (loss := losses(margins).sum()) >= least:
             break
         best, least, of_own = cost, loss, margins
     if pairs.all_features:
         return best, True
     sampled = _sample_labels(pairs, MIN_ENTRIES)  # the first of those above, so that `of_own` has their margins
-    of_all = score_without(X, weight, pairs._replace(all_features=True), best, validation, device, sampled)
+    of_all = score_without(pairs._replace(all_features=True), best, validation, device, sampled)
     of_own, of_all = (losses(np.where(np.isin(labels, sampled), each, np.nan)).sum(axis=1) for each in (of_own, of_all))
     gain = of_own - of_all
     helps = gain.sum() > LEAST_GAIN * of_own.sum() and gain.mean() > 2 * gain.std() / np.sqrt(len(gain))

@@ -137,7 +137,7 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         pairs = _learned_pairs(rows, unit, weight, candidates, held_out, device)
         cost, pairs = rows.cost, pairs._replace(all_features=rows.all_features or X.n_rows <= FEW_ROWS)
         if cost is None:
-            cost, all_features = choose_cost_and_features(unit, Y, weight, pairs, validation, device)
+            cost, all_features = choose_cost_and_features(Y, weight, pairs, validation, device)
             pairs = pairs._replace(all_features=all_features)
         if rows.compared and len(of_seen) and rows.folds:  # first, so that memory never holds both sets of classifiers
             left = weight.copy()
@@ -145,11 +145,11 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
             others = _learned_pairs(rows, unit, left, candidates, held_out, device)
             others = others._replace(all_features=pairs.all_features)
             of_fold = held_out.of_fold(0)
-            margins = _fit_and_score(unit, left, others, cost, of_fold, device)[1]
+            margins = _fit_and_score(others, cost, of_fold, device)[1]
             del others
             votes_without, shares_without = _scores_of_first_fold(replace(rows, weight=left), scale, of_fold, device)
             without = votes_without, margins, shares_without
-        linear, margins = _fit_and_score(unit, weight, pairs, cost, held_out, device)
+        linear, margins = _fit_and_score(pairs, cost, held_out, device)
     nothing = Stacking(LogisticStacking(), MarginCalibration())
     label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
     scores = NonCandidateScores.from_stacking(nothing.regression)
@@ -235,14 +235,14 @@ def _learned_pairs(
     """Return the pairs that the classifiers learn, with random negatives, which are never label rows."""
     weight = without_wide_rows(X, rows.dataset.Y, weight)
     pairs = find_pairs(X, rows.dataset.Y, weight, candidates, device, held_out)
-    return with_random_negatives(X, weight[: X.n_rows - rows.n_label_rows], pairs, device)
+    return with_random_negatives(pairs, X.n_rows - rows.n_label_rows, device)
 
 
 def _fit_and_score(
-    X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU
+    pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU
 ) -> tuple[LinearClassifiers, np.ndarray]:
     """Return classifiers that have learned all pairs, and out-of-fold margins of the held-out rows."""
-    linear, margins = LinearClassifiers.fit_and_score(X, weight, pairs, cost, held_out, device)
+    linear, margins = LinearClassifiers.fit_and_score(pairs, cost, held_out, device)
     return linear, np.where(np.isnan(margins), UNTRAINED, margins)
 
 

@@ -19,7 +19,6 @@ from ..devices.cpu.kernels.linear_training import solve
 from ..devices.cpu.kernels.logits import ONE_SCALE
 from .knn import check_sound
 from .splicing import with_replaced
-from .weighting import without_wide_rows
 
 COST = 1.0  # cost of the squared hinge loss, C of LIBLINEAR, unless `choose_cost_and_features` chooses another
 TOLERANCE = 0.1  # training of a label stops when the largest step of a pass is smaller
@@ -80,23 +79,19 @@ class LinearClassifiers(LinearPredictor):
 
     @classmethod
     def fit_and_score(
-        cls, X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU
+        cls, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU
     ) -> tuple[LinearClassifiers, np.ndarray]:
         """Train on all pairs; return the classifiers, and out-of-fold margins of held-out rows, float32 (h, m).
 
         Margins of a fold are those of classifiers that have not learned its rows; NaN if a row and a label are no pair,
         or if all rows of a label are in the fold. A fold should have at most a tenth of the rows.
-
-        X : rows of norm 1. weight : their sample weights, float32 (n,).
         """
-        start, ease = _zeros(pairs, X.n_cols, cost)
-        found, margins = _solved(X, weight, pairs, start, ease, max_weights(X), device, held_out)
+        found, margins = _solved(pairs, _from_zero(pairs, cost), max_weights(pairs.X), device, held_out)
         return replace(found, bias=np.where(np.diff(pairs.starts) > 0, found.bias, UNTRAINED)), margins
 
     def with_rows(
-        self, X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, frequency: np.ndarray,
-        calibrations: Sequence[Factors], device: CPU,
-    ) -> LinearClassifiers:  # fmt: skip
+        self, pairs: Pairs, frequency: np.ndarray, calibrations: Sequence[Factors], device: CPU
+    ) -> LinearClassifiers:
         """Return classifiers that have also learned these rows, which may have new features and labels.
 
         A label starts from its weights. The more rows it had, the less it moves, in place of these rows, which are not
@@ -105,28 +100,26 @@ class LinearClassifiers(LinearPredictor):
 
         Parameters
         ----------
-        X, Y, weight
-            Rows of norm 1, their labels, and sample weights, float32 (n,).
-        candidates
-            Candidate labels, int32 (n, M), as hard negatives; true labels are removed from them.
+        pairs
+            The rows, and the labels that learn each.
         frequency
             Number of rows that each label had before, float32 (L,).
         calibrations
-            `Factors` of the margins of all labels of Y, before and after.
+            `Factors` of the margins of all labels, before and after.
         """
-        pairs = find_pairs(X, Y, without_wide_rows(X, Y, weight), candidates, device)
-        n_known = len(self.bias)
+        n_known, n_labels = len(self.bias), len(pairs.starts) - 1
         touched = np.flatnonzero(np.diff(pairs.starts))
         known = touched[touched < n_known]
         (factor, shift), after = calibrations
         factor = np.maximum(factor, LEAST_FACTOR)
-        sizes, bias = np.zeros(Y.n_cols, np.int64), np.zeros(Y.n_cols, np.float32)
+        sizes, bias = np.zeros(n_labels, np.int64), np.zeros(n_labels, np.float32)
         weights = self.weights.take(known)
         sizes[known], bias[known] = np.diff(weights.indptr), (self.bias[known] - shift[known]) / factor[known]
         data = weights.data / np.repeat(factor, sizes)
-        start = LinearClassifiers(CSR(pointers(sizes), weights.indices, data, X.n_cols), bias, self.cost)
+        known_weights = CSR(pointers(sizes), weights.indices, data, pairs.X.n_cols)
         ease = 1 / np.sqrt(1 + np.outer(frequency, STIFFNESS))
-        moved, _ = _solved(X, weight, pairs, start, ease, pairs.entries[-1] + weights.nnz, device)
+        start = Start(LinearClassifiers(known_weights, bias, self.cost), ease)
+        moved, _ = _solved(pairs, start, pairs.entries[-1] + weights.nnz, device)
         found = moved.calibrate(*after)
         bias = np.concatenate([self.bias, UNTRAINED * after[0][n_known:] + after[1][n_known:]])
         return LinearClassifiers(self.weights, bias, self.cost).with_labels(touched, found, device)
@@ -167,21 +160,30 @@ class LinearClassifiers(LinearPredictor):
         return {"weights": self.weights, "bias": self.bias, "cost": self.cost}
 
 
-def score_without(
-    X: CSR, weight: np.ndarray, pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU, labels: np.ndarray
-) -> np.ndarray:
+def score_without(pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU, labels: np.ndarray) -> np.ndarray:
     """Return out-of-fold margins of held-out rows for some labels, float32 (h, m), after `TRIAL_PASSES` passes.
 
     NaN if a row and a label are no pair, and for labels other than `labels`.
     """
-    return _solved(X, weight, pairs, *_zeros(pairs, X.n_cols, cost), max_weights(X), device, held_out, labels)[1]
+    return _solved(pairs, _from_zero(pairs, cost), max_weights(pairs.X), device, held_out, labels)[1]
 
 
-def _zeros(pairs: Pairs, n_features: int, cost: float) -> tuple[LinearClassifiers, np.ndarray]:
-    """Return classifiers with weights 0 to start from, and their `ease` (see `_solved`), float32 (L, 2)."""
+class Start(NamedTuple):
+    """Where training starts.
+
+    classifiers : the initial ones. ease : how freely their bias and weights move away from there, (L, 2); 1 if nothing
+    was learned before.
+    """
+
+    classifiers: LinearClassifiers
+    ease: np.ndarray
+
+
+def _from_zero(pairs: Pairs, cost: float) -> Start:
+    """Return classifiers without weights to start from."""
     n_labels = len(pairs.starts) - 1
-    weights = CSR(np.zeros(n_labels + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), n_features)
-    return LinearClassifiers(weights, np.zeros(n_labels, np.float32), cost), np.ones((n_labels, 2), np.float32)
+    weights = CSR(np.zeros(n_labels + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), pairs.X.n_cols)
+    return Start(LinearClassifiers(weights, np.zeros(n_labels, np.float32), cost), np.ones((n_labels, 2), np.float32))
 
 
 def table_starts(indptr: np.ndarray, slots_per_weight: float) -> np.ndarray:
@@ -215,11 +217,14 @@ def _largest(
 class Pairs(NamedTuple):
     """The rows that the classifier of each label learns (`write_pairs`).
 
-    rows : of all labels, int32. starts : where those of each label begin in `rows`, int64 (L + 1,). entries : number of
-    stored features of the rows of all labels before, int64 (L + 1,). all_features : whether a label may have weights
-    for all features of these rows, not only for those of its own rows.
+    X : rows of norm 1. weight : their sample weights, float32 (n,). rows : those of all labels, int32. starts : where
+    those of each label begin in `rows`, int64 (L + 1,). entries : number of stored features of the rows of all labels
+    before, int64 (L + 1,). all_features : whether a label may have weights for all features of these rows, not only for
+    those of its own rows.
     """
 
+    X: CSR
+    weight: np.ndarray
     rows: np.ndarray
     starts: np.ndarray
     entries: np.ndarray
@@ -247,17 +252,17 @@ NONE_HELD_OUT = HeldOutLabels(np.empty(0, np.intp), np.empty((0, 0), np.int32), 
 
 
 def _solved(
-    X: CSR, weight: np.ndarray, pairs: Pairs, start: LinearClassifiers, ease: np.ndarray, limit: int, device: CPU,
-    held_out: HeldOutLabels = NONE_HELD_OUT, trained: np.ndarray | None = None,
+    pairs: Pairs, start: Start, limit: int, device: CPU, held_out: HeldOutLabels = NONE_HELD_OUT,
+    trained: np.ndarray | None = None,
 ) -> tuple[LinearClassifiers, np.ndarray]:  # fmt: skip
     """Train the classifiers of all labels that have pairs; return them, and the margins of held-out rows.
 
-    start : the initial classifiers. ease : how freely bias and weights move away from `start`, (L, 2); 1 if nothing was
-    learned before. limit : the most weights. trained : only score held-out rows by classifiers of these labels, without
-    returning classifiers; None to train all labels.
+    limit : the most weights. trained : only score held-out rows by classifiers of these labels, without returning
+    classifiers; None to train all labels.
     """
-    starts, entries, known = pairs.starts, pairs.entries, start.weights
-    n_labels, bias = len(start.bias), start.bias.copy()
+    X, starts, entries, (initial, ease) = pairs.X, pairs.starts, pairs.entries, start
+    known, cost = initial.weights, initial.cost
+    n_labels, bias = len(initial.bias), initial.bias.copy()
     is_trained = np.ones(n_labels, np.bool_) if trained is None else np.isin(np.arange(n_labels), trained)
     counts, learns_all = np.zeros(n_labels, np.int64), trained is None
     margins = np.full(held_out.labels.shape, np.nan, np.float32)
@@ -277,8 +282,8 @@ def _solved(
         found = np.empty(room[last], np.int32), np.empty(room[last], np.float32)
         n_pairs = np.diff(starts[first : last + 1])
         device.run(
-            solve, labels[is_trained[labels]], starts, pairs.rows, X.indptr, X.indices, X.data, weight, known.indptr,
-            known.indices, known.data, ease, pairs.all_features, np.float32(start.cost), np.float32(TOLERANCE),
+            solve, labels[is_trained[labels]], starts, pairs.rows, X.indptr, X.indices, X.data, pairs.weight,
+            known.indptr, known.indices, known.data, ease, pairs.all_features, np.float32(cost), np.float32(TOLERANCE),
             PASSES if learns_all else TRIAL_PASSES, MORE_PASSES, learns_all, np.float32(MIN_WEIGHT), X.n_cols,
             int(n_pairs.max()), int((sizes + n_pairs).max()), room, *found, counts, bias, folds,
             n_folds, numbers, held_out.labels, margins,
@@ -289,23 +294,23 @@ def _solved(
         first, n = last, n + len(kept[0])
     features.resize(n, refcheck=False)
     weights.resize(n, refcheck=False)
-    return LinearClassifiers(CSR(pointers(counts), features, weights, X.n_cols), bias, start.cost), margins
+    return LinearClassifiers(CSR(pointers(counts), features, weights, X.n_cols), bias, cost), margins
 
 
-def with_random_negatives(X: CSR, weight: np.ndarray, pairs: Pairs, device: CPU) -> Pairs:
+def with_random_negatives(pairs: Pairs, n_rows: int, device: CPU) -> Pairs:
     """Return the pairs with random negatives added to each label that has pairs, the same in each run.
 
-    Hard negatives are similar to the label's own rows; random ones represent most rows. weight : weights of the first n
-    rows of X, float32 (n,); negatives are drawn from those with a weight above 0.
+    Hard negatives are similar to the label's own rows; random ones represent most rows. They are drawn from the first
+    `n_rows` rows, but for those of weight 0.
     """
     n_draws = n_random_negatives(len(pairs.rows), np.count_nonzero(np.diff(pairs.starts)))
     counts, entries = np.zeros((2, len(pairs.starts) - 1), np.int64)
-    chosen = pairs.starts, pairs.rows, weight
-    device.run(count_drawn, *chosen, X.indptr, n_draws, counts, entries)
+    chosen = pairs.starts, pairs.rows, pairs.weight[:n_rows]
+    device.run(count_drawn, *chosen, pairs.X.indptr, n_draws, counts, entries)
     starts, entries = (pointers(np.diff(old) + new) for old, new in ((pairs.starts, counts), (pairs.entries, entries)))
     rows = np.empty(starts[-1], np.int32)
     device.run(write_drawn, *chosen, n_draws, starts, rows)
-    return Pairs(rows, starts, entries, pairs.all_features)
+    return pairs._replace(rows=rows, starts=starts, entries=entries)
 
 
 def n_random_negatives(n_pairs: int, n_labels: int) -> int:
@@ -328,7 +333,7 @@ def find_pairs(
     places = starts[:-1] + np.cumsum(counts[0], axis=0) - counts[0]
     rows = np.empty(starts[-1], np.int32)
     device.run(write_pairs, Y.indptr, Y.indices, *listed, weight, places, rows)
-    return Pairs(rows, starts, entries)
+    return Pairs(X, weight, rows, starts, entries)
 
 
 def _held_out_numbers(held_out: HeldOutLabels, n_rows: int) -> np.ndarray:

@@ -15,11 +15,11 @@ from .compact import CompactLinearClassifiers
 from .cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, Cooccurrence
 from .exclusion import NO_EXCLUSION
 from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex, row_votes
-from .linear import LinearClassifiers
+from .linear import LinearClassifiers, find_pairs
 from .new_labels import AddedRows, fit_new_labels
 from .non_candidates import NonCandidateScores
 from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Inputs, Stacking
-from .weighting import idf, unit_rows
+from .weighting import idf, unit_rows, without_wide_rows
 
 # Prediction uses half of the candidates by votes that training used as negatives, but at least so many: the rest rarely
 # ranks first.
@@ -93,8 +93,9 @@ class CandidateModel:
             factors = [self.stacking.calibration.factors(each) for each in frequencies]
             unit = unit_rows(X, None, device)
             is_new = knn.new_labels(self.knn)
-            known = Y.where(~is_new[Y.indices]), weight, np.where(is_new[candidates], np.int32(-1), candidates)
-            linear = self.linear.with_rows(unit, *known, frequencies[0], factors, device)
+            known, negatives = Y.where(~is_new[Y.indices]), np.where(is_new[candidates], np.int32(-1), candidates)
+            pairs = find_pairs(unit, known, without_wide_rows(unit, known, weight), negatives, device)
+            linear = self.linear.with_rows(pairs, frequencies[0], factors, device)
             if is_new.any():
                 added = AddedRows(rows, Y, weight, candidates, scale)
                 found = fit_new_labels(self.knn, knn, added, is_new, self.linear.cost, device)

@@ -56,9 +56,9 @@ def fit_new_labels(
     listed, starts = pairs_of_label.indices, pairs_of_label.indptr.astype(np.int64)
     numbers = np.where(pairs_of_label.data > 0, listed, -1 - listed).astype(np.int32)
     X = CSR.from_scipy(after.postings.to_scipy().T.tocsr())
-    pairs = Pairs(numbers, starts, pointers(np.diff(X.indptr)[listed])[starts])
-    pairs = with_random_negatives(X, weight[:n_known], pairs, device)
-    found, _ = LinearClassifiers.fit_and_score(X, weight, pairs, cost, NONE_HELD_OUT, device)
+    pairs = Pairs(X, weight, numbers, starts, pointers(np.diff(X.indptr)[listed])[starts])
+    pairs = with_random_negatives(pairs, n_known, device)
+    found, _ = LinearClassifiers.fit_and_score(pairs, cost, NONE_HELD_OUT, device)
     # A weighted row is the unweighted one times `scale`, divided by a norm that differs little from row to row.
     squares = np.bincount(_row_numbers(rows), (rows.data / added.scale[rows.indices]) ** 2)
     factor = np.float32(np.sqrt(squares[squares > 0]).mean())
