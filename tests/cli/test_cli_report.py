@@ -13,7 +13,8 @@ import numpy as np
 
 from shared.command_line import ROWS, TEST_ROWS, TEST_TEXT, TINY, run
 from xmlsgd.cli import html_report
-from xmlsgd.data.csr import CSR
+from xmlsgd.cli.evaluation import Ranking
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.estimators import XMLClassifier
 
 
@@ -134,4 +135,5 @@ def test_labels_are_missed_in_rows_where_they_are_true_and_not_listed():
 
 def test_without_errors_the_page_says_so():
     best = np.array([[0], [1]])
-    assert "every row is true" in html_report.explained_errors(None, None, Y, best, best, "abcd")
+    shown = html_report.explained_errors(None, Dataset(Y, Y), Ranking(best, best, 0.0), "abcd")
+    assert "every row is true" in shown

@@ -36,9 +36,9 @@ def test_each_fold_is_scored_by_a_network_and_classifiers_that_have_not_learned_
     networks, given = [], []
     train, fit = fitting._train, candidate_fitting.fit_unstacked
 
-    def noted_train(plan, data, *others, **named):
-        networks.append(data.weight)
-        return train(plan, data, *others, **named)
+    def noted_train(plan, job, *others, **named):
+        networks.append(job.sample_weight)
+        return train(plan, job, *others, **named)
 
     def noted_fit(found, cpu):
         given.append(found)
@@ -84,10 +84,10 @@ def test_warm_start_scores_held_out_rows_by_a_network_that_starts_anew(monkeypat
     model = new_model(warm_start=True).fit(rows.X, rows.Y)
     weights, starts, train = [], [], fitting._train
 
-    def noted(plan, data, **named):
-        weights.append(data.weight)
-        starts.append(named["start"].epochs)
-        return train(plan, data, **named)
+    def noted(plan, job, *others, **named):
+        weights.append(job.sample_weight)
+        starts.append(job.start.epochs)
+        return train(plan, job, *others, **named)
 
     monkeypatch.setattr(fitting, "_train", noted)
     planned, needed = model.plan(rows.X, rows.Y).to_dict(), model.estimate_memory(rows.X, rows.Y)
@@ -115,9 +115,9 @@ def test_an_error_in_a_fold_keeps_the_network(rows, monkeypatch):
 def test_folds_train_for_as_many_epochs_as_the_model_and_measure_nothing(rows, monkeypatch):
     runs, train = [], fitting._train
 
-    def noted(plan, data, *others, **named):
-        run = train(plan, data, *others, **named)
-        runs.append((len(run.records), data.validation is None))
+    def noted(plan, job, device, callbacks, *others, **named):
+        run = train(plan, job, device, callbacks, *others, **named)
+        runs.append((len(run.records), any(isinstance(each, Evaluation) for each in callbacks)))
         return run
 
     class Stop(Callback):
@@ -126,7 +126,7 @@ def test_folds_train_for_as_many_epochs_as_the_model_and_measure_nothing(rows, m
 
     monkeypatch.setattr(fitting, "_train", noted)
     new_model(max_epochs=5).fit(rows.X, rows.Y, eval_set=(rows.X, rows.Y), callbacks=[Stop()])
-    assert runs == [(2, False), *[(2, True)] * 5]
+    assert runs == [(2, True), *[(2, False)] * 5]
 
 
 def test_folds_train_with_the_learning_rates_of_the_epochs_that_early_stopping_keeps(rows, monkeypatch):
@@ -182,10 +182,10 @@ def test_an_error_in_a_fold_tells_the_epochs_of_the_model_alone(rows, monkeypatc
             if n == 2:
                 raise MemoryError("of a fold")
 
-    def noted(plan, data, callbacks=(), **named):
+    def noted(plan, job, device, callbacks, *others, **named):
         nonlocal n
         n += 1
-        return train(plan, data, callbacks=[*callbacks, Failing()], **named)
+        return train(plan, job, device, [*callbacks, Failing()], *others, **named)
 
     monkeypatch.setattr(fitting, "_train", noted)
     with pytest.raises(MemoryError) as raised:

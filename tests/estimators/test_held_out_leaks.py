@@ -17,9 +17,9 @@ def test_first_biases_do_not_count_held_out_rows_and_the_last_ones_do_beside_can
     rows = make_xmc(1200, 200, 100, nnz_per_row=6, labels_per_row=2, random_state=0)
     trained = {}
 
-    def train(plan, data, **named):
-        trained.update(first=named["start"].params.copy(), weight=data.weight)
-        run = original(plan, data, **named)
+    def train(plan, job, *others):
+        trained.update(first=job.start.params.copy(), weight=job.sample_weight)
+        run = original(plan, job, *others)
         trained.update(last=run.params.copy())
         return run
 

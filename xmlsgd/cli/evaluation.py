@@ -41,12 +41,13 @@ class Ranking(NamedTuple):
     """The best labels of test rows.
 
     labels : int32 (n, k). probabilities : float64 (n, k), None if scores are not probabilities. seconds : duration of
-    ranking alone, without reading, compiling and evaluating.
+    ranking alone, without reading, compiling and evaluating. label_weight : the weights of labels in the ranking.
     """
 
     labels: np.ndarray
     probabilities: np.ndarray | None
     seconds: float
+    label_weight: np.ndarray | None = None
 
 
 def read_test_rows(
@@ -76,7 +77,7 @@ def rank_rows(model: Model, X: CSR, k: int = 5, quiet: bool = False, label_weigh
         started = time.perf_counter()
         labels[rows], values[rows] = model.predict_topk(part, k=k, label_weight=label_weight, proba=proba)
         seconds += time.perf_counter() - started
-    return Ranking(labels, values if proba else None, seconds)
+    return Ranking(labels, values if proba else None, seconds, label_weight)
 
 
 def evaluate(
@@ -84,23 +85,15 @@ def evaluate(
     test: Dataset,
     ranking: Ranking,
     ks: Sequence[int] = KS,
-    label_weight: np.ndarray | None = None,
     inv_propensity: np.ndarray | None = None,
     metrics: Sequence[str] = (),
-    groups: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Return the metrics in percent (`evaluate_ranking`), "predict_seconds" and "predict_rows_per_second".
 
-    If scores are probabilities, add the calibration of the five best labels. With `groups`, the group of each row, add
-    "groups": the mean of P@k over groups, and its standard deviation.
+    If scores are probabilities, add the calibration of the five best labels.
     """
-    labels, probabilities, seconds = ranking
+    labels, probabilities, seconds, label_weight = ranking
     found: dict[str, Any] = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
-    if groups is not None:
-        by_group = {at: precision_by_group(test.Y, labels, groups, at) for at in ks}
-        mean = {f"P@{at}": 100 * each.mean for at, each in by_group.items()}
-        spread = {f"P@{at} std": 100 * each.std for at, each in by_group.items()}
-        found["groups"] = {"n": len(by_group[ks[0]].groups), **mean, **spread}
     if probabilities is not None:
         best, probabilities = labels[:, :CALIBRATED], probabilities[:, :CALIBRATED]
         found["ECE@5"] = 100 * expected_calibration_error(test.Y, best, probabilities)
@@ -110,6 +103,14 @@ def evaluate(
     zero_shot = _zero_shot_recall(model, test, label_weight)
     accuracy = evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics)
     return {**accuracy, **zero_shot, **found}
+
+
+def evaluate_groups(test: Dataset, ranking: Ranking, ks: Sequence[int], groups: Sequence[str]) -> dict[str, Any]:
+    """Return the mean of P@k over the groups of rows, its standard deviation, and the number of groups, "n"."""
+    by_group = {at: precision_by_group(test.Y, ranking.labels, groups, at) for at in ks}
+    mean = {f"P@{at}": 100 * each.mean for at, each in by_group.items()}
+    spread = {f"P@{at} std": 100 * each.std for at, each in by_group.items()}
+    return {"n": len(by_group[ks[0]].groups), **mean, **spread}
 
 
 def _zero_shot_recall(model: Model, test: Dataset, label_weight: np.ndarray | None) -> dict[str, Any]:
@@ -175,17 +176,16 @@ def write_per_label(path: str, model: Model, names: Sequence[Any], scores: Label
             stream.write(csv_line([*names_with_uri(names[label], uri_of), trained, n_true, least, *shown]) + "\n")
 
 
-def evaluate_thresholds(
-    model: Model, test: Dataset, ranking: Ranking | None
-) -> tuple[dict[str, Any], LabelScores | None]:
+def evaluate_thresholds(model: Model, test: Dataset, ranking: Ranking) -> tuple[dict[str, Any], LabelScores | None]:
     """Return F1 at the learned thresholds, in percent, and the scores of each label; {} and None without probabilities.
 
-    Only rows that may have more labels above a threshold than `ranking` holds are ranked again.
+    Only rows that may have more labels above a threshold than `ranking` holds are ranked again; all rows if it has
+    weights of labels.
     """
     if not model.fitted_.has_probabilities:
         return {}, None
     micro, macro = model.thresholds_["micro"], model.thresholds_["macro"]
-    first = None if ranking is None or ranking.probabilities is None else (ranking.labels, ranking.probabilities)
+    first = None if ranking.label_weight is not None else (ranking.labels, ranking.probabilities)
 
     def ask(rows: np.ndarray, k: int) -> Any:
         return model.predict_topk(test.X.take(rows), k, proba=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.csr import CSR
+from ..data.csr import CSR, Dataset
 
 STYLE = """:root { color-scheme: light dark }
 body { font: 16px/1.5 sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem;
@@ -157,23 +157,23 @@ def most_missed(
 
 
 def explained_errors(
-    model: Any, X: CSR, Y: CSR, ranking: np.ndarray, probabilities: np.ndarray, names: Sequence[Any],
-    documents: Sequence[str] | None = None,
-) -> str:  # fmt: skip
+    model: Any, test: Dataset, ranking: Any, names: Sequence[Any], documents: Sequence[str] | None = None
+) -> str:
     """Return HTML that explains the five worst errors: rows whose best label is wrong with the highest probability.
 
-    Explained are this label and the true ones. ranking, probabilities (n, k) : the best labels of each row, and their
-    probabilities or scores. documents : the texts of the rows, if there are any.
+    Explained are this label and the true ones. ranking : a `Ranking`, with scores if there are no probabilities.
+    documents : the texts of the rows, if there are any.
     """
-    wrong = np.flatnonzero(~Y.has(ranking)[:, 0])
+    best, probability = ranking.labels[:, :1], ranking.probabilities[:, 0]
+    wrong = np.flatnonzero(~test.Y.has(best)[:, 0])
     shown = []
-    for row in wrong[np.argsort(-probabilities[wrong, 0], kind="stable")[:5]].tolist():
-        true = Y.row(row)[0]
-        listed = np.concatenate([ranking[row, :1], true[true < len(model.classes_)]])
-        (explanations,) = model.explain(X.span(row, row + 1), labels=listed)
-        best, texts = model.classes_[ranking[row, 0]], "\n\n".join(map(str, explanations[:3]))
+    for row in wrong[np.argsort(-probability[wrong], kind="stable")[:5]].tolist():
+        true = test.Y.row(row)[0]
+        listed = np.concatenate([best[row], true[true < len(model.classes_)]])
+        (explanations,) = model.explain(test.X.span(row, row + 1), labels=listed)
+        predicted, texts = model.classes_[best[row, 0]], "\n\n".join(map(str, explanations[:3]))
         labels = "; ".join(str(names[label]) for label in true.tolist()) or "none"
-        head = f"Row {row} (the first is 0): predicted {best} ({probabilities[row, 0]:.2f}); true: {labels}"
+        head = f"Row {row} (the first is 0): predicted {predicted} ({probability[row]:.2f}); true: {labels}"
         text = "" if documents is None else documents[row]
         text = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
         quote = f"<blockquote>{escape(text)}</blockquote>\n" if text else ""

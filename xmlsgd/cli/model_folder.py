@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,21 @@ if TYPE_CHECKING:
 
 NO_MODEL = b""  # the manifest of no model
 CALL = "call"  # key of the report: checksum and runs of the call of `train --checkpoint` that trained the model
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and how the model of a run is saved.
+
+    out : its folder. title : of the learning curve. compact : save a model that can only predict. checkpoint : of the
+    run. call : with a checkpoint, the checksum of the call, by which a repeated call recognizes the model as its own.
+    """
+
+    out: str
+    title: str
+    compact: bool = False
+    checkpoint: Checkpoint | None = None
+    call: str = ""
 
 
 @contextmanager
@@ -83,9 +98,8 @@ def name_of_interrupted(out: str, resumable: bool = False) -> str:
 
 
 def save(
-    model: Model, out: str, result: dict[str, Any], title: str, compact: bool,
-    names_of_uris: Mapping[str, str] | None, instead_of: bytes,
-) -> None:  # fmt: skip
+    model: Model, target: Target, result: dict[str, Any], names_of_uris: Mapping[str, str] | None, instead_of: bytes
+) -> None:
     """Write the folder of a model; add to `result` the path of the learning curve, or the reason why there is none.
 
     If writing fails, write the folder among the temporary files, and raise `TrainingStopped` with its path.
@@ -93,33 +107,30 @@ def save(
     instead_of : the manifest of the one model that may be replaced, `NO_MODEL` for none.
     """
     try:
-        with unchanged(out, instead_of):
-            _write(model, out, result, title, compact, names_of_uris)
+        with unchanged(target.out, instead_of):
+            _write(model, target, result, names_of_uris)
     except Exception as error:
-        spare = Path(tempfile.mkdtemp(prefix="xmlsgd-model-"))
+        spare = Path(tempfile.mkdtemp(prefix="xmlsgd-model-"), Path(target.out).name)
         try:
-            _write(model, str(spare / Path(out).name), result, title, compact, names_of_uris)
+            _write(model, replace(target, out=str(spare)), result, names_of_uris)
         except Exception:  # noqa: BLE001  report the first error instead
-            shutil.rmtree(spare, ignore_errors=True)
+            shutil.rmtree(spare.parent, ignore_errors=True)
             raise error from None
-        text = f"{exit_code_and_text(error)[1]}; the model is in {spare / Path(out).name} instead"
+        text = f"{exit_code_and_text(error)[1]}; the model is in {spare} instead"
         raise TrainingStopped(text) from error
 
 
-def _write(
-    model: Model, out: str, result: dict[str, Any], title: str, compact: bool,
-    names_of_uris: Mapping[str, str] | None,
-) -> None:  # fmt: skip
+def _write(model: Model, target: Target, result: dict[str, Any], names_of_uris: Mapping[str, str] | None) -> None:
     """Write the folder, which appears when it is complete."""
-    with atomic_folder(out) as folder:
-        model.save(folder, compact=compact)
+    with atomic_folder(target.out) as folder:
+        model.save(folder, compact=target.compact)
         lines = [json.dumps(as_json(record)) + "\n" for record in model.history_]
         (folder / HISTORY).write_text("".join(lines))
-        result["not_drawn"] = draw_curve(folder, model.history_, title)
-        result["learning_curve"] = None if result["not_drawn"] else f"{out}/{CURVE}"
+        result["not_drawn"] = draw_curve(folder, model.history_, target.title)
+        result["learning_curve"] = None if result["not_drawn"] else f"{target.out}/{CURVE}"
         write_json(str(folder / REPORT), result)
         save_names(folder, names_of_uris)
-        check_folder(out)  # another process may have taken the name meanwhile
+        check_folder(target.out)  # another process may have taken the name meanwhile
 
 
 def manifest_of(folder: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from ..errors import counted
 from . import model_folder
 from .exit_codes import TrainingStopped, exit_code_and_text
 from .machine import peak_memory_bytes, versions
+from .model_folder import Target
 from .models import READ_BY, classifiers_of, parameters_of, template_of
 from .results import size_numbers
 from .signals import SignalInterrupt, in_words, signal_number, signals_deferred
@@ -34,21 +35,6 @@ COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
 # Parameters that decide which kernels a run uses.
 RELEVANT = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rounding", "hidden_dropout")
 MANY_LABELS = 1 << 20
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where and how the model of a run is saved.
-
-    out : its folder. title : of the learning curve. compact : save a model that can only predict. checkpoint : of the
-    run. call : with a checkpoint, the checksum of the call, by which a repeated call recognizes the model as its own.
-    """
-
-    out: str
-    title: str
-    compact: bool = False
-    checkpoint: Checkpoint | None = None
-    call: str = ""
 
 
 def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, compact: bool = True) -> None:
@@ -164,7 +150,7 @@ def _save(
     if checkpoint and stop is None:
         result[model_folder.CALL] = {"sha256": target.call, "runs": checkpoint.request.runs}
     instead_of = instead_of if folder == target.out else model_folder.NO_MODEL
-    model_folder.save(model, folder, result, target.title, target.compact, rows.names_of_uris, instead_of)
+    model_folder.save(model, replace(target, out=folder), result, rows.names_of_uris, instead_of)
     if checkpoint and stop is None:
         replace(checkpoint, keep=False).done()
     return folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -95,10 +95,10 @@ class Fitting:
             if earlier is not None:
                 copy_rows(earlier.network.layout, earlier.float_params, plan.network.layout, start.params)
                 start = replace(start, epochs=earlier.n_epochs)
-            run = _train(
-                plan, replace(self.data, weight=self.weight), device=self.device, start=start, seed=self.seed,
-                keep=lambda run: self.keep(self._fitted_by(run)), callbacks=callbacks, checkpoint=checkpoint,
-            )  # fmt: skip
+            job = plan.job(self.data.dataset, self.seed, self.weight, start)
+            with closing(KeptModel()) as best, _keeping(lambda run: self.keep(self._fitted_by(run))):
+                own = _own_callbacks(plan, self.data, self.device, best, checkpoint)
+                run = _train(plan, job, self.device, [*own, *callbacks], checkpoint)
             if run.diverged and checkpoint:
                 checkpoint.done()  # the same call would diverge again
             if run.diverged and not run.records:
@@ -176,19 +176,16 @@ class Fitting:
         rows_before = {record.get("first_epoch"): record.get("rows", 0) for record in history}
         n_before = round(sum(rows_before.values()) / self.data.dataset.n_rows)
         schedule = replace(self.plan.schedule, epochs=n_before + self.plan.schedule.epochs)
-        plan = replace(self.plan, schedule=schedule, early_stopping=False, verbose=False)
-        network, Y = plan.network, self.data.dataset.Y
+        plan, dataset = replace(self.plan, schedule=schedule, verbose=False), self.data.dataset
+        network = plan.network
         for number in self.other_folds:
             rows = self.held_out[number]
             weight, device, params = weight_without(self.data, rows), plan.new_device(), first.copy()
             # The output biases in `first` are those of other rows.
-            network.layout.views(params)[network.output_bias][:] = network.initial_biases(Y, weight)
-            start = Start(params, empty_state(network, plan.optimizer))
-            learned = replace(self.data, weight=weight, validation=None)
+            network.layout.views(params)[network.output_bias][:] = network.initial_biases(dataset.Y, weight)
+            job = plan.job(dataset, self.seed, weight, Start(params, empty_state(network, plan.optimizer)))
             stop = _StopAfter(n_before + len(run.records) - run.n_undone)
-            of_fold = _train(
-                plan, learned, device=device, start=start, seed=self.seed, callbacks=[stop], rolls_back=False
-            )
+            of_fold = _train(plan, job, device, [stop], rolls_back=False)
             if not of_fold.diverged:
                 yield number, device, of_fold.params
 
@@ -247,7 +244,8 @@ def train_more(
         fitted = replace(fitted, candidates=candidates, optimizer=state)
         return fitted if earlier is None else with_calibration_of(fitted, earlier)
 
-    run = _train(plan, data, device=device, start=start, seed=seed, keep=lambda run: keep(fitted_by(run)))
+    with _keeping(lambda run: keep(fitted_by(run))):
+        run = _train(plan, plan.job(data.dataset, seed, data.weight, start), device)
     if run.diverged:
         raise DivergenceError(divergence_advice(plan, data.weight, start.epochs + 1))
     return fitted_by(run)
@@ -293,36 +291,28 @@ def _fitted(
 
 
 def _train(
-    plan: TrainingPlan,
-    data: TrainingData,
-    *,
-    device: Device,
-    start: Start,
-    seed: int,
-    keep: Callable[[Run], None] | None = None,
-    callbacks: Sequence[Callback] = (),
-    checkpoint: Checkpoint | None = None,
-    rolls_back: bool = True,
-) -> Run:
-    """Train from `start`, whose arrays change in place, and return the run.
-
-    If an error ends the run, `keep` is called with what was learned so far.
-    """
-    job = Job(data.dataset, plan.network, plan.optimizer, seed, data.weight, start, plan.sampler)
+    plan: TrainingPlan, job: Job, device: Device, callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | None = None, *, rolls_back: bool = True,
+) -> Run:  # fmt: skip
+    """Train from the start of the job, whose arrays change in place, and return the run."""
     algorithm, executor = copy.deepcopy(plan.algorithm), executor_of(plan.workers, device, plan.precision)
-    with closing(KeptModel()) as kept, ProgressBar() if plan.verbose else nullcontext() as bar:
-        watching = _own_callbacks(plan, data, device, kept, checkpoint)
-        watching += [*([bar] if bar else []), *callbacks]
-        try:
-            with device.start():
-                trained = train(job, algorithm, executor, plan.schedule, watching, checkpoint, rolls_back=rolls_back)
-        except BaseException as error:
-            if keep and (run := run_of(error)):
-                keep(run)
-                _hint_at_kept(error, run)
-            raise
-    trained.n_undone = sum(each.waited for each in watching if isinstance(each, EarlyStopping))
-    return trained
+    with ProgressBar() if plan.verbose else nullcontext() as bar, device.start():
+        watching = [*callbacks, *([bar] if bar else [])]
+        run = train(job, algorithm, executor, plan.schedule, watching, checkpoint, rolls_back=rolls_back)
+    run.n_undone = sum(each.waited for each in callbacks if isinstance(each, EarlyStopping))
+    return run
+
+
+@contextmanager
+def _keeping(keep: Callable[[Run], None]) -> Iterator[None]:
+    """If an error ends the run in this context, call `keep` with what was learned until then."""
+    try:
+        yield
+    except BaseException as error:
+        if run := run_of(error):
+            keep(run)
+            _hint_at_kept(error, run)
+        raise
 
 
 def _hint_at_kept(error: BaseException, run: Run) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from numpy.typing import NDArray
+
 from ..algorithms.base import Algorithm
+from ..data.csr import Dataset
 from ..data.held_out import HeldOutSize
 from ..devices.base import Device
 from ..nn.network import Network
 from ..nn.optimizers import Optimizer
 from ..nn.samplers import Sampler
 from ..nn.schedules import Schedule
+from ..training.job import Job, Start
 from .placement import Worker, make_device
 
 
@@ -77,3 +81,7 @@ class TrainingPlan:
     def new_device(self) -> Device:
         """Return a new device of the first worker with all threads, for evaluation and for training by one worker."""
         return make_device(self.workers[0].name, self.n_threads, self.precision)
+
+    def job(self, dataset: Dataset, seed: int, weight: NDArray[Any] | None = None, start: Start | None = None) -> Job:
+        """Return the job of training on these rows; weight : their sample weights, float32 (n,)."""
+        return Job(dataset, self.network, self.optimizer, seed, weight, start, self.sampler)

@@ -10,10 +10,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..flags import DIR, JSON_FILE, OVERWRITE, Flag
+from ..model_folder import Target
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
-from ..training_runs import COLUMNS, Target, new_model, train_and_save
+from ..training_runs import COLUMNS, new_model, train_and_save
 
 if TYPE_CHECKING:
     from ...data.csr import Dataset

@@ -86,8 +86,10 @@ def run(
     weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
     q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
     ranking = evaluation.rank_rows(estimator, rows.X, ks[-1], console.quiet, weight)
-    result = evaluation.evaluate(estimator, rows, ranking, ks, weight, q, more, group_of)
-    thresholded, scores = evaluation.evaluate_thresholds(estimator, rows, ranking if weight is None else None)
+    result = evaluation.evaluate(estimator, rows, ranking, ks, q, more)
+    if group_of is not None:
+        result["groups"] = evaluation.evaluate_groups(rows, ranking, ks, group_of)
+    thresholded, scores = evaluation.evaluate_thresholds(estimator, rows, ranking)
     result |= thresholded
     show(result, ks, more, console)
     if per_label and scores is not None:

@@ -96,7 +96,8 @@ def run(
     result |= {"before": results.get("before"), "seconds": seconds}
     if documents:
         del result["data"]["train"]["nnz"]  # rows of texts are empty here
-    model_folder.save(estimator, folder, result, Path(data).name, False, rows.names_of_uris, instead_of)
+    target = model_folder.Target(folder, Path(data).name)
+    model_folder.save(estimator, target, result, rows.names_of_uris, instead_of)
     new = [counted(len(estimator.classes_) - known, "new label")]
     if n_renamed:
         new.append(counted(n_renamed, "renamed label"))

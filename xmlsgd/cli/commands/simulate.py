@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...estimators.plan import TrainingPlan
     from ...estimators.training_data import TrainingData
     from ...training.executors.virtual_device import VirtualDevice
-    from ...training.simulation import Outcome
+    from ...training.simulation import Experiment, Outcome
     from ..format_options import FormatOptions
     from ..messages import Console
 
@@ -114,7 +114,8 @@ def run(
     plan, data = make_plan_of(train, test, rows, format_options, parameters)
     compile_kernels(parameters, data.dataset.n_labels, compact=False)
     raced = [*algorithms, ALONE] if compare else algorithms
-    race = run_race(plan, data, parameters, fleet, raced, points, 1e9 * bandwidth, console)
+    experiment = experiment_of(plan, data, parameters.get("random_state", 0), points, 1e9 * bandwidth)
+    race = run_race(experiment, plan, fleet, raced, console)
     text = f"{1000 * race.update_seconds:.2f} ms an update of {plan.batch_size} rows, as timed on this machine"
     console.show(f"speed 1: {text}; seconds are simulated; --help explains the columns")
     if plan.n_candidates:
@@ -143,27 +144,31 @@ class Race:
     update_seconds: float
 
 
-def run_race(
-    plan: TrainingPlan, data: TrainingData, parameters: dict[str, Any], fleet: str, algorithms: Sequence[str],
-    points: int, bandwidth: float, console: Console,
-) -> Race:  # fmt: skip
-    """Time this machine, then train with each algorithm on the simulated clock.
-
-    algorithms : names; `ALONE` is plain SGD on the fastest device. bandwidth : bytes per second.
-    """
+def experiment_of(plan: TrainingPlan, data: TrainingData, seed: int, points: int, bandwidth: float) -> Experiment:
+    """Return what all algorithms share; points : measurements per epoch. bandwidth : bytes per second."""
     from ...estimators.inference import Measure
-    from ...training.executors.virtual_device import fastest, measure_device
-    from ...training.job import Job
-    from ...training.simulation import Experiment, simulate
+    from ...training.simulation import Experiment
 
     assert data.validation is not None
-    job = Job(data.dataset, plan.network, plan.optimizer, parameters.get("random_state", 0), sampler=plan.sampler)
-    device, rate, batch = plan.new_device(), plan.learning_rate, plan.batch_size
+    device = plan.new_device()
     measure = Measure(data.validation, plan.network, device)
-    experiment = Experiment(job, plan.schedule, device, measure, points, bandwidth)
+    return Experiment(plan.job(data.dataset, seed), plan.schedule, device, measure, points, bandwidth)
+
+
+def run_race(
+    experiment: Experiment, plan: TrainingPlan, fleet: str, algorithms: Sequence[str], console: Console
+) -> Race:
+    """Time this machine, then train with each algorithm on the simulated clock.
+
+    algorithms : names; `ALONE` is plain SGD on the fastest device.
+    """
+    from ...training.executors.virtual_device import fastest, measure_device
+    from ...training.simulation import simulate
+
+    rate, batch = plan.learning_rate, plan.batch_size
     outcomes: dict[str, Outcome] = {}
-    with device.start():
-        base = measure_device(job, device)
+    with experiment.device.start():
+        base = measure_device(experiment.job, experiment.device)
         devices = devices_of(fleet, base, experiment.rows, experiment.nnz, batch)
         for name in algorithms:
             console.note(f"{name} ...")

@@ -37,11 +37,12 @@ from ..flags import (
     Flag,
     positional,
 )
+from ..model_folder import Target
 from ..models import classifiers_of, groups_in_training, report_in, template_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
-from ..training_runs import COLUMNS, Target, new_model, train_and_save
+from ..training_runs import COLUMNS, new_model, train_and_save
 
 if TYPE_CHECKING:
     from ...estimators import Model
