@@ -58,11 +58,9 @@ def examples(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def added(trees: BoostedTrees, known: np.ndarray, device: CPU) -> np.ndarray:
     """Return what trees add for meta-features (n, 5), taken as n / 6 rows with 6 labels numbered by their frequency."""
-    logits, votes, margins, found, labels = (np.ascontiguousarray(column).reshape(-1, 6) for column in known.T)
+    *inputs, labels = (np.ascontiguousarray(column).reshape(-1, 6) for column in known.T)
     with device.start():
-        return trees.corrected(
-            np.zeros_like(logits), labels.astype(np.int32), logits, votes, margins, found, device
-        ).reshape(-1)
+        return trees.corrected(np.zeros_like(labels), labels.astype(np.int32), inputs, device).reshape(-1)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -87,7 +85,7 @@ def test_a_threshold_between_two_float32_numbers_parts_them():
     trees = BoostedTrees.fit(known, np.arange(400) % 2 == 0, np.zeros(400, np.float32), np.zeros(1, np.float32))
     votes, nothing = np.array([[low, high]]), np.zeros((1, 2), np.float32)
     with DEVICE.start():
-        found = trees.corrected(nothing, np.zeros((1, 2), np.int32), nothing, votes, nothing, nothing, DEVICE)
+        found = trees.corrected(nothing, np.zeros((1, 2), np.int32), (nothing, votes, nothing, nothing), DEVICE)
     assert found[0, 0] > 1 > -1 > found[0, 1]
 
 
@@ -126,7 +124,7 @@ def test_trees_are_kept_where_they_tell_rows_better_that_they_did_not_learn_from
     with DEVICE.start():
         trees, (scores,) = fit_trees([pairs], [log_odds], pairs.frequency, DEVICE)
         assert trees is not None
-        seen = trees.corrected(log_odds, pairs.labels, *pairs.scores, DEVICE)
+        seen = trees.corrected(log_odds, pairs.labels, pairs.scores, DEVICE)
     losses = [log_loss(pairs.truth.ravel(), expit(each.ravel())) for each in (seen, scores, log_odds)]
     assert losses == sorted(losses)
 

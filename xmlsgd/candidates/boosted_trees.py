@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,18 +54,14 @@ class BoostedTrees:
         return cls(feature, threshold, value, frequency)
 
     def corrected(
-        self,
-        scores: np.ndarray,
-        labels: np.ndarray,
-        logits: np.ndarray,
-        votes: np.ndarray,
-        margins: np.ndarray,
-        cooccurrence: np.ndarray,
-        device: CPU,
+        self, scores: np.ndarray, labels: np.ndarray, inputs: Iterable[np.ndarray], device: CPU
     ) -> np.ndarray:
-        """Return the log odds `scores`, float32 (n, M), of the labels, int32 (n, M), plus the values of the trees."""
+        """Return the log odds `scores` of the labels plus the values of the trees; arrays are (n, M).
+
+        inputs : `stacking.Inputs`.
+        """
         out = scores.copy()
-        device.run(tree_scores, labels, logits, votes, margins, cooccurrence, *self.arrays, out)
+        device.run(tree_scores, labels, *inputs, *self.arrays, out)
         return out
 
     @property

@@ -140,7 +140,7 @@ def fit_trees(
             return None, log_odds
         for fold, rows, odds, out in zip(folds, learned, log_odds, scores, strict=True):
             other, of_fold = fold.take(~rows), replace(trees, frequency=fold.frequency)
-            out[~rows] = of_fold.corrected(odds[~rows], other.labels, *other.scores, device)
+            out[~rows] = of_fold.corrected(odds[~rows], other.labels, other.scores, device)
     gain = np.concatenate(
         [
             _gains(fold.labels, fold.truth, fold.weights, odds, out).sum(axis=1)

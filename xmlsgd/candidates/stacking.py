@@ -146,7 +146,7 @@ class Stacking(NamedTuple):
         log_odds = self.regression.scores(*inputs)
         with device.start():
             if self.trees is not None:
-                log_odds = self.trees.corrected(log_odds, labels, *inputs, device)
+                log_odds = self.trees.corrected(log_odds, labels, inputs, device)
             if self.exclusion is not None:
                 first = self.selection.scores(*inputs)
                 log_odds = self.exclusion.corrected(log_odds, labels, first, n_excluding, device)

@@ -313,10 +313,10 @@ def _tree_parts(
     subsets = np.array(list(product([False, True], repeat=N_MODELS)))
     mixed = np.where(subsets[:, None], inputs, without)
     with device.start():
-        logits, votes, margins, shares = (np.ascontiguousarray(mixed[..., i]) for i in range(N_MODELS))
-        scores = model.stacking.trees.corrected(
-            np.zeros_like(logits), np.tile(labels, (len(subsets), 1)), logits, votes, margins, shares, device
-        ).astype(np.float64)
+        of_models = [np.ascontiguousarray(mixed[..., i]) for i in range(N_MODELS)]
+        nothing = np.zeros_like(of_models[0])
+        scores = model.stacking.trees.corrected(nothing, np.tile(labels, (len(subsets), 1)), of_models, device)
+        scores = scores.astype(np.float64)
     number = 1 << np.arange(N_MODELS)[::-1]  # the number of a subset is the sum of these over its members
     parts = np.zeros(inputs.shape)
     for subset, before in zip(subsets, scores, strict=True):
