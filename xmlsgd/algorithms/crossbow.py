@@ -53,7 +53,7 @@ class Crossbow(UpdateRounds):
     -----
     In a round, a learner that takes part (`learning`) makes its updates, waits for its turn (`merge_due`), is
     `corrected`, and makes its updates of the next round. When all are corrected, the average moves and the next round
-    begins with nobody corrected. If the tuner wants other learners (`changing`), nobody begins the next round.
+    begins with no learner corrected. If the tuner wants other learners (`changing`), none begins the next round.
 
     The paper also restarts all learners from the average when the learning rate drops in a step; the schedules of this
     package have no steps.
@@ -171,7 +171,7 @@ class Crossbow(UpdateRounds):
         self._end_round(comm)
 
     def _end_round(self, comm: Comm) -> None:
-        """Begin a round in which nobody is corrected yet; ask the tuner whether to change the learners."""
+        """Begin a round in which no learner is corrected yet; ask the tuner whether to change the learners."""
         self.corrected.clear()
         self.tuner.finished_round(comm.now())
         self.changing = self.learning != self.chosen()

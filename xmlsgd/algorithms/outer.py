@@ -35,7 +35,7 @@ class Outer(Checked):
 
     @property
     def fade_merges(self) -> int:
-        """Return the number of merges in which momentum still moves a row that nobody touches."""
+        """Return the number of merges in which momentum still moves a row that no worker touches."""
         return merges_to_fade(self.momentum)
 
 

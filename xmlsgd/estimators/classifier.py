@@ -112,7 +112,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     warm_start : bool
         Whether `fit` continues from the last fit: it trains more epochs on the same rows, and on further rows if there
         are any. Fewer rows are refused (`partial_fit` learns new ones). Pass earlier rows first and in the same order,
-        so that few rows that were learned are held out. Temporary networks of folds start anew, for all epochs so far.
+        so that few rows that were learned are held out. Temporary networks of folds start again, for all epochs so far.
         The earlier model stays until `fit` is done.
     random_state : int, RandomState or None
         Seed of initial weights, row order and dropout.

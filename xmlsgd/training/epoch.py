@@ -107,7 +107,7 @@ class Epoch:
     def _waits_for_checkpoint(self) -> bool:
         """Write a checkpoint if one is due and all work is in the model; return whether to hand out no rows first.
 
-        Workers are held back until nobody is busy if the algorithm needs that (`pauses_for_checkpoint`), or if the run
+        Workers are held back until none is busy if the algorithm needs that (`pauses_for_checkpoint`), or if the run
         is to end with this checkpoint. Otherwise their next merge puts all work in the model. During trials, the
         checkpoint holds the model that was set aside before them.
         """

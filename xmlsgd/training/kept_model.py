@@ -45,7 +45,7 @@ class KeptModel:
         self._unwritten: np.ndarray | None = None
 
     def refer(self, flat: np.ndarray) -> None:
-        """Keep `flat` itself, without a copy; nobody may change it."""
+        """Keep `flat` itself, without a copy; it must not change."""
         self._unwritten = flat
 
     def keep(self, flat: np.ndarray) -> None:

@@ -124,7 +124,7 @@ class Merger:
         members
             Workers whose replicas take part.
         fade_merges
-            Number of further merges in which momentum moves a row that nobody touches.
+            Number of further merges in which momentum moves a row that no worker touches.
         ends_at_center
             Whether the rule leaves the replicas of the members equal to the center.
 

@@ -36,7 +36,7 @@ from .shared_files import MappedJob
 PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main; main(int(sys.argv[1]))"
 PACKAGE_ROOT = str(Path(__file__).parents[3])
 # The thresholds that glibc adopts by itself once a process has freed an array of 32 MB. Until then it maps temporary
-# arrays anew at every step: a step of a GPU takes 1.2 ms of the host instead of 0.7 (docs/decisions/gpu.md).
+# arrays again at every step: a step of a GPU takes 1.2 ms of the host instead of 0.7 (docs/decisions/gpu.md).
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
 GRACE = 10.0  # seconds to finish a step and exit before a worker is killed
 PARENT_CHECK = 2.0  # seconds between a worker's checks that its coordinator is alive
