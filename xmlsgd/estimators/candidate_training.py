@@ -61,15 +61,16 @@ class CandidateTraining:
     ) -> None:
         self._plan, self._data, self._folds, self._device = plan, data, folds, device
         self._stopped, self._has_network = threading.Event(), threading.Event()
-        self._found: Future[Unstacked] | None = None
+        self._found: Unstacked | None = None
+        self._future: Future[Unstacked] = Future()  # what the Python thread finds
         if plan.concurrent_candidates:
-            self._found = Future()
             start_layer()  # here, as two Python threads must not start it at once
-            cpu, found = _StoppableCPU(plan.n_threads, self._stopped), self._found
+            cpu = _StoppableCPU(plan.n_threads, self._stopped)
             if isinstance(device, CPU) and plan.n_threads >= HALVED_FROM:
-                cpu.is_halved, device.is_halved = lambda: not self._has_network.is_set(), lambda: not found.done()
+                cpu.is_halved = lambda: not self._has_network.is_set()
+                device.is_halved = lambda: not self._future.done()
             # A daemon, so that a process that ends does not wait for it.
-            threading.Thread(target=self._run, args=(found, cpu), name="candidates", daemon=True).start()
+            threading.Thread(target=self._run, args=(cpu,), name="candidates", daemon=True).start()
 
     def __enter__(self) -> CandidateTraining:
         return self
@@ -79,11 +80,11 @@ class CandidateTraining:
         if isinstance(self._device, CPU):
             self._device.is_halved = None
 
-    def _run(self, found: Future[Unstacked], cpu: CPU) -> None:
+    def _run(self, cpu: CPU) -> None:
         try:
-            found.set_result(self._fit(cpu))
+            self._future.set_result(self._fit(cpu))
         except BaseException as error:  # noqa: BLE001  `_unstacked` raises it
-            found.set_exception(error)
+            self._future.set_exception(error)
 
     def _fit(self, cpu: CPU) -> Unstacked:
         plan, data = self._plan, self._data
@@ -96,8 +97,8 @@ class CandidateTraining:
     def _unstacked(self, cpu: CPU) -> Unstacked:
         self._has_network.set()
         if self._found is None:
-            self._found = _done(self._fit(cpu))
-        return self._found.result()
+            self._found = self._future.result() if self._plan.concurrent_candidates else self._fit(cpu)
+        return self._found
 
     def fold(self, number: int, device: Device, params: NDArray[np.float32]) -> Fold:
         """Return a fold of held-out rows, scored by the network with these parameters, which has not learned them.
@@ -109,8 +110,7 @@ class CandidateTraining:
         logits = logits_of_pairs(alone, cpu)
         found = self._unstacked(cpu)
         if number == 0:
-            found = with_useful_rows(found, logits, cpu)
-            self._found = _done(found)
+            self._found = found = with_useful_rows(found, logits, cpu)
         pairs, n_labels = found.pairs(number, logits), self._plan.network.n_labels
         ranked = X.span(0, min(X.n_rows, RANKED_ROWS, max(RANKED_PAIRS // n_labels, 1)))
         best_alone, _ = alone.top_k(ranked, max(min(5, n_labels // 2), 1))
@@ -127,12 +127,6 @@ class CandidateTraining:
             counts = np.sum([fold.non_candidates for fold in folds], axis=0)
             model = replace(model, non_candidates=NonCandidateScores.fit(counts, model.stacking.regression))
         return model, scores
-
-
-def _done(found: Unstacked) -> Future[Unstacked]:
-    future: Future[Unstacked] = Future()
-    future.set_result(found)
-    return future
 
 
 class _StoppableCPU(CPU):

@@ -89,7 +89,7 @@ class Fitting:
         """
         plan, earlier = self.plan, self.earlier
         with self._candidate_training() as candidates:
-            start = first_parameters(plan.network, plan.optimizer, self.data.dataset.Y, self.seed, self.weight)
+            start = first_parameters(plan, self.data.dataset.Y, self.seed, self.weight)
             # Drawing them again would take as long as an epoch.
             first = start.params.copy() if self.other_folds else None
             if earlier is not None:
@@ -221,9 +221,9 @@ def train_more(
     """
     Y, device = data.dataset.Y, plan.new_device()
     if earlier is None:
-        start = first_parameters(plan.network, plan.optimizer, Y, seed, data.weight)
+        start = first_parameters(plan, Y, seed, data.weight)
     else:
-        start = grown(earlier, plan.network, plan.optimizer, Y, data.weight, data.n_label_rows)
+        start = grown(earlier, plan, Y, data.weight, data.n_label_rows)
     counts, n_rows = data.rows.Y.column_counts(), data.n_rows
     if earlier is not None and earlier.label_counts is not None:
         counts[: len(earlier.label_counts)] += earlier.label_counts

@@ -13,15 +13,14 @@ from ..nn.optimizers import Optimizer
 from ..nn.parameters import Layout, zeros
 from ..training.job import Start
 from .fitted import FittedModel
+from .plan import TrainingPlan
 
 
-def first_parameters(
-    network: Network, optimizer: Optimizer, Y: CSR, seed: int, weight: NDArray[np.float32] | None
-) -> Start:
+def first_parameters(plan: TrainingPlan, Y: CSR, seed: int, weight: NDArray[np.float32] | None) -> Start:
     """Return a model with initial parameters (`Network.initialize`) and an optimizer state of zeros."""
-    flat = zeros(network.layout.size)
-    network.initialize(flat, Y, seed, weight)
-    return Start(flat, empty_state(network, optimizer))
+    flat = zeros(plan.network.layout.size)
+    plan.network.initialize(flat, Y, seed, weight)
+    return Start(flat, empty_state(plan.network, plan.optimizer))
 
 
 def empty_state(network: Network, optimizer: Optimizer) -> NDArray[np.float32]:
@@ -30,20 +29,16 @@ def empty_state(network: Network, optimizer: Optimizer) -> NDArray[np.float32]:
 
 
 def grown(
-    earlier: FittedModel,
-    network: Network,
-    optimizer: Optimizer,
-    Y: CSR,
-    weight: NDArray[np.float32] | None,
-    n_label_rows: int = 0,
+    earlier: FittedModel, plan: TrainingPlan, Y: CSR, weight: NDArray[np.float32] | None, n_label_rows: int = 0
 ) -> Start:
-    """Return a copy of `earlier` as a model of `network`, which may have more features and labels.
+    """Return a copy of `earlier` as a model of the plan's network, which may have more features and labels.
 
     New features and labels start as in a new model. The output bias of a label that had no rows so far starts at its
     frequency among all rows but the last `n_label_rows`, unless a label text has taught a higher one. The optimizer
     state is kept if there is one of the same optimizer.
     """
-    old, flat, state = earlier.network, zeros(network.layout.size), empty_state(network, optimizer)
+    old, network, optimizer = earlier.network, plan.network, plan.optimizer
+    flat, state = zeros(network.layout.size), empty_state(network, optimizer)
     if old.layout == network.layout:
         start = Start(flat, state, origin=earlier.float_params)
     else:  # output weights of new labels are zero
