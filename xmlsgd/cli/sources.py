@@ -260,7 +260,7 @@ def _words_of(raw: RawText, path: str, options: FormatOptions, label_texts: Labe
     """Return a vectorizer fitted to the texts of a file and of labels; without flags, choose its options by data."""
     vectorizer = options.new_vectorizer()
     if raw.labels and not options.vectorizer_options:
-        from ..estimators.vectorizing import choose_vectorizer  # here: it needs scikit-learn
+        from ..estimators.vectorizer_choice import choose_vectorizer  # here: it needs scikit-learn
 
         vectorizer = choose_vectorizer(raw.texts, index_labels(raw.labels)[0])
     try:

@@ -19,7 +19,7 @@ from ..data.validation import check_unmasked
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
 from .names import MappedNames, is_missing, label_array
-from .vectorizing import choose_vectorizer
+from .vectorizer_choice import choose_vectorizer
 
 if TYPE_CHECKING:
     from .targets import Labels

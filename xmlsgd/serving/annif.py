@@ -35,7 +35,7 @@ from ..estimators import XMLClassifier
 from ..estimators.inference.compact import CompactParams
 from ..estimators.parameters import check_parameters
 from ..estimators.tuning import SearchSpace
-from ..estimators.vectorizing import choose_vectorizer
+from ..estimators.vectorizer_choice import choose_vectorizer
 
 # Settings of a project that are no parameters of the classifier; Annif or this backend reads them.
 OF_PROJECTS = ("name", "language", "backend", "vocab", "analyzer", "transform", "access", "allow_learn", "limit")

@@ -7,8 +7,8 @@ from xmlsgd import TextVectorizer, XMLClassifier, XMLEnsemble
 from xmlsgd.cli import main
 from xmlsgd.data.csr import indicator
 from xmlsgd.errors import DataError
-from xmlsgd.estimators import vectorizing
-from xmlsgd.estimators.vectorizing import LEAST_HELD_OUT, Sample, choose_vectorizer
+from xmlsgd.estimators import vectorizer_choice
+from xmlsgd.estimators.vectorizer_choice import LEAST_HELD_OUT, Sample, choose_vectorizer
 
 N_LABELS = 20
 LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
@@ -80,7 +80,7 @@ def test_features_must_gain_some_standard_errors():
     texts, labels = texts_of(of_compounds)
     labels[::2] = labels[1::2]  # half of them wrong, so that gains differ
     sample = Sample(texts, indicator(labels[:, None].tolist(), {i: i for i in range(N_LABELS)}))
-    compared = [vectorizing.WORDS, vectorizing.FOUR]
+    compared = [vectorizer_choice.WORDS, vectorizer_choice.FOUR]
     assert [sample.best_of(compared, errors)[0] for errors in (1000, 1)] == compared
 
 
@@ -90,7 +90,7 @@ def test_few_texts_become_words():
 
 
 def test_of_very_many_characters_pairs_are_not_tried_but_named(monkeypatch):
-    monkeypatch.setattr(vectorizing, "MOST_PAIRED", 10_000)
+    monkeypatch.setattr(vectorizer_choice, "MOST_PAIRED", 10_000)
     texts, labels = texts_of(of_pairs)
     found = choose_vectorizer(texts, indicator(labels[:, None].tolist(), {i: i for i in range(N_LABELS)}))
     assert found.ngram_range == (1, 1)
