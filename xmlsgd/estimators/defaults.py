@@ -92,7 +92,7 @@ def feature_squares(X: CSR) -> tuple[np.ndarray, np.ndarray]:
 
 
 def auto_optimizer(is_short: bool) -> str:
-    """Return "row_rmsprop" for a short run beside candidates, else "adam" (docs/decisions/training.md)."""
+    """Return "row_rmsprop" for a short run with candidates, else "adam" (docs/decisions/training.md)."""
     return "row_rmsprop" if is_short else "adam"
 
 

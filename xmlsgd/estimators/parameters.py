@@ -157,7 +157,7 @@ def random_state_of(model: BaseEstimator) -> np.random.RandomState:
 
 
 def optimizer_of(given: XMLClassifier | Parameters, is_short: bool) -> Optimizer:
-    """Return the optimizer of these parameters; is_short : of a short run beside candidates."""
+    """Return the optimizer of these parameters; is_short : of a short run with candidates."""
     optimizer = defaults.auto_optimizer(is_short) if is_auto(given.optimizer) else given.optimizer
     return get_optimizer(optimizer, weight_decay=given.weight_decay, clip_norm=given.clip_norm)
 

@@ -130,7 +130,7 @@ def _plan_steps(planner: _Planner, n_candidates: int) -> tuple[Optimizer, int, f
     """Decide the optimizer, the batch size, the peak learning rate, and the schedule."""
     is_short = _is_short(planner.data, n_candidates)
     optimizer = optimizer_of(planner.given, is_short)
-    given, why = planner.given.optimizer, "beside candidates" if is_short else "the default"
+    given, why = planner.given.optimizer, "with candidates" if is_short else "the default"
     planner.decide("optimizer", optimizer.name if is_auto(given) else given, _why(given, why))
     batch_size = planner.decide("batch_size", *_batch_size(planner, n_candidates > 0))
     schedule = _plan_schedule(planner, batch_size, is_short)
@@ -297,7 +297,7 @@ def _hidden(
         return earlier.hidden, "as in the earlier model"
     hidden = defaults.auto_hidden(data.rows, _is_short(data, n_candidates))
     labels = f"{data.n_rows} rows, {data.rows.Y.nnz / data.n_rows:.1f} labels a row"
-    return hidden, "the default" if hidden == defaults.HIDDEN else f"beside candidates, {labels}"
+    return hidden, "the default" if hidden == defaults.HIDDEN else f"with candidates, {labels}"
 
 
 def _network(
@@ -354,7 +354,7 @@ def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[
     if is_auto(wanted) and not is_auto(given.sampler):
         wanted, why = defaults.NEGATIVES, f"sampler={given.sampler!r}"
     elif is_auto(wanted) and has_candidates:
-        wanted, why = defaults.CANDIDATE_NEGATIVES, "beside candidates"
+        wanted, why = defaults.CANDIDATE_NEGATIVES, "with candidates"
     if isinstance(wanted, str):
         return None, _why(wanted, "without candidates")
     return (None, "no more labels than these") if wanted >= n_labels else (int(wanted), why)
