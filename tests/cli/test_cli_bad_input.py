@@ -181,6 +181,10 @@ BAD_CALLS = {
         ("evaluate", "{place}/good.txt", "{place}/good.txt"),
         "good.txt: is not a saved model: it is a file, a saved model is a folder",
     ),
+    "learn with another folder as the model": (
+        ("learn", "{place}", "{place}/good.txt"),
+        "is not a saved model: MANIFEST.json is missing; pass the folder of a saved model",
+    ),
     "evaluate with model and data swapped": (
         ("evaluate", "{place}/good.txt", "{place}/rows"),
         "good.txt: is not a saved model, but rows is; the model comes first: xmlsgd evaluate rows good.txt",

@@ -335,3 +335,21 @@ def test_files_of_groups_and_of_excluded_labels_may_be_compressed(tmp_path, caps
     told = capsys.readouterr()
     assert "open sea" not in told.out
     assert "excluded.gz:2: the model has no label 'unknown'; unknown labels exclude nothing" in told.err
+
+
+@pytest.mark.parametrize(
+    ("header", "flags"),
+    [
+        ("label\ttext", "--text-column text --label-column label"),
+        ("Title\tSubjects", "--text-column Title --label-column Subjects"),
+        ("classes\tabstract", "--text-column abstract --label-column classes"),
+        ("text\tthe label of the book", None),
+        ("subject\tlabel", None),
+    ],
+)
+def test_a_first_line_that_may_be_a_header_of_raw_text_is_warned_of(tmp_path, capsys, header, flags):
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join([header, *["novel\tthe book of the sea"] * 4]))
+    run("train", file, "--out", tmp_path / "m", *QUICK, "--epochs", "1")
+    told = f"{file}:1: {header!r} is read as a document with its label; if it is a header: {flags}"
+    assert (told in capsys.readouterr().err) == (flags is not None)

@@ -143,6 +143,13 @@ def test_names_of_the_columns_of_an_indicator_are_classes(table_of, tmp_path):
     assert model.classes_.tolist() == ["file", "door", "read"]
 
 
+def test_columns_named_by_tuples_cause_a_warning_as_their_names_are_not_used():
+    told = r"Y: columns are named by tuples, got \('a', 'x'\), so that labels are numbers; name them by texts"
+    with pytest.warns(UserWarning, match=told):  # as those of a MultiIndex of pandas
+        model = small().fit(X, Table({("a", "x"): Y[:, 0].tolist(), ("a", "y"): Y[:, 1].tolist()}))
+    assert model.classes_.tolist() == [0, 1]
+
+
 def test_names_that_are_given_hold_beside_those_of_columns(table_of):
     labels = table_of({name: Y[:, i].tolist() for i, name in enumerate("ef")})
     model = small().fit(X, labels, label_names=["first", "second"])

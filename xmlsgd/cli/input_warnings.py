@@ -23,6 +23,9 @@ MOST_UNKNOWN = 0.3  # share of the labels of test rows that the model does not k
 LEAST_KNOWN = 0.1  # share of the labels of more rows that the model knows, if they are labels
 ONCE = 1.2  # rows per label, on average, below which labels hardly occur twice
 FEW_ROWS = 20  # with fewer rows nothing can be said
+# Usual names of columns, in lower case; a plural has an s more.
+LABEL_COLUMNS = ("label", "subject", "tag", "topic", "keyword", "class", "category", "labels", "classes", "categories")
+TEXT_COLUMNS = ("text", "title", "document", "abstract", "description", "content", "sentence")
 
 
 def warn_of_training_rows(
@@ -40,6 +43,7 @@ def warn_of_training_rows(
     if rows.vectorizer is None and not n_known:  # a few more rows may well lack feature 0 and label 0
         warn_of_base(rows.train, train)
     elif is_raw:
+        warn_of_header(train)
         warn_of_quotes(names, train)
         if options.label_separator == ",":
             warn_of_commas(train)
@@ -49,6 +53,20 @@ def warn_of_training_rows(
         warn_of_cases(names, train)
     if rows.test is not None:
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)
+
+
+def warn_of_header(path: str) -> None:
+    """Warn if the first line of raw text reads as names of columns, such as `label<TAB>text`: it is read as a row."""
+    first = next(iter(first_lines(Path(path))), "") if Path(path).is_file() else ""
+    names = first.removeprefix("\ufeff").strip().split("\t")
+    for label, text in (names, names[::-1]) if len(names) == 2 else ():
+        if _is_column(label, LABEL_COLUMNS) and _is_column(text, TEXT_COLUMNS):
+            remedy = f"if it is a header: --text-column {text} --label-column {label}"
+            warn(f"{path}:1: {shorten(first.strip())} is read as a document with its label; {remedy}")
+
+
+def _is_column(name: str, usual: Sequence[str]) -> bool:
+    return name.lower().removesuffix("s") in usual or name.lower() in usual
 
 
 def warn_of_rare_labels(dataset: Dataset, path: str, is_raw: bool) -> None:

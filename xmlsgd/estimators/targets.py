@@ -107,6 +107,9 @@ def _names_in_table(Y: Any, name: str) -> np.ndarray | None:
         return None
     named = [label.item() if isinstance(label, np.generic) else label for label in named]
     kinds = {type(label) for label in named}
+    if kinds == {tuple}:  # a MultiIndex of pandas
+        remedy = "name them by texts: Y.columns = Y.columns.map('/'.join)"
+        warn(f"{name}: columns are named by tuples, got {shorten(named[0])}, so that labels are numbers; {remedy}")
     are_names = kinds == {str} or (kinds == {int} and named != [*range(len(named))])
     return names_of_columns(named, name) if are_names else None
 
