@@ -212,6 +212,10 @@ BAD_CALLS = {
         (*GOOD_ROWS, "{place}/good.txt", *TRAIN),
         "unrecognized arguments: good.txt; pass test rows by --test",
     ),
+    "algorithms to compare separated by spaces": (
+        ("simulate", "{place}/good.txt", "--compare", "hogwild", "crossbow"),
+        "unrecognized arguments: crossbow; separate the names of --compare by commas",
+    ),
     "evaluate at k = 0": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "0"),
         "--k: must be a whole number of at least 1, got '0'",

@@ -41,9 +41,13 @@ def run_command(words: Sequence[str]) -> None:
     parser, command = values["parser"], values["command"]
     if unknown:
         word = unknown[0].partition("=")[0]
-        surplus = not word.startswith("-") and values.get("test", "") is None
-        instead = getattr(command, "INSTEAD", {}).get(word if word.startswith("-") else "")
-        hint = "; pass test rows by --test" if surplus else f"; {instead}" if instead else parser.nearest_flag(word)
+        is_flag = word.startswith("-")
+        instead = getattr(command, "INSTEAD", {}).get(word if is_flag else "")
+        if not is_flag and values.get("compare"):
+            instead = "separate the names of --compare by commas"
+        elif not is_flag and values.get("test", "") is None:
+            instead = "pass test rows by --test"
+        hint = f"; {instead}" if instead else parser.nearest_flag(word)
         raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{hint or f'; see {parser.prog} --help'}")
     check_address_space()
     check_files(command.FLAGS, values)
