@@ -133,14 +133,6 @@ BUGS = (
         ("tests/devices/test_gradients.py", *OUTPUT_LAYER),
     ),
     Bug(
-        "losses",
-        "squared hinge forgets the sign of the gradient",
-        "xmlsgd/nn/losses/squared_hinge.py",
-        "return short * short, -2 * s * short",
-        "return short * short, 2 * s * short",
-        ("tests/devices/test_gradients.py", *OUTPUT_LAYER),
-    ),
-    Bug(
         "optimizers",
         "RMSprop and Adam do not correct the bias of the second moment",
         "xmlsgd/nn/optimizers/rmsprop.py",

@@ -25,7 +25,7 @@ def main() -> None:
     device = CPU(n_threads=1)
     print(f"{'loss':<14} {'optimizer':<12} {'P@1':>6} {'loss a row':>11}")
     with device.start():
-        for loss in ("bce", "softmax", "squared_hinge"):
+        for loss in ("bce", "softmax"):
             network = Network(rows.n_features, rows.n_labels, hidden=(64,), loss=loss)
             for optimizer, rate in OPTIMIZERS:
                 run = train(Job(rows, network, optimizer), Sequential(64, rate), Serial([device]), Schedule(4))

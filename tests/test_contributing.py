@@ -104,7 +104,7 @@ def test_a_loss_is_one_file(add_part, data, tmp_path):
             return 2 * frequency - 1
 
 
-        LOSS = Loss(value_and_gradient, initial_bias, probability=None)
+        LOSS = Loss(value_and_gradient, initial_bias)
         ''',
     )
     check_trains(data, tmp_path, loss="pseudo_huber")

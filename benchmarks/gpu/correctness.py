@@ -23,7 +23,7 @@ ROWS, LIMITS = 64, {"float32": 1e-3, "bfloat16": 3e-2}  # of the largest change 
 K = 5
 
 
-FEW = [("bce", "adam"), ("softmax", "sgd"), ("squared_hinge", "row_rmsprop")]
+FEW = [("bce", "adam"), ("softmax", "sgd"), ("bce", "row_rmsprop")]
 
 
 def correctness(target: Target, few: bool = False) -> Iterator[dict[str, Any]]:

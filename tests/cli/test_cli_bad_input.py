@@ -162,7 +162,7 @@ BAD_CALLS = {
     "no epochs and a broken file": (("train", "{place}/counts.txt", *TRAIN, "--epochs", "0"), "max_epochs: must be"),
     "negative rate": ((*GOOD_ROWS, *TRAIN, "--lr=-1"), "learning_rate_init: must be 'auto' or above 0, got -1.0"),
     "dropout of all": ((*GOOD_ROWS, *TRAIN, "--dropout", "1"), "hidden_dropout: must be in [0, 1), got 1.0"),
-    "unknown loss": ((*GOOD_ROWS, *TRAIN, "--loss", "l2"), "loss must be one of bce, softmax, squared_hinge, got 'l2'"),
+    "unknown loss": ((*GOOD_ROWS, *TRAIN, "--loss", "l2"), "loss must be one of bce, softmax, got 'l2'"),
     "unknown optimizer": ((*GOOD_ROWS, *TRAIN, "--optimizer", "adamw"), "optimizer must be one of adagrad, "),
     "unknown schedule": ((*GOOD_ROWS, *TRAIN, "--schedule", "step"), "learning_rate must be one of constant, "),
     "unknown algorithm": ((*GOOD_ROWS, *TRAIN, "--algorithm", "magic"), "algorithm must be one of "),
@@ -293,7 +293,7 @@ BAD_CALLS = {
         "--rows: must be a whole number of at least 1",
     ),
     "a batch without rows": ((*GOOD_ROWS, *TRAIN, "--batch", "0"), "batch_size: must be 'auto' or a positive"),
-    "logistic loss": ((*GOOD_ROWS, *TRAIN, "--loss", "logistic"), "loss must be one of bce, softmax, squared_hinge"),
+    "logistic loss": ((*GOOD_ROWS, *TRAIN, "--loss", "logistic"), "loss must be one of bce, softmax"),
     "labels separated by semicolons": (
         ("train", "{place}/semicolons.txt", *TRAIN),
         "semicolons.txt:1: label must be a plain integer, got '0;1'; a row reads `label,label",

@@ -175,7 +175,7 @@ def test_an_excluded_label_is_found_however_its_accents_are_written(tmp_path, ca
 
 def test_a_model_without_probabilities_writes_scores(tmp_path, capsys):
     (tmp_path / "train.txt").write_text("0 0:1\n1 1:1\n" * 10)
-    run("train", tmp_path / "train.txt", "--out", tmp_path / "m", "--quiet", "--loss", "squared_hinge", *QUICK)
+    run("train", tmp_path / "train.txt", "--out", tmp_path / "m", "--quiet", "--loss", "softmax", *QUICK)
     capsys.readouterr()
     words = ["predict", tmp_path / "m", tmp_path / "train.txt", "--k", "1"]
     run(*words, "--output-format", "json")

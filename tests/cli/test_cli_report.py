@@ -76,7 +76,7 @@ def test_labels_and_words_are_escaped(tmp_path):
 
 
 def test_a_model_without_probabilities_and_label_counts_has_a_page_too(tmp_path, capsys):
-    run("train", ROWS, "--out", tmp_path / "m", "--loss", "squared_hinge", *TINY)
+    run("train", ROWS, "--out", tmp_path / "m", "--loss", "softmax", *TINY)
     model = XMLClassifier.load(tmp_path / "m")
     model.fitted_ = replace(model.fitted_, label_counts=None)
     model.save(tmp_path / "n")

@@ -113,7 +113,7 @@ TRAINING = """
 import hashlib
 from xmlsgd import XMLClassifier, make_xmc
 rows = make_xmc(400, 100, 600, nnz_per_row=10, labels_per_row=2, random_state=0)
-for loss in ("softmax", "squared_hinge"):
+for loss in ("softmax", "bce"):
     model = XMLClassifier((64,), loss=loss, batch_size=64, max_epochs=1, precision="float32", n_jobs=1, random_state=0)
     print(hashlib.sha256(model.fit(rows.X, rows.Y).params_.tobytes()).hexdigest())
 """

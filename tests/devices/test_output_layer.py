@@ -13,17 +13,25 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.device import FEW_PARTS
 from xmlsgd.devices.cpu.intrinsics import avx512
 from xmlsgd.devices.reference import Reference
-from xmlsgd.nn.losses import bce, find_loss, loss_names
+from xmlsgd.nn.losses import Loss, bce, find_loss, loss_names
 from xmlsgd.nn.optimizers import SGD, find_optimizer, optimizer_names
 
-# (B, H, L): one row, one label, no multiple of 32, whole blocks, fewer labels than a chunk, several chunks.
 pytestmark = pytest.mark.processor
-
+# (B, H, L): one row, one label, no multiple of 32, whole blocks, fewer labels than a chunk, several chunks.
 SHAPES = [(1, 24, 1), (7, 32, 5), (33, 40, 100), (64, 64, 256), (37, 24, 700), (260, 40, 515)]
 
 
+def squared_error(z, target, log_sum):
+    """Return the squared distance to 1 for labels of the row, to -1 for others, and its derivative."""
+    error = z - (2 * target - 1)
+    return error * error, 2 * error
+
+
+SQUARED_ERROR = Loss(squared_error, np.zeros_like)
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_output_step_is_exact_where_every_number_is_a_small_integer(device, shape):
+def test_output_step_is_exact_where_every_number_is_a_small_integer(cpu, shape):
     """Integers below 256 are exact in bfloat16 and their sums in float32: nothing may differ, not even in one bit."""
     B, H, L = shape
     A, targets, layer = output_batch(shape)
@@ -34,9 +42,9 @@ def test_output_step_is_exact_where_every_number_is_a_small_integer(device, shap
     targets = targets._replace(scale=rng.integers(1, 3, B).astype(np.float32))  # sample weights
     update = SGD().update(0.25, 1)
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, targets, expected, find_loss("squared_hinge"), update)
+    value, dA = Reference().output_step(A, targets, expected, SQUARED_ERROR, update)
     assert np.abs(A @ layer.W.T + layer.b).max() * 2 * 2 < 256, "the gradient must be exact in bfloat16"
-    value2, dA2 = device.output_step(A, targets, got, find_loss("squared_hinge"), update)
+    value2, dA2 = cpu.output_step(A, targets, got, SQUARED_ERROR, update)
     assert value2 == value
     np.testing.assert_array_equal(dA2, dA)
     np.testing.assert_array_equal(got.W, expected.W)
@@ -55,16 +63,12 @@ def gradient_bounds(loss, A, W, b, has, scale, half_ulp):
     eZ = two * (np.abs(A) @ np.abs(W).T + np.abs(b))
     if loss == "bce":
         G, eG, e_value = 1 / (1 + np.exp(-Z)) - has, eZ / 4, eZ.sum(axis=1) + FLOAT32 * Z.shape[1]
-    elif loss == "softmax":
+    else:
         p = np.exp(Z - np.logaddexp.reduce(Z, axis=1)[:, None])
         worst = eZ.max(axis=1, keepdims=True)
         labelled = has.any(axis=1, keepdims=True)
         G, eG = labelled * (p - has / np.maximum(has.sum(axis=1, keepdims=True), 1)), labelled * p * np.expm1(2 * worst)
         e_value = 2 * worst[:, 0] + FLOAT32 * np.abs(Z).max()
-    else:
-        sign = np.where(has, 1, -1)
-        short = np.maximum(0, 1 - sign * Z)
-        G, eG, e_value = -2 * sign * short, 2 * eZ, (2 * (short + eZ) * eZ).sum(axis=1)
     G, eG = np.abs(G) * weight, (eG + FLOAT32 * (np.abs(G) + 1)) * weight
     e_value = (e_value * weight[:, 0]).sum()
     e_dA = eG @ np.abs(W) + two * (G + eG) @ np.abs(W)
@@ -116,9 +120,9 @@ OPTIMIZER_CASES = [
     (name, loss, numbers)
     for i, name in enumerate(optimizer_names())
     for loss, numbers in [
-        (loss_names()[i % 3], {}),
-        (loss_names()[(i + 1) % 3], {"weight_decay": 0.5}),
-        (loss_names()[(i + 2) % 3], {"clip_norm": 0.01}),
+        (loss_names()[i % 2], {}),
+        (loss_names()[(i + 1) % 2], {"weight_decay": 0.5}),
+        (loss_names()[i % 2], {"clip_norm": 0.01}),
         ("bce", {"weight_decay": 0.1, "clip_norm": 0.02}),
     ]
 ]

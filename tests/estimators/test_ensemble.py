@@ -42,11 +42,6 @@ def listed(rows):
     return ensemble(candidates=16).fit(*rows)
 
 
-def test_an_ensemble_has_probabilities_before_fit_if_its_classifiers_will_have_them():
-    assert hasattr(XMLEnsemble(), "predict_proba")
-    assert not hasattr(XMLEnsemble(XMLClassifier(loss="squared_hinge")), "predict_proba")
-
-
 @pytest.mark.processor
 def test_scores_are_the_means_of_those_of_the_classifiers(network, held_out):
     X, _ = held_out
@@ -359,10 +354,6 @@ def test_more_classifiers_than_the_memory_holds_are_refused_with_how_many_fit(ro
         ensemble().fit(*rows)
     monkeypatch.setattr(memory, "memory_limit", lambda: three["total"] / memory.SHARE + 1)
     assert ensemble().fit(*rows).score(*rows) > 0
-
-
-def test_a_hinge_has_no_probabilities(rows):
-    assert not hasattr(ensemble(loss="squared_hinge", n=1).fit(*rows), "predict_proba")
 
 
 @parametrize_with_checks(

@@ -79,7 +79,7 @@ def test_a_call_without_labels_is_refused_with_a_remedy(learn):
         ({"hidden_layer_sizes": ()}, "hidden_layer_sizes: must be 'auto' or one or more positive integers"),
         ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes: .*got"),
         ({"hidden_layer_sizes": 64}, "hidden_layer_sizes: .*got 64"),
-        ({"loss": "mse"}, "loss must be one of bce, softmax, squared_hinge, got 'mse'"),
+        ({"loss": "mse"}, "loss must be one of bce, softmax, got 'mse'"),
         ({"optimizer": "lbfgs"}, "optimizer must be one of adagrad, .*got 'lbfgs'"),
         ({"optimizer": Optimizer()}, "learning_rate_init: no rate is known for .*pass a number"),
         ({"learning_rate": "step"}, "learning_rate must be one of constant, .*got 'step'"),
@@ -214,7 +214,7 @@ def test_what_only_looks_like_rows_or_labels_is_refused_with_what_would_do(X, Y,
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"loss": ["bce"]}, "loss must be one of bce, softmax, squared_hinge, got ['bce']"),
+        ({"loss": ["bce"]}, "loss must be one of bce, softmax, got ['bce']"),
         ({"optimizer": ["adam"]}, "optimizer must be one of adagrad, adam"),
         ({"learning_rate": ["linear"]}, "learning_rate must be one of constant"),
         ({"learning_rate_init": np.array([1, 2])}, "learning_rate_init: must be 'auto' or above 0, got array([1, 2])"),

@@ -88,10 +88,6 @@ def test_classes_are_predicted_by_name(names):
     assert model.predict_proba(X).sum(axis=1) == pytest.approx(np.ones(200))
 
 
-def test_hinge_scores_are_no_probabilities(rows):
-    assert not hasattr(small(loss="squared_hinge").fit(*rows), "predict_proba")
-
-
 def test_features_of_all_kinds_give_the_same_model(rows):
     X, Y = rows
     shuffled = X.copy()

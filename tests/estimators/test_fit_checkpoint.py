@@ -101,7 +101,7 @@ def test_other_rows_to_measure_on_make_it_another_run_where_they_decide(rows, he
 
 
 def test_a_run_that_diverges_leaves_no_checkpoint(rows, tmp_path):
-    model = small(loss="squared_hinge", optimizer="sgd", learning_rate_init=1e30)
+    model = small(optimizer="sgd", learning_rate_init=1e30)
     with pytest.raises(DivergenceError):
         model.fit(*rows, checkpoint=Checkpoint(tmp_path / "kept", minutes=0))
     assert list(tmp_path.iterdir()) == []

@@ -144,7 +144,7 @@ def test_weights_are_one_for_each_label_and_above_0(model, weight, said):
 
 def test_the_counts_of_rows_that_diverged_do_not_count(skewed):
     X, Y = skewed
-    model = small(loss="squared_hinge", optimizer="sgd").fit(X, Y)
+    model = small(optimizer="sgd").fit(X, Y)
     before = model.label_counts_.copy()
     model.set_params(learning_rate_init=1e30)
     with pytest.raises(DivergenceError):
@@ -162,12 +162,6 @@ def test_members_of_an_ensemble_know_as_much_as_it_does(skewed, tmp_path):
 
 def test_before_fit_nothing_was_counted():
     assert not hasattr(small(), "label_counts_")
-
-
-def test_margins_are_no_probabilities_to_be_weighed(skewed):
-    model = small(max_epochs=1, loss="squared_hinge").fit(*skewed)
-    with pytest.raises(DataError, match="label_weight: needs a loss with probabilities, such as 'bce' or 'softmax'"):
-        model.predict_topk(skewed[0], label_weight=model.inverse_propensity())
 
 
 def test_classes_are_weighed_by_softmax(skewed):

@@ -19,7 +19,7 @@ from xmlsgd.estimators.placement import usable_precision
 # A value for each parameter that differs from what the models below were trained with.
 OTHERS = {
     "hidden_layer_sizes": (8, 8),
-    "loss": "squared_hinge",
+    "loss": "softmax",
     "optimizer": "sgd",
     "learning_rate_init": 0.5,
     "learning_rate": "constant",

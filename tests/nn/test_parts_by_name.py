@@ -31,7 +31,7 @@ def value_and_gradient(z, target, log_sum):
     error = z - (2 * target - 1)
     return np.sqrt(1 + error * error) - 1, error / np.sqrt(1 + error * error)
 
-LOSS = Loss(value_and_gradient, initial_bias=lambda frequency: 2 * frequency - 1, probability=None)
+LOSS = Loss(value_and_gradient, initial_bias=lambda frequency: 2 * frequency - 1)
 """
 SIGNED = """
 from dataclasses import dataclass
@@ -121,7 +121,9 @@ def test_a_classifier_learns_by_a_loss_and_an_optimizer_of_one_file_each(add):
     settings = {"hidden_layer_sizes": (16,), "max_epochs": 30, "random_state": 0}
     model = XMLClassifier(loss="toy", optimizer="toy", **settings)
     assert model.fit(X, Y).score(X, Y) > 0.9
-    assert not hasattr(model, "predict_proba")
+    chances, scores = model.predict_proba(X), model.decision_function(X)
+    assert ((chances >= 0) & (chances <= 1)).all()
+    np.testing.assert_array_equal(chances.argmax(axis=1), scores.argmax(axis=1))
 
 
 @pytest.mark.parametrize("sampler", ["toy", "all", "uniform"])
@@ -167,7 +169,7 @@ def test_a_sampler_in_one_file_chooses_the_labels_of_a_batch(add):
     [
         (losses, find_loss, "", "loss 'toy': .*toy.py does not define LOSS"),
         (losses, find_loss, "LOSS = 3", "loss 'toy': LOSS must be a Loss, got 3"),
-        (losses, find_loss, "from xmlsgd.nn.losses import Loss\nLOSS = Loss(min, max)", "'probability'"),
+        (losses, find_loss, "from xmlsgd.nn.losses import Loss\nLOSS = Loss(min)", "'initial_bias'"),
         (optimizers, find_optimizer, "", "optimizer 'toy': .*toy.py does not define OPTIMIZER"),
         (optimizers, find_optimizer, "OPTIMIZER = dict", "OPTIMIZER must be a class of Optimizer"),
         (
@@ -213,8 +215,8 @@ def test_parts_without_code_for_gpus_are_refused_there(add):
 
 
 def test_every_part_of_the_package_has_what_devices_ask_for():
-    assert loss_names() == ["bce", "softmax", "squared_hinge"]
-    assert sorted(find_loss(name).on_cuda() for name in loss_names()) == [0, 1, 2]
+    assert loss_names() == ["bce", "softmax"]
+    assert sorted(find_loss(name).on_cuda() for name in loss_names()) == [0, 1]
     kinds = {find_optimizer(name)().update(0.1, 1).kind for name in optimizer_names()}
     assert kinds == set(range(6))
     assert all(find_sampler(name).of(7) for name in part_names(samplers.__name__))
@@ -230,7 +232,7 @@ def test_a_part_that_another_thread_is_importing_is_waited_for(tmp_path, monkeyp
     importing.start()
     try:
         assert started.wait(10)
-        assert losses.find_loss("slow_loss").probability is None
+        assert not losses.find_loss("slow_loss").normalized
     finally:
         importing.join()
         sys.modules.pop("xmlsgd.nn.losses.slow_loss", None)

@@ -23,9 +23,7 @@ def value_and_gradient(z, target, log_sum):
     return np.logaddexp(0, z) - target * z, np.exp(-np.logaddexp(0, -z)) - target
 
 
-LOSS = losses.Loss(
-    value_and_gradient, lambda frequency: np.log(frequency) - np.log1p(-np.minimum(frequency, 0.999)), None
-)
+LOSS = losses.Loss(value_and_gradient, lambda frequency: np.log(frequency) - np.log1p(-np.minimum(frequency, 0.999)))
 sys.modules[f"{losses.__name__}.light"] = sys.modules[__name__]
 
 

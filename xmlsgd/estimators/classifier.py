@@ -45,7 +45,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     hidden_layer_sizes : sequence of int or "auto"
         Units of each hidden layer, at least one layer; "auto" for (256,), or (64,) with candidates, more than 1,000
         features and labels together, and at most 10,000 rows or four labels a row.
-    loss : {"auto", "bce", "softmax", "squared_hinge"}
+    loss : {"auto", "bce", "softmax"}
         "bce" for independent labels, "softmax" if the labels of a row share a probability of 1; "auto" for "softmax"
         with one class per row and no candidates, else "bce".
     optimizer : {"auto", "adam", "row_rmsprop", "rmsprop", "adagrad", "momentum", "sgd"} or Optimizer

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.special import expit, softmax
 
 from ..errors import DataError
 from ..nn.losses import find_loss
@@ -27,14 +28,12 @@ if TYPE_CHECKING:
     from .inputs import FeatureSpace
     from .targets import Form
 
-NO_PROBABILITIES = "needs a loss with probabilities, such as 'bce' or 'softmax'; a score of {!r} is a margin"
 MOST_SCORERS = 2  # scorers that are kept: one for single rows, on one thread, and one for many rows
 
 
 def are_probabilities(loss: str, form: Form) -> bool:
     """Return whether scores of this loss stand for probabilities of independent labels."""
-    found = find_loss(loss)
-    return found.probability is not None and not found.normalized and form != "multiclass"
+    return not find_loss(loss).normalized and form != "multiclass"
 
 
 class OptimizerState(NamedTuple):
@@ -119,10 +118,9 @@ class FittedModel:
 
     def probability(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return the probabilities of these scores; with softmax or one class per row, scores of all labels (n, L)."""
+        log_odds = self.calibration.log_odds(scores)
         # If exactly one of independent events occurs, the probability of each is in proportion to its odds.
-        loss = find_loss("softmax" if self.form == "multiclass" else self.network.loss)
-        found: Any = loss.probability
-        return np.asarray(found(self.calibration.log_odds(scores)))
+        return np.asarray(expit(log_odds) if self.has_probabilities else softmax(log_odds, axis=1))
 
     def scorer(self, X: CSR, n_jobs: int | None) -> Scorer:
         """Return the scorer for rows such as X on the threads of `n_jobs`; it is kept, as are its device's buffers."""
@@ -202,13 +200,3 @@ class FittedAttributes:
 
     def __sklearn_is_fitted__(self) -> bool:
         return "fitted_" in self.__dict__
-
-
-def has_predict_proba(model: Any) -> bool:
-    """Return True if the loss of an estimator has probabilities; else raise the `AttributeError` of a missing name."""
-    template = getattr(model, "estimator", model)  # of an ensemble, what it clones; None for default parameters
-    given = "auto" if template is None else template.loss
-    loss = model.network_.loss if model.__sklearn_is_fitted__() else given
-    if loss != "auto" and find_loss(loss).probability is None:
-        raise AttributeError(f"predict_proba: {NO_PROBABILITIES.format(loss)}")
-    return True

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClassifierMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.csr import CSR, pointers
@@ -17,7 +16,7 @@ from ..data.validation import is_number, is_positive_integer
 from ..errors import DataError, shorten
 from ..metrics.propensity import inverse_propensity_of
 from ..nn.losses import find_loss
-from .fitted import NO_PROBABILITIES, FittedAttributes, has_predict_proba
+from .fitted import FittedAttributes
 from .inference.rankings import ExcludingRanker, MeanScorer, WeightedRanker, labels_above
 from .inference.scorer import Scorer, check_dense, check_finite, checked_weight, columns_of, some_rows
 from .inputs import read_features
@@ -55,11 +54,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
             scorer = ExcludingRanker(scorer, excluded)
         if label_weight is None:
             return scorer
-        loss = find_loss(self.network_.loss)
-        if loss.probability is None:
-            raise DataError(f"label_weight: {NO_PROBABILITIES.format(loss.name)}")
         weight = checked_weight(label_weight, self.network_.n_labels)
-        log_odds = None if loss.normalized else self.fitted_.calibration.log_odds
+        log_odds = None if find_loss(self.network_.loss).normalized else self.fitted_.calibration.log_odds
         return WeightedRanker(scorer, weight, log_odds)
 
     def predict(self, X: Any, threshold: float | str | None = None) -> Any:
@@ -72,16 +68,15 @@ class Predictor(FittedAttributes, ClassifierMixin):
         threshold : {"micro", "macro"} or float, optional
             Least probability of a predicted label: a number, or the thresholds that were learned on held-out rows for
             micro F1 (one for all labels) or macro F1 (one for each label, `thresholds_`). By default "micro". With one
-            class per row, softmax or squared hinge, scores are not probabilities of single labels, and no threshold is
-            accepted.
+            class per row, or softmax, scores are not probabilities of single labels, and no threshold is accepted.
 
         Returns
         -------
         ndarray or scipy.sparse.csr_array
             With one class per row, the best class (n,). Otherwise an indicator (n, L), dense if Y was dense, else a
             CSR array: of all labels whose probability reaches the threshold; with softmax, of those with at least half
-            the probability of the best; with squared hinge, of those with a margin above 0. With candidates and
-            probabilities, only labels that `predict_topk` ranks can be predicted.
+            the probability of the best. With candidates and probabilities, only labels that `predict_topk` ranks can be
+            predicted.
         """
         X, n_labels = self._read(X), self.network_.n_labels
         least: np.ndarray | None = None
@@ -279,9 +274,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
         Returns
         -------
         ndarray of float32 (n, L) or (n, m)
-            Stacked scores, or without candidates the network's logits (margins with squared hinge). `predict_proba`
-            has calibrated probabilities. With two classes and one class per row, the score of the second minus that of
-            the first, (n,).
+            Stacked scores, or without candidates the network's logits. `predict_proba` has calibrated probabilities.
+            With two classes and one class per row, the score of the second minus that of the first, (n,).
 
         Raises
         ------
@@ -299,7 +293,6 @@ class Predictor(FittedAttributes, ClassifierMixin):
             return scores[:, 1] - scores[:, 0]
         return scores
 
-    @available_if(has_predict_proba)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of all labels.
 
@@ -378,11 +371,10 @@ class Predictor(FittedAttributes, ClassifierMixin):
         return self.classes_[best[:, 0]]
 
     def _labels_by_scores(self, X: CSR) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows and labels of all pairs that a model without probabilities of single labels predicts."""
-        is_normalized = find_loss(self.network_.loss).normalized
+        """Return rows and labels of all pairs with at least half the probability of the best label, by softmax."""
         found = [(np.empty(0, np.intp), np.empty(0, np.intp))]
         for rows, Z in self._logits(X):
-            row, label = np.nonzero(Z - Z.max(axis=1, keepdims=True) >= LOG_HALF if is_normalized else Z > 0)
+            row, label = np.nonzero(Z - Z.max(axis=1, keepdims=True) >= LOG_HALF)
             found.append((rows[row], label))
         row, label = map(np.concatenate, zip(*found, strict=True))
         return row, label

@@ -1,4 +1,4 @@
-"""The output layer with a binary loss (BCE, squared hinge): logits, loss, gradient and update, chunk after chunk.
+"""The output layer with a binary loss, as BCE: logits, loss, gradient and update, chunk after chunk.
 
 A chunk's logits are float32, (B, labels of the chunk); its gradient is an operand of matrix products, bfloat16 or
 float32.

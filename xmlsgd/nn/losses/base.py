@@ -25,10 +25,9 @@ class Loss:
     initial_bias : callable
         `(frequency) -> bias`: the first biases of the output layer, given the share of rows that have each label,
         float64 (L,), above 0.
-    probability : callable or None
-        `(Z) -> probabilities` of all labels, given logits, float64 (rows, L). None if scores are margins.
     normalized : bool
-        Whether the labels of a row share one probability, as in softmax. Rows without labels are skipped then.
+        Whether the labels of a row share one probability, as in softmax. Rows without labels are skipped then. Of other
+        losses, logits count as log odds of labels, which calibration corrects.
     negatives, correction : callable, optional
         Faster forms for kernels, functions that Numba has compiled. `negatives(z, bias, scale, log_sum)` turns the
         logits z (B,) of a label, without its bias, in place into the gradient as if all rows lacked the label, times
@@ -40,7 +39,6 @@ class Loss:
 
     value_and_gradient: Callable[[Any, Any, Any], tuple[Any, Any]]
     initial_bias: Callable[[np.ndarray], np.ndarray]
-    probability: Callable[[np.ndarray], np.ndarray] | None
     normalized: bool = False
     negatives: Callable[..., Any] | None = None
     correction: Callable[..., Any] | None = None

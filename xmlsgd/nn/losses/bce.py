@@ -22,11 +22,6 @@ def initial_bias(frequency: np.ndarray) -> np.ndarray:
     return np.log(frequency) - np.log1p(-np.minimum(frequency, 0.999))
 
 
-def probability(Z: np.ndarray) -> np.ndarray:
-    """Return sigmoid(Z)."""
-    return np.exp(-np.logaddexp(0, -Z))
-
-
 @njit(nogil=True, fastmath=FAST, error_model="numpy", inline="always")
 def negatives_loops(z, bias, scale, log_sum):
     """Turn logits z (B,) into scale * sigmoid(z + bias) in place; return the loss of negatives, and the sum of z."""
@@ -55,4 +50,4 @@ def correction(z, scale, target, log_sum):
 # The choice is made once, at import: code for an instruction set that the processor lacks does not compile.
 negatives = _negatives_vectors if HAS_AVX512 else negatives_loops
 
-LOSS = Loss(value_and_gradient, initial_bias, probability, negatives=negatives, correction=correction, cuda=0)
+LOSS = Loss(value_and_gradient, initial_bias, negatives=negatives, correction=correction, cuda=0)

@@ -24,12 +24,6 @@ def initial_bias(frequency: np.ndarray) -> np.ndarray:
     return np.log(frequency / frequency.sum())
 
 
-def probability(Z: np.ndarray) -> np.ndarray:
-    """Return softmax(Z) of each row."""
-    chances: np.ndarray = np.exp(Z - Z.max(axis=1, keepdims=True))
-    return chances / chances.sum(axis=1, keepdims=True)
-
-
 @njit(nogil=True, fastmath=FAST, error_model="numpy", inline="always")
 def negatives(z, bias, scale, log_sum):
     """Turn logits z (B,) into scale * exp(z + bias - log_sum) in place; return 0 and the sum of z."""
@@ -46,6 +40,4 @@ def correction(z, scale, target, log_sum):
     return scale * target * (log_sum - z), -scale * target
 
 
-LOSS = Loss(
-    value_and_gradient, initial_bias, probability, normalized=True, negatives=negatives, correction=correction, cuda=1
-)
+LOSS = Loss(value_and_gradient, initial_bias, normalized=True, negatives=negatives, correction=correction, cuda=1)

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 FAST = {"reassoc", "nsz", "arcp", "contract", "afn"}
-HALF, ONE, TWO, ZERO = np.float32(0.5), np.float32(1), np.float32(2), np.float32(0)
+HALF, ONE, ZERO = np.float32(0.5), np.float32(1), np.float32(0)
 
 _LOG2_E = np.float32(1.4426950408889634)
 _LOWEST_EXPONENT = np.float32(-126)  # below, 2^t is subnormal

@@ -1,18 +1,13 @@
-// Output layer with a binary loss a label: binary cross-entropy and squared hinge, gradient and value of a logit.
+// Output layer with a binary loss a label, as binary cross-entropy: gradient and value of a logit.
 
 // Gradient and value of one logit x of a row that lacks the label.
 __device__ __forceinline__ float negative_gradient(int loss, float x, float scale, float *value) {
-    if (loss == BCE) {
-        float e = power_of_two(-LOG2E * fabsf(x));
-        // 1 + e would round a small e away.
-        float log1p = e < 0.01f ? e * (1.0f - e * (0.5f - 0.33333333f * e)) : __logf(1.0f + e);
-        *value += scale * (relu(x) + log1p);
-        return __fdividef(scale * (x >= 0.0f ? 1.0f : e), 1.0f + e);
-    }
-    if (loss != SQUARED_HINGE) __trap();  // no such loss
-    float wrong = relu(x + 1.0f);
-    *value += scale * wrong * wrong;
-    return 2.0f * scale * wrong;
+    if (loss != BCE) __trap();  // no such loss
+    float e = power_of_two(-LOG2E * fabsf(x));
+    // 1 + e would round a small e away.
+    float log1p = e < 0.01f ? e * (1.0f - e * (0.5f - 0.33333333f * e)) : __logf(1.0f + e);
+    *value += scale * (relu(x) + log1p);
+    return __fdividef(scale * (x >= 0.0f ? 1.0f : e), 1.0f + e);
 }
 
 // G = gradient of the logits Z + b as if no row had any label; Z, G (B, stride), C labels valid, the rest of G zeros.
@@ -43,14 +38,6 @@ extern "C" __global__ void negatives(int loss, const float *Z, i64 stride, const
     if (threadIdx.x == 0) losses[(i64)blockIdx.y * gridDim.x + blockIdx.x] = value;
 }
 
-// What changes in the gradient of logit x, taken as a negative before, where the row has the label.
-__device__ __forceinline__ float positive_change(int loss, float x, float scale) {
-    if (loss == BCE) return -scale;
-    if (loss != SQUARED_HINGE) __trap();
-    float wrong = fmaxf(1.0f + x, 0.0f), lacking = fmaxf(1.0f - x, 0.0f);
-    return -2.0f * scale * (lacking + wrong);
-}
-
 // Correct gradient, sums and loss at the labels [start, start + C) that the rows have. `keys` (n,) from `label_keys`,
 // sorted; a block has WARP of them. positive_losses (n,) is written at the keys of this chunk.
 extern "C" __global__ void positives(int loss, const i64 *keys, i64 n, i64 start, int C, const float *Z, i64 stride,
@@ -59,19 +46,12 @@ extern "C" __global__ void positives(int loss, const i64 *keys, i64 n, i64 start
     __shared__ float parts[WARP];
     auto entry = [&](i64 i, i64 q, int *) {
         i64 column = (keys[q] >> 32) - start;
-        float x = Z[i * stride + column] + b[column], g, value;
-        if (loss == BCE) {
-            float e = expf(-fabsf(x));  // sigmoid(x) - 1 without cancellation
-            g = -scale[i] * (x >= 0.0f ? e : 1.0f) / (1.0f + e);
-            value = -scale[i] * x;
-        } else {  // squared hinge: `positive_change` stops at any other
-            float wrong = fmaxf(1.0f + x, 0.0f), lacking = fmaxf(1.0f - x, 0.0f);
-            g = -2.0f * scale[i] * lacking;
-            value = scale[i] * (lacking * lacking - wrong * wrong);
-        }
-        G[i * stride + column] = to_operand(g);
-        positive_losses[q] = value;
-        return positive_change(loss, x, scale[i]);
+        float x = Z[i * stride + column] + b[column];
+        if (loss != BCE) __trap();
+        float e = expf(-fabsf(x));  // sigmoid(x) - 1 without cancellation
+        G[i * stride + column] = to_operand(-scale[i] * (x >= 0.0f ? e : 1.0f) / (1.0f + e));
+        positive_losses[q] = -scale[i] * x;
+        return -scale[i];  // what changes in the gradient, taken as a negative before
     };
     auto finish = [&](i64 label, const float *, float sum) {
         if ((threadIdx.x & 31) == 0) partial[label - start] += sum;  // of the first part; no other warp has this label

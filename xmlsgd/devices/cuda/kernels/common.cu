@@ -20,7 +20,6 @@ typedef float operand;
 
 // Losses and optimizers by the numbers that xmlsgd/nn gives them; a number that is not here stops the kernel.
 #define BCE 0
-#define SQUARED_HINGE 2
 #define SGD_KIND 0
 #define MOMENTUM_KIND 1
 #define ADAGRAD_KIND 2
