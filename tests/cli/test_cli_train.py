@@ -142,14 +142,14 @@ def test_test_labels_that_are_separated_otherwise_than_in_training_are_warned_of
     [
         ('"Woolf, Virginia', """the label '"Woolf' begins with a quote and does not end with it; quotes go around a"""),
         (
-            "novel;letter",
-            "most labels contain ';', such as 'novel;letter'; if it separates labels: --label-separator ';'",
+            "novel;letter,1890,London",  # names of some rows have commas beside
+            "1 of 3 labels contain ';', such as 'novel;letter'; if it separates labels: --label-separator ';'",
         ),
         (
             "Woolf, Virginia",
             "every comma ends a label, also in 'Woolf, Virginia'; quote names with commas, or pass another --label",
         ),
-        ('"novel",l\'histoire,a|b', None),
+        ('"novel",l\'histoire,a|b,letter,poem', None),
         ('"Woolf, Virginia",novel', None),
     ],
 )
@@ -173,7 +173,7 @@ def test_labels_that_differ_in_case_alone_are_warned_of_if_they_are_many(tmp_pat
 def test_labels_of_a_table_with_another_separator_are_warned_of(tmp_path, capsys):
     (tmp_path / "texts.csv").write_text("text,labels\n" + "the book of the sea,novel;letter\n" * 4)
     run("train", tmp_path / "texts.csv", "--out", tmp_path / "m", *QUICK, "--quiet")
-    expected = "most labels contain ';', such as 'novel;letter'; if it separates labels: --label-separator ';'"
+    expected = "1 of 1 labels contain ';', such as 'novel;letter'; if it separates labels: --label-separator ';'"
     assert expected in capsys.readouterr().err
 
 

@@ -19,6 +19,7 @@ from .sources import InputRows
 QUOTES, SEPARATORS = "\"'", ";|"
 SPACED_COMMA = re.compile(r", +(?=\S)")
 MOST_CASES = 0.02  # share of labels that differ in case alone, such as China and china; vocabularies have a few
+MOST_JOINED = 0.2  # share of labels with a mark that may separate labels; hardly a name of a vocabulary has one
 MOST_UNKNOWN = 0.3  # share of the labels of test rows that the model does not know
 LEAST_KNOWN = 0.1  # share of the labels of more rows that the model knows, if they are labels
 ONCE = 1.2  # rows per label, on average, below which labels hardly occur twice
@@ -96,11 +97,11 @@ def warn_of_quotes(names: Sequence[str], path: str) -> None:
 
 
 def warn_of_separators(names: Sequence[str], path: str) -> None:
-    """Warn if most names of labels contain another separator: they are probably several names each."""
+    """Warn if many names of labels contain another separator: they are probably several names each."""
     for mark in SEPARATORS:
         joined = [name for name in names if mark in name]
-        if 2 * len(joined) > len(names):
-            text = f"{path}: most labels contain {mark!r}, such as {shorten(joined[0])}"
+        if len(joined) > MOST_JOINED * len(names):
+            text = f"{path}: {len(joined):,} of {len(names):,} labels contain {mark!r}, such as {shorten(joined[0])}"
             warn(f"{text}; if it separates labels: --label-separator '{mark}'")
 
 
