@@ -214,7 +214,11 @@ BAD_CALLS = {
     ),
     "algorithms to compare separated by spaces": (
         ("simulate", "{place}/good.txt", "--compare", "hogwild", "crossbow"),
-        "unrecognized arguments: crossbow; separate the names of --compare by commas",
+        "unrecognized arguments: crossbow; separate the values of --compare by commas",
+    ),
+    "numbers of a list separated by spaces": (
+        (*GOOD_ROWS, "--ngram-range", "1", "1"),
+        "unrecognized arguments: 1; separate the values of --ngram-range by commas",
     ),
     "evaluate at k = 0": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "0"),

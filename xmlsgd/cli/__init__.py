@@ -43,8 +43,8 @@ def run_command(words: Sequence[str]) -> None:
         word = unknown[0].partition("=")[0]
         is_flag = word.startswith("-")
         instead = getattr(command, "INSTEAD", {}).get(word if is_flag else "")
-        if not is_flag and values.get("compare"):
-            instead = "separate the names of --compare by commas"
+        if not is_flag and (flag := parser.list_flag_before(word, words)):
+            instead = f"separate the values of {flag} by commas"
         elif not is_flag and values.get("test", "") is None:
             instead = "pass test rows by --test"
         hint = f"; {instead}" if instead else parser.nearest_flag(word)

@@ -292,6 +292,12 @@ class Parser(argparse.ArgumentParser):
         message += suggest(choice[1], re.split("[', ]+", choice[2])) if choice else ""
         raise UsageError(message if message.endswith("?") else f"{message}; see {self.prog} --help")
 
+    def list_flag_before(self, word: str, words: Sequence[str]) -> str | None:
+        """Return the flag of a list that a word follows as if it were a second value, as in `--hidden 64 64`."""
+        triples = zip(words, words[1:], words[2:], strict=False)
+        flags = (flag for flag, _, after in triples if after == word and flag in self._option_string_actions)
+        return next((flag for flag in flags if ",..." in str(self._option_string_actions[flag].metavar)), None)
+
     def nearest_flag(self, word: str) -> str:
         """Return "; did you mean" and the flag, in any of its spellings, that is most like a word; empty if none is."""
         flag = word.partition("=")[0].lstrip("-").replace("_", "-")

@@ -74,7 +74,7 @@ FLAGS = (
         "gradient_rounding", "algorithm", "precision", "n_jobs", "random_state", algorithm="adaptive",
     ),
     Flag("fleet", NAME, "the devices: a scenario, or NAME:SPEED,...", "workers", "S2", metavar="FLEET"),
-    Flag("compare", NAME, "in place of --algorithm: several, separated by commas, or all", "workers", metavar="NAMES"),
+    Flag("compare", NAME, "in place of --algorithm: several, or all", "workers", metavar="NAME,..."),
     Flag("bandwidth", FLOAT, "GB per second of merges and transfers", "workers", 20.0),
     Flag("points", COUNT, "measurements per epoch", "output", 4),
     Flag("plot", FILE, "draw P@1 over time (needs matplotlib)", "output"),
