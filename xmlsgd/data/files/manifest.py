@@ -154,7 +154,7 @@ def read_part(file: Path, kind: FolderKind) -> dict[str, Any]:
         file.lstat()
     except (FileNotFoundError, NotADirectoryError) as error:
         reason = f"it is a file, a {kind.noun} is a folder" if file.parent.is_file() else f"{file.name} is missing"
-        hint = "" if kind is CHECKPOINT else f"; pass the folder of a {kind.noun}"  # a checkpoint's reader has its own
+        hint = f"; pass the folder of a {kind.noun}" if kind is MODEL else ""  # readers of the others add their own
         raise ModelFileError(f"{file.parent}: is not a {kind.noun}: {reason}{hint}") from error
     return read_object(file, MAX_JSON_BYTES)
 
