@@ -294,9 +294,9 @@ class Parser(argparse.ArgumentParser):
 
     def list_flag_before(self, word: str, words: Sequence[str]) -> str | None:
         """Return the flag of a list that a word follows as if it were a second value, as in `--hidden 64 64`."""
-        triples = zip(words, words[1:], words[2:], strict=False)
-        flags = (flag for flag, _, after in triples if after == word and flag in self._option_string_actions)
-        return next((flag for flag in flags if ",..." in str(self._option_string_actions[flag].metavar)), None)
+        actions = self._option_string_actions
+        flags = (flag for flag, after in zip(words, words[2:], strict=False) if after == word and flag in actions)
+        return next((flag for flag in flags if ",..." in str(actions[flag].metavar)), None)
 
     def nearest_flag(self, word: str) -> str:
         """Return "; did you mean" and the flag, in any of its spellings, that is most like a word; empty if none is."""

@@ -24,8 +24,8 @@ MOST_UNKNOWN = 0.3  # share of the labels of test rows that the model does not k
 LEAST_KNOWN = 0.1  # share of the labels of more rows that the model knows, if they are labels
 ONCE = 1.2  # rows per label, on average, below which labels hardly occur twice
 FEW_ROWS = 20  # with fewer rows nothing can be said
-# Usual names of columns, in lower case; a plural has an s more.
-LABEL_COLUMNS = ("label", "subject", "tag", "topic", "keyword", "class", "category", "labels", "classes", "categories")
+# Usual names of columns, in lower case; other plurals have an s more.
+LABEL_COLUMNS = ("label", "subject", "tag", "topic", "keyword", "class", "classes", "category", "categories")
 TEXT_COLUMNS = ("text", "title", "document", "abstract", "description", "content", "sentence")
 
 
@@ -44,10 +44,11 @@ def warn_of_training_rows(
     if rows.vectorizer is None and not n_known:  # a few more rows may well lack feature 0 and label 0
         warn_of_base(rows.train, train)
     elif is_raw:
-        warn_of_header(train)
+        lines = first_lines(Path(train)) if Path(train).is_file() else []
+        warn_of_header(lines, train)
         warn_of_quotes(names, train)
         if options.label_separator == ",":
-            warn_of_commas(train)
+            warn_of_commas(lines, train)
     if read_as in ("raw", "csv"):
         warn_of_separators(names, train)
     if read_as is not None and not n_known:
@@ -56,9 +57,9 @@ def warn_of_training_rows(
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)
 
 
-def warn_of_header(path: str) -> None:
+def warn_of_header(lines: Sequence[str], path: str) -> None:
     """Warn if the first line of raw text reads as names of columns, such as `label<TAB>text`: it is read as a row."""
-    first = next(iter(first_lines(Path(path))), "") if Path(path).is_file() else ""
+    first = lines[0] if lines else ""
     names = first.removeprefix("\ufeff").strip().split("\t")
     for label, text in (names, names[::-1]) if len(names) == 2 else ():
         if _is_column(label, LABEL_COLUMNS) and _is_column(text, TEXT_COLUMNS):
@@ -129,9 +130,9 @@ def _warn_of_pair(differ: str, name: str, twin: str) -> None:
     warn(f"{differ} in case alone, such as {pair}; write them alike if they mean the same")
 
 
-def warn_of_commas(path: str) -> None:
+def warn_of_commas(lines: Sequence[str], path: str) -> None:
     """Warn if raw text has `a, b` before the tab: it may be one name that contains a comma."""
-    labels = [line.partition("\t")[0] for line in first_lines(Path(path))] if Path(path).is_file() else []
+    labels = [line.partition("\t")[0] for line in lines]
     spaced = next((each for each in labels if SPACED_COMMA.search(re.sub(QUOTED, "", each))), None)
     if spaced is not None:
         text = f"{path}: every comma ends a label, also in {shorten(spaced)}"

@@ -40,13 +40,15 @@ class FolderKind:
     """A kind of folder with a manifest.
 
     format : its name in the manifest. description : the name of its main JSON file. noun : its name in errors.
-    beside : further files that it may hold, which the manifest does not list.
+    beside : further files that it may hold, which the manifest does not list. if_missing : what to do if a main file is
+    missing; "" if its readers say so.
     """
 
     format: str
     description: str
     noun: str
     beside: tuple[str, ...] = ()
+    if_missing: str = ""
 
     def exists_at(self, path: Path) -> bool:
         """Return whether a folder has the main files of this kind, or a manifest of it; the files may be damaged."""
@@ -85,7 +87,10 @@ class FolderKind:
         ]
 
 
-MODEL = FolderKind("xmlsgd-model", "model.json", "saved model", (HISTORY, CURVE, REPORT, VOCABULARY))
+MODEL = FolderKind(
+    "xmlsgd-model", "model.json", "saved model",
+    beside=(HISTORY, CURVE, REPORT, VOCABULARY), if_missing="pass the folder of a saved model",
+)  # fmt: skip
 CHECKPOINT = FolderKind("xmlsgd-checkpoint", "run.json", "checkpoint")
 STORE = FolderKind("xmlsgd-store", "store.json", "store")
 
@@ -154,7 +159,7 @@ def read_part(file: Path, kind: FolderKind) -> dict[str, Any]:
         file.lstat()
     except (FileNotFoundError, NotADirectoryError) as error:
         reason = f"it is a file, a {kind.noun} is a folder" if file.parent.is_file() else f"{file.name} is missing"
-        hint = f"; pass the folder of a {kind.noun}" if kind is MODEL else ""  # readers of the others add their own
+        hint = f"; {kind.if_missing}" if kind.if_missing else ""
         raise ModelFileError(f"{file.parent}: is not a {kind.noun}: {reason}{hint}") from error
     return read_object(file, MAX_JSON_BYTES)
 

@@ -26,7 +26,7 @@ NO_ROW = np.int64(-1)  # in place of the number of a training row
 def write_postings(indptr, indices, data, first, starts, places, rows, values):
     """Write the entries of rows (indptr, indices, data) by feature: row indices to `rows`, data to `values`.
 
-    rows int32, values float32. Row numbers begin with `first`. Feature f has room from starts[f] to starts[f + 1];
+    rows int32, values float32. Row indices begin with `first`. Feature f has room from starts[f] to starts[f + 1];
     features without room and stored zeros are left out. places (F,) : where the next row of each feature goes; they
     become the ends.
     """
