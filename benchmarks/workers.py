@@ -136,7 +136,7 @@ def run(name: str, n: int, slow: float, rows: Dataset, test: Dataset, epochs: in
         "merge_share": executor.merge_seconds / seconds,
         **executor.summary(),
         "curve": watch.curve,
-        "table_bytes": executor.table.params.nbytes + executor.table.states.nbytes + executor.table.touched.nbytes,
+        "table_bytes": executor.shared.params.nbytes + executor.shared.states.nbytes + executor.shared.touched.nbytes,
         "workers_memory_bytes": watch.memory,
         "failures": executor.pool.failures,
     }

@@ -169,9 +169,9 @@ def test_block_momentum_follows_the_number_of_workers():
         algorithm = started(n)
         comm = toy.Replicas(0, *[1.0] * n)
         for values in (1.0, 0.0):  # the second merge changes nothing but by momentum
-            comm.table.params[1:] = comm.center if not values else 1.0
+            comm.shared.params[1:] = comm.center if not values else 1.0
             did(algorithm, [1] * n)
-            comm.table.touched[:] = 1
+            comm.shared.touched[:] = 1
             algorithm.merge(comm, range(n))
         gammas[n] = comm.values()[0] - 1
     assert gammas == pytest.approx({1: 0, 2: 0.5, 4: 0.75, 10: 0.8}, abs=1e-6)

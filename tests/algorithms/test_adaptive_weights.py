@@ -14,7 +14,7 @@ def weights(algorithm, updates, norms=None, sizes=None):
     did(algorithm, updates, sizes)
     comm = toy.Replicas(0, *(norms or [0.0] * len(updates)))
     if norms is not None:
-        comm.table.params[1:] = np.array(norms, np.float32)[:, None]
+        comm.shared.params[1:] = np.array(norms, np.float32)[:, None]
     return algorithm.merge_weights(comm, algorithm.work)
 
 
@@ -59,6 +59,6 @@ def test_perturbed_merges_inflate_the_model(perturbation, growth, monkeypatch):
     comm = toy.Replicas(1, 1, 1)
     for _ in range(10):
         did(algorithm, [8, 0])
-        comm.table.touched[:] = 1
+        comm.shared.touched[:] = 1
         algorithm.merge(comm, [0, 1])
     assert comm.values() == pytest.approx([growth] * 3, rel=1e-5)

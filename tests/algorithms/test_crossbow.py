@@ -28,10 +28,10 @@ def started(k, kind=Crossbow, **settings):
 
 def meet(algorithm, comm, steps=None):
     """Let every replica move by its step, while what is left of the last merge is done; then merge."""
-    comm.table.touched[:] = 1
-    members = range(len(comm.table.params) - 1)
+    comm.shared.touched[:] = 1
+    members = range(len(comm.shared.params) - 1)
     if steps is not None:
-        comm.table.params[1:] += np.array(steps, np.float32)[:, None]
+        comm.shared.params[1:] += np.array(steps, np.float32)[:, None]
     algorithm.overlap(comm, members)
     algorithm.merge(comm, members)
 
@@ -54,7 +54,7 @@ def test_an_iteration_is_the_papers_worked_by_hand(mu):
     assert executor.of("merge").count([]) == 10
     assert z > 0
     assert toy.weight(done, 300) == pytest.approx(z, rel=1e-4)
-    replicas = [toy.weight(type(done)(row, [], None, 0), 300) for row in executor.table.params[1:]]
+    replicas = [toy.weight(type(done)(row, [], None, 0), 300) for row in executor.shared.params[1:]]
     assert replicas == pytest.approx(w.tolist(), rel=1e-4)
 
 
@@ -248,8 +248,8 @@ def test_a_worker_that_leaves_and_comes_back_pulls_from_the_center():
 def test_what_a_learner_was_corrected_by_is_in_the_average_when_it_dies(sync_every):
     """Its rows count as trained then: the learner that is left alone must not replace the average without them."""
     algorithm, comm = started(2, sync_every=sync_every), toy.Replicas(0, 0, 0)
-    comm.table.touched[:] = 1
-    comm.table.params[1:] += np.float32([[8], [2]])
+    comm.shared.touched[:] = 1
+    comm.shared.params[1:] += np.float32([[8], [2]])
     algorithm.merge(comm, [0])
     algorithm.left(0)
     algorithm.merge(comm, [1])
@@ -266,9 +266,9 @@ def test_learners_are_merged_in_every_epoch_also_where_a_round_is_longer():
 def test_a_learner_left_alone_while_it_waits_goes_on_where_it_is(sync_every):
     """It was corrected, is done with its next round, and then the one for whom it waits dies."""
     algorithm, comm = started(2, sync_every=sync_every), toy.Replicas(0, 0, 0)
-    comm.table.touched[:] = 1
+    comm.shared.touched[:] = 1
     for step in (8, 2):
-        comm.table.params[1] += step
+        comm.shared.params[1] += step
         algorithm.finished(Report(0, 10, 10, 0.0, 1.0))
         if step == 8:
             algorithm.merge(comm, [0])
@@ -281,8 +281,8 @@ def test_a_learner_left_alone_while_it_waits_goes_on_where_it_is(sync_every):
 @pytest.mark.parametrize("sync_every", [1, 4])
 def test_the_last_learner_of_a_round_keeps_what_those_that_died_were_corrected_by(sync_every):
     algorithm, comm = started(3, sync_every=sync_every), toy.Replicas(0, 0, 0, 0)
-    comm.table.touched[:] = 1
-    comm.table.params[1:] += np.float32([[3], [6], [9]])
+    comm.shared.touched[:] = 1
+    comm.shared.params[1:] += np.float32([[3], [6], [9]])
     algorithm.merge(comm, [0, 1])
     for w in (1, 2):
         algorithm.left(w)
@@ -297,7 +297,7 @@ def test_a_learner_and_the_average_move_by_the_same_correction_whoever_leaves_me
     meet(algorithm, comm, [3, 6, 9])
     algorithm.left(2)
     algorithm.overlap(comm, ())
-    comm.table.touched[:] = 1
+    comm.shared.touched[:] = 1
     algorithm.merge(comm, [0, 1])
     assert comm.values()[:3] == [6, 3 - 1, 6 - 2]
 
@@ -346,7 +346,7 @@ def test_learners_that_are_added_begin_at_the_center(devices, sync_every):
             if self.learning != before:
                 counts.append(len(self.learning))
                 for w in self.learning:
-                    np.testing.assert_array_equal(executor.table.params[1 + w], executor.table.params[0])
+                    np.testing.assert_array_equal(executor.shared.params[1 + w], executor.shared.params[0])
 
     algorithm, counts, n_rows = Noting(4, 0.2, learners=3, sync_every=sync_every), [], 3000 * devices
     executor = toy.Logged(light.Quadratic(), [VirtualDevice(1e-3, 1e-6) for _ in range(3 * devices)])
@@ -372,12 +372,12 @@ def test_what_a_learner_did_in_the_next_round_stays_when_another_takes_the_place
     """Learner 0 is done with the next round when 4, of another device, dies before its correction, and 5 takes over."""
 
     def learn(w, step):
-        comm.table.params[1 + w] += step
+        comm.shared.params[1 + w] += step
         algorithm.submitted(w, 10 * sync_every, 0.0)
         algorithm.finished(Report(w, 10 * sync_every, 10, 0.0, 1.0))
 
     algorithm, comm = started(6, sync_every=sync_every, learners=2), toy.Replicas(*[0] * 7)
-    comm.table.touched[:] = 1
+    comm.shared.touched[:] = 1
     learn(0, 9)
     learn(2, 0)
     algorithm.merge(comm, algorithm.merge_due((), 0.0))

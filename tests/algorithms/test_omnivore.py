@@ -116,12 +116,12 @@ def test_a_group_steps_from_what_it_read_while_others_write(dataset):
         algorithm.submitted(w, BATCH, 0.0)
     for _ in range(2):
         algorithm.finished(executor.wait())
-    changes = executor.table.params[1:] - first
+    changes = executor.shared.params[1:] - first
     algorithm.merge(executor, [0])
-    np.testing.assert_array_equal(executor.table.params[1], executor.center)
+    np.testing.assert_array_equal(executor.shared.params[1], executor.center)
     algorithm.merge(executor, [1])
     np.testing.assert_allclose(executor.center, first + changes[0] + changes[1], rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(executor.table.params[2], executor.center)
+    np.testing.assert_array_equal(executor.shared.params[2], executor.center)
     assert algorithm.notes()["staleness"] == 0.5
 
 
@@ -139,7 +139,7 @@ def test_merges_of_two_groups_stay_as_sparse_as_the_rows(dataset, momentum):
 
     class Counted(Simulated):
         def merge(self, rule, members, fade_merges=0, ends_at_center=True):
-            touched.append(np.count_nonzero(self.table.touched[sorted(members), :2000].any(axis=0)))
+            touched.append(np.count_nonzero(self.shared.touched[sorted(members), :2000].any(axis=0)))
             before = self.merge_bytes
             super().merge(rule, members, fade_merges, ends_at_center)
             vectors = 1 + len(members) + 2 * (rule is not ParameterSlice.broadcast)  # velocity and what the group read
@@ -168,7 +168,7 @@ def test_all_rows_are_trained_once_an_epoch_and_all_end_with_one_model(dataset):
     algorithm, executor = Updates(BATCH, 0.1, groups=2), simulated()
     go(dataset, algorithm, executor, epochs=3)
     assert sum(sum(rows.values()) for _, rows in algorithm.log) == 3 * N_ROWS
-    np.testing.assert_array_equal(executor.table.params, np.tile(executor.center, (5, 1)))
+    np.testing.assert_array_equal(executor.shared.params, np.tile(executor.center, (5, 1)))
 
 
 def test_momentum_is_what_asynchrony_lacks_to_the_best():

@@ -128,7 +128,7 @@ def test_a_trial_that_diverges_is_passed_over_and_leaves_no_trace(dataset):
         go(dataset, algorithm, executor, epochs=3, optimizer=Adam())
     assert not np.isfinite(algorithm.tuner.results[0].loss)
     assert algorithm.notes()["trials"][0] == {"groups": 1, "momentum": 0.9, "learning_rate": 1e20, "loss": None}
-    assert np.isfinite(executor.table.states).all()
+    assert np.isfinite(executor.shared.states).all()
     assert len(algorithm.begun) > len(DIVISORS)
     first = algorithm.begun[0][1]
     for _, model, _ in algorithm.begun[: len(DIVISORS)]:

@@ -52,7 +52,7 @@ class Played:
     def end(self, w):
         """Let a worker's batch be done."""
         self.comm.views(1 + w)["W0"][w] += 1
-        self.comm.table.touched[w, w] = 1
+        self.comm.shared.touched[w, w] = 1
         self.trained[w] += 1
         self.algorithm.finished(Report(w, 1, 1, 0.0, self.now - self.busy.pop(w)))
 
@@ -188,12 +188,12 @@ def test_a_worker_that_was_alone_is_not_pushed_by_motion_from_before_when_anothe
     algorithm.merge_replicas(comm, work)
     assert comm.values() == [1, 1, 1]
     algorithm.left(1)
-    comm.table.touched[:] = 1
+    comm.shared.touched[:] = 1
     algorithm.merge_replicas(comm, {0: work[0]})
     assert comm.values()[0] == 1, "one worker alone has no momentum"
     algorithm.joined(1)
     comm.merger.copy_center(1)
-    comm.table.touched[:] = 1
+    comm.shared.touched[:] = 1
     algorithm.merge_replicas(comm, work)
     assert comm.values() == [1, 1, 1]
 

@@ -1,4 +1,4 @@
-"""The simulated clock over real worker processes: one step at a time, in simulated order, on the mapped table.
+"""The simulated clock over real worker processes: one step at a time, in simulated order, on shared parameters.
 
 Shows that pickling, mapping and writing back change nothing: a run equals the simulated one to the bit.
 """
@@ -37,10 +37,10 @@ class Remote:
         return report
 
     def fetch(self, state: bool) -> None:
-        """Do nothing: the process writes to the mapped table."""
+        """Do nothing: the process writes to the shared parameters."""
 
     def invalidate(self, state: bool) -> None:
-        """Do nothing: the process reads the mapped table."""
+        """Do nothing: the process reads the shared parameters."""
 
 
 class Lockstep(Simulated):
@@ -51,7 +51,7 @@ class Lockstep(Simulated):
         self.pool = WorkerPool([make_device] * len(fleet))
 
     def _start_learners(self, job: Job, sharing: Sequence[Sharing]) -> None:
-        self.pool.start(job, self._prepare(job, sharing, self.pool.make_table(job), copies=True), self.arrays)
+        self.pool.start(job, self._prepare(job, sharing, self.pool.make_shared(job), copies=True), self.arrays)
         self.learners = [Remote(self.pool.processes[w]) for w in self.workers]
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:

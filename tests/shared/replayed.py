@@ -10,7 +10,7 @@ from xmlsgd.training.executors.base import Executor
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.learner import Learner
 from xmlsgd.training.messages import Report
-from xmlsgd.training.shared_parameters import Table
+from xmlsgd.training.shared_parameters import SharedParameters
 
 
 class Recorded(Processes):
@@ -36,8 +36,8 @@ class Recorded(Processes):
         return event
 
     def close(self):
-        if hasattr(self, "table"):
-            self.kept = np.array(self.table.states)
+        if hasattr(self, "shared"):
+            self.kept = np.array(self.shared.states)
         super().close()
 
 
@@ -54,8 +54,8 @@ class Replayed(Executor):
         return True
 
     def start(self, job, sharing):
-        self._prepare(job, self.recorded.sharing, Table.in_memory)
-        self.learners = [Learner.of(job, self.device, self.table, rows) for rows in self.arrays]
+        self._prepare(job, self.recorded.sharing, SharedParameters.in_memory)
+        self.learners = [Learner.of(job, self.device, self.shared, rows) for rows in self.arrays]
         self.reports = {}
 
     def now(self):

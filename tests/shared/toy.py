@@ -17,7 +17,7 @@ from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.merging import Merger
 from xmlsgd.training.messages import Report
-from xmlsgd.training.shared_parameters import Shape, Table
+from xmlsgd.training.shared_parameters import SharedParameters, SharedShape
 
 from .light import Quadratic
 
@@ -152,15 +152,15 @@ class Replicas:
     def __init__(self, center, *replicas, n_threads=1, network=None):
         self.network = network or Network(3, 2, (2,))
         layout, n = self.network.layout, len(replicas)
-        self.table = Table.in_memory(Shape(layout.size, 0, n, n, self.network.n_features))
-        for row, values in zip(self.table.params, (center, *replicas), strict=True):
+        self.shared = SharedParameters.in_memory(SharedShape(layout.size, 0, n, n, self.network.n_features))
+        for row, values in zip(self.shared.params, (center, *replicas), strict=True):
             row[:] = values
-        self.table.touched[:] = 1
-        self.merger = Merger(self.table, layout, n_threads)
+        self.shared.touched[:] = 1
+        self.merger = Merger(self.shared, layout, n_threads)
         self.seconds = 0.0
 
-    n_params = property(lambda self: self.table.params.shape[1])
-    center = property(lambda self: self.table.params[0])
+    n_params = property(lambda self: self.shared.params.shape[1])
+    center = property(lambda self: self.shared.params[0])
 
     def merge(self, rule, members, fade_merges=0, ends_at_center=True):
         self.merger.run(rule, members, fade_merges, ends_at_center)
@@ -169,15 +169,15 @@ class Replicas:
         self.merger.save_center(name, worker)
 
     def norm(self, worker):
-        return float(np.linalg.norm(self.table.params[1 + worker])) / self.n_params
+        return float(np.linalg.norm(self.shared.params[1 + worker])) / self.n_params
 
     def now(self):
         return self.seconds
 
     def views(self, row):
         """The tensors of the center (0) or of a replica (1 + worker), padding left out."""
-        return self.network.layout.views(self.table.params[row])
+        return self.network.layout.views(self.shared.params[row])
 
     def values(self):
         """The first weight of each vector."""
-        return [float(self.views(row)["W0"][0, 0]) for row in range(len(self.table.params))]
+        return [float(self.views(row)["W0"][0, 0]) for row in range(len(self.shared.params))]

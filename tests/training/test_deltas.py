@@ -12,26 +12,26 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.deltas import Deltas
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.job import Job
-from xmlsgd.training.shared_parameters import Shape, Table, WorkerArrays
+from xmlsgd.training.shared_parameters import SharedParameters, SharedShape, WorkerArrays
 
 NETWORK = Network(8, 3, (2,))
 
 
 @pytest.fixture(params=[1, 2])
 def deltas(request):
-    table = Table.in_memory(Shape(NETWORK.layout.size, 0, 4, 1, 11))
+    shared = SharedParameters.in_memory(SharedShape(NETWORK.layout.size, 0, 4, 1, 11))
     rows = [WorkerArrays(1 + w, 0, base=3 + w) for w in range(2)]
-    table.params[:] = np.random.default_rng(0).standard_normal(NETWORK.layout.size).astype(np.float32)
-    return table, Deltas(table, NETWORK.layout, rows, request.param)
+    shared.params[:] = np.random.default_rng(0).standard_normal(NETWORK.layout.size).astype(np.float32)
+    return shared, Deltas(shared, NETWORK.layout, rows, request.param)
 
 
 def features(numbers):
     return np.array(numbers, np.int32)
 
 
-def change(table, w, rows, by):
+def change(shared, w, rows, by):
     """What a step does: it changes some rows of W0 and everything behind it."""
-    views = NETWORK.layout.views(table.params[1 + w])
+    views = NETWORK.layout.views(shared.params[1 + w])
     views["W0"][rows] += np.float32(by)
     for name in ("b0", "W1", "b1"):
         views[name][:] += np.float32(by)
@@ -39,15 +39,15 @@ def change(table, w, rows, by):
 
 def test_a_push_adds_the_difference_to_what_others_wrote_meanwhile(deltas):
     """Writing the copy back would undo what others wrote."""
-    table, shared = deltas
-    before = NETWORK.layout.views(table.params[0].copy())
-    shared.pull(0, features([1, 2]))
-    shared.pull(1, features([2, 3]))
-    change(table, 0, [1, 2], 1.0)
-    change(table, 1, [2, 3], 10.0)
-    shared.push(1)
-    shared.push(0)
-    after = NETWORK.layout.views(table.params[0])
+    shared, copies = deltas
+    before = NETWORK.layout.views(shared.params[0].copy())
+    copies.pull(0, features([1, 2]))
+    copies.pull(1, features([2, 3]))
+    change(shared, 0, [1, 2], 1.0)
+    change(shared, 1, [2, 3], 10.0)
+    copies.push(1)
+    copies.push(0)
+    after = NETWORK.layout.views(shared.params[0])
     added = [0, 1, 11, 10, 0, 0, 0, 0]
     np.testing.assert_allclose(after["W0"] - before["W0"], np.tile(added, (2, 1)).T, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(after["W1"] - before["W1"], 11, rtol=1e-5)
@@ -55,28 +55,28 @@ def test_a_push_adds_the_difference_to_what_others_wrote_meanwhile(deltas):
 
 def test_a_push_without_another_since_the_pull_leaves_the_copy_to_the_bit(deltas):
     """So one worker by itself is sequential gradient descent."""
-    table, shared = deltas
-    shared.pull(0, features([0, 5]))
-    change(table, 0, [0, 5], 0.1)
-    shared.push(0)
+    shared, copies = deltas
+    copies.pull(0, features([0, 5]))
+    change(shared, 0, [0, 5], 0.1)
+    copies.push(0)
     for name in ("b0", "W1", "b1"):
-        np.testing.assert_array_equal(*(NETWORK.layout.views(table.params[row])[name] for row in (0, 1)))
-    np.testing.assert_array_equal(*(NETWORK.layout.views(table.params[row])["W0"][[0, 5]] for row in (0, 1)))
+        np.testing.assert_array_equal(*(NETWORK.layout.views(shared.params[row])[name] for row in (0, 1)))
+    np.testing.assert_array_equal(*(NETWORK.layout.views(shared.params[row])["W0"][[0, 5]] for row in (0, 1)))
 
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_pull_after_a_push_gives_the_center_whoever_came_between(deltas, others):
-    table, shared = deltas
+    shared, copies = deltas
     for w in (0, *range(1, 1 + others)):
-        shared.pull(w, features([0, 1]))
-        change(table, w, [0, 1], 0.3 * (w + 1))
-    shared.push(0)
+        copies.pull(w, features([0, 1]))
+        change(shared, w, [0, 1], 0.3 * (w + 1))
+    copies.push(0)
     for w in range(1, 1 + others):
-        shared.push(w)
-    before = table.params[0].copy()
-    shared.pull(0, features([0, 7]))
-    center, copy, base = (NETWORK.layout.views(table.params[row]) for row in (0, 1, 3))
-    np.testing.assert_array_equal(table.params[0], before)
+        copies.push(w)
+    before = shared.params[0].copy()
+    copies.pull(0, features([0, 7]))
+    center, copy, base = (NETWORK.layout.views(shared.params[row]) for row in (0, 1, 3))
+    np.testing.assert_array_equal(shared.params[0], before)
     for name in ("b0", "W1", "b1"):
         np.testing.assert_array_equal(copy[name], center[name])
         np.testing.assert_array_equal(base[name], center[name])
@@ -85,27 +85,27 @@ def test_a_pull_after_a_push_gives_the_center_whoever_came_between(deltas, other
 
 
 def test_one_that_left_in_the_middle_of_a_step_begins_with_the_center_again(deltas):
-    table, shared = deltas
-    shared.pull(0, features([1]))
-    shared.push(0)
-    shared.pull(0, features([1]))
-    change(table, 0, [1], 5.0)
-    shared.drop(0)
-    shared.pull(0, features([1]))
-    center, copy = (NETWORK.layout.views(table.params[row]) for row in (0, 1))
+    shared, copies = deltas
+    copies.pull(0, features([1]))
+    copies.push(0)
+    copies.pull(0, features([1]))
+    change(shared, 0, [1], 5.0)
+    copies.drop(0)
+    copies.pull(0, features([1]))
+    center, copy = (NETWORK.layout.views(shared.params[row]) for row in (0, 1))
     np.testing.assert_array_equal(copy["W1"], center["W1"])
 
 
 def test_what_a_worker_that_left_had_pulled_changes_nothing(deltas):
     """Its report comes too late, and so does its difference."""
-    table, shared = deltas
-    before = table.params[0].copy()
-    shared.pull(0, features([4]))
-    change(table, 0, [4], 2.0)
-    shared.drop(0)
-    np.testing.assert_array_equal(table.params[0], before)
+    shared, copies = deltas
+    before = shared.params[0].copy()
+    copies.pull(0, features([4]))
+    change(shared, 0, [4], 2.0)
+    copies.drop(0)
+    np.testing.assert_array_equal(shared.params[0], before)
     with pytest.raises(KeyError):
-        shared.push(0)
+        copies.push(0)
 
 
 def test_what_others_wrote_during_a_long_task_is_not_lost():

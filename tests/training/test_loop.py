@@ -363,7 +363,7 @@ def test_replicas_are_merged_when_the_algorithm_says_so(dataset):
     run = train(Job(dataset, network, SGD()), algorithm, executor, Schedule(1, "constant", 0))
     assert [(step.worker, step.start) for step in executor.steps] == [(i % 2, 10 * i) for i in range(6)]
     assert algorithm.merges == 3
-    np.testing.assert_allclose(executor.table.params, np.tile(run.params, (3, 1)), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(executor.shared.params, np.tile(run.params, (3, 1)), rtol=1e-5, atol=1e-7)
     by_hand = np.zeros(network.layout.size, np.float32)
     network.initialize(by_hand, dataset.Y, 0)
     order = epoch_order(N_ROWS, 0, 0)

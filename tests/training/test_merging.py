@@ -18,8 +18,8 @@ NETWORK = Network(N_FEATURES, N_LABELS, (2,))
 
 def replicas(n_threads=1):
     comm = toy.Replicas(0, *[0] * N, network=NETWORK, n_threads=n_threads)
-    comm.table.params[:] = np.random.default_rng(0).standard_normal(comm.n_params).astype(np.float32)
-    comm.table.touched[:] = 0
+    comm.shared.params[:] = np.random.default_rng(0).standard_normal(comm.n_params).astype(np.float32)
+    comm.shared.touched[:] = 0
     return comm
 
 
@@ -30,7 +30,7 @@ def train(comm, w, rng):
         at = rng.choice(rows, 3, replace=False)
         views[name][at] += rng.standard_normal((3, 2)).astype(np.float32)
         if name == "W0":
-            comm.table.touched[w, at] = 1
+            comm.shared.touched[w, at] = 1
     views["b0"] += np.float32(0.1)
 
 
@@ -69,14 +69,14 @@ RULES = {
 
 
 def merged(rule, members=lambda i: range(N), n_merges=12, n_threads=1, extra=0):
-    """Merge after every third of the batches; return the table."""
+    """Merge after every third of the batches; return the shared models."""
     comm, rng = replicas(n_threads), np.random.default_rng(1)
     apply, fade_merges, equal = rule
     for i in range(n_merges):
         for w in members(i):
             train(comm, w, rng)
         comm.merge(apply, members(i), fade_merges + extra, equal)
-    return comm.table.params
+    return comm.shared.params
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -123,8 +123,8 @@ def test_a_rule_that_replaces_an_array_instead_of_writing_it_is_refused(part):
 
 def test_only_rows_that_someone_touched_are_merged():
     comm, seen = replicas(), []
-    comm.table.touched[1, [3, 7]] = 1
-    comm.table.touched[2, 5] = 1
+    comm.shared.touched[1, [3, 7]] = 1
+    comm.shared.touched[2, 5] = 1
 
     def rule(params):
         if params.name == "W0":
@@ -132,14 +132,14 @@ def test_only_rows_that_someone_touched_are_merged():
 
     comm.merge(rule, [0, 1, 2])
     assert seen == [((3, 2), [[False] * 3, [True, False, True], [False, True, False]])]
-    assert not comm.table.touched.any()
+    assert not comm.shared.touched.any()
     comm.merge(rule, [0, 1, 2])
     assert len(seen) == 1, "nothing is left to merge"
 
 
 def test_touched_rows_are_told_to_the_rule_of_the_input_layer_alone():
     comm, seen = replicas(), {}
-    comm.table.touched[0, 0] = 1
+    comm.shared.touched[0, 0] = 1
 
     def rule(params):
         seen[params.name] = None if params.touched is None else params.touched[0].tolist()
@@ -154,23 +154,23 @@ def test_an_untouched_row_moves_on_by_momentum_until_that_is_negligible():
     before = comm.views(0)["W0"][4].copy()
     for w in range(N):
         comm.views(1 + w)["W0"][4] += 1
-        comm.table.touched[w, 4] = 1
+        comm.shared.touched[w, 4] = 1
     for i in range(fade_merges + 3):
         comm.merge(rule, range(N), fade_merges, equal)
         expected = sum(0.5**q for q in range(min(i, fade_merges) + 1))
         np.testing.assert_allclose(comm.views(0)["W0"][4] - before, expected, rtol=1e-5)
     assert sum(0.5**q for q in range(fade_merges + 1)) > 2 * (1 - 1e-3)
-    np.testing.assert_array_equal(comm.table.params[1:], np.tile(comm.center, (N, 1)))
+    np.testing.assert_array_equal(comm.shared.params[1:], np.tile(comm.center, (N, 1)))
 
 
 def test_a_merge_without_momentum_does_not_end_the_motion_of_a_row():
     """Another trains it in between, and all take it over; the motion goes on at the next merge of worker 0."""
     comm, (rule, fade_merges, equal) = replicas(), averaging(HeavyBall(0.5))
-    comm.table.params[:] = 0
+    comm.shared.params[:] = 0
     comm.views(1)["W0"][4] = 1
-    comm.table.touched[0, 4] = 1
+    comm.shared.touched[0, 4] = 1
     comm.merge(rule, [0], fade_merges, equal)
-    comm.table.touched[1, 4] = 1
+    comm.shared.touched[1, 4] = 1
     comm.merge(lambda params: params.broadcast(), range(N))
     comm.merge(rule, [0], fade_merges, equal)
     np.testing.assert_array_equal(comm.views(0)["W0"][4], 1.5)
@@ -186,13 +186,13 @@ def test_a_row_that_a_worker_only_catches_up_on_is_in_no_merge_of_the_others():
             params.center[:] = params.replicas[0]
         params.broadcast()
 
-    comm.table.params[:] = 0
+    comm.shared.params[:] = 0
     comm.views(1)["W0"][4] = 1
-    comm.table.touched[0, 4] = 1
+    comm.shared.touched[0, 4] = 1
     for w in (0, 1, 2, 0, 1, 2):
         comm.merge(noting, [w])
     assert seen == [0, 1, 2]
-    np.testing.assert_array_equal(comm.table.params[1:], np.tile(comm.center, (N, 1)))
+    np.testing.assert_array_equal(comm.shared.params[1:], np.tile(comm.center, (N, 1)))
 
 
 def test_replicas_are_the_same_to_the_bit_after_a_merge():
@@ -209,8 +209,8 @@ def test_merging_equal_replicas_returns_them_and_the_order_of_the_workers_does_n
 
     def merge(order):
         comm = replicas()
-        comm.table.params[1:] = order
-        comm.table.touched[:] = 1
+        comm.shared.params[1:] = order
+        comm.shared.touched[:] = 1
         comm.merge(RULES["mean"]()[0], range(N))
         return np.concatenate([view.ravel() for view in comm.views(0).values()])
 
@@ -221,7 +221,7 @@ def test_merging_equal_replicas_returns_them_and_the_order_of_the_workers_does_n
 
 def test_a_state_asked_for_twice_is_one_vector_also_where_rows_are_gathered():
     comm = replicas()
-    comm.table.touched[0, 3] = 1
+    comm.shared.touched[0, 3] = 1
 
     def rule(params):
         params.state("motion")[:] += 1
@@ -229,7 +229,7 @@ def test_a_state_asked_for_twice_is_one_vector_also_where_rows_are_gathered():
         params.center[:] = params.state("motion")
 
     comm.merge(rule, [0])
-    comm.table.touched[0, 3] = 1
+    comm.shared.touched[0, 3] = 1
     comm.merge(rule, [0])
     np.testing.assert_array_equal(comm.views(0)["W0"][3], 4)
     np.testing.assert_array_equal(comm.views(0)["W1"], 4)
@@ -271,7 +271,7 @@ def test_a_worker_that_comes_back_is_a_copy_of_the_center_and_has_no_state():
     train(comm, 2, rng)
     comm.merge(rule, [0, 1])
     comm.merger.copy_center(2)
-    np.testing.assert_array_equal(comm.table.params[3], comm.center)
+    np.testing.assert_array_equal(comm.shared.params[3], comm.center)
     states = {}
 
     def look(params):
@@ -286,9 +286,9 @@ def test_a_merge_says_how_many_floats_it_moved():
     comm = replicas()
     dense = 2 + N_LABELS * 2 + N_LABELS
     assert comm.merger.run(lambda params: None, [0]) == 2 * dense
-    comm.table.touched[0, :5] = 1
+    comm.shared.touched[0, :5] = 1
     assert comm.merger.run(lambda params: None, [0]) == 2 * (dense + 5 * 2)
-    comm.table.touched[0, :30] = 1
+    comm.shared.touched[0, :30] = 1
     of_all_rows = 2 * (dense + N_FEATURES * 2)
     assert comm.merger.run(lambda params: None, [0]) == of_all_rows, "beyond a half all rows are merged"
 

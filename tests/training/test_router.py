@@ -207,7 +207,7 @@ def test_model_and_states_of_killed_processes_are_those_of_whole_steps(tmp_path,
     assert done.steps == again.steps
     for w in executor.workers:
         state = executor.arrays[w].state
-        np.testing.assert_array_equal(executor.kept[state], replayed.table.states[state])
+        np.testing.assert_array_equal(executor.kept[state], replayed.shared.states[state])
 
 
 @pytest.mark.parametrize("naive", [False, True])

@@ -17,7 +17,7 @@ from ..devices.cuda.batches import RESIDENT_SHARE
 from ..errors import MemoryEstimateError
 from ..nn.network import Network, state_layout
 from ..training.messages import Sharing
-from ..training.shared_parameters import table_shape, worker_arrays
+from ..training.shared_parameters import shared_shape, worker_arrays
 from .fitted import FittedModel
 from .inference.compact import CompactParams
 from .plan import TrainingPlan
@@ -226,7 +226,7 @@ def _resident_data(dataset: Dataset) -> int:
 
 
 def _replicas(plan: TrainingPlan) -> int:
-    """Return the bytes of the table, the merge states and the model that is set aside for trials.
+    """Return the bytes of the shared parameters, the merge states and the model that is set aside for trials.
 
     A single worker without a replica trains the arrays of the model itself, and needs none.
     """
@@ -235,7 +235,7 @@ def _replicas(plan: TrainingPlan) -> int:
         return 0
     arrays = worker_arrays([algorithm.sharing.for_worker(worker.shares_memory) for worker in plan.workers])
     network, state = plan.network, state_layout(plan.network.layout, plan.optimizer)
-    shape = table_shape(network.layout.size, state.size, network.n_features, arrays)
+    shape = shared_shape(network.layout.size, state.size, network.n_features, arrays)
     aside = shape.model + shape.states * shape.state if algorithm.has_trials else 0
     return 4 * (shape.floats + algorithm.merge_state_vectors(n) * shape.model + aside)
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels.copying import pull_rows, push
 from ..nn.parameters import Layout
-from .shared_parameters import Table, WorkerArrays
+from .shared_parameters import SharedParameters, WorkerArrays
 
 # Vectors that are read or written, to count memory traffic.
 PULLED = 3  # read the center; write copy and base
@@ -29,7 +29,7 @@ class Deltas:
 
     Parameters
     ----------
-    table : Table
+    shared : SharedParameters
         Center, copies and bases.
     layout : Layout
         Layout of the parameters, W0 first.
@@ -43,13 +43,13 @@ class Deltas:
 
     def __init__(
         self,
-        table: Table,
+        shared: SharedParameters,
         layout: Layout,
         arrays: Sequence[WorkerArrays],
         n_threads: int = 1,
         in_place: Collection[int] = (),
     ) -> None:
-        self._params, self._arrays, self._in_place, self._device = table.params, arrays, in_place, CPU(n_threads)
+        self._params, self._arrays, self._in_place, self._device = shared.params, arrays, in_place, CPU(n_threads)
         n_features, self._width = layout.shapes[next(iter(layout.shapes))]
         self._dense = n_features * self._width  # start of the parameters behind W0, which every step changes
         self._features: dict[int, np.ndarray] = {}  # worker -> the features whose rows it pulled

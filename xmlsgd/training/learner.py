@@ -16,7 +16,7 @@ from ..nn.optimizers import Update
 from ..nn.parameters import zeros
 from .job import Job
 from .messages import PendingLoss, Report, Step
-from .shared_parameters import Table, WorkerArrays
+from .shared_parameters import SharedParameters, WorkerArrays
 
 
 class RowOrder:
@@ -97,10 +97,10 @@ class Learner:
         self._order = RowOrder(job.dataset.n_rows, job.seed)
 
     @classmethod
-    def of(cls, job: Job, device: Device, table: Table, arrays: WorkerArrays) -> Learner:
-        """Return the learner of a worker that trains these arrays of `table`."""
-        touched = None if arrays.marks is None else table.touched[arrays.marks]
-        model, state = table.params[arrays.params], table.states[arrays.state]
+    def of(cls, job: Job, device: Device, shared: SharedParameters, arrays: WorkerArrays) -> Learner:
+        """Return the learner of a worker that trains these shared arrays."""
+        touched = None if arrays.marks is None else shared.touched[arrays.marks]
+        model, state = shared.params[arrays.params], shared.states[arrays.state]
         return cls(job, device, model, state, touched, arrays.base is not None)
 
     def invalidate(self, state: bool = True) -> None:

@@ -187,7 +187,7 @@ class Loop:
                 executor.put_back()
             return self._run() if is_finite(executor.center) else self.last_good_run()
         except Exception:  # noqa: BLE001  a device was lost with the model in its memory
-            params, state = np.array(executor.table.params[0]), np.zeros_like(executor.table.states[0])
+            params, state = np.array(executor.shared.params[0]), np.zeros_like(executor.shared.states[0])
             self.last_good.restore(params)
             return Run(params, self.history.records, state, 0)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..nn.parameters import Layout
-from .shared_parameters import Table
+from .shared_parameters import SharedParameters
 
 # Floats of a slice: 1 MB a vector. Smaller slices would fit the level-2 cache, but threads wait for the interpreter at
 # each operation on a slice. With 1 << 16 two threads merged two replicas in 36 ms and one thread in 24; with this, two
@@ -91,19 +91,19 @@ class Comm(Protocol):
 
 
 class Merger:
-    """Applies merge rules to a table whose parameters have `layout`, W0 first."""
+    """Applies merge rules to shared parameters of this `layout`, W0 first."""
 
     on_device = False  # whether replicas are merged in the memory of their device
     slice_floats = SLICE
 
-    def __init__(self, table: Table, layout: Layout, n_threads: int) -> None:
-        self.table, self.layout = table, layout
+    def __init__(self, shared: SharedParameters, layout: Layout, n_threads: int) -> None:
+        self.shared, self.layout = shared, layout
         self._input = next(iter(layout.shapes))
         offsets = layout.offsets
         # Of each tensor, where it begins and its shape as (rows, width).
         self._matrices = {name: (offsets[name], (shape[0], prod(shape[1:]))) for name, shape in layout.shapes.items()}
         self._n_features = layout.shapes[self._input][0]
-        n_workers = len(table.params) - 1
+        n_workers = len(shared.params) - 1
         # Rows of W0 in which a worker may differ from the center although it has not touched them since its last merge.
         self._behind = np.zeros((n_workers, self._n_features), bool)
         self._moving = np.zeros(self._n_features, np.int64)  # by row of W0, the last merge in which momentum moves it
@@ -146,13 +146,13 @@ class Merger:
         if self._changed is not None:
             self._behind[others] |= self._changed
         self._behind[members] = False if ends_at_center else active
-        self.table.touched[members] = 0
+        self.shared.touched[members] = 0
         return floats
 
     def copy_center(self, worker: int) -> None:
         """Make the replica of `worker` a copy of the center, and drop its merge states."""
-        self.table.params[1 + worker] = self.table.params[0]
-        self.table.touched[worker] = 0
+        self.shared.params[1 + worker] = self.shared.params[0]
+        self.shared.touched[worker] = 0
         self._behind[worker] = False
         for key in [key for key in self._state if key[1] == worker]:
             del self._state[key]
@@ -162,7 +162,7 @@ class Merger:
         self._state[name, worker] = self._vector(None).copy()
 
     def fetch_center(self) -> None:
-        """Do nothing: merges write the center of the table itself."""
+        """Do nothing: merges write the shared parameters themselves."""
 
     def clear_states(self) -> None:
         """Clear the merge states, so that no momentum is left."""
@@ -170,8 +170,8 @@ class Merger:
         self._state.clear()
 
     def begin_again(self) -> None:
-        """Clear merge states and marks: the center and all replicas of the table were set to one model."""
-        self.table.touched[:] = 0
+        """Clear merge states and marks: the center and all replicas were set to one model."""
+        self.shared.touched[:] = 0
         self._behind[:] = False
         self.clear_states()
 
@@ -180,7 +180,7 @@ class Merger:
 
         A row in which members only catch up with the center gets no new momentum, unless the rule leaves them apart.
         """
-        touched = (self.table.touched[members] != 0).any(axis=0)
+        touched = (self.shared.touched[members] != 0).any(axis=0)
         behind = self._behind[members].any(axis=0)
         pushed = touched if ends_at_center else touched | behind
         # The maximum, so that a merge without momentum does not end the motion that an earlier one began.
@@ -251,7 +251,7 @@ class Merger:
 
     def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> np.ndarray | None:
         """Return which members have touched the rows of a slice of W0, bool (members, rows); None for other tensors."""
-        return self.table.touched[members][:, rows] != 0 if name == self._input else None
+        return self.shared.touched[members][:, rows] != 0 if name == self._input else None
 
     def _state_of(self, key: tuple[str, int | None]) -> np.ndarray:
         """Return the vector of a merge state, float32 (n_params,), which is created if need be."""
@@ -262,7 +262,7 @@ class Merger:
 
     def _vector(self, worker: int | None) -> np.ndarray:
         """Return the replica of a worker, the center for None."""
-        return self.table.params[0 if worker is None else 1 + worker]
+        return self.shared.params[0 if worker is None else 1 + worker]
 
     def _zeros(self) -> np.ndarray:
         """Return the vector of a new merge state."""

@@ -68,7 +68,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """The order to copy the model, and with `state` the optimizer state, from a device to the table.
+    """The order to copy the model, and with `state` the optimizer state, from a device to the shared parameters.
 
     The worker answers `COPIED`.
     """
@@ -78,7 +78,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Invalidate:
-    """The message that the coordinator has written the model, and with `state` the optimizer state, in the table."""
+    """The message that the coordinator has written the shared model, and with `state` the optimizer state."""
 
     state: bool
 

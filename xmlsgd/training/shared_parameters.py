@@ -1,6 +1,6 @@
-"""The table: shared model, replicas, optimizer states and marks of touched rows in one block of memory.
+"""Shared parameters: center, replicas, optimizer states and marks of touched rows in one block of memory.
 
-Within one process the table is ordinary memory; for several processes it is a file that all of them map.
+Within one process it is ordinary memory; several processes map a file.
 
 Workers that write the shared model in place share its optimizer state, on purpose without locks. A worker that pushes
 differences has an optimizer state of its own: writing back a copy of a shared state would undo what others wrote
@@ -21,8 +21,8 @@ from ..nn.parameters import padded, zeros
 from .messages import Sharing
 
 
-class Shape(NamedTuple):
-    """Sizes of a table.
+class SharedShape(NamedTuple):
+    """Sizes of the shared parameters.
 
     model, state : floats of a model and of an optimizer state. replicas, states : number of models besides the center,
     and of optimizer states. marks : marks per optimizer state, one for each row of W0.
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
 
     @property
     def floats(self) -> int:
-        """Return all floats of the table; marks take a byte each."""
+        """Return the number of all floats; marks take a byte each."""
         return (1 + self.replicas) * padded(self.model) + self.states * padded(self.state) + -(-self.marks_bytes // 4)
 
     @property
@@ -46,11 +46,11 @@ class Shape(NamedTuple):
 
 
 class WorkerArrays(NamedTuple):
-    """The rows of a table that a worker trains.
+    """The shared arrays that a worker trains.
 
-    params, state, marks : numbers of its rows in `Table.params`, `states` and `touched`; `marks` is None if touched
-    features are not marked. base : if the worker trains a copy of the center, the row of `params` that keeps the copy
-    as it was pulled.
+    params, state, marks : numbers of its rows in `params`, `states` and `touched` of `SharedParameters`; `marks` is
+    None if touched features are not marked. base : if the worker trains a copy of the center, the row of `params` that
+    keeps the copy as it was pulled.
     """
 
     params: int
@@ -79,14 +79,14 @@ def worker_arrays(sharing: Sequence[Sharing], copies: bool = False) -> list[Work
     return arrays
 
 
-def table_shape(model: int, state: int, marks: int, arrays: Sequence[WorkerArrays]) -> Shape:
-    """Return the shape of the table that has these arrays; `model`, `state` and `marks` are as in `Shape`."""
+def shared_shape(model: int, state: int, marks: int, arrays: Sequence[WorkerArrays]) -> SharedShape:
+    """Return the shape of shared parameters with these arrays; `model`, `state` and `marks` are as in `SharedShape`."""
     replicas = max(worker.params if worker.base is None else worker.base for worker in arrays)
-    return Shape(model, state, replicas, 1 + max(worker.state for worker in arrays), marks)
+    return SharedShape(model, state, replicas, 1 + max(worker.state for worker in arrays), marks)
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class SharedParameters:
     """The parameters and optimizer states that coordinator and workers share.
 
     Attributes
@@ -104,8 +104,8 @@ class Table:
     touched: np.ndarray
 
     @classmethod
-    def over(cls, flat: np.ndarray, shape: Shape) -> Table:
-        """Return a table of views of `flat`, float32 (shape.floats,)."""
+    def over(cls, flat: np.ndarray, shape: SharedShape) -> SharedParameters:
+        """Return views of `flat`, float32 (shape.floats,)."""
         model, state = padded(shape.model), padded(shape.state)
         middle = (1 + shape.replicas) * model
         end = middle + shape.states * state
@@ -115,13 +115,13 @@ class Table:
         return cls(params, states, marks)
 
     @classmethod
-    def in_memory(cls, shape: Shape) -> Table:
-        """Return a table of zeros."""
+    def in_memory(cls, shape: SharedShape) -> SharedParameters:
+        """Return zeros in the memory of this process."""
         return cls.over(zeros(shape.floats), shape)
 
     @classmethod
-    def create(cls, path: Path, shape: Shape) -> Table:
-        """Create the file of a table and allocate all of its space; raise `OSError` if there is not enough."""
+    def create(cls, path: Path, shape: SharedShape) -> SharedParameters:
+        """Create a file of zeros and map it; raise `OSError` if there is not enough space."""
         with path.open("xb") as file:
             try:
                 os.posix_fallocate(file.fileno(), 0, 4 * shape.floats)
@@ -132,6 +132,6 @@ class Table:
         return cls.open(path, shape)
 
     @classmethod
-    def open(cls, path: Path, shape: Shape) -> Table:
-        """Map the file of a table."""
+    def open(cls, path: Path, shape: SharedShape) -> SharedParameters:
+        """Map the file that `create` wrote."""
         return cls.over(np.memmap(path, np.float32, "r+", shape=(shape.floats,)).view(np.ndarray), shape)

@@ -80,7 +80,7 @@ from pathlib import Path
 from xmlsgd.training.executors.shared_files import RunFolder
 from xmlsgd.data.files.atomic import atomic_file, atomic_folder
 from xmlsgd.data.files.temporary import temporary_folder, temporary_folder_beside
-from xmlsgd.training.shared_parameters import Shape, Table
+from xmlsgd.training.shared_parameters import SharedShape, SharedParameters
 def nested():
     with temporary_folder_beside(Path("target")) as scratch, atomic_folder(scratch / "train") as folder:
         (folder / "X").write_bytes(bytes(5000))
@@ -91,7 +91,7 @@ def shared():
     folder = RunFolder(100)
     try:
         with folder.naming():
-            Table.create(folder.path / "table", Shape(5000, 0, 0, 0, 0))
+            SharedParameters.create(folder.path / "parameters", SharedShape(5000, 0, 0, 0, 0))
     finally:
         folder.close()
 os.chdir(sys.argv[1])

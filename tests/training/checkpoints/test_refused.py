@@ -376,7 +376,7 @@ def test_a_state_that_is_not_finite_is_in_no_checkpoint(dataset, at, caplog):
 
         def epoch(self, record, center):
             if record["epoch"] == 0:
-                executor.table.states[0, 0] = np.inf
+                executor.shared.states[0, 0] = np.inf
             return False
 
     executor = Serial([light.Marking()])

@@ -40,9 +40,9 @@ def test_replicas_start_as_copies_of_the_center(executor, job):
     executor.start(job, Sharing.REPLICAS)
     expected = np.zeros(SIZE, np.float32)
     NETWORK.initialize(expected, job.dataset.Y, job.seed)
-    np.testing.assert_array_equal(executor.table.params, np.tile(expected, (4, 1)))
+    np.testing.assert_array_equal(executor.shared.params, np.tile(expected, (4, 1)))
     line = 64  # bytes of a cache line
-    assert executor.table.params.ctypes.data % line == executor.table.params.strides[0] % line == 0
+    assert executor.shared.params.ctypes.data % line == executor.shared.params.strides[0] % line == 0
 
 
 @pytest.mark.parametrize("sharing", [Sharing.IN_PLACE, Sharing.DELTA])
@@ -59,15 +59,15 @@ def test_every_worker_of_a_shared_model_changes_the_center(executor, job, sharin
 
 def test_a_worker_writes_its_replica_and_nothing_else(executor, job):
     executor.start(job, Sharing.REPLICAS)
-    before = executor.table.params.copy()
+    before = executor.shared.params.copy()
     executor.submit(step(1, 0, 4))
     executor.wait()
-    changed = np.flatnonzero(np.any(executor.table.params != before, axis=1))
+    changed = np.flatnonzero(np.any(executor.shared.params != before, axis=1))
     assert changed.tolist() == [2]
     rows = np.random.default_rng((3, ORDER, 0)).permutation(N_ROWS)[:4]
     marks = np.zeros(6, np.uint8)
     marks[job.dataset.X.row_entries(rows)] = 1
-    np.testing.assert_array_equal(executor.table.touched, [0 * marks, marks, 0 * marks])
+    np.testing.assert_array_equal(executor.shared.touched, [0 * marks, marks, 0 * marks])
 
 
 def test_every_step_is_reported_once_and_busy_lists_the_workers_with_a_step(executor, job):
@@ -88,7 +88,7 @@ def test_a_span_is_as_many_updates_as_its_steps_one_by_one(executor, job):
     for start, stop in ((0, 3), (3, 6), (6, 8)):
         executor.submit(step(1, start, stop))
         losses.append(executor.wait().loss)
-    np.testing.assert_array_equal(executor.table.params[1], executor.table.params[2])
+    np.testing.assert_array_equal(executor.shared.params[1], executor.shared.params[2])
     assert (whole.updates, whole.rows) == (3, 8)
     assert whole.loss == pytest.approx(sum(losses))
 
@@ -103,13 +103,13 @@ def test_all_executors_compute_the_same_replicas_to_the_bit(executor, job):
                 made.submit(step(w, first + 2 * w, first + 2 * w + 2))
             for _ in made.workers:
                 made.wait()
-    np.testing.assert_array_equal(executor.table.params, serial.table.params)
+    np.testing.assert_array_equal(executor.shared.params, serial.shared.params)
 
 
 def test_a_merge_applies_its_rule_to_the_center_and_the_members(executor, job):
     executor.start(job, Sharing.REPLICAS)
-    executor.table.params[:] = np.array([9, 0, 2, 4], np.float32)[:, None]
-    executor.table.touched[:] = 1
+    executor.shared.params[:] = np.array([9, 0, 2, 4], np.float32)[:, None]
+    executor.shared.touched[:] = 1
 
     def rule(part):
         part.center[:] = part.weighted_sum({0: 0.5, 2: 0.25})
@@ -117,7 +117,7 @@ def test_a_merge_applies_its_rule_to_the_center_and_the_members(executor, job):
 
     executor.merge(rule, [0, 2])
     for row, value in enumerate([1, 1, 2, 1]):
-        for view in NETWORK.layout.views(executor.table.params[row]).values():
+        for view in NETWORK.layout.views(executor.shared.params[row]).values():
             np.testing.assert_array_equal(view, np.full(view.shape, value))
 
 
@@ -136,7 +136,7 @@ def test_a_run_goes_on_from_the_model_state_and_steps_of_an_earlier_one(executor
     state = np.full(state_layout(NETWORK.layout, optimizer).size, 0.01, np.float32)
     executor.start(Job(job.dataset, NETWORK, optimizer, start=Start(params, state, steps=7)), sharing)
     np.testing.assert_array_equal(executor.center, params)
-    np.testing.assert_array_equal(executor.table.states[0], state)
+    np.testing.assert_array_equal(executor.shared.states[0], state)
     executor.submit(step(0, 0, 4))
     executor.wait()
     _, state_now, steps = executor.result()

@@ -109,8 +109,8 @@ def stepped(executor, w):
     """Let a worker make one step; return its replica and its optimizer state."""
     executor.submit(Step(w, 0, 0, 6, 0.1))
     assert executor.wait().rows == 6
-    executor.learned()  # into the table
-    return np.concatenate([executor.table.params[1 + w], executor.table.states[w]])
+    executor.learned()  # into the shared parameters
+    return np.concatenate([executor.shared.params[1 + w], executor.shared.states[w]])
 
 
 def test_a_gpu_in_a_process_goes_on_from_the_model_and_state_that_were_put_back(job):

@@ -90,7 +90,7 @@ def test_the_gpu_has_an_optimizer_state_of_its_own(executor, job):
         executor.push(w)
     assert executor.updates_seen == [1, 1]
     executor.learned()  # a GPU keeps its own until then
-    cpu, gpu = executor.table.states
+    cpu, gpu = executor.shared.states
     assert cpu.any()
     assert gpu.any()
     assert np.any(cpu != gpu)
@@ -134,7 +134,7 @@ def test_hogbatch_trains_every_row_once_and_moves_bytes_for_the_gpu_alone(kind):
     algorithm = Hogbatch(4, 0.1, sizes=(4, 32), threads=(2, 1))
     run = train(job, algorithm, executor, Schedule(2), [Spans()])
     np.testing.assert_array_equal(toy.marks(run.params, data), 2)
-    dense = executor.table.params.shape[1] - n_rows
+    dense = executor.shared.params.shape[1] - n_rows
     assert spans
     assert executor.transfer_bytes == 4 * (3 + 4) * (len(spans) * dense + sum(spans))
 

@@ -263,7 +263,7 @@ def test_a_run_leaves_nothing_in_shared_memory_and_the_model_stays_readable(job)
     executor = Processes([Light])
     executor.start(job, Sharing.REPLICAS)
     folder = executor.pool.folder.path
-    assert {"table", "X_indices"} <= {file.name for file in folder.iterdir()}
+    assert {"parameters", "X_indices"} <= {file.name for file in folder.iterdir()}
     executor.close()
     assert not folder.exists()
     assert np.isfinite(executor.center).all()

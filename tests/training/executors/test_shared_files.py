@@ -52,7 +52,7 @@ os._exit(9)
 def test_abandoned_folders_are_removed_before_free_space_is_measured(memory, monkeypatch):
     abandoned = RunFolder(10)
     os.close(abandoned._lock)  # as the system does when a process is killed
-    (abandoned.path / "table").write_bytes(bytes(10))
+    (abandoned.path / "parameters").write_bytes(bytes(10))
     still_there = []
 
     def room(root):

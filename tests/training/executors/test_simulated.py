@@ -253,7 +253,7 @@ def test_a_worker_that_joins_late_begins_with_the_center_of_that_moment():
     class Looking(Synchronous):
         def joined(self, w):
             super().joined(w)
-            seen.append((executor.table.params[1 + w] == executor.center).all() and bool(executor.center.any()))
+            seen.append((executor.shared.params[1 + w] == executor.center).all() and bool(executor.center.any()))
 
     train(Job(toy.dataset(N_ROWS), Network(N_ROWS, 1, (1,)), SGD()), Looking(10, 0.1), executor, Schedule(1))
     assert seen == [True]
@@ -270,7 +270,7 @@ def test_a_worker_that_joins_has_an_optimizer_state_of_its_own_from_the_start():
     class Looking(Synchronous):
         def joined(self, w):
             super().joined(w)
-            states.append(executor.table.states[w].any())
+            states.append(executor.shared.states[w].any())
 
     executor = toy.Logged(toy.Reference(), fleet)
     train(Job(DATA, toy.FITTING, Adam()), Looking(BATCH, 0.01), executor, Schedule(1))

@@ -29,7 +29,7 @@ def test_norms_of_replicas_and_copies_of_the_center_take_the_time_of_their_bytes
 def test_the_norm_of_a_replica_that_has_diverged_is_infinite_and_warns_of_nothing():
     executor = Simulated(toy.Reference(), toy.fleet(1, 1))
     executor.start(Job(toy.learnable_data(40), toy.FITTING, SGD()), Sharing.REPLICAS)
-    executor.table.params[1] = 1e30
+    executor.shared.params[1] = 1e30
     assert executor.norm(0) == float("inf")
 
 

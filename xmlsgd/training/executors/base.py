@@ -16,7 +16,7 @@ from ..job import Job
 from ..learner import Learner, RowOrder
 from ..merging import Merger, MergeRule
 from ..messages import Event, Left, Report, Sharing, Step
-from ..shared_parameters import Shape, Table, WorkerArrays, table_shape, worker_arrays
+from ..shared_parameters import SharedParameters, SharedShape, WorkerArrays, shared_shape, worker_arrays
 from .device_merging import DeviceMerger
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ class Executor(ABC):
 
     Attributes
     ----------
-    table : Table
+    shared : SharedParameters
         Center, replicas and optimizer states.
     merger : Merger
-        Applies the rules of merges to the table.
+        Applies merge rules to the shared parameters.
     workers : list of int
         Workers that are alive, ascending.
     busy : set of int
@@ -50,7 +50,7 @@ class Executor(ABC):
     unreachable : set of int
         Workers that were lost before their replicas were merged, and whose departure `wait` has not reported yet.
     sharing, arrays : list of Sharing, list of WorkerArrays
-        How each worker uses the shared model, and the arrays of the table that it trains.
+        How each worker uses the shared model, and the shared arrays that it trains.
     updates_seen : list of int
         Updates that each optimizer state has seen.
     concurrent : bool
@@ -72,7 +72,7 @@ class Executor(ABC):
         if n_workers < 1:
             raise DataError("an executor needs at least one device, got none")
         self.n_workers = n_workers
-        self.table: Table
+        self.shared: SharedParameters
         self.merger: Merger
         self.sharing: Sequence[Sharing]
         self.arrays: list[WorkerArrays]
@@ -94,9 +94,13 @@ class Executor(ABC):
         self._updates_read: dict[int, int] = {}  # worker -> `_updates_made` when its current step read the model
 
     def _prepare(
-        self, job: Job, sharing: Sequence[Sharing], make_table: Callable[[Shape], Table], copies: bool = False
-    ) -> Shape:
-        """Make the table with `make_table`, write the initial model and optimizer states into it, and return its shape.
+        self,
+        job: Job,
+        sharing: Sequence[Sharing],
+        make_shared: Callable[[SharedShape], SharedParameters],
+        copies: bool = False,
+    ) -> SharedShape:
+        """Make the shared parameters with the initial model and optimizer states; return their shape.
 
         sharing : how each worker uses the shared model. copies : whether workers that write in place train copies too.
         """
@@ -104,13 +108,13 @@ class Executor(ABC):
         layout = job.network.layout
         self.sharing, self.arrays = sharing, worker_arrays(sharing, copies)
         state = state_layout(layout, job.optimizer).size
-        shape = table_shape(layout.size, state, job.network.n_features, self.arrays)
-        self.table = make_table(shape)
-        self.merger = Merger(self.table, layout, self.n_threads)
+        shape = shared_shape(layout.size, state, job.network.n_features, self.arrays)
+        self.shared = make_shared(shape)
+        self.merger = Merger(self.shared, layout, self.n_threads)
         self._has_replicas, self._job_start = Sharing.REPLICAS in sharing, job.start
         self.updates_seen = [0 if job.start is None else job.start.steps] * shape.states
         self._set_aside: tuple[np.ndarray, np.ndarray, list[int]] | None = None
-        params, states = self.table.params, self.table.states
+        params, states = self.shared.params, self.shared.states
         if job.start is None:
             job.network.initialize(params[0], job.dataset.Y, job.seed, job.sample_weight)
         elif not np.may_share_memory(params, job.start.params):
@@ -122,18 +126,18 @@ class Executor(ABC):
             from ..deltas import Deltas  # imports Numba, which the coordinator needs for nothing else
 
             in_place = [w for w, kind in enumerate(sharing) if kind is Sharing.IN_PLACE]
-            self._deltas = Deltas(self.table, layout, self.arrays, self.n_threads, in_place)
+            self._deltas = Deltas(self.shared, layout, self.arrays, self.n_threads, in_place)
             self._X, self._order = job.dataset.X, RowOrder(job.dataset.n_rows, job.seed)
         return shape
 
     def _make_learners(self, job: Job, devices: Sequence[Device]) -> None:
         """Make the learner of each worker in this process; merge on the GPU if all replicas are there."""
         self.learners = [
-            Learner.of(job, device, self.table, arrays) for device, arrays in zip(devices, self.arrays, strict=True)
+            Learner.of(job, device, self.shared, arrays) for device, arrays in zip(devices, self.arrays, strict=True)
         ]
         memories = {device.memory for device in devices}
         if self._has_replicas and None not in memories and len(memories) == 1:
-            self.merger = DeviceMerger(self.table, self.merger.layout, self.learners)
+            self.merger = DeviceMerger(self.shared, self.merger.layout, self.learners)
         for learner in self.learners:
             learner.load_kernels()
 
@@ -141,7 +145,7 @@ class Executor(ABC):
     def center(self) -> np.ndarray:
         """The shared or merged model, float32 (n_params,)."""
         self.fetch_center()
-        return self.table.params[0]
+        return self.shared.params[0]
 
     def writes_in_place(self, worker: int) -> bool:
         """Return whether a worker writes the center while others do."""
@@ -154,7 +158,7 @@ class Executor(ABC):
 
     @abstractmethod
     def start(self, job: Job, sharing: Sharing) -> None:
-        """Make the table and the learners, compile the kernels, then set the clock to zero.
+        """Make the shared parameters and the learners, compile the kernels, then set the clock to zero.
 
         A job with a `start` begins there.
         """
@@ -281,19 +285,19 @@ class Executor(ABC):
         begun = self.now()
         self.fetch_center()
         self.merger.save_center(name, worker)
-        self._count_merging((), 2 * self.table.params.shape[1], begun)
+        self._count_merging((), 2 * self.shared.params.shape[1], begun)
 
     def set_aside(self) -> None:
         """Keep a copy of the center and the optimizer states in memory; clear the merge states, as `put_back` does."""
         self._fetch()
-        self._set_aside = self.center.copy(), self.table.states.copy(), list(self.updates_seen)
+        self._set_aside = self.center.copy(), self.shared.states.copy(), list(self.updates_seen)
         self.merger.clear_states()
 
     def put_back(self) -> None:
         """Set center, replicas and states to what `set_aside` kept, if it was called; no worker may be busy."""
         if self._set_aside is None:
             return
-        self.table.params[:], self.table.states[:], updates_seen = self._set_aside
+        self.shared.params[:], self.shared.states[:], updates_seen = self._set_aside
         self.merger.begin_again()
         self._invalidate()
         self.updates_seen = list(updates_seen)
@@ -314,7 +318,7 @@ class Executor(ABC):
         """Return the Euclidean norm of a replica divided by its number of parameters, padding included."""
         begun = self.now()
         self._fetch([worker], state=False)
-        replica = self.table.params[1 + worker]
+        replica = self.shared.params[1 + worker]
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged run shows in the loss
             norm = float(np.sqrt(np.dot(replica, replica))) / len(replica)
         self._count_merging([worker], len(replica), begun)
@@ -327,21 +331,21 @@ class Executor(ABC):
         few, and a worker that died may have left its state half written.
         """
         self._fetch()
-        return self.center, *self._most_seen(self.table.states, self.updates_seen)
+        return self.center, *self._most_seen(self.shared.states, self.updates_seen)
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return the same as `learned`, in memory that outlives the executor."""
         return self.learned()
 
     def fetch_center(self) -> None:
-        """Copy the center from the device to the table if it is newer there."""
+        """Copy the center from the device to the host if it is newer there."""
         if self._has_replicas:
             self.merger.fetch_center()
         else:  # workers that pull the center train a copy, and may be in the middle of a step
             self._fetch([w for w in self.workers if self.arrays[w].base is None], state=False)
 
     def _fetch(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
-        """Copy to the table the models that idle workers (default: all) have trained in the memory of a device.
+        """Copy to the host the models that idle workers (default: all) have trained in the memory of a device.
 
         state : whether to copy their optimizer states, too, which merges do not need.
         """
@@ -349,7 +353,7 @@ class Executor(ABC):
             learner.fetch(state)
 
     def _invalidate(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
-        """Tell workers (default: all) that their models in the table, and with `state` their states, were written."""
+        """Tell workers (default: all) that their models, and with `state` their optimizer states, were written."""
         for learner in self._learners_of(workers):
             learner.invalidate(state)
 
@@ -374,5 +378,5 @@ class Executor(ABC):
             self.merger.copy_center(worker)
         self._invalidate([worker])
         state = self._state_of(worker)
-        self.table.states[state] = 0 if self._job_start is None else self._job_start.state
+        self.shared.states[state] = 0 if self._job_start is None else self._job_start.state
         self.updates_seen[state] = 0 if self._job_start is None else self._job_start.steps

@@ -10,7 +10,7 @@ import numpy as np
 from ...nn.parameters import Layout
 from ..learner import DeviceCopy, Learner
 from ..merging import Merger, MergeRule
-from ..shared_parameters import Table
+from ..shared_parameters import SharedParameters
 
 SLICE = 1 << 24  # floats, 64 MB: few launches for a large model, and small temporary arrays of rules
 
@@ -19,17 +19,17 @@ class DeviceMerger(Merger):
     """Applies merge rules to replicas on one GPU, whose learners must be idle.
 
     All rows of W0 take part in every merge, as they cost little on a GPU. `fetch_center` copies the center back to the
-    table; the learners copy their replicas back themselves.
+    host; the learners copy their replicas back themselves.
     """
 
     on_device = True
     slice_floats = SLICE
 
-    def __init__(self, table: Table, layout: Layout, learners: Sequence[Learner]) -> None:
-        super().__init__(table, layout, 1)
+    def __init__(self, shared: SharedParameters, layout: Layout, learners: Sequence[Learner]) -> None:
+        super().__init__(shared, layout, 1)
         self._learners = learners
         self._device: Any = learners[0].device.beside()  # type: ignore[attr-defined]
-        self._center = DeviceCopy(self._device, table.params[0])
+        self._center = DeviceCopy(self._device, shared.params[0])
 
     def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of all vectors."""
@@ -40,11 +40,11 @@ class DeviceMerger(Merger):
         return floats
 
     def fetch_center(self) -> None:
-        """Copy the center to the table if a merge has changed it since."""
+        """Copy the center to the host if a merge has changed it since."""
         self._center.fetch()
 
     def copy_center(self, worker: int) -> None:
-        """Copy the center to the replica of `worker` in the table and clear its merge states."""
+        """Copy the center to the replica of `worker` on the host and clear its merge states."""
         self.fetch_center()
         super().copy_center(worker)
 
@@ -54,7 +54,7 @@ class DeviceMerger(Merger):
             super().save_center(name, worker)
 
     def begin_again(self) -> None:
-        """Clear merge states and marks; the center of the table counts from here on."""
+        """Clear merge states and marks; the center on the host counts from here on."""
         super().begin_again()
         self._center.invalidate()
 

@@ -1,4 +1,4 @@
-"""One process per worker, over one memory-mapped table; only steps and reports cross the pipes.
+"""One process per worker, over memory-mapped shared parameters; only steps and reports cross the pipes.
 
 No lock exists that a dead process could hold. A worker that dies, raises an error or exceeds its liveness timeout is
 replaced, a few times; what it had not merged is trained again. If the model is shared in place, part of the lost step
@@ -20,12 +20,13 @@ from ...devices.base import Device
 from ...errors import WorkerDied
 from ..job import Job
 from ..messages import Event, Fetch, Invalidate, Joined, Left, Sharing, Step
-from ..shared_parameters import Shape, Table, WorkerArrays
+from ..shared_parameters import SharedParameters, SharedShape, WorkerArrays
 from .base import Executor
 from .liveness import Liveness
 from .shared_files import MappedJob, RunFolder, data_arrays
 from .worker_process import Assignment, WorkerProcess
 
+PARAMETERS = "parameters"  # file of the shared parameters
 # Only for a SIGKILL from outside: that of a stuck worker is reported in other words.
 OUT_OF_MEMORY = "probably killed by the out-of-memory killer; use fewer workers"
 
@@ -45,25 +46,24 @@ class WorkerPool:
         self.processes: dict[int, WorkerProcess] = {}
         self.folder: RunFolder | None = None
 
-    def make_table(self, job: Job) -> Callable[[Shape], Table]:
-        """Return a function that makes the table, in a folder with room for it and for the data of the job."""
+    def make_shared(self, job: Job) -> Callable[[SharedShape], SharedParameters]:
+        """Return a function that makes the shared parameters, in a folder with room for the data of the job, too."""
 
-        def make(shape: Shape) -> Table:
+        def make(shape: SharedShape) -> SharedParameters:
             self.folder = RunFolder(4 * shape.floats + sum(array.nbytes for array in data_arrays(job).values()))
             with self.folder.naming():
-                return Table.create(self.folder.path / "table", shape)
+                return SharedParameters.create(self.folder.path / PARAMETERS, shape)
 
         return make
 
-    def start(self, job: Job, shape: Shape, arrays: Sequence[WorkerArrays]) -> None:
-        """Start all processes; `arrays` are the arrays of the table that each worker trains."""
+    def start(self, job: Job, shape: SharedShape, arrays: Sequence[WorkerArrays]) -> None:
+        """Start all processes; `arrays` are the shared arrays that each worker trains."""
         assert self.folder is not None
         self.failures.clear()
         with self.folder.naming():
-            mapped, table = MappedJob.of(job, self.folder.path), self.folder.path / "table"
+            mapped, file = MappedJob.of(job, self.folder.path), self.folder.path / PARAMETERS
         self._assignments = [
-            Assignment(w, mapped, table, shape, arrays[w], make, self.n_threads[w])
-            for w, make in enumerate(self.makers)
+            Assignment(w, mapped, file, shape, arrays[w], make, self.n_threads[w]) for w, make in enumerate(self.makers)
         ]
         for w in range(len(self.makers)):
             self.launch(w)
@@ -142,11 +142,11 @@ class Processes(Executor):
         return len(self.pool.processes) > len(self.workers) or not self.pool.processes
 
     def start(self, job: Job, sharing: Sharing) -> None:
-        """Make the shared table and start the processes."""
+        """Make the shared parameters and start the processes."""
         self._liveness = Liveness(self._liveness.timeout, time.perf_counter())
         self._traceback = ""  # of the first error that a worker raised
         by_worker = [sharing.for_worker(shares_memory) for shares_memory in self._shares_memory]
-        shape = self._prepare(job, by_worker, self.pool.make_table(job))
+        shape = self._prepare(job, by_worker, self.pool.make_shared(job))
         self.pool.start(job, shape, self.arrays)
         self._await_all()
         self._start_clock()
@@ -244,9 +244,9 @@ class Processes(Executor):
         return departure if w in self.workers else None
 
     def _fetch(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
-        """Let the processes of GPUs copy their models to the table, all at the same time.
+        """Let the processes of GPUs copy their models to the shared parameters, all at the same time.
 
-        A worker that dies before its copy is complete becomes `unreachable`. Its replica in the table is still the one
+        A worker that dies before its copy is complete becomes `unreachable`. Its shared replica is still the one
         that it began from, as if it had done nothing.
         """
         asked = self._on_gpus(workers)
@@ -257,7 +257,7 @@ class Processes(Executor):
                 self.unreachable.add(process.worker)
 
     def _invalidate(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
-        """Tell processes of GPUs that the table has been written."""
+        """Tell processes of GPUs that the shared parameters have been written."""
         for process in self._on_gpus(workers):
             process.send(Invalidate(state))
 
@@ -269,8 +269,8 @@ class Processes(Executor):
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return copies of the model and optimizer state, and the number of updates the state has seen.
 
-        The copies are made in the arrays of `Job.start` if there are any. Views of the table would keep the memory of
-        all replicas alive, and forked processes would share it.
+        The copies are made in the arrays of `Job.start` if there are any. Views of the shared file would keep the
+        memory of all replicas alive, and forked processes would share it.
         """
         params, state, updates = self.learned()
         start = self._job_start
@@ -280,6 +280,6 @@ class Processes(Executor):
         return start.params, start.state, updates
 
     def close(self) -> None:
-        """End the processes and remove the shared files; the table stays readable here."""
+        """End the processes and remove the shared files; the parameters stay readable here."""
         self.pool.close()
         self.busy.clear()

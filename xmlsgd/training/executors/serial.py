@@ -10,7 +10,7 @@ import numpy as np
 from ...devices.base import Device
 from ..job import Job
 from ..messages import Event, Sharing, Step
-from ..shared_parameters import Shape, Table
+from ..shared_parameters import SharedParameters, SharedShape
 from .base import Executor
 
 
@@ -26,14 +26,14 @@ class Serial(Executor):
         self._queue: deque[Step] = deque()
 
     def start(self, job: Job, sharing: Sharing) -> None:
-        """Make the table and one learner for each device."""
+        """Make the shared parameters and one learner for each device."""
         replicas = sharing is Sharing.REPLICAS  # else in place: nobody else writes during a step, so no copy is needed
 
-        def make(shape: Shape) -> Table:
+        def make(shape: SharedShape) -> SharedParameters:
             if job.start is None or replicas:
-                return Table.in_memory(shape)
+                return SharedParameters.in_memory(shape)
             marks = np.zeros((1, shape.marks), np.uint8)
-            return Table(job.start.params.reshape(1, -1), job.start.state.reshape(1, -1), marks)
+            return SharedParameters(job.start.params.reshape(1, -1), job.start.state.reshape(1, -1), marks)
 
         self._prepare(job, [sharing if replicas else Sharing.IN_PLACE] * len(self.devices), make)
         self._make_learners(job, self.devices)

@@ -16,7 +16,7 @@ from ...devices.base import Device
 from ...errors import WorkerDied
 from ..job import Job
 from ..messages import Event, Joined, Left, Report, Sharing, Step
-from ..shared_parameters import Table
+from ..shared_parameters import SharedParameters
 from .base import Executor
 from .virtual_device import VirtualDevice, step_noise
 
@@ -41,7 +41,7 @@ class Simulated(Executor):
         return any(isinstance(event, Joined) for _, _, event in self._events)
 
     def start(self, job: Job, sharing: Sharing) -> None:
-        """Make the table and the learners, and schedule the absences; an absence from second 0 is a late join."""
+        """Make shared parameters and learners, and schedule the absences; an absence from second 0 is a late join."""
         alone = len(self.fleet) == 1
         self._start_learners(job, [sharing.for_worker(alone or device.in_place) for device in self.fleet])
         self._time, self._serial, self._n_steps = 0.0, count(), [0] * len(self.fleet)
@@ -58,8 +58,8 @@ class Simulated(Executor):
                     self._schedule(end, Joined(w))
 
     def _start_learners(self, job: Job, sharing: Sequence[Sharing]) -> None:
-        """Make the table and one learner for each worker; those of a shared model step on copies of it."""
-        self._prepare(job, sharing, Table.in_memory, copies=True)
+        """Make the shared parameters and one learner for each worker; those of a shared model step on copies of it."""
+        self._prepare(job, sharing, SharedParameters.in_memory, copies=True)
         self._make_learners(job, [self.device] * len(self.fleet))
 
     def _begin(self, step: Step) -> None:

@@ -14,7 +14,7 @@ from ...errors import in_one_line
 from ..job import Job
 from ..learner import Learner
 from ..messages import Event, Sharing, Step
-from ..shared_parameters import Table
+from ..shared_parameters import SharedParameters
 from .base import Executor
 
 
@@ -30,8 +30,10 @@ class Threads(Executor):
         self._inboxes: list[queue.SimpleQueue[Step | None]] = []
 
     def start(self, job: Job, sharing: Sharing) -> None:
-        """Make the table, and one learner and one thread for each device."""
-        self._prepare(job, [sharing.for_worker(device.memory is None) for device in self.devices], Table.in_memory)
+        """Make the shared parameters, and one learner and one thread for each device."""
+        self._prepare(
+            job, [sharing.for_worker(device.memory is None) for device in self.devices], SharedParameters.in_memory
+        )
         self._done: queue.SimpleQueue[Event | tuple[int, BaseException]] = queue.SimpleQueue()
         self._inboxes = [queue.SimpleQueue() for _ in self.workers]
         self._make_learners(job, self.devices)

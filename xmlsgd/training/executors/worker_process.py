@@ -1,4 +1,4 @@
-"""A worker process: receives steps through a pipe, runs them on the mapped table, sends reports back.
+"""A worker process: receives steps through a pipe, runs them on the shared parameters, sends reports back.
 
 It is started with the coordinator's `sys.path`, and imports neither the caller's script nor modules of the current
 folder. It ends when the pipe is closed or the coordinator ends.
@@ -30,7 +30,7 @@ from ...devices.base import Device
 from ...errors import LOGGER, DataError, WorkerDied, in_one_line
 from ..learner import Learner
 from ..messages import COPIED, Fetch, Invalidate, Report, Step
-from ..shared_parameters import Shape, Table, WorkerArrays
+from ..shared_parameters import SharedParameters, SharedShape, WorkerArrays
 from .shared_files import MappedJob
 
 PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main; main(int(sys.argv[1]))"
@@ -46,12 +46,12 @@ STREAMS = 3  # standard input, output and error have lower descriptors
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker is sent: the job, its arrays of the table and its device."""
+    """What a worker is sent: the job, the file of the shared parameters, its arrays there, and its device."""
 
     worker: int
     job: MappedJob
-    table: Path
-    shape: Shape
+    parameters: Path
+    shape: SharedShape
     arrays: WorkerArrays
     make_device: Callable[[], Device]
     n_threads: int
@@ -203,12 +203,12 @@ def _serve(pipe: Connection, folders: list[Path]) -> None:
     except (AttributeError, ImportError) as error:
         hint = "worker processes do not import scripts and notebooks; put the class in a module"
         raise DataError(f"{error}; {hint}") from error
-    folders.append(assignment.table.parent)
+    folders.append(assignment.parameters.parent)
     if assignment.worker > 0:  # all workers compile the same kernels; one reports that
         LOGGER.addHandler(logging.NullHandler())
     device = assignment.make_device()
-    table = Table.open(assignment.table, assignment.shape)
-    learner = Learner.of(assignment.job.open(), device, table, assignment.arrays)
+    shared = SharedParameters.open(assignment.parameters, assignment.shape)
+    learner = Learner.of(assignment.job.open(), device, shared, assignment.arrays)
     with device.start():
         learner.load_kernels()
         pipe.send(None)
