@@ -135,8 +135,11 @@ def test_the_rate_of_the_input_layer_follows_the_scale_of_its_weights_if_steps_a
     update = find_optimizer(optimizer)(weight_decay=0.5).update(RATE, 1)
     of_input = update.for_input(0.25)
     factor = 0.25 if is_scaled else 1
-    assert of_input.hyper[[0, 1]] == pytest.approx([RATE * factor, 0.5 / factor])
-    np.testing.assert_array_equal(of_input.hyper[2:], update.hyper[2:])
+    scaled = [0, 1, EPSILON]
+    expected = update.hyper[scaled] * [factor, 1 / factor, 1 / factor]
+    assert of_input.hyper[scaled] == pytest.approx(expected)
+    np.testing.assert_array_equal(np.delete(of_input.hyper, scaled), np.delete(update.hyper, scaled))
+    np.testing.assert_array_equal(of_input.for_biases().hyper, update.for_biases().hyper)
     assert (of_input.optimizer, of_input.output_epsilon) == (update.optimizer, update.output_epsilon)
 
 

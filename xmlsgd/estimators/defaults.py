@@ -43,7 +43,7 @@ ADDED_ROWS_RATE_FACTOR = 0.05  # times the rate of `fit`, for rows that are adde
 ROUNDING = 0.1  # threshold of gradients (docs/decisions/training.md)
 ROUNDED_LABELS = 1000  # with fewer labels, gradients are exact
 NORM_ROWS = 10_000  # so many first rows decide the typical norm of a row, and which features are frequent
-LEAST_NORM = 1e-30  # rows of a smaller typical norm are refused
+LEAST_NORM = 1e-12  # rows of a smaller typical norm are refused: squares of their gradients would leave float32
 OUTLIERS = 0.05  # share of the largest rows whose norm is cut: one of 1e6 would scale the activations of others to 0
 
 
@@ -129,7 +129,7 @@ def input_scale(X: CSR) -> float:
 
     This holds for rows of the typical norm: the root mean square of the norms of the first 10,000 rows, without empty
     rows, and with the largest twentieth cut to the next smaller norm. For L2-normalised rows the scale is 0.2. Raises
-    `DataError` if rows are so small that W0 would leave the range of float32.
+    `DataError` if rows are so small that squares of gradients would leave the range of float32.
     """
     n = min(X.n_rows, NORM_ROWS)
     starts = X.indptr[:n][np.diff(X.indptr[: n + 1]) > 0]

@@ -158,7 +158,7 @@ class CUDA(Device):
     def input_step(self, X: CSR, rows: np.ndarray, dZ: Any, layer: Layer, update: Update) -> None:
         """Update the rows of W for the features of the batch, and b, given the gradient dZ of the pre-activations."""
         run, H = self.runtime, layer.W.shape[1]
-        batch, hyper = self._loader.again(X, rows, "X"), run.upload("hyper", update.hyper)
+        batch, hyper = self._loader.again(X, rows, "X"), run.upload("hyper", update.hyper, update.for_biases().hyper)
         keys, entry_row, entry_value = self._entries(batch)
         run.wait_for("entries")
         norms = update.optimizer.row_state or update.hyper[CLIP] > 0
@@ -169,7 +169,7 @@ class CUDA(Device):
             layer.Ws, layer.Wt, H, update.kind, hyper, threads=WARP * warps, shared=4 * width * warps,
         )  # fmt: skip
         run.has_read("entries")
-        self._update_biases(dZ, layer, update, hyper)
+        self._update_biases(dZ, layer, update, hyper[len(update.hyper) :])
 
     def _entries(self, batch: DeviceRows) -> tuple[Any, ...]:
         """Return key int64, row int32 and value float32 of a batch's entries, sorted by key.

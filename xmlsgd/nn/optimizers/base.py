@@ -20,12 +20,14 @@ RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE = range(8)
 class Update(NamedTuple):
     """The update of one step: the optimizer, and its numbers in this step, `hyper`, float32 (8,).
 
-    output_epsilon : epsilon of the output layer; None for the same as in other layers.
+    output_epsilon : epsilon of the output layer; None for the same as in other layers. of_biases : the numbers for
+    biases if these do not follow the scale of the weights (`for_input`), float32 (8,); None for `hyper`.
     """
 
     optimizer: Optimizer
     hyper: np.ndarray
     output_epsilon: float | None = None
+    of_biases: np.ndarray | None = None
 
     def for_output(self) -> Update:
         """Return the update of the output layer."""
@@ -40,17 +42,18 @@ class Update(NamedTuple):
 
         Steps of an adaptive optimizer do not depend on the size of rows, so that pre-activations of large rows, for
         which the scale is small, would change more. So the rate is multiplied by the scale; weight decay is not.
+        Gradients of weights, and so epsilon, are divided by it. Biases do not depend on the size of rows.
         """
         if not self.optimizer.adaptive or scale in (0, 1):
             return self
         hyper = self.hyper.copy()
         hyper[RATE] *= scale
-        hyper[DECAY] /= scale
-        return self._replace(hyper=hyper)
+        hyper[[DECAY, EPSILON]] /= np.float32(scale)
+        return self._replace(hyper=hyper, of_biases=self.hyper)
 
     def for_biases(self) -> Update:
         """Return the update of biases: without decay and clipping, with state of their own."""
-        hyper = self.hyper.copy()
+        hyper = (self.hyper if self.of_biases is None else self.of_biases).copy()
         hyper[DECAY] = hyper[CLIP] = 0
         return Update(self.optimizer.for_biases(), hyper)
 
