@@ -35,12 +35,14 @@ FORMS = ("sparse", "dense", "lists", "multiclass")
 
 
 def describe(model: XMLClassifier) -> dict[str, Any]:
-    """Return the description of a fitted estimator, for JSON."""
+    """Return the description of a fitted estimator, for JSON; raise `DataError` for invalid parameters."""
     fitted = model.fitted_
+    parameters = {name: _to_json(name, value) for name, value in model.get_params(deep=False).items()}
+    check_parameters(model)  # `set_params` does not, and a model with invalid ones could not be loaded
     return {
         "estimator": CLASSIFIER,
         "xmlsgd": __version__,
-        "parameters": {name: _to_json(name, value) for name, value in model.get_params(deep=False).items()},
+        "parameters": parameters,
         "network": asdict(fitted.network),
         "label_form": fitted.form,
         "device": fitted.device,

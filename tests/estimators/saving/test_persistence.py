@@ -202,6 +202,13 @@ def test_an_algorithm_that_could_not_be_loaded_is_not_saved(rows, tmp_path, kind
     assert not list(tmp_path.iterdir())
 
 
+def test_a_parameter_that_could_not_be_loaded_is_not_saved(rows, tmp_path):
+    model = small().fit(*rows).set_params(negatives=0)
+    with pytest.raises(DataError, match="negatives: must be 'auto', 'all' or a positive integer, got 0"):
+        model.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.skipif(not missing_gpu(), reason="there is a GPU")
 def test_a_model_of_a_gpu_loads_where_there_is_none_and_predicts_on_the_cpu(rows, tmp_path):
     X = rows[0]
