@@ -141,6 +141,11 @@ def test_exclusions_of_independent_labels_are_dropped(seed):
     assert scores.scores is log_odds
 
 
+def test_log_odds_of_any_size_are_weighed():
+    truth, log_odds = planted(1000, exclusive=True)
+    assert np.isfinite(fit(truth, 1000 * log_odds)[1].scores).all()
+
+
 def test_exclusions_that_lower_only_improbable_labels_are_dropped():
     """Two labels that are never among the ten best of a row are never beside the first one."""
     rng = np.random.default_rng(0)

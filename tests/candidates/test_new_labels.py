@@ -62,3 +62,9 @@ def test_labels_that_are_not_new_get_no_classifier(X):
     found = fitted(X)
     assert np.diff(found.weights.indptr)[0] == 0
     assert found.bias[0] == UNTRAINED
+
+
+def test_new_labels_of_rows_without_features_get_finite_classifiers(X):
+    found = fitted(CSR.from_scipy(sp.vstack([X.to_scipy()[:N_EARLIER], sp.csr_array((N_ADDED, X.n_cols))])))
+    assert np.isfinite(found.weights.data).all()
+    assert np.isfinite(found.bias).all()

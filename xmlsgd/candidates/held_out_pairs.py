@@ -172,6 +172,7 @@ def fit_exclusion(
     each fold, and of all rows. The device must have been started.
     """
     from scipy.optimize import minimize
+    from scipy.special import expit
 
     odds = found.scores
     truth, weights = (
@@ -186,7 +187,7 @@ def fit_exclusion(
 
     def loss(learned: np.ndarray) -> tuple[float, np.ndarray]:
         scores = known + learned[0] * low + learned[1]
-        wrong = weights_of * (1 / (1 + np.exp(-scores)) - true)
+        wrong = weights_of * (expit(scores) - true)
         return weights_of @ log_losses(scores, true), np.array([wrong @ low, wrong.sum()])
 
     weight, shift = minimize(loss, np.zeros(2), jac=True, bounds=[(0, MAX_WEIGHT), (None, None)]).x

@@ -61,8 +61,9 @@ def fit_new_labels(
     found, _ = LinearClassifiers.fit_and_score(pairs, cost, NONE_HELD_OUT, device)
     # A weighted row is the unweighted one times `scale`, divided by a norm that differs little from row to row.
     squares = np.bincount(_row_numbers(rows), (rows.data / added.scale[rows.indices]) ** 2)
-    factor = np.float32(np.sqrt(squares[squares > 0]).mean())
-    found.weights.data[:] *= factor * added.scale[found.weights.indices]
+    norms = np.sqrt(squares[squares > 0])
+    if len(norms):  # without any feature of added rows, weights stay as they are
+        found.weights.data[:] *= np.float32(norms.mean()) * added.scale[found.weights.indices]
     return found
 
 
