@@ -115,6 +115,7 @@ Y23 = np.array([[1, 0, 0], [0, 1, 0]])
         (np.array([0, 1]), r"ranking \(n, k\) or scores \(n, L\), got int64 of shape \(2,\)"),
         (np.zeros((2, 3), dtype=bool), "got bool of shape"),
         (np.array([["a"], ["b"]]), "got <U1 of shape"),
+        ([[0], [0, 1]], "predicted: must have rows of one length, got several; pad rankings with -1"),
     ],
 )
 def test_predictions_that_do_not_fit_are_refused(predicted, message):
@@ -169,9 +170,11 @@ def test_inverse_propensities_that_do_not_fit_are_refused(q):
         metrics.psprecision_at_k(Y23, np.zeros((2, 1), dtype=int), q)
 
 
-@pytest.mark.parametrize(("A", "B"), [(0.5, -2), (0.5, 0), (-1, 1), (np.nan, 1), (0.5, np.inf), ("x", 1), (None, 1)])
+@pytest.mark.parametrize(
+    ("A", "B"), [(0.5, -2), (0.5, 0), (-1, 1), (np.nan, 1), (0.5, np.inf), ("x", 1), (None, 1), (1e300, 1)]
+)
 def test_a_form_of_propensities_that_is_none_is_refused(A, B):
-    with pytest.raises(DataError, match="A and B: must be numbers, A at least 0 and B above 0, got"):
+    with pytest.raises(DataError, match=r"A and B: must be numbers, A in \[0, 10\] and B in \(0, 1e\+20\], got"):
         metrics.inverse_propensity(np.eye(4), A, B)
 
 

@@ -7,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data.validation import check_unmasked, is_positive_integer
+from ..data.validation import is_positive_integer
 from ..errors import DataError, shorten
-from .comparison import Matrix, compare, quotient
+from .comparison import Matrix, as_rows, compare, quotient
+
+MAX_BINS = 1_000_000
 
 
 class Reliability(NamedTuple):
@@ -55,18 +57,17 @@ def reliability(Y_true: Matrix, labels: ArrayLike, probabilities: ArrayLike, n_b
     DataError
         If the inputs do not fit each other, or a probability is outside [0, 1].
     """
-    check_unmasked(labels, "labels")
-    check_unmasked(probabilities, "probabilities")
-    ranking, chances = np.asarray(labels), np.asarray(probabilities, dtype=np.float64)
-    if not is_positive_integer(n_bins):
-        raise DataError(f"n_bins: must be an integer of at least 1, got {shorten(n_bins)}")
-    if ranking.ndim != 2 or ranking.dtype.kind not in "iu" or chances.shape != ranking.shape:
+    ranking, chances = as_rows(labels, "labels"), as_rows(probabilities, "probabilities")
+    if not is_positive_integer(n_bins) or n_bins > MAX_BINS:
+        raise DataError(f"n_bins: must be an integer from 1 to {MAX_BINS}, got {shorten(n_bins)}")
+    are_numbers = ranking.dtype.kind in "iu" and chances.dtype.kind in "biuf"
+    if ranking.ndim != 2 or not are_numbers or chances.shape != ranking.shape:
         raise DataError(
             f"labels and probabilities: must be integers and floats of one shape (n, k), "
             f"got {ranking.dtype} of shape {ranking.shape} and {chances.dtype} of shape {chances.shape}"
         )
     compared = compare(Y_true, ranking, max(ranking.shape[1], 1))
-    hits, chances = compared.hits[ranking >= 0], chances[ranking >= 0]
+    hits, chances = compared.hits[ranking >= 0], chances[ranking >= 0].astype(np.float64)
     bad = chances[~((chances >= 0) & (chances <= 1))]
     if len(bad):
         raise DataError(f"probabilities: must be in [0, 1], got {bad[0]:g}; predict_topk(..., proba=True) returns them")

@@ -62,14 +62,22 @@ def labels_of(matrix: Matrix, name: str) -> CSR:
     return Y.without_zeros()
 
 
+def as_rows(given: Any, name: str) -> np.ndarray:
+    """Return an array; raise `DataError` for a masked one, and for lists of several lengths."""
+    check_unmasked(given, name)
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise DataError(f"{name}: must have rows of one length, got several; pad rankings with -1") from error
+
+
 def _top_labels(predicted: Matrix, shape: tuple[int, int], k: int) -> np.ndarray:
     """Return the top k labels of each row, int64 (n, k), padded with -1."""
-    check_unmasked(predicted, "predicted")
     if isinstance(predicted, CSR) or hasattr(predicted, "tocsr"):
         _check_shape(predicted.shape, shape)
         csr = canonical(predicted.to_scipy() if isinstance(predicted, CSR) else predicted, "predicted")
         return top_of_rows(csr.indptr, csr.indices, csr.data, k)
-    dense = np.asarray(predicted)
+    dense = as_rows(predicted, "predicted")
     if dense.ndim == 2 and dense.dtype.kind in "iu":
         return _top_of_ranking(dense, shape, k)
     if dense.ndim == 2 and dense.dtype.kind == "f":

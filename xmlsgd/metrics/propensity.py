@@ -11,6 +11,7 @@ from .comparison import Compared, Matrix, compare, labels_of, quotient, top_of_r
 from .ranking import cumulated_mean, mean_dcg
 
 MAX_INVERSE = 1e100  # sums of larger inverse propensities could overflow
+MAX_A, MAX_B = 10, 1e20  # (B + 1)^A must not overflow
 
 
 def inverse_propensity(
@@ -46,8 +47,9 @@ def inverse_propensity_of(
     counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5, n_labels: int | None = None
 ) -> NDArray[np.float64]:
     """Return `inverse_propensity`, given N_l, (L,), and N, the number of training rows."""
-    if not (is_number(A) and 0 <= A < np.inf and is_number(B) and 0 < B < np.inf):
-        raise DataError(f"A and B: must be numbers, A at least 0 and B above 0, got {shorten(A)} and {shorten(B)}")
+    if not (is_number(A) and 0 <= A <= MAX_A and is_number(B) and 0 < B <= MAX_B):
+        wanted = f"must be numbers, A in [0, {MAX_A}] and B in (0, {MAX_B:g}]"
+        raise DataError(f"A and B: {wanted}, got {shorten(A)} and {shorten(B)}")
     if n_labels is not None and not (is_integer(n_labels) and len(counts) <= n_labels < 1 << 31):
         raise DataError(f"n_labels: must be at least the {len(counts)} labels of training, got {shorten(n_labels)}")
     n_more = 0 if n_labels is None else n_labels - len(counts)
