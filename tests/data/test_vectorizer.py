@@ -61,6 +61,13 @@ def test_words_that_were_added_are_saved(tmp_path):
     np.testing.assert_array_equal(again.transform(["apples file"]).data, grown.transform(["apples file"]).data)
 
 
+def test_half_a_character_separates_n_grams_and_leaves_them_fit_to_save(tmp_path):
+    broken = TextVectorizer(min_df=1, analyzer="char_wb", ngram_range=(1, 2)).fit(["a\ud800b"])
+    assert broken.words == [" ", " a", " b", "a", "a ", "b", "b "]
+    broken.to_files(tmp_path)
+    assert TextVectorizer.from_files(tmp_path).words == broken.words
+
+
 @pytest.mark.parametrize(
     "text",
     ["上海城市规划研究", "図書館情報学の基礎", "ห้องสมุดประชาชน", "CC(=O)OC1=CC=CC=C1C(=O)O"],

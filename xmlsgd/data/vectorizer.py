@@ -16,9 +16,8 @@ from ..errors import DataError, ModelFileError, shorten, warn
 from .csr import CSR
 from .files.manifest import read_object
 from .frames import column_names, only_column
-from .text import composed
 from .validation import FLOAT32_MAX, is_integer, is_positive_integer
-from .words import TOKEN, TOKEN_PATTERN, prepared, text_without_spaces
+from .words import TOKEN, TOKEN_PATTERN, encodable, prepared, text_without_spaces
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -347,7 +346,7 @@ class TextVectorizer:
 
         options = {"ngram_range": tuple(self.ngram_range), "sublinear_tf": self.sublinear_tf, "dtype": np.float32}
         # Compose texts first, so that no accent is a character of its own. This is also part of the file format.
-        options["strip_accents"] = composed
+        options["strip_accents"] = encodable
         if self.analyzer == "word":  # scikit-learn warns of options that other analyzers do not use
             stop_words = TOKEN.findall(prepared(" ".join(self.stop_words or ()).lower()))
             options |= {"token_pattern": TOKEN_PATTERN, "stop_words": stop_words, "strip_accents": prepared}

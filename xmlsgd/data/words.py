@@ -18,6 +18,7 @@ TOKEN_PATTERN = rf"\w[\w{_RANGES}]+"  # of two characters or more, after `prepar
 TOKEN = re.compile(TOKEN_PATTERN)
 # Thai, Lao, Burmese, Khmer, kana and Chinese characters, which are written without spaces between words.
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, as in damaged JSON; UTF-8 cannot encode it
 LONG_WORD = 20  # average characters per word of a text that no language with spaces between words reaches
 MOST_LOOKED_AT = 1000  # texts of which `text_without_spaces` looks at the spaces
 
@@ -25,6 +26,11 @@ MOST_LOOKED_AT = 1000  # texts of which `text_without_spaces` looks at the space
 def prepared(text: str) -> str:
     """Return a text in NFC in which `TOKEN` finds the words: an underscore separates words."""
     return composed(text).replace("_", " ")
+
+
+def encodable(text: str) -> str:
+    """Return a text in NFC whose n-grams of characters can be saved: a surrogate separates words."""
+    return SURROGATE.sub(" ", composed(text))
 
 
 def text_without_spaces(texts: Sequence[str]) -> str | None:
