@@ -166,7 +166,7 @@ def test_a_tuned_run_repeats_to_the_bit_and_its_algorithm_can_be_copied(dataset)
         np.testing.assert_array_equal(go(dataset, copied, simulated(noise=0.1), epochs=3).params, runs[0].params)
 
 
-def test_an_interrupt_in_a_trial_leaves_the_model_that_was_set_aside(dataset):
+def test_an_interrupt_in_a_trial_leaves_the_model_of_the_snapshot(dataset):
     class Stopped(Tuned):
         def update(self, comm, j):
             super().update(comm, j)
@@ -179,7 +179,7 @@ def test_an_interrupt_in_a_trial_leaves_the_model_that_was_set_aside(dataset):
     np.testing.assert_array_equal(ended_run(interrupt.value).params, algorithm.begun[0][1])
 
 
-def test_a_checkpoint_in_a_trial_is_written_at_once_of_the_model_that_was_set_aside(dataset, tmp_path, monkeypatch):
+def test_a_checkpoint_in_a_trial_is_written_at_once_of_the_model_of_the_snapshot(dataset, tmp_path, monkeypatch):
     """In the second epoch, which begins with trials; the run then goes on from the end of the first."""
     at = Checkpoint(tmp_path / "kept", minutes=1e6)
 

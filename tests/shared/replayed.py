@@ -50,7 +50,7 @@ class Replayed(Executor):
         self.events, self.times = iter(recorded.events), iter(recorded.times)
 
     @property
-    def expecting(self):
+    def expects_workers(self):
         return True
 
     def start(self, job, sharing):

@@ -37,7 +37,7 @@ class Result(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A setting to train with: as a trial, which begins at the model that was set aside, or for good."""
+    """A setting to train with: as a trial, which begins at the snapshot of the model, or for good."""
 
     setting: Setting
     trial: bool

@@ -27,7 +27,7 @@ class Epoch:
         Number of the epoch, counted over all runs of a model.
     position : TrainingPosition
         Where the pass begins; later than the first row if a run resumes in the middle of an epoch.
-    watching : sequence of Callback
+    callbacks : sequence of Callback
         The callbacks of the run.
     loss : float
         Sum of the losses of the rows whose work is in the shared model; not finite once the run diverges.
@@ -47,7 +47,7 @@ class Epoch:
     algorithm: Algorithm
     executor: Executor
     progress: TrainingProgress
-    watching: Sequence[Callback]
+    callbacks: Sequence[Callback]
     writer: CheckpointWriter | None = None
     loss: float = field(init=False)
     uncommitted: dict[int, list[Report]] = field(default_factory=dict, init=False)
@@ -81,7 +81,7 @@ class Epoch:
                 return self.loss
             else:
                 self._wait_for_worker()
-        # A worker that is still busy would write over a model that is put back.
+        # A worker that is still busy would write over a restored model.
         while executor.busy:
             executor.wait()
         return self.loss
@@ -97,7 +97,7 @@ class Epoch:
     def _wait_for_worker(self) -> None:
         """Wait for a worker to take the rows that are left; raise `WorkerDied` if none will come."""
         executor = self.executor
-        event = executor.wait() if executor.expecting or not executor.workers else None
+        event = executor.wait() if executor.expects_workers or not executor.workers else None
         if event is None:
             name = type(self.algorithm).__name__
             idle = f"{name} assigned no rows to any live worker, {executor.workers}"
@@ -109,12 +109,12 @@ class Epoch:
 
         Workers are held back until none is busy if the algorithm needs that (`pauses_for_checkpoint`), or if the run
         is to end with this checkpoint. Otherwise their next merge puts all work in the model. During trials, the
-        checkpoint holds the model that was set aside before them.
+        checkpoint holds the model from which they begin.
         """
         if self.writer is None or not self.writer.due():
             return False
         if self.algorithm.trial is not None:
-            self.writer.write(replace(self.position, seconds=self.progress.seconds(self.executor)), before_trials=True)
+            self.writer.write(replace(self.position, seconds=self.progress.seconds(self.executor)), of_snapshot=True)
             return False
         if self.router.empty:
             return False
@@ -169,7 +169,7 @@ class Epoch:
         elif isinstance(event, Left):
             lost = self._give_back(w)
             if self.algorithm.trial is None:
-                for callback in self.watching:
+                for callback in self.callbacks:
                     callback.lost(lost)
             self.algorithm.left(w)
         else:
@@ -188,13 +188,13 @@ class Epoch:
         if self.algorithm.sharing is not Sharing.REPLICAS:
             self._commit([w])
         if not trial:
-            if any(callback.reads(report) for callback in self.watching):
+            if any(callback.reads(report) for callback in self.callbacks):
                 self.executor.fetch_center()
-            for callback in self.watching:
+            for callback in self.callbacks:
                 callback.step(report)
 
     def _merge(self, members: Collection[int]) -> None:
-        """Merge the replicas of `members`, which commits their work; put the model back at the end of a trial."""
+        """Merge the replicas of `members`, which commits their work; restore the model at the end of a trial."""
         if not members or not math.isfinite(self.loss):
             return
         idle = set(self.executor.workers) - self.executor.busy
@@ -204,7 +204,7 @@ class Epoch:
         if trial is None:
             self._commit([w for w in members if w not in self.executor.unreachable])
         elif self.algorithm.trial != trial:
-            self.executor.put_back()
+            self.executor.restore_snapshot()
             for w in list(self.router.leases):
                 self._give_back(w)
 
@@ -212,7 +212,7 @@ class Epoch:
         """Tell the algorithm that the epoch is over; keep the model if trials follow."""
         self.algorithm.end_epoch(self.executor)
         if self.algorithm.trial is not None:
-            self.executor.set_aside()
+            self.executor.save_snapshot()
 
     def _give_back(self, w: int) -> list[Report]:
         """Take back the rows of a worker whose work is lost; return the reports of that work."""

@@ -38,7 +38,7 @@ class DeviceCopy:
 
     def __init__(self, device: Device, host: np.ndarray) -> None:
         self._device, self._host = device, host
-        self.placed = device.to_device(host)
+        self.on_device = device.to_device(host)
         self._host_is_newer, self._device_is_newer = False, False
 
     def invalidate(self) -> None:
@@ -48,14 +48,14 @@ class DeviceCopy:
     def up_to_date(self) -> Any:
         """Return the copy, up to date; the caller may change it."""
         if self._host_is_newer:
-            self._device.copy_to_device(self.placed, self._host)
+            self._device.copy_to_device(self.on_device, self._host)
         self._host_is_newer, self._device_is_newer = False, True
-        return self.placed
+        return self.on_device
 
     def fetch(self) -> None:
         """Copy the vector back to the host if the copy has been changed."""
         if self._device_is_newer:
-            self._device.to_host(self.placed, self._host)
+            self._device.to_host(self.on_device, self._host)
         self._device_is_newer = False
 
 
@@ -92,7 +92,7 @@ class Learner:
         self._model = DeviceCopy(device, flat)
         self._state = DeviceCopy(device, self.state)
         none = device.to_device(np.zeros((1, 1), np.float32))
-        self.layers = job.network.layers(self._model.placed, layout.views(self._state.placed), none)
+        self.layers = job.network.layers(self._model.on_device, layout.views(self._state.on_device), none)
         self.sampler = job.sampler.begin(job.dataset.Y, job.seed)
         self._order = RowOrder(job.dataset.n_rows, job.seed)
 

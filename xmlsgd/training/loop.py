@@ -111,7 +111,7 @@ class Loop:
         self.progress = TrainingProgress(schedule, job.dataset.n_rows, self.position.rows, self.position.seconds)
         self.router, self.history = Router(0), History()
         # These come first, so that a finished epoch is recorded even if a callback raises an error.
-        self.watching = [WorkerLog(executor, algorithm), self.history, *callbacks]
+        self.callbacks = [WorkerLog(executor, algorithm), self.history, *callbacks]
         self.first_epoch = job.start.epochs if job.start else 0
 
     @property
@@ -123,17 +123,17 @@ class Loop:
         """Start the callbacks and the algorithm; resume the callbacks of a resumed run."""
         n_rows, executor = self.job.dataset.n_rows, self.executor
         with executor.paused():
-            for callback in self.watching:
+            for callback in self.callbacks:
                 callback.start(n_rows, self.schedule.epochs, executor.center)
         if self.writer:
-            self.writer.follow(executor, self.progress, self.history, self.watching)
+            self.writer.attach(executor, self.progress, self.history, self.callbacks)
         self.work = self.algorithm.row_work(self.job.dataset)
         self.algorithm.start(executor.workers, n_rows)
 
     def keep_rollback_model(self) -> None:
-        """Keep the model to roll back to when the run diverges; if trials follow, also set it aside for them."""
+        """Keep the model to roll back to when the run diverges; if trials follow, also save a snapshot for them."""
         if self.algorithm.trial is not None:
-            self.executor.set_aside()
+            self.executor.save_snapshot()
         if self.job.start is not None and self.job.start.origin is not None:
             self.last_good.refer(self.job.start.origin)
         else:
@@ -145,7 +145,7 @@ class Loop:
         work = None if self.work is None else work_before(self.work, self.job.seed, number)
         self.router = Router(n_rows, work)
         loss = Epoch(
-            number, self.position, self.router, self.algorithm, executor, self.progress, self.watching, self.writer,
+            number, self.position, self.router, self.algorithm, executor, self.progress, self.callbacks, self.writer,
         ).run()  # fmt: skip
         if not (math.isfinite(loss) and is_finite(executor.center)):  # no loss shows the effect of the last update
             return False
@@ -170,12 +170,12 @@ class Loop:
         last = self.position.epoch + 1 == self.schedule.epochs
         if not last:
             self.last_good.keep(self.executor.center)
-        votes = [callback.epoch(record, self.executor.center) for callback in self.watching]
+        votes = [callback.epoch(record, self.executor.center) for callback in self.callbacks]
         return last or any(votes)
 
     def finished_run(self) -> Run:
         """Finish the callbacks and return the result."""
-        for callback in self.watching:
+        for callback in self.callbacks:
             callback.finish(self.executor.center)
         return self._run()
 
@@ -184,7 +184,7 @@ class Loop:
         executor = self.executor
         try:
             if self.algorithm.trial is not None:
-                executor.put_back()
+                executor.restore_snapshot()
             return self._run() if is_finite(executor.center) else self.last_good_run()
         except Exception:  # noqa: BLE001  a device was lost with the model in its memory
             params, state = np.array(executor.shared.params[0]), np.zeros_like(executor.shared.states[0])

@@ -169,7 +169,7 @@ class Merger:
         self._moving[:] = 0
         self._state.clear()
 
-    def begin_again(self) -> None:
+    def reset(self) -> None:
         """Clear merge states and marks: the center and all replicas were set to one model."""
         self.shared.touched[:] = 0
         self._behind[:] = False

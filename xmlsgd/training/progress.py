@@ -16,17 +16,17 @@ from .router import Span
 class TrainingProgress:
     """Progress of a run.
 
-    n_rows : rows of an epoch. rows : rows trained so far. before : seconds that the run took before it was resumed.
+    n_rows : rows of an epoch. rows : rows trained so far. seconds_before : seconds of the run before it was resumed.
     """
 
     schedule: Schedule
     n_rows: int
     rows: int = 0
-    before: float = 0.0
+    seconds_before: float = 0.0
 
     def seconds(self, executor: Executor) -> float:
         """Return the seconds that the run has taken, including those before it was resumed."""
-        return self.before + executor.now()
+        return self.seconds_before + executor.now()
 
     def factor(self, at: float) -> float:
         """Return the factor of the learning rate after `at` rows of the run; `DataError` if it is unusable."""

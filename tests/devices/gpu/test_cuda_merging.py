@@ -81,7 +81,7 @@ def test_what_is_set_aside_and_a_merge_state_are_those_of_the_center_on_the_gpu(
         params.center[:] = params.state("kept")
 
     executor.merge(move, [0, 1])
-    executor.set_aside()
+    executor.save_snapshot()
     executor.save_center("kept")
     for w in (0, 1):
         executor.submit(Step(w, 0, 0, 16, 0.1))
@@ -91,7 +91,7 @@ def test_what_is_set_aside_and_a_merge_state_are_those_of_the_center_on_the_gpu(
     executor.merge(from_state, [0, 1])
     assert moved() == 1
     executor.merge(move, [0, 1])
-    executor.put_back()
+    executor.restore_snapshot()
     assert moved() == 1
     assert executor.norm(0) == pytest.approx(np.linalg.norm(executor.center) / len(executor.center), rel=1e-6)
     executor.merge(move, [1])

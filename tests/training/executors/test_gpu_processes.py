@@ -115,9 +115,9 @@ def stepped(executor, w):
 
 def test_a_gpu_in_a_process_goes_on_from_the_model_and_state_that_were_put_back(job):
     executor = begun(gpus(LightApart), job)
-    executor.set_aside()
+    executor.save_snapshot()
     first = stepped(executor, 0)
-    executor.put_back()
+    executor.restore_snapshot()
     again = stepped(executor, 0)
     executor.close()
     np.testing.assert_array_equal(again, first)

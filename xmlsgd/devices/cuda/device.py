@@ -73,7 +73,7 @@ class CUDA(Device):
         check_gpu(index)
         return partial(cls, index=index)
 
-    def beside(self) -> CUDA:
+    def with_own_stream(self) -> CUDA:
         """Return another device on this GPU, with its own stream and buffers."""
         run = self.runtime
         precision = "bfloat16" if self.bfloat16 else "float32"

@@ -76,7 +76,7 @@ class CheckpointWriter:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()  # fails for a mount point, which cannot be replaced
 
-    def follow(
+    def attach(
         self, executor: Executor, progress: TrainingProgress, history: History, callbacks: Sequence[Callback]
     ) -> None:
         """Set what the checkpoints are made of; if a run is resumed, resume its callbacks and log a message."""
@@ -97,17 +97,17 @@ class CheckpointWriter:
         """Return whether the next checkpoint is due."""
         return self.ends or time.monotonic() - self._time >= 60 * self.checkpoint.minutes
 
-    def write(self, position: TrainingPosition, before_trials: bool = False) -> None:
+    def write(self, position: TrainingPosition, of_snapshot: bool = False) -> None:
         """Write a checkpoint, unless nothing was trained since the last one or the run diverges.
 
         If writing fails, log an error and continue: the last checkpoint is intact, and another will be written. If the
         run was asked to end (`Checkpoint.end_by`), raise that error at last.
 
-        before_trials : whether to write the model that was set aside when trials began.
+        of_snapshot : whether to write the model from which trials begin, instead of that of the trial.
         """
         ending = self._take_request()  # first: writing may take longer than the sender of a signal waits
         with self._executor.paused():
-            params, state, steps = self._executor.before_trials() if before_trials else self._executor.learned()
+            params, state, steps = self._executor.snapshot() if of_snapshot else self._executor.learned()
             if (position.rows != self._rows or position.ended) and is_finite(params):
                 try:
                     self._write(position, params, state, steps)

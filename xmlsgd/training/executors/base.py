@@ -113,7 +113,7 @@ class Executor(ABC):
         self.merger = Merger(self.shared, layout, self.n_threads)
         self._has_replicas, self._job_start = Sharing.REPLICAS in sharing, job.start
         self.updates_seen = [0 if job.start is None else job.start.steps] * shape.states
-        self._set_aside: tuple[np.ndarray, np.ndarray, list[int]] | None = None
+        self._snapshot: tuple[np.ndarray, np.ndarray, list[int]] | None = None
         params, states = self.shared.params, self.shared.states
         if job.start is None:
             job.network.initialize(params[0], job.dataset.Y, job.seed, job.sample_weight)
@@ -152,7 +152,7 @@ class Executor(ABC):
         return self.concurrent and self.sharing[worker] is Sharing.IN_PLACE
 
     @property
-    def expecting(self) -> bool:
+    def expects_workers(self) -> bool:
         """Whether a worker has yet to join."""
         return False
 
@@ -287,25 +287,25 @@ class Executor(ABC):
         self.merger.save_center(name, worker)
         self._count_merging((), 2 * self.shared.params.shape[1], begun)
 
-    def set_aside(self) -> None:
-        """Keep a copy of the center and the optimizer states in memory; clear the merge states, as `put_back` does."""
+    def save_snapshot(self) -> None:
+        """Copy the center and the optimizer states in memory; clear the merge states, as `restore_snapshot` does."""
         self._fetch()
-        self._set_aside = self.center.copy(), self.shared.states.copy(), list(self.updates_seen)
+        self._snapshot = self.center.copy(), self.shared.states.copy(), list(self.updates_seen)
         self.merger.clear_states()
 
-    def put_back(self) -> None:
-        """Set center, replicas and states to what `set_aside` kept, if it was called; no worker may be busy."""
-        if self._set_aside is None:
+    def restore_snapshot(self) -> None:
+        """Set center, replicas and states to the snapshot, if there is one; no worker may be busy."""
+        if self._snapshot is None:
             return
-        self.shared.params[:], self.shared.states[:], updates_seen = self._set_aside
-        self.merger.begin_again()
+        self.shared.params[:], self.shared.states[:], updates_seen = self._snapshot
+        self.merger.reset()
         self._invalidate()
         self.updates_seen = list(updates_seen)
 
-    def before_trials(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return what `learned` returned when the model was set aside."""
-        assert self._set_aside is not None
-        params, states, updates_seen = self._set_aside
+    def snapshot(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return what `learned` returned when the snapshot was saved."""
+        assert self._snapshot is not None
+        params, states, updates_seen = self._snapshot
         return params, *self._most_seen(states, updates_seen)
 
     def _most_seen(self, states: np.ndarray, seen: Sequence[int]) -> tuple[np.ndarray, int]:

@@ -28,7 +28,7 @@ class DeviceMerger(Merger):
     def __init__(self, shared: SharedParameters, layout: Layout, learners: Sequence[Learner]) -> None:
         super().__init__(shared, layout, 1)
         self._learners = learners
-        self._device: Any = learners[0].device.beside()  # type: ignore[attr-defined]
+        self._device: Any = learners[0].device.with_own_stream()  # type: ignore[attr-defined]
         self._center = DeviceCopy(self._device, shared.params[0])
 
     def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True) -> int:
@@ -53,9 +53,9 @@ class DeviceMerger(Merger):
         with self._device.start():
             super().save_center(name, worker)
 
-    def begin_again(self) -> None:
+    def reset(self) -> None:
         """Clear merge states and marks; the center on the host counts from here on."""
-        super().begin_again()
+        super().reset()
         self._center.invalidate()
 
     def _active(self, members: list[int], fade_merges: int, ends_at_center: bool) -> np.ndarray:

@@ -137,7 +137,7 @@ class Processes(Executor):
         self._messages, self._last_message = count(1), dict[int, int]()  # worker -> number of its last message
 
     @property
-    def expecting(self) -> bool:
+    def expects_workers(self) -> bool:
         """Whether a worker has yet to join, or `wait` will report that none is left."""
         return len(self.pool.processes) > len(self.workers) or not self.pool.processes
 
@@ -199,7 +199,7 @@ class Processes(Executor):
                 return None
             if event is not None:
                 return event
-            if until is None and not (self.busy or self.unreachable or self.expecting):
+            if until is None and not (self.busy or self.unreachable or self.expects_workers):
                 return None  # the last replacement has died, and the others have nothing to do: nothing will happen
 
     def _listen(self, seconds: float) -> list[WorkerProcess]:

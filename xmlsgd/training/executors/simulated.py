@@ -36,7 +36,7 @@ class Simulated(Executor):
         self._events: list[tuple[float, int, Event]] = []
 
     @property
-    def expecting(self) -> bool:
+    def expects_workers(self) -> bool:
         """Whether a worker has yet to join."""
         return any(isinstance(event, Joined) for _, _, event in self._events)
 
