@@ -26,7 +26,7 @@ from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators import candidate_training
 from xmlsgd.estimators.inference import Scorer
-from xmlsgd.estimators.inference.candidates import logits_of_pairs
+from xmlsgd.estimators.inference.candidate_scorer import logits_of_pairs
 
 from .plan import Plan
 from .report import Table, publish

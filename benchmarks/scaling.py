@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from xmlsgd.errors import DataError
-from xmlsgd.estimators.placement import check_devices
+from xmlsgd.estimators.workers import check_devices
 
 from .launch import THREAD_VARIABLES
 from .plan import Plan

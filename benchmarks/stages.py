@@ -76,7 +76,7 @@ def watch_stages(stages: Stages) -> None:
     from xmlsgd.nn.samplers.uniform import UniformNegatives
 
     watched: list[tuple[Any, str, str]] = [
-        (whole, "first_parameters", "first parameters"),
+        (whole, "initial_start", "first parameters"),
         (whole, "_train", "network"),
         (Network, "step", "network: steps"),
         (CPU, "input_forward", "network: input forward"),
@@ -101,7 +101,7 @@ def watch_stages(stages: Stages) -> None:
         (stacking, "_regression", "stacking: regressions"),
         (boosted_trees.BoostedTrees, "fit", "stacking: trees"),
         (held_out_pairs, "fit_trees", "stacking: trees and whether they help"),
-        (whole, "with_thresholds", "thresholds"),
+        (whole, "calibrated", "thresholds"),
     ]
     for owner, attribute, name in watched:
         stages.watch(owner, attribute, name)

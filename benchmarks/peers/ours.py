@@ -21,7 +21,7 @@ from xmlsgd.cli.training_runs import compile_kernels
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.formats.store import open_store
 from xmlsgd.estimators.defaults import auto_rounding
-from xmlsgd.estimators.placement import make_device
+from xmlsgd.estimators.workers import make_device
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.parameters import zeros

@@ -22,7 +22,7 @@ from xmlsgd.devices.cpu.kernels.logits import best_of
 from xmlsgd.errors import DivergenceError
 from xmlsgd.estimators.defaults import auto_candidates
 from xmlsgd.estimators.inference import Scorer
-from xmlsgd.estimators.inference.candidates import CandidateScorer, logits_of_pairs
+from xmlsgd.estimators.inference.candidate_scorer import CandidateScorer, logits_of_pairs
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.training.learner import Learner
 
@@ -308,7 +308,7 @@ def test_activations_within_the_call_that_ranks_are_those_of_the_kernel_before_i
     model.save(tmp_path / "model", compact=compact)
     model = XMLClassifier.load(tmp_path / "model")  # other tests do not get the scorers of this one
     X, answers = many[1].X, [model.predict_topk(many[1].X)]
-    monkeypatch.setattr("xmlsgd.estimators.inference.candidates.ROWS_A_CALL", 7)
+    monkeypatch.setattr("xmlsgd.estimators.inference.candidate_scorer.ROWS_A_CALL", 7)
     answers.append(model.predict_topk(X))
     model.fitted_.forget_scorers()
     monkeypatch.setattr(CandidateScorer, "_in_one_call", False)

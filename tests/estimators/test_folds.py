@@ -75,7 +75,7 @@ def test_small_data_are_held_out_in_turn(n_rows, given, held_out, folds):
     plan = new_model(**given).plan(X, Y)
     found = {decision.name: decision.value for decision in plan.decisions}
     assert (found["held_out_rows"], found["folds"], plan.n_folds) == (held_out, folds, folds)
-    assert plan.n_temporary == max(folds - 1, 0)  # the network that is kept leaves out one fold
+    assert plan.n_temporary_networks == max(folds - 1, 0)  # the network that is kept leaves out one fold
 
 
 def test_warm_start_scores_held_out_rows_by_a_network_that_starts_anew(monkeypatch):
@@ -196,7 +196,7 @@ def test_an_error_in_a_fold_tells_the_epochs_of_the_model_alone(rows, monkeypatc
 
 
 def test_the_memory_estimate_counts_the_networks_of_folds_beside_that_of_the_model(rows):
-    parts, n = new_model().estimate_memory(rows.X, rows.Y), new_model().plan(rows.X, rows.Y).n_temporary
+    parts, n = new_model().estimate_memory(rows.X, rows.Y), new_model().plan(rows.X, rows.Y).n_temporary_networks
     assert n > 1
     assert parts["folds"] == (1 + n) * parts["parameters"] + parts["optimizer_state"]
 
@@ -216,6 +216,6 @@ def test_a_fold_that_diverges_is_left_out(rows, monkeypatch):
         rated.append(rows)
         return fitted
 
-    monkeypatch.setattr(fitting, "with_thresholds", noted)
+    monkeypatch.setattr(fitting, "calibrated", noted)
     assert new_model().fit(rows.X, rows.Y).candidates_ is not None
     assert len(rated[0]) == 500

@@ -36,7 +36,7 @@ def test_scores_of_all_labels_are_made_for_no_k_up_to_a_hundred(listed, held_out
     def refused(*args):
         raise AssertionError("all labels were scored")
 
-    monkeypatch.setattr("xmlsgd.estimators.inference.candidates.best_of_all", refused)
+    monkeypatch.setattr("xmlsgd.estimators.inference.candidate_scorer.best_of_all", refused)
     monkeypatch.setattr("xmlsgd.estimators.inference.rankings.best_of_all", refused)
     several = XMLEnsemble(listed)
     several._set_members([listed, listed], listed.fitted_.features)

@@ -14,7 +14,7 @@ from xmlsgd import DataError, ModelFileError, XMLClassifier, XMLEnsemble, load_m
 from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.intrinsics import bf16
-from xmlsgd.estimators.placement import usable_precision
+from xmlsgd.estimators.workers import usable_precision
 
 # A value for each parameter that differs from what the models below were trained with.
 OTHERS = {

@@ -55,7 +55,7 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, com
     from ..data.synthetic import make_xmc
     from ..estimators import XMLClassifier
     from ..estimators.defaults import ROUNDED_LABELS
-    from ..estimators.placement import parse_devices, thread_count, workers_of
+    from ..estimators.workers import parse_devices, thread_count, workers_of
 
     parameters = {name: value for name, value in parameters.items() if name in RELEVANT}
     devices = parameters.get("devices", "cpu")
@@ -88,7 +88,7 @@ def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> Model:
     """Return the estimator for the flags, checked."""
     from ..estimators import XMLClassifier, XMLEnsemble
     from ..estimators.parameters import check_parameters
-    from ..estimators.placement import check_devices, parse_devices
+    from ..estimators.workers import check_devices, parse_devices
     from .input_warnings import warn_of_workers
 
     model = XMLClassifier(**parameters)

@@ -21,10 +21,10 @@ from ..devices.cpu.threads import start_layer
 from ..errors import warn
 from ..metrics import precision_at_k
 from .inference import Scorer
-from .inference.candidates import logits_of_pairs
-from .placement import HALVED_FROM
+from .inference.candidate_scorer import logits_of_pairs
 from .plan import TrainingPlan
 from .training_data import TrainingData
+from .workers import HALVED_FROM
 
 # Held-out rows of a fold for which the network ranks all labels, and scores so many: it is compared with the stacked
 # model there, and scores of labels that are not candidates are learned from it.

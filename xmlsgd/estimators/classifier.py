@@ -253,7 +253,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         DivergenceError
             If the loss is not finite in the first epoch. In a later epoch, `fit` warns and keeps the last good model.
         """
-        given = checked_parameters(self)
+        parameters = checked_parameters(self)
         check_callbacks(callbacks)
         checkpoint, fitted = as_checkpoint(checkpoint), getattr(self, "fitted_", None)
         earlier = self._continued()
@@ -263,8 +263,8 @@ class XMLClassifier(Predictor, BaseEstimator):
             X, y, sample_weight=sample_weight, eval_set=eval_set, groups=groups, label_texts=label_texts,
             feature_names=feature_names,
         )  # fmt: skip
-        data = read_training_data(given, rows, names=names, earlier=earlier, seed=seed)
-        plan = make_plan(given, data, earlier)
+        data = read_training_data(parameters, rows, names=names, earlier=earlier, seed=seed)
+        plan = make_plan(parameters, data, earlier)
         memory.check(plan, data, fitted)
         fitting = Fitting(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
         self.fitted_ = fitting.train(callbacks, checkpoint)
@@ -306,17 +306,17 @@ class XMLClassifier(Predictor, BaseEstimator):
         DivergenceError
             If the loss is not finite; the model does not change.
         """
-        given = checked_parameters(self)
-        given.early_stopping = False  # rows held out of the only pass would never be learned
+        parameters = checked_parameters(self)
+        parameters.early_stopping = False  # rows held out of the only pass would never be learned
         earlier = getattr(self, "fitted_", None)
         if earlier is not None:
             earlier.check_trainable("the model")
         seed = draw_seed(self) if earlier is None else earlier.seed
         names = declared(earlier and earlier.classes, classes, y)
         rows = GivenRows(X, y, sample_weight=sample_weight, label_texts=label_texts, feature_names=feature_names)
-        data = read_training_data(given, rows, names=names, earlier=earlier, adds_rows=True, seed=seed)
+        data = read_training_data(parameters, rows, names=names, earlier=earlier, adds_rows=True, seed=seed)
         check_declared(data.names, None if classes is None else names)
-        plan = make_plan(given, data, earlier, adds_rows=True)
+        plan = make_plan(parameters, data, earlier, adds_rows=True)
         memory.check(plan, data, earlier)
         self.fitted_ = train_more(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
         self.plan_ = plan
@@ -372,7 +372,7 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     def _planned(self, rows: GivenRows) -> tuple[TrainingPlan, TrainingData]:
         """Return the plan of `fit` for these rows, and the rows as it would read them."""
-        given, earlier = checked_parameters(self), self._continued()
+        parameters, earlier = checked_parameters(self), self._continued()
         names = None if earlier is None else earlier.classes
-        data = read_training_data(given, rows, names=names, earlier=earlier)
-        return make_plan(given, data, earlier), data
+        data = read_training_data(parameters, rows, names=names, earlier=earlier)
+        return make_plan(parameters, data, earlier), data

@@ -20,7 +20,7 @@ from ..nn.network import Network
 from ..nn.optimizers import Optimizer, find_optimizer, optimizer_names
 from .calibration import BetaCalibration
 from .parameters import check_parameters
-from .placement import parse_devices
+from .workers import parse_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,8 +15,8 @@ from .calibration import UNCALIBRATED, BetaCalibration
 from .inference import Scorer
 from .inference.compact import CompactParams
 from .names import MappedNames
-from .placement import flops, make_device, thread_count, usable_precision
 from .thresholds import Thresholds
+from .workers import flops, make_device, thread_count, usable_precision
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -145,7 +145,7 @@ class FittedModel:
         if self.candidates is None:
             return Scorer(self.network, self.params, device)
         from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
-        from .inference.candidates import CandidateScorer
+        from .inference.candidate_scorer import CandidateScorer
 
         return CandidateScorer(self.network, self.params, device, self.candidates, cpu_of(device, n_threads))
 

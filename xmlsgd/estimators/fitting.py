@@ -24,15 +24,16 @@ from ..training.kept_model import KeptModel
 from ..training.loop import train
 from ..training.progress_bar import ProgressBar
 from ..training.run import Run, add_hint, attach_run, run_of
+from .calibrated_model import calibrated, with_calibration_of
 from .fitted import FittedModel, OptimizerState
-from .held_out import folds_to_hold_out, weight_without, with_calibration_of, with_thresholds
+from .held_out import folds_to_hold_out, weight_without
 from .inference import Measure
+from .initial_model import copy_rows, empty_state, grown_start, initial_start
 from .new_outputs import train_new_outputs
 from .parameters import random_state_of
-from .placement import executor_of, precision_of
 from .plan import TrainingPlan
-from .starting import copy_rows, empty_state, first_parameters, grown
 from .training_data import TrainingData
+from .workers import executor_of, precision_of
 
 if TYPE_CHECKING:  # it imports Numba, which creating an estimator does not need
     from .candidate_training import CandidateTraining, Fold
@@ -76,7 +77,7 @@ class Fitting:
         self.device = plan.new_device()
         self.held_out = folds_to_hold_out(data, plan.held_out_size, plan.n_folds, seed)
         # The rows that the kept network does not learn: none if each fold has a temporary network.
-        leaves_out = self.held_out and plan.n_temporary < plan.n_folds
+        leaves_out = self.held_out and plan.n_temporary_networks < plan.n_folds
         self.left_out = self.held_out[0] if leaves_out else np.empty(0, np.intp)
         self.weight = weight_without(data, self.left_out)
         # Numbers of the folds that the kept network learns; each is scored by a temporary network.
@@ -89,7 +90,7 @@ class Fitting:
         """
         plan, earlier = self.plan, self.earlier
         with self._candidate_training() as candidates:
-            start = first_parameters(plan, self.data.dataset.Y, self.seed, self.weight)
+            start = initial_start(plan, self.data.dataset.Y, self.seed, self.weight)
             # Drawing them again would take as long as an epoch.
             first = start.params.copy() if self.other_folds else None
             if earlier is not None:
@@ -140,7 +141,7 @@ class Fitting:
                     scored_rows = np.concatenate([fold.rows for fold in folds])
                 found, scores = candidates.finish(self.device, folds)
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
-            fitted = with_thresholds(fitted, self.data, scored_rows, self.device, scores)
+            fitted = calibrated(fitted, self.data, scored_rows, self.device, scores)
             if candidates and self.earlier is None and len(self.left_out):
                 self._count_held_out(fitted)
         except BaseException as error:  # keep the network, which can predict alone
@@ -221,9 +222,9 @@ def train_more(
     """
     Y, device = data.dataset.Y, plan.new_device()
     if earlier is None:
-        start = first_parameters(plan, Y, seed, data.weight)
+        start = initial_start(plan, Y, seed, data.weight)
     else:
-        start = grown(earlier, plan, Y, data.weight, data.n_label_rows)
+        start = grown_start(earlier, plan, Y, data.weight, data.n_label_rows)
     counts, n_rows = data.rows.Y.column_counts(), data.n_rows
     if earlier is not None and earlier.label_counts is not None:
         counts[: len(earlier.label_counts)] += earlier.label_counts
@@ -297,8 +298,8 @@ def _train(
     """Train from the start of the job, whose arrays change in place, and return the run."""
     algorithm, executor = copy.deepcopy(plan.algorithm), executor_of(plan.workers, device, plan.precision)
     with ProgressBar() if plan.verbose else nullcontext() as bar, device.start():
-        watching = [*callbacks, *([bar] if bar else [])]
-        run = train(job, algorithm, executor, plan.schedule, watching, checkpoint, rolls_back=rolls_back)
+        with_bar = callbacks if bar is None else [*callbacks, bar]
+        run = train(job, algorithm, executor, plan.schedule, with_bar, checkpoint, rolls_back=rolls_back)
     run.n_undone = sum(each.waited for each in callbacks if isinstance(each, EarlyStopping))
     return run
 

@@ -57,7 +57,7 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
         "parameters": parameters,
         "optimizer_state": state,
         "earlier_model": model_bytes(earlier) if earlier else 0,
-        "folds": (1 + plan.n_temporary) * parameters + state if plan.n_temporary else 0,
+        "folds": (1 + plan.n_temporary_networks) * parameters + state if plan.n_temporary_networks else 0,
         "data": sum(map(_resident_data, labelled)),
         "replicas": _replicas(plan),
         "workers": several * (_resident_data(data.dataset) + len(plan.workers) * WORKER_BYTES),
@@ -226,7 +226,7 @@ def _resident_data(dataset: Dataset) -> int:
 
 
 def _replicas(plan: TrainingPlan) -> int:
-    """Return the bytes of the shared parameters, the merge states and the model that is set aside for trials.
+    """Return the bytes of the shared parameters, the merge states and the snapshot for trials.
 
     A single worker without a replica trains the arrays of the model itself, and needs none.
     """

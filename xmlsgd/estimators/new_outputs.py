@@ -18,8 +18,8 @@ from ..nn.network import state_layout
 from ..nn.parameters import zeros
 from ..nn.samplers.base import Batch
 from .defaults import BATCH, CANDIDATE_EPOCHS, auto_rate
+from .initial_model import empty_state
 from .plan import TrainingPlan
-from .starting import empty_state
 from .training_data import TrainingData
 
 

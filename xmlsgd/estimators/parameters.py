@@ -20,7 +20,7 @@ from ..nn.optimizers import Optimizer, get_optimizer
 from ..nn.samplers import find_sampler
 from ..nn.schedules import SCHEDULES
 from . import defaults
-from .placement import parse_devices, thread_count
+from .workers import parse_devices, thread_count
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -41,7 +41,7 @@ class Rule(NamedTuple):
     allowed: str
     fits: Callable[[Any], bool]
 
-    def beside(self, *words: str) -> Rule:
+    def or_words(self, *words: str) -> Rule:
         """Return a rule that also allows these words."""
         return Rule(
             f"{', '.join(map(repr, words))} or {self.allowed}", lambda value: _is(value, *words) or self.fits(value)
@@ -72,16 +72,16 @@ SHARE = Rule("in [0, 1)", lambda value: is_amount(value) and value < 1)
 AMOUNT = Rule("0 or above", is_amount)
 FLAG = Rule("True or False", lambda value: isinstance(value, bool | np.bool_))
 RULES = {
-    "hidden_layer_sizes": Rule("one or more positive integers, as in (256,)", _are_sizes).beside("auto"),
-    "learning_rate_init": Rule("above 0", lambda value: is_amount(value) and value != 0).beside("auto"),
-    "batch_size": COUNT.beside("auto"),
-    "max_epochs": COUNT.beside("auto"),
-    "negatives": COUNT.beside("auto", "all"),
+    "hidden_layer_sizes": Rule("one or more positive integers, as in (256,)", _are_sizes).or_words("auto"),
+    "learning_rate_init": Rule("above 0", lambda value: is_amount(value) and value != 0).or_words("auto"),
+    "batch_size": COUNT.or_words("auto"),
+    "max_epochs": COUNT.or_words("auto"),
+    "negatives": COUNT.or_words("auto", "all"),
     "candidates": Rule(
         "'auto', 0 or a positive integer", lambda value: _is(value, "auto") or (is_integer(value) and value >= 0)
     ),
     "n_epochs_no_change": COUNT,
-    "gradient_rounding": SHARE.beside("auto"),
+    "gradient_rounding": SHARE.or_words("auto"),
     "warm_up": SHARE,
     "hidden_dropout": SHARE,
     "weight_decay": AMOUNT,
@@ -156,10 +156,10 @@ def random_state_of(model: BaseEstimator) -> np.random.RandomState:
         raise _refused(model, "random_state", f"None, an integer in [0, {MAX_SEED}] or a RandomState") from None
 
 
-def optimizer_of(given: XMLClassifier | Parameters, is_short: bool) -> Optimizer:
+def optimizer_of(parameters: XMLClassifier | Parameters, is_short: bool) -> Optimizer:
     """Return the optimizer of these parameters; is_short : of a short run with candidates."""
-    optimizer = defaults.auto_optimizer(is_short) if is_auto(given.optimizer) else given.optimizer
-    return get_optimizer(optimizer, weight_decay=given.weight_decay, clip_norm=given.clip_norm)
+    optimizer = defaults.auto_optimizer(is_short) if is_auto(parameters.optimizer) else parameters.optimizer
+    return get_optimizer(optimizer, weight_decay=parameters.weight_decay, clip_norm=parameters.clip_norm)
 
 
 def _refused(model: BaseEstimator, name: str, allowed: str) -> DataError:

@@ -16,7 +16,7 @@ from ..nn.optimizers import Optimizer
 from ..nn.samplers import Sampler
 from ..nn.schedules import Schedule
 from ..training.job import Job, Start
-from .placement import Worker, make_device
+from .workers import Worker, make_device
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class TrainingPlan:
     concurrent_candidates : whether candidates are learned while the network is trained.
     held_out_size : how many rows are held out, in each fold.
     n_folds : number of folds, each scored by a network that has not learned it.
-    n_temporary : how many of these networks are not kept.
+    n_temporary_networks : how many of these networks are not kept.
     algorithm : how the workers train together; a run trains by a copy, which keeps its state.
     workers, n_threads : the workers, and their threads in all.
     precision : precision of matrix products; as given unless all workers are CPUs.
@@ -58,7 +58,7 @@ class TrainingPlan:
     concurrent_candidates: bool
     held_out_size: HeldOutSize
     n_folds: int
-    n_temporary: int
+    n_temporary_networks: int
     algorithm: Algorithm
     workers: tuple[Worker, ...]
     n_threads: int

@@ -21,18 +21,9 @@ from . import defaults
 from .fitted import FittedModel
 from .held_out import held_out_size, small_folds
 from .parameters import Parameters, is_auto, optimizer_of
-from .placement import (
-    HALVED_FROM,
-    Worker,
-    algorithm_of,
-    flops,
-    parse_devices,
-    precision_of_cpu,
-    thread_count,
-    workers_of,
-)
 from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
+from .workers import HALVED_FROM, Worker, algorithm_of, flops, parse_devices, precision_of_cpu, thread_count, workers_of
 
 GIVEN = "as given"
 
@@ -41,45 +32,45 @@ GIVEN = "as given"
 class _Planner:
     """The inputs of a plan, and the decisions so far.
 
-    given : the parameters. earlier : the model from which training continues, if any. adds_rows : whether its training
-    rows are kept (`partial_fit`). made : the decisions.
+    parameters : of the estimator. earlier : the model from which training continues, if any. adds_rows : whether its training
+    rows are kept (`partial_fit`). decisions : so far.
     """
 
-    given: Parameters
+    parameters: Parameters
     data: TrainingData
     earlier: FittedModel | None
     adds_rows: bool
-    made: list[Decision] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
 
     def decide(self, name: str, value: Any, reason: str) -> Any:
         """Record a decision; return its value."""
-        self.made.append(Decision(name, value if isinstance(value, str | int | float) else str(value), reason))
+        self.decisions.append(Decision(name, value if isinstance(value, str | int | float) else str(value), reason))
         return value
 
     @property
     def own_algorithm(self) -> Algorithm | None:
         """The algorithm if given as an object, which has its own batch size and learning rate; else None."""
-        return self.given.algorithm if isinstance(self.given.algorithm, Algorithm) else None
+        return self.parameters.algorithm if isinstance(self.parameters.algorithm, Algorithm) else None
 
 
 def make_plan(
-    given: Parameters, data: TrainingData, earlier: FittedModel | None = None, adds_rows: bool = False
+    parameters: Parameters, data: TrainingData, earlier: FittedModel | None = None, adds_rows: bool = False
 ) -> TrainingPlan:
     """Decide how to train on `data`, without training.
 
     earlier : the model from which training continues, if any. adds_rows : whether the rows are learned in addition to
     those that `earlier` has learned, as in `partial_fit`, where the network may grow.
     """
-    planner = _Planner(given, data, earlier, adds_rows)
+    planner = _Planner(parameters, data, earlier, adds_rows)
     if data.features.vectorizer is not None:
         planner.decide("vectorizer", repr(data.features.vectorizer), data.features.vectorizer.reason)
     network, n_candidates = _plan_model(planner)
     optimizer, batch_size, learning_rate, schedule = _plan_steps(planner, n_candidates)
-    held_out, n_folds, n_temporary = _plan_held_out(planner, network.loss, n_candidates)
+    held_out, n_folds, n_temporary_networks = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
     workers, n_threads = _plan_workers(planner, network, batch_size)
     concurrent = _plan_concurrency(planner, n_candidates, workers, n_threads)
-    rounding = _rounding(given, data.dataset.n_labels, network.loss, optimizer, workers)
+    rounding = _rounding(parameters, data.dataset.n_labels, network.loss, optimizer, workers)
     threshold = planner.decide("gradient_rounding", *rounding)
     precision = _plan_precision(planner, workers)
     algorithm = _plan_algorithm(planner, batch_size, learning_rate, workers)
@@ -94,34 +85,34 @@ def make_plan(
         concurrent_candidates=concurrent,
         held_out_size=held_out,
         n_folds=n_folds,
-        n_temporary=n_temporary,
+        n_temporary_networks=n_temporary_networks,
         algorithm=algorithm,
         workers=workers,
         n_threads=n_threads,
         precision=precision,
-        early_stopping=bool(given.early_stopping),
-        n_epochs_no_change=int(given.n_epochs_no_change),
-        tol=float(given.tol),
-        verbose=bool(given.verbose),
-        decisions=tuple(planner.made),
+        early_stopping=bool(parameters.early_stopping),
+        n_epochs_no_change=int(parameters.n_epochs_no_change),
+        tol=float(parameters.tol),
+        verbose=bool(parameters.verbose),
+        decisions=tuple(planner.decisions),
     )
 
 
 def _plan_model(planner: _Planner) -> tuple[Network, int]:
     """Decide the network, and the number of candidate labels per row (0 for the network alone)."""
-    given, data, earlier = planner.given, planner.data, planner.earlier
+    parameters, data, earlier = planner.parameters, planner.data, planner.earlier
     before = None if earlier is None else earlier.network
-    loss = _loss(given, before)
+    loss = _loss(parameters, before)
     n_candidates, why = (
-        (0, "partial_fit keeps those of the model") if planner.adds_rows else _candidates(given, data, loss)
+        (0, "partial_fit keeps those of the model") if planner.adds_rows else _candidates(parameters, data, loss)
     )
-    if not n_candidates and data.form == "multiclass" and is_auto(given.loss) and not earlier:
+    if not n_candidates and data.form == "multiclass" and is_auto(parameters.loss) and not earlier:
         loss = "softmax"
-    hidden = planner.decide("hidden_layer_sizes", *_hidden(given, data, n_candidates, before))
-    network = _network(given, data, loss, before, hidden)
+    hidden = planner.decide("hidden_layer_sizes", *_hidden(parameters, data, n_candidates, before))
+    network = _network(parameters, data, loss, before, hidden)
     beside = " with candidates" if n_candidates and data.form == "multiclass" else ""
     by_labels = "as in the earlier model" if earlier else f"labels are {data.form}{beside}"
-    planner.decide("loss", loss, _why(given.loss, by_labels))
+    planner.decide("loss", loss, _why(parameters.loss, by_labels))
     planner.decide("candidates", n_candidates, why)
     return network, n_candidates
 
@@ -129,8 +120,8 @@ def _plan_model(planner: _Planner) -> tuple[Network, int]:
 def _plan_steps(planner: _Planner, n_candidates: int) -> tuple[Optimizer, int, float, Schedule]:
     """Decide the optimizer, the batch size, the peak learning rate, and the schedule."""
     is_short = _is_short(planner.data, n_candidates)
-    optimizer = optimizer_of(planner.given, is_short)
-    given, why = planner.given.optimizer, "with candidates" if is_short else "the default"
+    optimizer = optimizer_of(planner.parameters, is_short)
+    given, why = planner.parameters.optimizer, "with candidates" if is_short else "the default"
     planner.decide("optimizer", optimizer.name if is_auto(given) else given, _why(given, why))
     batch_size = planner.decide("batch_size", *_batch_size(planner, n_candidates > 0))
     schedule = _plan_schedule(planner, batch_size, is_short)
@@ -140,15 +131,15 @@ def _plan_steps(planner: _Planner, n_candidates: int) -> tuple[Optimizer, int, f
 
 def _plan_schedule(planner: _Planner, batch_size: int, is_short: bool) -> Schedule:
     """Decide the number of epochs and the learning-rate schedule; `is_short` : see `_is_short`."""
-    given, dataset = planner.given, planner.data.dataset
+    parameters, dataset = planner.parameters, planner.data.dataset
     if planner.adds_rows:
         schedule = Schedule(1, "constant", 0.0)
         why_epochs = why = "partial_fit takes one pass"
     else:
-        epochs = given.max_epochs
+        epochs = parameters.max_epochs
         epochs = defaults.auto_epochs(dataset, batch_size, is_short) if is_auto(epochs) else int(epochs)
-        schedule = Schedule(epochs, given.learning_rate, float(given.warm_up))
-        why_epochs, why = _why(given.max_epochs, f"{math.ceil(dataset.n_rows / batch_size)} steps an epoch"), GIVEN
+        schedule = Schedule(epochs, parameters.learning_rate, float(parameters.warm_up))
+        why_epochs, why = _why(parameters.max_epochs, f"{math.ceil(dataset.n_rows / batch_size)} steps an epoch"), GIVEN
     planner.decide("max_epochs", schedule.epochs, why_epochs)
     planner.decide("learning_rate", schedule.kind, why)
     planner.decide("warm_up", schedule.warm_up, why)
@@ -159,9 +150,9 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
     """Decide how many rows to hold out for stacking, calibration and thresholds, and in how many folds."""
     data = planner.data
     n_weighted = _n_weighted(data)
-    held_out, n_folds, n_temporary = held_out_size(loss, data.form, n_candidates), 1, 0
+    held_out, n_folds, n_temporary_networks = held_out_size(loss, data.form, n_candidates), 1, 0
     if n_candidates:
-        held_out, n_folds, n_temporary = _folds(planner, held_out, n_weighted)
+        held_out, n_folds, n_temporary_networks = _folds(planner, held_out, n_weighted)
     if data.validation is not None:
         source = "eval_set, or the validation_fraction of the rows for early stopping"
         planner.decide("validation_rows", data.validation.n_rows, f"{source}; not trained on")
@@ -172,47 +163,53 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
     if data.n_label_rows:
         used = ", where held-out rows agree, candidates" if n_candidates else ""
         planner.decide("label_rows", data.n_label_rows, f"labels whose text has known words; for the network{used}")
-    return held_out, n_folds, n_temporary
+    return held_out, n_folds, n_temporary_networks
 
 
 def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSize, int, int]:
     """Decide the size of a fold of held-out rows, the number of folds, and that of temporary networks."""
-    n_folds, n_temporary = 1, 0
-    one_worker = len(parse_devices(planner.given.devices)) == 1  # several would take long to start for each fold
+    n_folds, n_temporary_networks = 1, 0
+    one_worker = len(parse_devices(planner.parameters.devices)) == 1  # several would take long to start for each fold
     if n_rows <= defaults.SMALL_ROWS and one_worker:
         size, n_folds = small_folds(n_rows)
     if planner.earlier is not None:
-        n_temporary, why = n_folds, "the earlier model has learned all rows; a temporary network leaves out each fold"
+        n_temporary_networks, why = (
+            n_folds,
+            "the earlier model has learned all rows; a temporary network leaves out each fold",
+        )
     elif n_folds > 1:
-        n_temporary, why = n_folds - 1, "the network leaves out the first, a temporary network each of the others"
+        n_temporary_networks, why = (
+            n_folds - 1,
+            "the network leaves out the first, a temporary network each of the others",
+        )
     else:
         why = "the network does not learn it" if n_folds else "there are too few rows"
     planner.decide("folds", n_folds, why + _in_groups(planner.data))
-    return size, n_folds, n_temporary
+    return size, n_folds, n_temporary_networks
 
 
 def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
     """Decide which labels a batch trains: all, or its true labels and some negatives."""
-    given, n_labels = planner.given, planner.data.dataset.n_labels
+    parameters, n_labels = planner.parameters, planner.data.dataset.n_labels
     keeps_candidates = planner.adds_rows and planner.earlier is not None and planner.earlier.candidates is not None
-    n_negatives, why = _negatives(given, n_candidates > 0 or keeps_candidates, n_labels)
-    kind = "all" if n_negatives is None else "uniform" if is_auto(given.sampler) else given.sampler
-    planner.decide("sampler", kind, _why(given.sampler, "uniform where negatives are drawn"))
+    n_negatives, why = _negatives(parameters, n_candidates > 0 or keeps_candidates, n_labels)
+    kind = "all" if n_negatives is None else "uniform" if is_auto(parameters.sampler) else parameters.sampler
+    planner.decide("sampler", kind, _why(parameters.sampler, "uniform where negatives are drawn"))
     planner.decide("negatives", n_labels if n_negatives is None else n_negatives, why)
     return ALL_LABELS if n_negatives is None else find_sampler(kind).of(n_negatives)
 
 
 def _plan_workers(planner: _Planner, network: Network, batch_size: int) -> tuple[tuple[Worker, ...], int]:
     """Decide the workers, and their number of threads in all."""
-    given = planner.given
-    several = len(parse_devices(given.devices)) > 1
+    parameters = planner.parameters
+    several = len(parse_devices(parameters.devices)) > 1
     # The backward pass has two products for each one of the forward pass.
     work = math.inf if several else 3 * flops(network, planner.data.dataset.X, batch_size)
-    n_threads = thread_count(given.n_jobs, work)
-    why = GIVEN if given.n_jobs is not None else "as many threads as a step can feed"
+    n_threads = thread_count(parameters.n_jobs, work)
+    why = GIVEN if parameters.n_jobs is not None else "as many threads as a step can feed"
     planner.decide("n_jobs", n_threads, why)
-    planner.decide("devices", given.devices, GIVEN)
-    return tuple(workers_of(given.devices, n_threads)), n_threads
+    planner.decide("devices", parameters.devices, GIVEN)
+    return tuple(workers_of(parameters.devices, n_threads)), n_threads
 
 
 def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worker, ...], n_threads: int) -> bool:
@@ -221,7 +218,7 @@ def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worke
         return False
     several = len(workers) > 1
     halved = n_threads >= HALVED_FROM and workers[0].kind == "cpu"
-    concurrent = not several and (halved or _uses_all_cores(planner.given.n_jobs, n_threads))
+    concurrent = not several and (halved or _uses_all_cores(planner.parameters.n_jobs, n_threads))
     beside = f"while the network is trained, on {'half of the' if halved else 'as many'} threads"
     after = "several workers train the network" if several else "n_jobs leaves cores free"
     return planner.decide("concurrent_candidates", concurrent, beside if concurrent else after)
@@ -229,14 +226,14 @@ def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worke
 
 def _plan_precision(planner: _Planner, workers: tuple[Worker, ...]) -> str:
     """Decide the precision: "auto" becomes the fastest of the processor if all workers are CPUs."""
-    given = planner.given.precision
+    given = planner.parameters.precision
     precision = precision_of_cpu(given) if all(worker.kind == "cpu" for worker in workers) else given
     return planner.decide("precision", precision, _why(given, "the fastest of this processor"))
 
 
 def _plan_algorithm(planner: _Planner, batch_size: int, learning_rate: float, workers: tuple[Worker, ...]) -> Algorithm:
     """Decide how the workers train together; warn of idle ones."""
-    given, n = planner.given.algorithm, len(workers)
+    given, n = planner.parameters.algorithm, len(workers)
     algorithm = algorithm_of(given, batch_size, learning_rate, workers)
     value, why, is_sequential = given, GIVEN, type(algorithm) is Sequential
     if is_auto(given):
@@ -273,12 +270,12 @@ def _in_groups(data: TrainingData) -> str:
     return "" if data.groups is None else "; at most, as groups are held out whole"
 
 
-def _loss(given: Parameters, earlier: Network | None) -> str:
+def _loss(parameters: Parameters, earlier: Network | None) -> str:
     """Return the name of the loss: that of an earlier network, or "bce" for "auto"."""
     if earlier is None:
-        return "bce" if is_auto(given.loss) else given.loss
-    if not is_auto(given.loss) and given.loss != earlier.loss:
-        raise DataError(f"loss: must stay {earlier.loss!r} in further training, got {given.loss!r}")
+        return "bce" if is_auto(parameters.loss) else parameters.loss
+    if not is_auto(parameters.loss) and parameters.loss != earlier.loss:
+        raise DataError(f"loss: must stay {earlier.loss!r} in further training, got {parameters.loss!r}")
     return earlier.loss
 
 
@@ -288,11 +285,11 @@ def _is_short(data: TrainingData, n_candidates: int) -> bool:
 
 
 def _hidden(
-    given: Parameters, data: TrainingData, n_candidates: int, earlier: Network | None
+    parameters: Parameters, data: TrainingData, n_candidates: int, earlier: Network | None
 ) -> tuple[tuple[int, ...], str]:
     """Return the units of the hidden layers, and why; an earlier network keeps them."""
-    if not is_auto(given.hidden_layer_sizes):
-        return tuple(int(size) for size in given.hidden_layer_sizes), GIVEN
+    if not is_auto(parameters.hidden_layer_sizes):
+        return tuple(int(size) for size in parameters.hidden_layer_sizes), GIVEN
     if earlier:
         return earlier.hidden, "as in the earlier model"
     hidden = defaults.auto_hidden(data.rows, _is_short(data, n_candidates))
@@ -301,11 +298,11 @@ def _hidden(
 
 
 def _network(
-    given: Parameters, data: TrainingData, loss: str, earlier: Network | None, hidden: tuple[int, ...]
+    parameters: Parameters, data: TrainingData, loss: str, earlier: Network | None, hidden: tuple[int, ...]
 ) -> Network:
     """Return the network for the rows; an earlier network keeps its hidden layers and input scale."""
     dataset = data.dataset
-    dropout = float(given.hidden_dropout)
+    dropout = float(parameters.hidden_dropout)
     if earlier is None:
         scale = defaults.input_scale(dataset.X)
         return Network(dataset.n_features, dataset.n_labels, hidden, loss, dropout, scale)
@@ -318,10 +315,10 @@ def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epo
     """Return the peak learning rate, and why; epochs : number of epochs of a short run, else None."""
     if planner.own_algorithm is not None:
         return planner.own_algorithm.learning_rate, "the algorithm's"
-    if is_auto(planner.given.learning_rate_init):
+    if is_auto(planner.parameters.learning_rate_init):
         is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.trained_by_fit
         return defaults.auto_rate(optimizer, batch_size, epochs, is_low)
-    return float(planner.given.learning_rate_init), GIVEN
+    return float(planner.parameters.learning_rate_init), GIVEN
 
 
 def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
@@ -329,30 +326,30 @@ def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
     n_rows = planner.data.dataset.n_rows
     if planner.own_algorithm is not None:
         return min(planner.own_algorithm.batch, n_rows), "the algorithm's"
-    if is_auto(planner.given.batch_size):
+    if is_auto(planner.parameters.batch_size):
         return defaults.auto_batch_size(n_rows, has_candidates), f"{n_rows} rows"
-    return min(int(planner.given.batch_size), n_rows), GIVEN
+    return min(int(planner.parameters.batch_size), n_rows), GIVEN
 
 
-def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, str]:
+def _candidates(parameters: Parameters, data: TrainingData, loss: str) -> tuple[int, str]:
     """Return the number of candidate labels per row (0 for the network alone), and why."""
     n_rows, n_labels = _n_weighted(data), data.rows.Y.n_cols
-    if is_auto(given.candidates):
+    if is_auto(parameters.candidates):
         found = defaults.auto_candidates(n_rows, n_labels, loss)
         share = defaults.dense_share(data.rows.X) if found else 0.0
         if share > defaults.DENSE:
             return 0, f"{share:.0%} of X lies in dense features"
         return found, f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}"
-    return min(int(given.candidates), n_labels), GIVEN
+    return min(int(parameters.candidates), n_labels), GIVEN
 
 
-def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[int | None, str]:
+def _negatives(parameters: Parameters, has_candidates: bool, n_labels: int) -> tuple[int | None, str]:
     """Return how many negatives are drawn for a batch (None for all labels), and why."""
-    wanted, why = given.negatives, GIVEN
-    if given.sampler == "all":
+    wanted, why = parameters.negatives, GIVEN
+    if parameters.sampler == "all":
         return None, "sampler='all'"
-    if is_auto(wanted) and not is_auto(given.sampler):
-        wanted, why = defaults.NEGATIVES, f"sampler={given.sampler!r}"
+    if is_auto(wanted) and not is_auto(parameters.sampler):
+        wanted, why = defaults.NEGATIVES, f"sampler={parameters.sampler!r}"
     elif is_auto(wanted) and has_candidates:
         wanted, why = defaults.CANDIDATE_NEGATIVES, "with candidates"
     if isinstance(wanted, str):
@@ -366,13 +363,15 @@ def _uses_all_cores(n_jobs: int | None, n_threads: int) -> bool:
 
 
 def _rounding(
-    given: Parameters, n_labels: int, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]
+    parameters: Parameters, n_labels: int, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]
 ) -> tuple[float, str]:
     """Return the threshold of gradient sparsification, and why."""
-    if is_auto(given.gradient_rounding):
+    if is_auto(parameters.gradient_rounding):
         found = defaults.auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
         return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels"
     gpu = next((worker.name for worker in workers if worker.kind == "cuda"), None)
-    if given.gradient_rounding and gpu:
-        raise DataError(f"gradient_rounding: must be 'auto' or 0 on a GPU, got {given.gradient_rounding} and {gpu!r}")
-    return float(given.gradient_rounding), GIVEN
+    if parameters.gradient_rounding and gpu:
+        raise DataError(
+            f"gradient_rounding: must be 'auto' or 0 on a GPU, got {parameters.gradient_rounding} and {gpu!r}"
+        )
+    return float(parameters.gradient_rounding), GIVEN

@@ -29,8 +29,8 @@ from .fitted import FittedModel
 from .inference.compact import CompactParams, compact_params
 from .inputs import FeatureSpace
 from .names import MappedNames, names_from_arrays, names_to_arrays
-from .placement import make_device, parse_devices, precision_of
 from .thresholds import Thresholds
+from .workers import make_device, parse_devices, precision_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

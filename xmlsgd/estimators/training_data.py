@@ -114,7 +114,7 @@ def read_training_data(
     validation, groups = _read_eval_set(features, given.eval_set, labels), _read_groups(given.groups, X)
     data = TrainingData(Dataset(X, labels.Y), labels.classes, labels.form, features, weight, validation, groups)
     if parameters.early_stopping and validation is None:
-        data = _with_validation(data, parameters.validation_fraction, seed)
+        data = _with_validation_share(data, parameters.validation_fraction, seed)
         # With the same number of rows, the same ones were held out before.
         if earlier is not None and not adds_rows and data.n_rows != earlier.n_samples_seen:
             text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
@@ -310,25 +310,23 @@ def read_eval_features(X: Any, features: FeatureSpace) -> CSR:
         raise DataError(f"eval_set: {error}") from error
 
 
-def _with_validation(data: TrainingData, share: float, seed: int) -> TrainingData:
+def _with_validation_share(data: TrainingData, share: float, seed: int) -> TrainingData:
     """Return the data with a random share of its rows as validation rows."""
     n = data.dataset.n_rows
-    n_held = max(round(share * n), 1)
-    split = hold_out(data, n_held, seed)
+    n_validation = max(round(share * n), 1)
+    split = with_validation_rows(data, n_validation, seed)
     if split is None:
-        got = f"{n} in all" if data.groups is None else f"no group of at most {n_held} of {n}"
+        got = f"{n} in all" if data.groups is None else f"no group of at most {n_validation} of {n}"
         raise DataError(f"early_stopping: needs rows for training and for validation, got {got}")
     return split
 
 
-def hold_out(data: TrainingData, n_held: int, seed: int) -> TrainingData | None:
-    """Return the data with `n_held` random rows as validation rows; None if there are too few rows."""
-    n = data.dataset.n_rows
-    held = draw_rows(n, n_held, data.groups, np.random.default_rng((seed, VALIDATION)))
-    if n_held >= n or not len(held):
+def with_validation_rows(data: TrainingData, n_rows: int, seed: int) -> TrainingData | None:
+    """Return the data with `n_rows` random rows as validation rows; None if there are too few rows."""
+    dataset, n = data.dataset, data.dataset.n_rows
+    drawn = draw_rows(n, n_rows, data.groups, np.random.default_rng((seed, VALIDATION)))
+    if n_rows >= n or not len(drawn):
         return None
-    kept = np.setdiff1d(np.arange(n), held)
+    kept = np.setdiff1d(np.arange(n), drawn)
     weight, groups = (None if each is None else each[kept] for each in (data.weight, data.groups))
-    return replace(
-        data, dataset=data.dataset.take(kept), weight=weight, validation=data.dataset.take(held), groups=groups
-    )
+    return replace(data, dataset=dataset.take(kept), weight=weight, validation=dataset.take(drawn), groups=groups)

@@ -24,7 +24,7 @@ from .classifier import XMLClassifier
 from .label_texts import features_of_labels
 from .parameters import Parameters, checked_parameters, random_state_of
 from .plan import TrainingPlan
-from .training_data import GivenRows, TrainingData, hold_out, read_training_data
+from .training_data import GivenRows, TrainingData, read_training_data, with_validation_rows
 
 Metric = Callable[[XMLClassifier, Dataset], float]  # of a trained model on rows, in percent
 
@@ -249,7 +249,7 @@ def _read_rows(model: XMLClassifier, given: GivenRows, seed: int) -> tuple[Train
         data = replace(data, dataset=data.rows, n_label_rows=0)
     if data.form == "multiclass":
         raise DataError("y: must be label lists or an indicator, got one class per row; use GridSearchCV for these")
-    split = hold_out(data, min(int(SHARE * data.n_rows), MOST_ROWS), seed)
+    split = with_validation_rows(data, min(int(SHARE * data.n_rows), MOST_ROWS), seed)
     if split is None:
         wanted = "must have 10 rows, and a group of at most a tenth of them, to hold out"
         raise DataError(f"X: {wanted}; got {data.n_rows} rows")

@@ -10,7 +10,7 @@ from shared.fake_gpu.shim import shim_device
 from shared.needs import NEEDS_COMPILER
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
-from xmlsgd.estimators.placement import Worker, executor_of
+from xmlsgd.estimators.workers import Worker, executor_of
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.processes import Processes
@@ -31,7 +31,7 @@ def test_two_gpus_in_two_processes_learn_what_the_reference_does(dataset, networ
 
 
 def test_gpus_are_processes_where_each_has_one_learner(monkeypatch):
-    monkeypatch.setattr("xmlsgd.estimators.placement.get_device", lambda name: lambda n_threads, precision: Reference())
+    monkeypatch.setattr("xmlsgd.estimators.workers.get_device", lambda name: lambda n_threads, precision: Reference())
     for names, kind in (
         (("cuda:0", "cuda:1"), Processes),
         (("cuda:0", "cuda:0"), Threads),

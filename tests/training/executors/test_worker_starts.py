@@ -21,7 +21,7 @@ from shared.light import Early
 from shared.marked_runs import N_ROWS, marks_of
 from shared.paths import ROOT, TESTS
 from xmlsgd.errors import DataError, WorkerDied
-from xmlsgd.estimators.placement import executor_of, workers_of
+from xmlsgd.estimators.workers import executor_of, workers_of
 from xmlsgd.training.executors.processes import Processes
 
 HANG = 600  # seconds; far more than any of this takes

@@ -16,7 +16,7 @@ EXAMPLES = "  xmlsgd compile"
 def run(parameters: dict[str, Any], console: Console) -> None:
     """Compile all kernels and report the duration."""
     from ...data.parser.parse import Options, parse
-    from ...estimators.placement import make_device, thread_count
+    from ...estimators.workers import make_device, thread_count
     from ...nn.losses import find_loss, loss_names
     from ...nn.optimizers import find_optimizer, optimizer_names
 

@@ -21,7 +21,7 @@ from ...candidates.stacking import N_MODELS, Inputs, log_probability, meta_featu
 from ...candidates.weighting import unit_rows
 from ...data.csr import CSR
 from ...devices.compact import CompactLayer, widened
-from .candidates import CandidateScorer, logits_of_pairs
+from .candidate_scorer import CandidateScorer, logits_of_pairs
 from .rankings import MeanScorer
 from .scorer import Scorer
 

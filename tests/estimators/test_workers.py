@@ -17,7 +17,7 @@ from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.errors import DataError, WorkerDied
-from xmlsgd.estimators.placement import executor_of, parse_devices, thread_count, workers_of
+from xmlsgd.estimators.workers import executor_of, parse_devices, thread_count, workers_of
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
 

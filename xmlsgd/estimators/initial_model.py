@@ -1,4 +1,4 @@
-"""The model that a run starts from: initial parameters, or a copy of an earlier model, possibly grown."""
+"""The model that a run starts from: initial parameters, or a copy of an earlier model, which may get more labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .fitted import FittedModel
 from .plan import TrainingPlan
 
 
-def first_parameters(plan: TrainingPlan, Y: CSR, seed: int, weight: NDArray[np.float32] | None) -> Start:
+def initial_start(plan: TrainingPlan, Y: CSR, seed: int, weight: NDArray[np.float32] | None) -> Start:
     """Return a model with initial parameters (`Network.initialize`) and an optimizer state of zeros."""
     flat = zeros(plan.network.layout.size)
     plan.network.initialize(flat, Y, seed, weight)
@@ -28,7 +28,7 @@ def empty_state(network: Network, optimizer: Optimizer) -> NDArray[np.float32]:
     return zeros(state_layout(network.layout, optimizer).size)
 
 
-def grown(
+def grown_start(
     earlier: FittedModel, plan: TrainingPlan, Y: CSR, weight: NDArray[np.float32] | None, n_label_rows: int = 0
 ) -> Start:
     """Return a copy of `earlier` as a model of the plan's network, which may have more features and labels.
