@@ -18,9 +18,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
-from xmlsgd.candidates import CandidateModel, HeldOutPairs, fitting, held_out_pairs
+from xmlsgd.candidates import CandidateModel, HeldOutPairs, fitting, stacking_training
 from xmlsgd.candidates.cooccurrence import N_COOCCURRING
-from xmlsgd.candidates.fitting import Unstacked, fit_stacked
+from xmlsgd.candidates.fitting import BaseModels, fit_candidate_model
 from xmlsgd.candidates.stacking import Inputs, LogisticStacking, MarginCalibration
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
@@ -44,7 +44,7 @@ class Learned:
     """A default model, and what its stacking was learned from: margins that are not calibrated, and held-out pairs."""
 
     model: XMLClassifier
-    found: Unstacked
+    found: BaseModels
     folds: Sequence[HeldOutPairs]
     device: CPU
 
@@ -68,13 +68,13 @@ def _mean(runs: Sequence[dict[str, float]]) -> dict[str, float]:
 
 def learn(rows: Dataset, threads: int, seed: int) -> Learned:
     """Fit the default model."""
-    kept: list[tuple[Unstacked, Sequence[HeldOutPairs]]] = []
+    kept: list[tuple[BaseModels, Sequence[HeldOutPairs]]] = []
 
-    def keep(found: Unstacked, folds: Sequence[HeldOutPairs], device: CPU) -> Any:
+    def keep(found: BaseModels, folds: Sequence[HeldOutPairs], device: CPU) -> Any:
         kept.append((deepcopy(found), folds))  # before the margins are calibrated, in place
-        return fit_stacked(found, folds, device)
+        return fit_candidate_model(found, folds, device)
 
-    with patch.object(candidate_training, "fit_stacked", keep):
+    with patch.object(candidate_training, "fit_candidate_model", keep):
         model = XMLClassifier(n_jobs=threads, random_state=seed).fit(rows.X, rows.Y)
     return Learned(model, *kept[0], CPU(threads))
 
@@ -99,7 +99,7 @@ def without(learned: Learned, part: str) -> CandidateModel:
     """Return the candidate model whose stacking is learned without a correction, or an input by its name."""
     folds = learned.folds if part in CORRECTIONS else [_without_input(fold, part) for fold in learned.folds]
     with _left_out(part):
-        model, _ = fit_stacked(deepcopy(learned.found), folds, learned.device)
+        model, _ = fit_candidate_model(deepcopy(learned.found), folds, learned.device)
     if part in CORRECTIONS:
         return model
     if part == "cooccurrence":
@@ -112,7 +112,7 @@ def without(learned: Learned, part: str) -> CandidateModel:
 def _left_out(part: str) -> AbstractContextManager[Any]:
     """Return the context in which stacking is learned without a correction."""
     if part == "trees":
-        return patch.object(held_out_pairs, "fit_trees", lambda _, log_odds, *__: (None, log_odds))
+        return patch.object(stacking_training, "fit_trees", lambda _, log_odds, *__: (None, log_odds))
     if part == "exclusion":
         return patch.object(fitting, "fit_exclusion", lambda _, stacking, found, *__: (stacking, found))
     if part in CORRECTIONS:

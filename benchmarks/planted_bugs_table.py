@@ -372,7 +372,7 @@ BUGS = (
     Bug(
         "candidates",
         "exclusions that do not help the best labels are kept",
-        "xmlsgd/candidates/held_out_pairs.py",
+        "xmlsgd/candidates/stacking_training.py",
         "if not (share * weight and _share_to_keep(of_best, MIN_Z_RANKED)):",
         "if not share * weight:",
         ("tests/candidates/test_exclusion.py",),

@@ -68,7 +68,7 @@ class Stages:
 
 def watch_stages(stages: Stages) -> None:
     """Time the stages of `fit`; an indented name is part of the one above it."""
-    from xmlsgd.candidates import boosted_trees, cooccurrence, fitting, held_out_pairs, knn, stacking
+    from xmlsgd.candidates import boosted_trees, cooccurrence, fitting, knn, stacking, stacking_training
     from xmlsgd.devices.cpu.device import CPU
     from xmlsgd.estimators import candidate_training
     from xmlsgd.estimators import fitting as whole
@@ -85,7 +85,7 @@ def watch_stages(stages: Stages) -> None:
         (CPU, "output_step", "network: output layer"),
         (CPU, "put", "network: put labels"),
         (CPU, "input_step", "network: input step"),
-        (candidate_training, "fit_unstacked", "candidates"),
+        (candidate_training, "fit_base_models", "candidates"),
         (fitting, "idf_weights", "candidates: idf"),
         (fitting, "unit_rows", "candidates: unit rows"),
         (knn.KNNIndex, "build", "candidates: k-NN index"),
@@ -96,11 +96,11 @@ def watch_stages(stages: Stages) -> None:
         (fitting, "find_pairs", "candidates: pairs"),
         (fitting, "choose_cost_and_features", "candidates: cost and features"),
         (fitting, "_fit_and_score", "candidates: linear classifiers"),
-        (candidate_training.CandidateTraining, "fold", "held-out scores"),
+        (candidate_training.CandidateTraining, "score_fold", "held-out scores"),
         (candidate_training.CandidateTraining, "finish", "stacking"),
         (stacking, "_regression", "stacking: regressions"),
         (boosted_trees.BoostedTrees, "fit", "stacking: trees"),
-        (held_out_pairs, "fit_trees", "stacking: trees and whether they help"),
+        (stacking_training, "fit_trees", "stacking: trees and whether they help"),
         (whole, "calibrated", "thresholds"),
     ]
     for owner, attribute, name in watched:

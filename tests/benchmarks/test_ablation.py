@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.ablation import BASE_MODELS, CORRECTIONS, DEFAULT, MEASURES, learn, table, variants, without
 from xmlsgd import make_xmc
-from xmlsgd.candidates import held_out_pairs
+from xmlsgd.candidates import stacking_training
 from xmlsgd.candidates.cooccurrence import N_COOCCURRING
 from xmlsgd.candidates.stacking import Inputs, MarginCalibration
 from xmlsgd.data.csr import Dataset
@@ -28,7 +28,7 @@ def test_rows():
 @pytest.fixture(scope="module", autouse=True)
 def corrections_that_are_always_kept():
     """So few rows do not decide surely whether trees and exclusion help."""
-    with patch.object(held_out_pairs, "_share_to_keep", lambda *_: np.float32(0.5)):
+    with patch.object(stacking_training, "_share_to_keep", lambda *_: np.float32(0.5)):
         yield
 
 

@@ -15,13 +15,13 @@ from threadpoolctl import threadpool_limits
 
 from shared.candidates import DEVICE, ones, with_trees
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates import held_out_pairs
+from xmlsgd.candidates import stacking_training
 from xmlsgd.candidates.boosted_trees import N_META_FEATURES, BoostedTrees, complete_trees
 from xmlsgd.candidates.cooccurrence import N_COOCCURRING
-from xmlsgd.candidates.fitting import CandidateRows, fit_stacked, fit_unstacked
-from xmlsgd.candidates.held_out_pairs import HeldOutPairs, _grow, fit_trees
+from xmlsgd.candidates.fitting import CandidateRows, fit_base_models, fit_candidate_model
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.candidates.stacking import Inputs, log_losses
+from xmlsgd.candidates.stacking_training import HeldOutPairs, _grow, fit_trees
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.data.held_out import HELD_OUT_STACKING
@@ -262,8 +262,8 @@ def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
         return np.zeros(labels.shape, np.float32)
 
     rows = CandidateRows(Dataset(data.X, Y), ones(200), [held_out], 4)
-    found = fit_unstacked(rows, DEVICE)
-    model, _ = fit_stacked(found, [found.pairs(0, logits)], DEVICE)
+    found = fit_base_models(rows, DEVICE)
+    model, _ = fit_candidate_model(found, [found.pairs(0, logits)], DEVICE)
     assert model.stacking.trees is None
 
 
@@ -298,8 +298,8 @@ def test_trees_are_judged_by_rows_of_other_groups(monkeypatch, n_folds):
         learned.append(np.concatenate([fold.groups for fold in folds]))
         return grow(folds, log_odds, frequency)
 
-    grow = held_out_pairs._grow
-    monkeypatch.setattr(held_out_pairs, "_grow", noted)
+    grow = stacking_training._grow
+    monkeypatch.setattr(stacking_training, "_grow", noted)
     with DEVICE.start():
         fit_trees(folds, [np.zeros(shape, np.float32) for _ in folds], np.ones(4, np.float32), DEVICE)
     assert not set(learned[0]) & set(learned[1])

@@ -9,8 +9,8 @@ from shared.candidates import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import cost as module
 from xmlsgd.candidates.cost import COSTS, choose_cost_and_features, draw_validation_rows
-from xmlsgd.candidates.fitting import CandidateRows, fit_unstacked
-from xmlsgd.candidates.linear import COST, NONE_HELD_OUT, LinearClassifiers, find_pairs, score_without
+from xmlsgd.candidates.fitting import CandidateRows, fit_base_models
+from xmlsgd.candidates.linear import COST, NONE_HELD_OUT, LinearClassifiers, find_pairs, out_of_fold_margins
 from xmlsgd.data.csr import CSR, Dataset
 
 
@@ -77,9 +77,9 @@ def test_some_labels_choose_for_all(monkeypatch):
 
     def noted(*arguments):
         seen.append(len(arguments[-1]))
-        return score_without(*arguments)
+        return out_of_fold_margins(*arguments)
 
-    monkeypatch.setattr(module, "score_without", noted)
+    monkeypatch.setattr(module, "out_of_fold_margins", noted)
     monkeypatch.setattr(module, "MIN_ENTRIES", 1)
     monkeypatch.setattr(module, "LABEL_SHARE", 0.5)
     assert chosen(X, Y, candidates)[0] in (whole / 2, whole, 2 * whole)
@@ -130,8 +130,8 @@ def test_labels_have_weights_for_all_features_where_rows_are_few(monkeypatch):
     X, Y, _ = absent()
 
     def weight_of_refusing() -> np.ndarray:
-        unstacked = fit_unstacked(CandidateRows(Dataset(X, Y), ones(2000), [], 20, cost=1.0), DEVICE)
-        linear = unstacked.model.linear
+        base = fit_base_models(CandidateRows(Dataset(X, Y), ones(2000), [], 20, cost=1.0), DEVICE)
+        linear = base.model.linear
         assert isinstance(linear, LinearClassifiers)
         return linear.weights.to_scipy().diagonal()
 

@@ -14,9 +14,9 @@ from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.exclusion import Exclusion, most_frequent
 from xmlsgd.candidates.fitting import CandidateRows, _exclusions
-from xmlsgd.candidates.held_out_pairs import HeldOutPairs, HeldOutScores, fit_exclusion
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.candidates.stacking import Inputs, LogisticStacking, MarginCalibration, Stacking, log_losses
+from xmlsgd.candidates.stacking_training import HeldOutPairs, HeldOutScores, fit_exclusion
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.devices.cpu.kernels.exclusion import UNIT

@@ -8,8 +8,8 @@ import pytest
 from shared.candidates import DEVICE, fit_linear, ones
 from xmlsgd import make_xmc
 from xmlsgd.candidates import linear
-from xmlsgd.candidates.fitting import CandidateRows, fit_unstacked
-from xmlsgd.candidates.linear import UNTRAINED, HeldOutLabels, LinearClassifiers, find_pairs
+from xmlsgd.candidates.fitting import CandidateRows, fit_base_models
+from xmlsgd.candidates.linear import MARGIN_WITHOUT_ROWS, HeldOutLabels, LinearClassifiers, find_pairs
 from xmlsgd.data.csr import CSR
 
 HELD_OUT = np.arange(0, 600, 12)
@@ -105,11 +105,11 @@ def test_all_candidates_of_held_out_rows_are_pairs_also_where_prediction_looks_a
 
     monkeypatch.setattr(LinearClassifiers, "fit_and_score", classmethod(noted))
     folds = [np.arange(0, 1000, 20), np.arange(5, 1000, 20)]
-    unstacked = fit_unstacked(CandidateRows(rows, ones(1000), folds, 160, cost=1.0), DEVICE)
+    base = fit_base_models(CandidateRows(rows, ones(1000), folds, 160, cost=1.0), DEVICE)
     ((labels, margins),) = found
-    assert unstacked.held_out.labels.shape == (100, 144)
+    assert base.held_out.labels.shape == (100, 144)
     np.testing.assert_array_equal(np.isnan(margins), labels < 0)
-    np.testing.assert_array_equal(unstacked.margins[labels < 0], UNTRAINED)
+    np.testing.assert_array_equal(base.margins[labels < 0], MARGIN_WITHOUT_ROWS)
 
 
 def test_held_out_rows_are_paired_with_the_labels_scored_for_them_and_others_with_their_candidates(
@@ -139,9 +139,9 @@ def test_each_of_several_folds_gets_the_margins_that_it_would_get_alone(data, ro
 
 def test_folds_get_candidates_and_votes_by_models_without_their_rows(data):
     folds = [np.arange(0, 600, 12), np.arange(6, 600, 12)]
-    together = fit_unstacked(CandidateRows(data, ones(600), folds, 16, cost=1.0), DEVICE)
+    together = fit_base_models(CandidateRows(data, ones(600), folds, 16, cost=1.0), DEVICE)
     for number, fold in enumerate(folds):
-        alone = fit_unstacked(CandidateRows(data, ones(600), [fold], 16, cost=1.0), DEVICE)
+        alone = fit_base_models(CandidateRows(data, ones(600), [fold], 16, cost=1.0), DEVICE)
         at = together.held_out.fold == number
         np.testing.assert_array_equal(together.held_out.labels[at], alone.held_out.labels)
         np.testing.assert_array_equal(together.votes[at], alone.votes)
@@ -152,5 +152,5 @@ def test_labels_that_only_rows_of_a_fold_have_are_no_candidates_of_theirs(data):
     counts = np.bincount(data.Y.indices, minlength=data.Y.n_cols)
     label = np.where(counts <= 60, counts, 0).argmax()  # a tenth of the rows has it, or less
     fold = np.flatnonzero(data.Y.has(np.full((600, 1), label, np.int32))[:, 0])
-    found = fit_unstacked(CandidateRows(data, ones(600), [fold], 64, cost=1.0), DEVICE)
+    found = fit_base_models(CandidateRows(data, ones(600), [fold], 64, cost=1.0), DEVICE)
     assert label not in found.held_out.labels

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from shared.candidates import DEVICE, ones
 from xmlsgd.candidates.knn import KNNIndex
-from xmlsgd.candidates.linear import COST, UNTRAINED, LinearClassifiers
+from xmlsgd.candidates.linear import COST, MARGIN_WITHOUT_ROWS, LinearClassifiers
 from xmlsgd.candidates.new_labels import AddedRows, fit_new_labels
 from xmlsgd.candidates.weighting import idf, idf_weights, unit_rows
 from xmlsgd.data.csr import CSR
@@ -61,7 +61,7 @@ def test_earlier_rows_of_weight_0_are_no_negatives(X):
 def test_labels_that_are_not_new_get_no_classifier(X):
     found = fitted(X)
     assert np.diff(found.weights.indptr)[0] == 0
-    assert found.bias[0] == UNTRAINED
+    assert found.bias[0] == MARGIN_WITHOUT_ROWS
 
 
 def test_new_labels_of_rows_without_features_get_finite_classifiers(X):

@@ -9,10 +9,10 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import expit
 
-from xmlsgd.candidates.held_out_pairs import HeldOutPairs
 from xmlsgd.candidates.non_candidates import CENTERS, NonCandidateScores, count_non_candidates
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.candidates.stacking import MIN_NETWORK, Inputs, LogisticStacking, log_probability
+from xmlsgd.candidates.stacking_training import HeldOutPairs
 from xmlsgd.data.csr import CSR
 from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.errors import ModelFileError

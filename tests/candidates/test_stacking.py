@@ -8,7 +8,6 @@ from sklearn.linear_model import LogisticRegression
 
 from shared.candidates import DEVICE, SETTINGS, fit_linear, ones
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates.held_out_pairs import PROPENSITY_POWER, HeldOutPairs, fit_stacking
 from xmlsgd.candidates.stacking import (
     MIN_COOCCURRENCE,
     MIN_NETWORK,
@@ -19,6 +18,7 @@ from xmlsgd.candidates.stacking import (
     log_probability,
     meta_features,
 )
+from xmlsgd.candidates.stacking_training import PROPENSITY_POWER, HeldOutPairs, fit_stacking
 from xmlsgd.metrics.propensity import inverse_propensity_of
 
 

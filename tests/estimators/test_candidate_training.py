@@ -116,7 +116,7 @@ def test_an_error_of_candidates_is_raised_when_the_network_is_trained(rows, conc
     def failing(rows, cpu):
         raise MemoryError("of candidates")
 
-    monkeypatch.setattr(candidate_training, "fit_unstacked", failing)
+    monkeypatch.setattr(candidate_training, "fit_base_models", failing)
     model = new_model()
     with pytest.raises(MemoryError, match="of candidates"):
         model.fit(rows.X, rows.Y)

@@ -34,7 +34,7 @@ def new_model(**given) -> XMLClassifier:
 
 def test_each_fold_is_scored_by_a_network_and_classifiers_that_have_not_learned_it(rows, monkeypatch):
     networks, given = [], []
-    train, fit = fitting._train, candidate_fitting.fit_unstacked
+    train, fit = fitting._train, candidate_fitting.fit_base_models
 
     def noted_train(plan, job, *others, **named):
         networks.append(job.sample_weight)
@@ -45,7 +45,7 @@ def test_each_fold_is_scored_by_a_network_and_classifiers_that_have_not_learned_
         return fit(found, cpu)
 
     monkeypatch.setattr(fitting, "_train", noted_train)
-    monkeypatch.setattr(candidate_training, "fit_unstacked", noted_fit)
+    monkeypatch.setattr(candidate_training, "fit_base_models", noted_fit)
     model = new_model().fit(rows.X, rows.Y)
     (candidates,) = given  # learned once, for all folds
     assert candidates.weight.all()
@@ -105,7 +105,7 @@ def test_an_error_in_a_fold_keeps_the_network(rows, monkeypatch):
     def failing(self, number, device, params):
         raise MemoryError("of a fold")
 
-    monkeypatch.setattr(candidate_training.CandidateTraining, "fold", failing)
+    monkeypatch.setattr(candidate_training.CandidateTraining, "score_fold", failing)
     with pytest.raises(MemoryError, match="of a fold"):
         model.fit(rows.X, rows.Y)
     assert model.fitted_.candidates is None

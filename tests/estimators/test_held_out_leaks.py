@@ -7,8 +7,8 @@ import pytest
 
 from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates.held_out_pairs import HeldOutPairs, fit_stacking
 from xmlsgd.candidates.stacking import Inputs
+from xmlsgd.candidates.stacking_training import HeldOutPairs, fit_stacking
 from xmlsgd.estimators import defaults, fitting
 
 

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from shared.candidates import DEVICE
 from xmlsgd import TextVectorizer, XMLClassifier, XMLEnsemble
 from xmlsgd.candidates.cooccurrence import Cooccurrence
-from xmlsgd.candidates.fitting import CandidateRows, fit_unstacked
-from xmlsgd.candidates.held_out_pairs import HeldOutPairs, label_rows_help
+from xmlsgd.candidates.fitting import CandidateRows, fit_base_models
 from xmlsgd.candidates.knn import LABEL_ROW_VOTES, KNNIndex, row_votes
 from xmlsgd.candidates.stacking import Inputs
+from xmlsgd.candidates.stacking_training import HeldOutPairs, label_rows_help
 from xmlsgd.candidates.weighting import unit_rows
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.errors import DataError
@@ -107,8 +107,8 @@ def test_models_without_label_rows_are_those_of_the_other_rows():
     data = read_training_data(checked_parameters(classifier()), GivenRows(texts, Y, label_texts=NAMES))
     weight, fold = np.ones(data.dataset.n_rows, np.float32), np.arange(0, N_ROWS, 40)
     rows = CandidateRows(data.dataset, weight, [fold], 16, n_label_rows=data.n_label_rows)
-    found = fit_unstacked(rows, DEVICE)
-    left = np.setdiff1d(np.arange(data.dataset.n_rows), [*fold, *rows.label_rows_of_seen])
+    found = fit_base_models(rows, DEVICE)
+    left = np.setdiff1d(np.arange(data.dataset.n_rows), [*fold, *rows.label_rows_of_seen_labels])
     n_label_rows = np.count_nonzero(left >= N_ROWS)
     with DEVICE.start():
         unit = unit_rows(data.dataset.X, found.model.scale, DEVICE)
@@ -129,8 +129,8 @@ def test_a_label_that_only_held_out_rows_have_keeps_its_text():
     dataset = Dataset(CSR.from_scipy(sp.eye_array(8, dtype=np.float32).tocsr()), Y)
     folds = [np.array([1]), np.array([2])]  # label 1 has no other row, label 0 has row 0
     rows = CandidateRows(dataset, np.float32([1, 1, 1, 0, 1, 1, 1, 1]), folds, 4, n_label_rows=4)
-    assert rows.label_rows_of_seen.tolist() == [4]
-    kept = rows.without_label_rows_of_seen()
+    assert rows.label_rows_of_seen_labels.tolist() == [4]
+    kept = rows.without_label_rows_of_seen_labels()
     assert kept.n_label_rows == 3
     assert kept.dataset.Y.indices.tolist() == [0, 0, 1, 2, 1, 2, 3]
 

@@ -12,7 +12,12 @@ from ..devices.cpu import CPU
 from .cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, Cooccurrence
 from .cost import FEW_ROWS, choose_cost_and_features, draw_validation_rows
 from .exclusion import Exclusion, most_frequent
-from .held_out_pairs import (
+from .knn import KNNIndex, row_votes
+from .linear import MARGIN_WITHOUT_ROWS, HeldOutLabels, LinearClassifiers, Pairs, find_pairs, with_random_negatives
+from .model import CandidateModel, Logits, n_voted, padded_votes
+from .non_candidates import NonCandidateScores
+from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking
+from .stacking_training import (
     HeldOutPairs,
     HeldOutScores,
     fit_exclusion,
@@ -20,11 +25,6 @@ from .held_out_pairs import (
     frequency_of_learned,
     label_rows_help,
 )
-from .knn import KNNIndex, row_votes
-from .linear import UNTRAINED, HeldOutLabels, LinearClassifiers, Pairs, find_pairs, with_random_negatives
-from .model import CandidateModel, Logits, n_voted, padded_votes
-from .non_candidates import NonCandidateScores
-from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking
 from .weighting import idf_weights, unit_rows, without_wide_rows
 
 BLOCK = 1 << 16  # rows whose votes are in memory at a time
@@ -47,8 +47,6 @@ class CandidateRows:
     groups : groups of the rows without label rows, int64; rows that are drawn include all rows of a group or none. None
         for independent rows.
     n_label_rows : number of label rows.
-    compared : whether to score the first fold also without the label rows of labels that other rows have, in order to
-        drop these label rows if they do not help.
     """
 
     dataset: Dataset
@@ -59,7 +57,6 @@ class CandidateRows:
     all_features: bool = False
     groups: np.ndarray | None = None
     n_label_rows: int = 0
-    compared: bool = True
 
     def learned(self, fold: int) -> np.ndarray:
         """Return the weights, float32 (n,), with 0 for the rows of a fold."""
@@ -68,7 +65,7 @@ class CandidateRows:
         return learned
 
     @property
-    def label_rows_of_seen(self) -> np.ndarray:
+    def label_rows_of_seen_labels(self) -> np.ndarray:
         """Return the label rows of labels that other rows have, too, not counting held-out rows.
 
         The other label rows are always kept, so that held-out rows, like new rows, may have labels of which only the
@@ -80,9 +77,9 @@ class CandidateRows:
         seen = np.bincount(Y.row_entries(np.flatnonzero(learned)), minlength=Y.n_cols) > 0
         return first + np.flatnonzero(seen[Y.indices[Y.indptr[first] :]])
 
-    def without_label_rows_of_seen(self) -> CandidateRows:
-        """Return the rows without `label_rows_of_seen`."""
-        label_rows = self.label_rows_of_seen
+    def without_label_rows_of_seen_labels(self) -> CandidateRows:
+        """Return the rows without `label_rows_of_seen_labels`."""
+        label_rows = self.label_rows_of_seen_labels
         kept = np.setdiff1d(np.arange(self.dataset.X.n_rows), label_rows)
         dataset = Dataset(self.dataset.X.take(kept), self.dataset.Y.take(kept))
         return replace(
@@ -91,12 +88,13 @@ class CandidateRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Unstacked:
-    """A candidate model without stacking, and the scores from which stacking learns.
+class BaseModels:
+    """The base models of stacking, but for the network, and their scores of held-out rows, from which stacking learns.
 
-    held_out : the held-out rows of all folds, with their candidate labels, int32 (h, m). votes, margins, cooccurrence :
-    scores of these labels by models that have not learned the rows of the same fold, float32 (h, m). without : votes,
-    margins and co-occurrence of the first fold by models without `label_rows_of_seen`; None if there are none.
+    model : k-NN index, co-occurrence and linear classifiers, with default stacking. held_out : the held-out rows of all
+    folds, with their candidate labels, int32 (h, m). votes, margins, cooccurrence : scores of these labels by models
+    that have not learned the rows of the same fold, float32 (h, m). without : votes, margins and co-occurrence of the
+    first fold by models without `label_rows_of_seen_labels`; None if there are none.
     """
 
     rows: CandidateRows
@@ -120,18 +118,20 @@ class Unstacked:
         return HeldOutPairs(labels, scores, truth, frequency, n_rows, groups, fold)
 
 
-def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
+def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
     """Fit k-NN index, co-occurrence and linear classifiers, once for all folds."""
     X, Y, weight = rows.dataset.X, rows.dataset.Y, rows.weight
-    scale = idf_weights(X.span(0, X.n_rows - rows.n_label_rows))
-    of_seen, without = rows.label_rows_of_seen, None
+    n_rows = X.n_rows - rows.n_label_rows
+    scale, without = idf_weights(X.span(0, n_rows)), None
     with device.start():
         weighted = unit_rows(X, scale, device)  # input of k-NN and co-occurrence
         knn = KNNIndex.build(weighted, Y, row_votes(weight, rows.n_label_rows))
-        candidates, held_out, votes = _voted(rows, knn, weighted, device)
-        validation = draw_validation_rows(weight[: X.n_rows - rows.n_label_rows], candidates, rows.groups)
+        candidates, held_out, votes = _candidates_by_votes(rows, knn, weighted, device)
+        validation = draw_validation_rows(weight[:n_rows], candidates, rows.groups)
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
-        candidates, held_out, shares = _with_cooccurring(rows, cooccurrence, weighted, candidates, held_out, device)
+        candidates, held_out, shares = _with_candidates_by_cooccurrence(
+            rows, cooccurrence, weighted, candidates, held_out, device
+        )
         del weighted
         unit = unit_rows(X, None, device)  # input of the linear classifiers
         pairs = _learned_pairs(rows, unit, weight, candidates, held_out, device)
@@ -139,23 +139,30 @@ def fit_unstacked(rows: CandidateRows, device: CPU) -> Unstacked:
         if cost is None:
             cost, all_features = choose_cost_and_features(Y, weight, pairs, validation, device)
             pairs = pairs._replace(all_features=all_features)
-        if rows.compared and len(of_seen) and rows.folds:  # first, so that memory never holds both sets of classifiers
-            left = weight.copy()
-            left[of_seen] = 0
-            others = _learned_pairs(rows, unit, left, candidates, held_out, device)
-            others = others._replace(all_features=pairs.all_features)
-            of_fold = held_out.of_fold(0)
-            margins = _fit_and_score(others, cost, of_fold, device)[1]
-            del others
-            votes_without, shares_without = _scores_of_first_fold(replace(rows, weight=left), scale, of_fold, device)
-            without = votes_without, margins, shares_without
+        rows = replace(rows, cost=cost, all_features=pairs.all_features)
+        if rows.folds and len(rows.label_rows_of_seen_labels):
+            # First, so that memory never holds both sets of classifiers.
+            without = _scores_without_label_rows(rows, scale, unit, candidates, held_out, device)
         linear, margins = _fit_and_score(pairs, cost, held_out, device)
     nothing = Stacking(LogisticStacking(), MarginCalibration())
-    label_rows = np.arange(X.n_rows - rows.n_label_rows, X.n_rows, dtype=np.int64)
+    label_rows = np.arange(n_rows, X.n_rows, dtype=np.int64)
     scores = NonCandidateScores.from_stacking(nothing.regression)
     model = CandidateModel(scale, knn, cooccurrence, linear, nothing, scores, rows.n_candidates, label_rows)
-    rows = replace(rows, cost=cost, all_features=pairs.all_features)
-    return Unstacked(rows, model, held_out, votes, margins, shares, without)
+    return BaseModels(rows, model, held_out, votes, margins, shares, without)
+
+
+def _scores_without_label_rows(
+    rows: CandidateRows, scale: np.ndarray, unit: CSR, candidates: np.ndarray, held_out: HeldOutLabels, device: CPU
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return votes, margins and co-occurrence of the first fold by models without `label_rows_of_seen_labels`."""
+    assert rows.cost is not None
+    weight, first = rows.weight.copy(), held_out.of_fold(0)
+    weight[rows.label_rows_of_seen_labels] = 0
+    pairs = _learned_pairs(rows, unit, weight, candidates, held_out, device)._replace(all_features=rows.all_features)
+    _, margins = _fit_and_score(pairs, rows.cost, first, device)
+    del pairs
+    votes, cooccurrence = _scores_of_first_fold(replace(rows, weight=weight), scale, first, device)
+    return votes, margins, cooccurrence
 
 
 def _scores_of_first_fold(
@@ -170,10 +177,10 @@ def _scores_of_first_fold(
     found, shares = index.votes(of_fold, rows.n_candidates, device)
     counted = Cooccurrence.count(X, Y, learned[kept], device)
     cooccurrence = counted.candidates(of_fold, held_out.labels, device)[1][:, : held_out.labels.shape[1]]
-    return _of_labels(found, shares, held_out.labels), cooccurrence
+    return _values_of(found, shares, held_out.labels), cooccurrence
 
 
-def _of_labels(found: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _values_of(found: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return the values of `labels` (n, m), given those of the labels `found` (n, k); 0 for labels not found."""
     out = np.zeros(labels.shape, np.float32)
     for row, (named, value) in enumerate(zip(found, values, strict=True)):
@@ -182,7 +189,7 @@ def _of_labels(found: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.
     return np.where(labels >= 0, out, 0)
 
 
-def _voted(
+def _candidates_by_votes(
     rows: CandidateRows, knn: KNNIndex, weighted: CSR, device: CPU
 ) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:
     """Return the candidates by votes of all rows, int32 (n, n_candidates); those of held-out rows; and their votes.
@@ -210,7 +217,7 @@ def most_voted(labels: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.n
     return np.take_along_axis(labels, most, axis=1), np.take_along_axis(shares, most, axis=1)
 
 
-def _with_cooccurring(
+def _with_candidates_by_cooccurrence(
     rows: CandidateRows, counted: Cooccurrence, weighted: CSR, candidates: np.ndarray, held_out: HeldOutLabels,
     device: CPU,
 ) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:  # fmt: skip
@@ -243,34 +250,34 @@ def _fit_and_score(
 ) -> tuple[LinearClassifiers, np.ndarray]:
     """Return classifiers that have learned all pairs, and out-of-fold margins of the held-out rows."""
     linear, margins = LinearClassifiers.fit_and_score(pairs, cost, held_out, device)
-    return linear, np.where(np.isnan(margins), UNTRAINED, margins)
+    return linear, np.where(np.isnan(margins), MARGIN_WITHOUT_ROWS, margins)
 
 
-def with_useful_rows(found: Unstacked, logits: Logits, device: CPU) -> Unstacked:
-    """Return the model, fitted again without `label_rows_of_seen` if these do not help.
+def without_useless_label_rows(base: BaseModels, logits: Logits, device: CPU) -> BaseModels:
+    """Return the base models, fitted again without `label_rows_of_seen_labels` if these do not help.
 
     They do not help if stacking of votes, margins and co-occurrence has a lower log loss on the first fold without
     them. logits : computes the logits of a network that has not learned this fold.
     """
-    if found.without is None or label_rows_help(found.pairs(0, logits), *found.without):
-        return found
-    return fit_unstacked(found.rows.without_label_rows_of_seen(), device)
+    if base.without is None or label_rows_help(base.pairs(0, logits), *base.without):
+        return base
+    return fit_base_models(base.rows.without_label_rows_of_seen_labels(), device)
 
 
-def fit_stacked(
-    found: Unstacked, folds: Sequence[HeldOutPairs], device: CPU
+def fit_candidate_model(
+    base: BaseModels, folds: Sequence[HeldOutPairs], device: CPU
 ) -> tuple[CandidateModel, HeldOutScores | None]:
     """Fit the stacking of a candidate model to held-out pairs; calibrate its classifiers in place.
 
     Return the model, and the scores of these pairs, None if there are none.
     """
-    model = found.model
+    model = base.model
     if not folds:
         return model, None
     full_frequency = model.knn.frequency(model.knn.Y.n_cols)
     with device.start():
         stacking, scores = fit_stacking(folds, full_frequency, device)
-        exclusions = _exclusions(found.rows, [fold.number for fold in folds], full_frequency)
+        exclusions = _exclusions(base.rows, [fold.number for fold in folds], full_frequency)
         stacking, scores = fit_exclusion(folds, stacking, scores, *exclusions, device)
     assert isinstance(model.linear, LinearClassifiers)  # not compact: it has just been fitted
     linear = model.linear.calibrate(*stacking.calibration.factors(full_frequency))

@@ -34,7 +34,7 @@ CHUNK = 1 << 23  # entries of the pairs of labels that are solved at a time
 WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26
 # Most random negatives of a label. In all there are at most RANDOM_SHARE of the other pairs, or MIN_RANDOM if more.
 RANDOM_NEGATIVES, RANDOM_SHARE, MIN_RANDOM = 64, 1 / 16, 1 << 18
-UNTRAINED = np.float32(-1)  # margin of a label without rows
+MARGIN_WITHOUT_ROWS = np.float32(-1)  # margin of a label without rows
 # Resistance of bias and weights to new rows, for each row that the label had before (docs/decisions/stacking.md).
 STIFFNESS = np.float32([10, 3])
 LEAST_FACTOR = np.float32(1e-3)  # least factor of a calibration that is inverted
@@ -86,8 +86,8 @@ class LinearClassifiers(LinearPredictor):
         Margins of a fold are those of classifiers that have not learned its rows; NaN if a row and a label are no pair,
         or if all rows of a label are in the fold. A fold should have at most a tenth of the rows.
         """
-        found, margins = _solved(pairs, _from_zero(pairs, cost), max_weights(pairs.X), device, held_out)
-        return replace(found, bias=np.where(np.diff(pairs.starts) > 0, found.bias, UNTRAINED)), margins
+        found, margins = _train(pairs, _from_zero(pairs, cost), max_weights(pairs.X), device, held_out)
+        return replace(found, bias=np.where(np.diff(pairs.starts) > 0, found.bias, MARGIN_WITHOUT_ROWS)), margins
 
     def with_rows(
         self, pairs: Pairs, frequency: np.ndarray, calibrations: Sequence[Factors], device: CPU
@@ -118,10 +118,10 @@ class LinearClassifiers(LinearPredictor):
         data = weights.data / np.repeat(factor, sizes)
         known_weights = CSR(pointers(sizes), weights.indices, data, pairs.X.n_cols)
         ease = 1 / np.sqrt(1 + np.outer(frequency, STIFFNESS))
-        start = Start(LinearClassifiers(known_weights, bias, self.cost), ease)
-        moved, _ = _solved(pairs, start, pairs.entries[-1] + weights.nnz, device)
+        start = InitialClassifiers(LinearClassifiers(known_weights, bias, self.cost), ease)
+        moved, _ = _train(pairs, start, pairs.entries[-1] + weights.nnz, device)
         found = moved.calibrate(*after)
-        bias = np.concatenate([self.bias, UNTRAINED * after[0][n_known:] + after[1][n_known:]])
+        bias = np.concatenate([self.bias, MARGIN_WITHOUT_ROWS * after[0][n_known:] + after[1][n_known:]])
         return LinearClassifiers(self.weights, bias, self.cost).with_labels(touched, found, device)
 
     def with_labels(self, labels: np.ndarray, found: LinearClassifiers, device: CPU) -> LinearClassifiers:
@@ -160,15 +160,17 @@ class LinearClassifiers(LinearPredictor):
         return {"weights": self.weights, "bias": self.bias, "cost": self.cost}
 
 
-def score_without(pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU, labels: np.ndarray) -> np.ndarray:
+def out_of_fold_margins(
+    pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU, labels: np.ndarray
+) -> np.ndarray:
     """Return out-of-fold margins of held-out rows for some labels, float32 (h, m), after `TRIAL_PASSES` passes.
 
     NaN if a row and a label are no pair, and for labels other than `labels`.
     """
-    return _solved(pairs, _from_zero(pairs, cost), max_weights(pairs.X), device, held_out, labels)[1]
+    return _train(pairs, _from_zero(pairs, cost), max_weights(pairs.X), device, held_out, labels)[1]
 
 
-class Start(NamedTuple):
+class InitialClassifiers(NamedTuple):
     """Where training starts.
 
     classifiers : the initial ones. ease : how freely their bias and weights move away from there, (L, 2); 1 if nothing
@@ -179,11 +181,13 @@ class Start(NamedTuple):
     ease: np.ndarray
 
 
-def _from_zero(pairs: Pairs, cost: float) -> Start:
+def _from_zero(pairs: Pairs, cost: float) -> InitialClassifiers:
     """Return classifiers without weights to start from."""
     n_labels = len(pairs.starts) - 1
     weights = CSR(np.zeros(n_labels + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), pairs.X.n_cols)
-    return Start(LinearClassifiers(weights, np.zeros(n_labels, np.float32), cost), np.ones((n_labels, 2), np.float32))
+    return InitialClassifiers(
+        LinearClassifiers(weights, np.zeros(n_labels, np.float32), cost), np.ones((n_labels, 2), np.float32)
+    )
 
 
 def table_starts(indptr: np.ndarray, slots_per_weight: float) -> np.ndarray:
@@ -196,7 +200,7 @@ def max_weights(X: CSR) -> int:
     return max(WEIGHTS_PER_ENTRY * X.nnz, MIN_LIMIT)
 
 
-def _largest(
+def _limited(
     found: tuple[np.ndarray, np.ndarray], room: np.ndarray, counts: np.ndarray, limit: int, device: CPU
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return features and weights of all labels without gaps, and only the largest if there are more than `limit`.
@@ -251,8 +255,8 @@ class HeldOutLabels(NamedTuple):
 NONE_HELD_OUT = HeldOutLabels(np.empty(0, np.intp), np.empty((0, 0), np.int32), np.empty(0, np.int32))
 
 
-def _solved(
-    pairs: Pairs, start: Start, limit: int, device: CPU, held_out: HeldOutLabels = NONE_HELD_OUT,
+def _train(
+    pairs: Pairs, start: InitialClassifiers, limit: int, device: CPU, held_out: HeldOutLabels = NONE_HELD_OUT,
     trained: np.ndarray | None = None,
 ) -> tuple[LinearClassifiers, np.ndarray]:  # fmt: skip
     """Train the classifiers of all labels that have pairs; return them, and the margins of held-out rows.
@@ -289,7 +293,7 @@ def _solved(
             n_folds, numbers, held_out.labels, margins,
         )  # fmt: skip
         share = limit * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
-        kept = _largest(found, room[first : last + 1], counts[first:last], share, device)
+        kept = _limited(found, room[first : last + 1], counts[first:last], share, device)
         features[n : n + len(kept[0])], weights[n : n + len(kept[1])] = kept
         first, n = last, n + len(kept[0])
     features.resize(n, refcheck=False)

@@ -23,10 +23,10 @@ from .weighting import idf, unit_rows, without_wide_rows
 
 # Prediction uses half of the candidates by votes that training used as negatives, but at least so many: the rest rarely
 # ranks first.
-VOTED = 64
+LEAST_VOTED = 64
 # Linear classifiers and trees score half as many candidates as there are by votes, but at least so many
 # (docs/decisions/prediction.md).
-KEPT = 40
+LEAST_KEPT = 40
 
 # Computes the network's logits, float32 (n, M), of rows X and their labels, int32 (n, M); 0 for label -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
@@ -126,13 +126,17 @@ class CandidateModel:
 
 def n_voted(n_candidates: int) -> int:
     """Return how many of the candidates by votes are used in prediction; they have the most votes."""
-    return min(n_candidates, max(VOTED, n_candidates // 2))
+    return min(n_candidates, max(LEAST_VOTED, n_candidates // 2))
+
+
+def n_in_prediction(n_candidates: int) -> int:
+    """Return the number of candidates per row in prediction: those by votes and those by co-occurrence."""
+    return n_voted(n_candidates) + N_COOCCURRING
 
 
 def n_kept(n_candidates: int, k: int) -> int:
-    """Return how many candidates linear classifiers and trees score in order to find the best `k`."""
-    voted = n_voted(n_candidates)
-    return min(voted + N_COOCCURRING, max(KEPT, voted // 2, 2 * k))
+    """Return how many of them linear classifiers and trees score in order to find the best `k`."""
+    return min(n_in_prediction(n_candidates), max(LEAST_KEPT, n_voted(n_candidates) // 2, 2 * k))
 
 
 def padded_votes(votes: np.ndarray) -> np.ndarray:

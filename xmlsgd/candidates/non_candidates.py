@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ..data.csr import CSR
-from .held_out_pairs import HeldOutPairs
 from .stacking import MIN_COOCCURRENCE, MIN_NETWORK, MIN_VOTE, LogisticStacking, log_probability
+from .stacking_training import HeldOutPairs
 
 # Logits are counted in bins of this width; those beyond `LARGEST` are in the first and the last bin.
 WIDTH, LARGEST = 1 / 32, 32

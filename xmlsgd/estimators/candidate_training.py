@@ -12,9 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..candidates import CandidateModel, HeldOutPairs, HeldOutScores
-from ..candidates.fitting import CandidateRows, Unstacked, fit_stacked, fit_unstacked, with_useful_rows
-from ..candidates.held_out_pairs import best_columns
+from ..candidates.fitting import (
+    BaseModels,
+    CandidateRows,
+    fit_base_models,
+    fit_candidate_model,
+    without_useless_label_rows,
+)
 from ..candidates.non_candidates import NonCandidateScores, count_non_candidates
+from ..candidates.stacking_training import best_columns
 from ..devices.base import Device
 from ..devices.cpu import CPU, cpu_of
 from ..devices.cpu.threads import start_layer
@@ -32,7 +38,7 @@ RANKED_ROWS, RANKED_PAIRS = 256, 1 << 26
 WORSE = 1.1  # warn if the P@k of the network alone is this many times as high
 
 
-class Fold(NamedTuple):
+class ScoredFold(NamedTuple):
     """A fold of held-out rows, scored by models that have not learned them.
 
     rows : row indices, intp (n,). pairs : their candidates with all scores. best_alone : the labels that the network
@@ -61,8 +67,8 @@ class CandidateTraining:
     ) -> None:
         self._plan, self._data, self._folds, self._device = plan, data, folds, device
         self._stopped, self._has_network = threading.Event(), threading.Event()
-        self._found: Unstacked | None = None
-        self._future: Future[Unstacked] = Future()  # what the Python thread finds
+        self._base: BaseModels | None = None
+        self._future: Future[BaseModels] = Future()  # what the Python thread finds
         if plan.concurrent_candidates:
             start_layer()  # here, as two Python threads must not start it at once
             cpu = _StoppableCPU(plan.n_threads, self._stopped)
@@ -83,24 +89,24 @@ class CandidateTraining:
     def _run(self, cpu: CPU) -> None:
         try:
             self._future.set_result(self._fit(cpu))
-        except BaseException as error:  # noqa: BLE001  `_unstacked` raises it
+        except BaseException as error:  # noqa: BLE001  `_base_models` raises it
             self._future.set_exception(error)
 
-    def _fit(self, cpu: CPU) -> Unstacked:
+    def _fit(self, cpu: CPU) -> BaseModels:
         plan, data = self._plan, self._data
         weight = np.ones(data.dataset.n_rows, np.float32) if data.weight is None else data.weight
         rows = CandidateRows(
             data.dataset, weight, self._folds, plan.n_candidates, groups=data.groups, n_label_rows=data.n_label_rows
         )
-        return fit_unstacked(rows, cpu)
+        return fit_base_models(rows, cpu)
 
-    def _unstacked(self, cpu: CPU) -> Unstacked:
+    def _base_models(self, cpu: CPU) -> BaseModels:
         self._has_network.set()
-        if self._found is None:
-            self._found = self._future.result() if self._plan.concurrent_candidates else self._fit(cpu)
-        return self._found
+        if self._base is None:
+            self._base = self._future.result() if self._plan.concurrent_candidates else self._fit(cpu)
+        return self._base
 
-    def fold(self, number: int, device: Device, params: NDArray[np.float32]) -> Fold:
+    def score_fold(self, number: int, device: Device, params: NDArray[np.float32]) -> ScoredFold:
         """Return a fold of held-out rows, scored by the network with these parameters, which has not learned them.
 
         Fold 0 has to be scored first, as it decides whether label rows are kept; without it they are.
@@ -108,20 +114,19 @@ class CandidateTraining:
         held_out, cpu = self._folds[number], cpu_of(device, self._plan.n_threads)
         X, alone = self._data.dataset.X.take(held_out), Scorer(self._plan.network, params, device)
         logits = logits_of_pairs(alone, cpu)
-        found = self._unstacked(cpu)
+        base = self._base_models(cpu)
         if number == 0:
-            self._found = found = with_useful_rows(found, logits, cpu)
-        pairs, n_labels = found.pairs(number, logits), self._plan.network.n_labels
+            self._base = base = without_useless_label_rows(base, logits, cpu)
+        pairs, n_labels = base.pairs(number, logits), self._plan.network.n_labels
         ranked = X.span(0, min(X.n_rows, RANKED_ROWS, max(RANKED_PAIRS // n_labels, 1)))
         best_alone, _ = alone.top_k(ranked, max(min(5, n_labels // 2), 1))
         others = count_non_candidates(alone.logits(ranked), self._data.dataset.Y.take(held_out), pairs)
-        return Fold(held_out, pairs, best_alone, others)
+        return ScoredFold(held_out, pairs, best_alone, others)
 
-    def finish(self, device: Device, folds: Sequence[Fold]) -> tuple[CandidateModel, HeldOutScores | None]:
+    def finish(self, device: Device, folds: Sequence[ScoredFold]) -> tuple[CandidateModel, HeldOutScores | None]:
         """Return the candidate model, stacked on the folds of held-out rows, and the scores of these rows."""
         cpu = cpu_of(device, self._plan.n_threads)
-        found = self._unstacked(cpu)
-        model, scores = fit_stacked(found, [fold.pairs for fold in folds], cpu)
+        model, scores = fit_candidate_model(self._base_models(cpu), [fold.pairs for fold in folds], cpu)
         if scores is not None:
             _warn_if_network_is_better(folds, scores, self._data)
             counts = np.sum([fold.non_candidates for fold in folds], axis=0)
@@ -142,7 +147,7 @@ class _StoppableCPU(CPU):
         super().call(kernel, *arguments)
 
 
-def _warn_if_network_is_better(folds: Sequence[Fold], scores: HeldOutScores, data: TrainingData) -> None:
+def _warn_if_network_is_better(folds: Sequence[ScoredFold], scores: HeldOutScores, data: TrainingData) -> None:
     """Warn if the network alone has a P@5 on held-out rows that is a tenth higher than that with candidates.
 
     With fewer than ten labels, only the best half counts. Rows without candidates are ranked by the network.

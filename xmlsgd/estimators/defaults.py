@@ -26,7 +26,7 @@ SMALL_HIDDEN = (64,)  # in a short run on small data or on rows of few labels: a
 FEW_LABELS = 4  # of a row, on average
 NEGATIVES = 1024  # with a sampler, if `negatives` is "auto"
 # Candidates (docs/candidates.md); all numbers are measured (docs/decisions/candidates.md):
-N_CANDIDATES = 64  # candidate labels per row
+N_CANDIDATES = 64  # candidate labels per row by votes; co-occurrence adds others (`candidates.model`)
 CANDIDATE_ROWS = 100  # least rows for candidates
 FREQUENT = 0.5  # a feature is frequent if at least this share of the rows has it
 DENSE = 0.75  # X is dense if frequent features have more than this share of its squared values
@@ -71,7 +71,10 @@ def auto_hidden(dataset: Dataset, is_short: bool) -> tuple[int, ...]:
 
 
 def auto_candidates(n_rows: int, n_labels: int, loss: str) -> int:
-    """Return 64, or all labels if there are fewer; 0 with few rows or a loss that is not "bce"."""
+    """Return the number of candidates per row: 64, or all labels if there are fewer; 0 if candidates would not help.
+
+    That is with few rows, or a loss that is not "bce".
+    """
     return min(N_CANDIDATES, n_labels) if n_rows >= CANDIDATE_ROWS and loss == "bce" else 0
 
 

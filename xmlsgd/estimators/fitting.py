@@ -36,7 +36,7 @@ from .training_data import TrainingData
 from .workers import executor_of, precision_of
 
 if TYPE_CHECKING:  # it imports Numba, which creating an estimator does not need
-    from .candidate_training import CandidateTraining, Fold
+    from .candidate_training import CandidateTraining, ScoredFold
 
 Keep = Callable[[FittedModel], None]
 
@@ -151,7 +151,9 @@ class Fitting:
             raise
         return fitted
 
-    def _score_folds(self, candidates: CandidateTraining, run: Run, first: NDArray[np.float32] | None) -> list[Fold]:
+    def _score_folds(
+        self, candidates: CandidateTraining, run: Run, first: NDArray[np.float32] | None
+    ) -> list[ScoredFold]:
         """Return each fold of held-out rows, scored by a network that has not learned them.
 
         The first fold is scored by the network that is kept, unless this has learned all rows before. Each other fold
@@ -161,7 +163,7 @@ class Fitting:
         networks = [(0, self.device, run.params)] if len(self.left_out) else []
         if first is not None:
             networks += self._temporary_networks(run, first)
-        return [candidates.fold(*network) for network in networks]
+        return [candidates.score_fold(*network) for network in networks]
 
     def _temporary_networks(
         self, run: Run, first: NDArray[np.float32]

@@ -251,9 +251,9 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     if not plan.n_candidates:
         return 0
     # Imported here, so that creating an estimator does not import Numba.
-    from ..candidates.cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, N_LABELS
+    from ..candidates.cooccurrence import N_COOCCURRING_IN_TRAINING, N_LABELS
     from ..candidates.linear import CHUNK, max_weights, n_random_negatives
-    from ..candidates.model import n_voted
+    from ..candidates.model import n_in_prediction
 
     X, Y = data.dataset.X, data.dataset.Y
     every = X.n_cols * Y.n_cols
@@ -265,7 +265,7 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     pairs += n_random_negatives(pairs, Y.n_cols) * Y.n_cols
     room = min(CHUNK, pairs * X.nnz // X.n_rows, every)
     held_out = plan.held_out_size.of(X.n_rows) * plan.n_folds
-    scored = PAIR_BYTES * held_out * (n_voted(plan.n_candidates) + N_COOCCURRING)
+    scored = PAIR_BYTES * held_out * n_in_prediction(plan.n_candidates)
     rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed
     of_features = 8 * min(own, every, N_LABELS * X.n_cols)
     of_labels = Y.n_cols * (LABEL_BYTES + LABEL_SCRATCH * plan.n_threads)

@@ -32,8 +32,8 @@ GIVEN = "as given"
 class _Planner:
     """The inputs of a plan, and the decisions so far.
 
-    parameters : of the estimator. earlier : the model from which training continues, if any. adds_rows : whether its training
-    rows are kept (`partial_fit`). decisions : so far.
+    earlier : the model from which training continues, if any. adds_rows : whether its training rows are kept
+    (`partial_fit`).
     """
 
     parameters: Parameters

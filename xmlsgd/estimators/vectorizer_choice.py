@@ -101,9 +101,9 @@ class Sample(NamedTuple):
 
         Features of a held-out text and one other are kept, too, since of all texts more would have them.
         """
-        from ..candidates.fitting import CandidateRows, fit_unstacked  # here, so that Numba is imported late
-        from ..candidates.held_out_pairs import best_columns
+        from ..candidates.fitting import CandidateRows, fit_base_models  # here, so that Numba is imported late
         from ..candidates.linear import COST
+        from ..candidates.stacking_training import best_columns
         from ..devices.cpu import CPU
 
         n, k = len(self.texts), np.unique(np.minimum(TOP_K, max(self.Y.n_cols // 2, 1)))
@@ -113,7 +113,7 @@ class Sample(NamedTuple):
             return np.zeros(n)
         folds = np.array_split(np.arange(n), FOLDS)
         rows = CandidateRows(Dataset(X, self.Y), np.ones(n, np.float32), folds, N_CANDIDATES, COST)
-        found = fit_unstacked(rows, CPU(1))
+        found = fit_base_models(rows, CPU(1))
         labels, no_logits = found.held_out.labels, np.zeros(found.margins.shape, np.float32)
         stack = found.model.stacking.regression.scores
         scores = stack(no_logits, found.votes, found.margins, found.cooccurrence)

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...candidates import CandidateModel, check_sound
-from ...candidates.cooccurrence import N_COOCCURRING
-from ...candidates.model import Logits, n_kept, n_voted
+from ...candidates.model import Logits, n_in_prediction, n_kept
 from ...data.csr import CSR
 from ...devices.cpu import CPU
 from ...devices.cpu.compiling import for_kernels
@@ -38,12 +37,7 @@ class CandidateScorer(Scorer):
     @property
     def max_k(self) -> int:
         """Return the largest k for which only candidates are ranked: half of them, as others may beat the rest."""
-        return self._most_candidates // 2
-
-    @property
-    def _most_candidates(self) -> int:
-        """Return the maximum number of candidates per row: those with votes and those by co-occurrence."""
-        return n_voted(self.candidates.n_candidates) + N_COOCCURRING
+        return n_in_prediction(self.candidates.n_candidates) // 2
 
     @cached_property
     def _learned(self) -> tuple[Any, ...]:
@@ -63,7 +57,7 @@ class CandidateScorer(Scorer):
         """
         if columns is not None or k > max(self.max_k, FILLED_K):
             return best_of_all(self, X, k, columns)
-        m = k if k <= self.max_k else max(k, self._most_candidates)
+        m = k if k <= self.max_k else max(k, n_in_prediction(self.candidates.n_candidates))
         labels, scores = np.empty((X.n_rows, m), np.int32), np.empty((X.n_rows, m), np.float32)
         with self.cpu.start():
             for part, A, span in self._parts(X):
