@@ -10,7 +10,7 @@ from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import cost as module
 from xmlsgd.candidates.cost import COSTS, choose_cost_and_features, draw_validation_rows
 from xmlsgd.candidates.fitting import CandidateRows, fit_base_models
-from xmlsgd.candidates.linear import COST, NONE_HELD_OUT, LinearClassifiers, find_pairs, out_of_fold_margins
+from xmlsgd.candidates.linear import COST, NONE_HELD_OUT, LinearClassifiers, find_pairs, held_out_margins
 from xmlsgd.data.csr import CSR, Dataset
 
 
@@ -77,9 +77,9 @@ def test_some_labels_choose_for_all(monkeypatch):
 
     def noted(*arguments):
         seen.append(len(arguments[-1]))
-        return out_of_fold_margins(*arguments)
+        return held_out_margins(*arguments)
 
-    monkeypatch.setattr(module, "out_of_fold_margins", noted)
+    monkeypatch.setattr(module, "held_out_margins", noted)
     monkeypatch.setattr(module, "MIN_ENTRIES", 1)
     monkeypatch.setattr(module, "LABEL_SHARE", 0.5)
     assert chosen(X, Y, candidates)[0] in (whole / 2, whole, 2 * whole)

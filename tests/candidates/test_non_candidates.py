@@ -32,13 +32,15 @@ def test_the_weights_of_a_logistic_model_are_found():
     odds = 0.6 * log_probability(logits) - 2
     scores = NonCandidateScores.fit(counted(logits, rng.random(30_000) < expit(odds)), STACKING)
     np.testing.assert_allclose(scores, [0.6, -2], atol=0.05)
-    np.testing.assert_allclose(scores.of(np.float32([0])), scores.intercept - scores.network * np.log(2), rtol=1e-5)
+    np.testing.assert_allclose(
+        scores.log_odds(np.float32([0])), scores.intercept - scores.network * np.log(2), rtol=1e-5
+    )
 
 
 def test_where_only_few_labels_are_true_probabilities_sum_up_to_them():
     logits, truth = np.linspace(-12, -6, 20_000), np.zeros(20_000, bool)
     truth[[4_000, 11_000, 15_000, 19_000]] = True
-    probabilities = expit(NonCandidateScores.fit(counted(logits, truth), STACKING).of(logits))
+    probabilities = expit(NonCandidateScores.fit(counted(logits, truth), STACKING).log_odds(logits))
     assert 3.9 < probabilities.sum() < 5.1  # one more is counted
 
 
@@ -46,7 +48,7 @@ def test_where_only_few_labels_are_true_probabilities_sum_up_to_them():
 def test_where_no_label_is_true_probabilities_sum_up_to_what_stacking_says_at_most_one(n):
     logits = np.linspace(-12, -6, n)
     learned = NonCandidateScores.fit(counted(logits, np.zeros(n, bool)), STACKING)
-    sums = [expit(each.of(logits)).sum() for each in (learned, NonCandidateScores.from_stacking(STACKING))]
+    sums = [expit(each.log_odds(logits)).sum() for each in (learned, NonCandidateScores.from_stacking(STACKING))]
     assert sums[0] == pytest.approx(min(sums[1], 1), rel=0.02)
 
 
@@ -58,7 +60,7 @@ def test_a_network_that_ranks_the_wrong_way_round_still_gives_the_order():
     logits = np.repeat([-8.0, -2.0], 1000)
     scores = NonCandidateScores.fit(counted(logits, np.arange(2000) < 100), STACKING)
     assert scores.network == MIN_NETWORK
-    assert expit(scores.of(logits)).mean() == pytest.approx(0.05, rel=0.05)
+    assert expit(scores.log_odds(logits)).mean() == pytest.approx(0.05, rel=0.05)
 
 
 def test_candidates_and_labels_that_only_held_out_rows_have_are_not_counted():

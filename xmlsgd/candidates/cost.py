@@ -7,7 +7,7 @@ import numpy as np
 from ..data.csr import CSR
 from ..data.held_out import draw_rows
 from ..devices.cpu import CPU
-from .linear import COST, HeldOutLabels, Pairs, out_of_fold_margins
+from .linear import COST, HeldOutLabels, Pairs, held_out_margins
 from .stacking import fitted_log_losses_of_margins
 
 COSTS = COST, COST / 2, COST / 4  # tried until one does not help; a cost above `COST` does not help stacked scores
@@ -61,14 +61,14 @@ def choose_cost_and_features(
     sampled = _sample_labels(pairs, max(int(pairs.entries[-1] * LABEL_SHARE), MIN_ENTRIES))
     best, least, of_own = COST, np.inf, np.empty(0, np.float32)
     for cost in COSTS:
-        margins = out_of_fold_margins(pairs, cost, validation, device, sampled)
+        margins = held_out_margins(pairs, cost, validation, device, sampled)
         if (loss := losses(margins).sum()) >= least:
             break
         best, least, of_own = cost, loss, margins
     if pairs.all_features:
         return best, True
     sampled = _sample_labels(pairs, MIN_ENTRIES)  # the first of those above, so that `of_own` has their margins
-    of_all = out_of_fold_margins(pairs._replace(all_features=True), best, validation, device, sampled)
+    of_all = held_out_margins(pairs._replace(all_features=True), best, validation, device, sampled)
     of_own, of_all = (losses(np.where(np.isin(labels, sampled), each, np.nan)).sum(axis=1) for each in (of_own, of_all))
     gain = of_own - of_all
     helps = gain.sum() > LEAST_GAIN * of_own.sum() and gain.mean() > 2 * gain.std() / np.sqrt(len(gain))

@@ -129,9 +129,7 @@ def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
         candidates, held_out, votes = _candidates_by_votes(rows, knn, weighted, device)
         validation = draw_validation_rows(weight[:n_rows], candidates, rows.groups)
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
-        candidates, held_out, shares = _with_candidates_by_cooccurrence(
-            rows, cooccurrence, weighted, candidates, held_out, device
-        )
+        candidates, held_out, shares = _add_by_cooccurrence(rows, cooccurrence, weighted, candidates, held_out, device)
         del weighted
         unit = unit_rows(X, None, device)  # input of the linear classifiers
         pairs = _learned_pairs(rows, unit, weight, candidates, held_out, device)
@@ -217,7 +215,7 @@ def most_voted(labels: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.n
     return np.take_along_axis(labels, most, axis=1), np.take_along_axis(shares, most, axis=1)
 
 
-def _with_candidates_by_cooccurrence(
+def _add_by_cooccurrence(
     rows: CandidateRows, counted: Cooccurrence, weighted: CSR, candidates: np.ndarray, held_out: HeldOutLabels,
     device: CPU,
 ) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:  # fmt: skip
@@ -253,7 +251,7 @@ def _fit_and_score(
     return linear, np.where(np.isnan(margins), MARGIN_WITHOUT_ROWS, margins)
 
 
-def without_useless_label_rows(base: BaseModels, logits: Logits, device: CPU) -> BaseModels:
+def keep_useful_label_rows(base: BaseModels, logits: Logits, device: CPU) -> BaseModels:
     """Return the base models, fitted again without `label_rows_of_seen_labels` if these do not help.
 
     They do not help if stacking of votes, margins and co-occurrence has a lower log loss on the first fold without

@@ -160,9 +160,7 @@ class LinearClassifiers(LinearPredictor):
         return {"weights": self.weights, "bias": self.bias, "cost": self.cost}
 
 
-def out_of_fold_margins(
-    pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU, labels: np.ndarray
-) -> np.ndarray:
+def held_out_margins(pairs: Pairs, cost: float, held_out: HeldOutLabels, device: CPU, labels: np.ndarray) -> np.ndarray:
     """Return out-of-fold margins of held-out rows for some labels, float32 (h, m), after `TRIAL_PASSES` passes.
 
     NaN if a row and a label are no pair, and for labels other than `labels`.
@@ -185,9 +183,8 @@ def _from_zero(pairs: Pairs, cost: float) -> InitialClassifiers:
     """Return classifiers without weights to start from."""
     n_labels = len(pairs.starts) - 1
     weights = CSR(np.zeros(n_labels + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), pairs.X.n_cols)
-    return InitialClassifiers(
-        LinearClassifiers(weights, np.zeros(n_labels, np.float32), cost), np.ones((n_labels, 2), np.float32)
-    )
+    bias, ease = np.zeros(n_labels, np.float32), np.ones((n_labels, 2), np.float32)
+    return InitialClassifiers(LinearClassifiers(weights, bias, cost), ease)
 
 
 def table_starts(indptr: np.ndarray, slots_per_weight: float) -> np.ndarray:

@@ -44,7 +44,7 @@ class NonCandidateScores(NamedTuple):
         from scipy.optimize import minimize
 
         prior, (false, true) = cls.from_stacking(regression), counts
-        expected = (false + true) * expit(prior.of(CENTERS).astype(np.float64))
+        expected = (false + true) * expit(prior.log_odds(CENTERS).astype(np.float64))
         true = true + expected / max(expected.sum(), 1)
         if not true.any():
             return prior
@@ -61,11 +61,11 @@ class NonCandidateScores(NamedTuple):
         network, intercept = minimize(loss, start, jac=True, bounds=[(MIN_NETWORK, None), (None, None)]).x
         return cls(float(network), float(intercept - network * center))
 
-    def of(self, logits: np.ndarray) -> np.ndarray:
+    def log_odds(self, logits: np.ndarray) -> np.ndarray:
         """Return the log odds, float32, of labels with these logits, of any shape."""
         return np.float32(self.network) * log_probability(logits) + np.float32(self.intercept)
 
-    def logit_of(self, scores: np.ndarray) -> np.ndarray:
+    def logits_of(self, scores: np.ndarray) -> np.ndarray:
         """Return the logits that give these scores, float32 of the same shape; infinite for scores that none gives."""
         probability = np.exp(np.minimum((scores.astype(np.float64) - self.intercept) / self.network, 0))
         with np.errstate(divide="ignore"):

@@ -12,13 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..candidates import CandidateModel, HeldOutPairs, HeldOutScores
-from ..candidates.fitting import (
-    BaseModels,
-    CandidateRows,
-    fit_base_models,
-    fit_candidate_model,
-    without_useless_label_rows,
-)
+from ..candidates.fitting import BaseModels, CandidateRows, fit_base_models, fit_candidate_model, keep_useful_label_rows
 from ..candidates.non_candidates import NonCandidateScores, count_non_candidates
 from ..candidates.stacking_training import best_columns
 from ..devices.base import Device
@@ -55,9 +49,10 @@ class ScoredFold(NamedTuple):
 class CandidateTraining:
     """Trains the candidate model of a run; leaving the context stops it.
 
-    With `plan.concurrent_candidates`, the parts that need no network are trained beside it, on a Python thread of their
-    own. With few threads, both use all of them, so that one runs while threads of the other wait for each other. With
-    `HALVED_FROM` threads or more, each uses half of them until the other is done. The model is the same to the bit.
+    With `plan.concurrent_candidates`, the other base models are trained while the network is, on a Python thread of
+    their own. With few threads, both sides use all of them, so that one runs while threads of the other wait for each
+    other. With `HALVED_FROM` threads or more, each uses half of them until the other is done. The model is the same to
+    the bit.
 
     folds : of held-out rows, which stacking learns from. device : the device that trains the network.
     """
@@ -116,7 +111,7 @@ class CandidateTraining:
         logits = logits_of_pairs(alone, cpu)
         base = self._base_models(cpu)
         if number == 0:
-            self._base = base = without_useless_label_rows(base, logits, cpu)
+            self._base = base = keep_useful_label_rows(base, logits, cpu)
         pairs, n_labels = base.pairs(number, logits), self._plan.network.n_labels
         ranked = X.span(0, min(X.n_rows, RANKED_ROWS, max(RANKED_PAIRS // n_labels, 1)))
         best_alone, _ = alone.top_k(ranked, max(min(5, n_labels // 2), 1))

@@ -25,7 +25,7 @@ from .parameters import checked_parameters
 from .plan import TrainingPlan
 from .planning import make_plan
 from .predicting import Predictor
-from .targets import check_declared, declared
+from .targets import check_declared, with_declared
 from .training_data import GivenRows, TrainingData, read_training_data
 
 
@@ -312,7 +312,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         if earlier is not None:
             earlier.check_trainable("the model")
         seed = draw_seed(self) if earlier is None else earlier.seed
-        names = declared(earlier and earlier.classes, classes, y)
+        names = with_declared(earlier and earlier.classes, classes, y)
         rows = GivenRows(X, y, sample_weight=sample_weight, label_texts=label_texts, feature_names=feature_names)
         data = read_training_data(parameters, rows, names=names, earlier=earlier, adds_rows=True, seed=seed)
         check_declared(data.names, None if classes is None else names)

@@ -67,7 +67,7 @@ def read_parameters(kind: type[XMLClassifier], description: dict[str, Any], path
     return model
 
 
-def read_facts(description: dict[str, Any], path: Path) -> dict[str, Any]:
+def read_fields(description: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return the fields of `FittedModel` in a description; raise `ModelFileError` for invalid ones."""
     form, precision, device = (description.get(name) for name in ("label_form", "precision", "device"))
     if form not in FORMS:

@@ -33,7 +33,7 @@ from .thresholds import Thresholds
 from .training_data import read_eval_features
 
 
-class Numbering(Callback):
+class EstimatorNumber(Callback):
     """Add to each epoch record the `number` of its classifier."""
 
     def __init__(self, number: int) -> None:
@@ -158,9 +158,9 @@ class XMLEnsemble(Predictor, BaseEstimator):
         members: list[XMLClassifier] = []
         try:
             for number, member in enumerate(self._untrained(template, checkpoints is not None)):
-                watching, part = [Numbering(number), *callbacks], checkpoints and checkpoints.part(number)
+                numbered, part = [EstimatorNumber(number), *callbacks], checkpoints and checkpoints.part(number)
                 try:
-                    member.fit(rows, y, sample_weight, eval_set, **options, callbacks=watching, checkpoint=part)
+                    member.fit(rows, y, sample_weight, eval_set, **options, callbacks=numbered, checkpoint=part)
                 except BaseException as error:
                     if run_of(error) and not members:  # half a classifier is kept only if no whole one is
                         members.append(member)
@@ -201,7 +201,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         self._check_number()
         parts = clone(self._template()).estimate_memory(X, y, eval_set)
         parts["earlier_model"] = sum(memory.model_bytes(member.fitted_) for member in getattr(self, "estimators_", ()))
-        parts["trained"] = (self.n_estimators - 1) * _kept(parts)
+        parts["trained"] = (self.n_estimators - 1) * _trained_bytes(parts)
         return {**parts, "total": parts["total"] + parts["earlier_model"] + parts["trained"]}
 
     def _template(self) -> XMLClassifier:
@@ -237,7 +237,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         parts, allowed = self.estimate_memory(X, y, eval_set), memory.allowed()
         last = parts["total"] - parts["trained"]
         if last <= allowed < parts["total"]:  # if even one is too large, its own `fit` raises the error
-            fitting = 1 + (allowed - last) // _kept(parts)
+            fitting = 1 + (allowed - last) // _trained_bytes(parts)
             raise MemoryEstimateError(
                 f"n_estimators: {self.n_estimators} need about {memory.readable(parts['total'])}, more than 80 % of "
                 f"the memory; {fitting} fit, and smaller hidden_layer_sizes take less"
@@ -270,7 +270,7 @@ def load_model(
     ModelFileError
         If the folder was not written by `save`, or was altered.
     """
-    ensemble, members = saving.read_checked(path, verify, partial(saving.read_any, XMLEnsemble, XMLClassifier))
+    ensemble, members = saving.read_checked(path, verify, partial(saving.read_estimators, XMLEnsemble, XMLClassifier))
     for member in members:
         member.fitted_ = saving.predicting_on(member.fitted_, device, precision)
     if ensemble is None:
@@ -286,6 +286,6 @@ def _words_of(features: FeatureSpace) -> Any:
     return None if features.names is None else features.names.tolist()
 
 
-def _kept(parts: dict[str, int]) -> int:
+def _trained_bytes(parts: dict[str, int]) -> int:
     """Return the most bytes of a trained classifier, given the memory of its training by part."""
     return parts["parameters"] + parts["candidates"]

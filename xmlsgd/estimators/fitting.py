@@ -92,7 +92,7 @@ class Fitting:
         with self._candidate_training() as candidates:
             start = initial_start(plan, self.data.dataset.Y, self.seed, self.weight)
             # Drawing them again would take as long as an epoch.
-            first = start.params.copy() if self.other_folds else None
+            initial = start.params.copy() if self.other_folds else None
             if earlier is not None:
                 copy_rows(earlier.network.layout, earlier.float_params, plan.network.layout, start.params)
                 start = replace(start, epochs=earlier.n_epochs)
@@ -104,7 +104,7 @@ class Fitting:
                 checkpoint.done()  # the same call would diverge again
             if run.diverged and not run.records:
                 raise DivergenceError(divergence_advice(plan, self.weight, start.epochs + 1))
-            fitted = self._complete(run, candidates, first)
+            fitted = self._complete(run, candidates, initial)
         if checkpoint:
             checkpoint.done()
         if run.diverged:
@@ -126,24 +126,24 @@ class Fitting:
         )
 
     def _complete(
-        self, run: Run, candidates: CandidateTraining | None, first: NDArray[np.float32] | None
+        self, run: Run, candidates: CandidateTraining | None, initial: NDArray[np.float32] | None
     ) -> FittedModel:
         """Return the model of a run with candidates, calibration and thresholds.
 
-        first : the initial parameters if other networks start from them, else None.
+        initial : the initial parameters if other networks start from them, else None.
         """
         fitted, scored_rows, scores = self._fitted_by(run), self.left_out, None
         try:
             if candidates:
                 started = time.perf_counter()
-                folds = self._score_folds(candidates, run, first)
+                folds = self._score_folds(candidates, run, initial)
                 if folds:
                     scored_rows = np.concatenate([fold.rows for fold in folds])
                 found, scores = candidates.finish(self.device, folds)
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
             fitted = calibrated(fitted, self.data, scored_rows, self.device, scores)
             if candidates and self.earlier is None and len(self.left_out):
-                self._count_held_out(fitted)
+                self._add_held_out_to_biases(fitted)
         except BaseException as error:  # keep the network, which can predict alone
             self.keep(fitted)
             attach_run(error, run)
@@ -151,9 +151,7 @@ class Fitting:
             raise
         return fitted
 
-    def _score_folds(
-        self, candidates: CandidateTraining, run: Run, first: NDArray[np.float32] | None
-    ) -> list[ScoredFold]:
+    def _score_folds(self, candidates: CandidateTraining, run: Run, initial: np.ndarray | None) -> list[ScoredFold]:
         """Return each fold of held-out rows, scored by a network that has not learned them.
 
         The first fold is scored by the network that is kept, unless this has learned all rows before. Each other fold
@@ -161,16 +159,16 @@ class Fitting:
         """
         # All networks first, as the parts of the candidate model that need no network may still be trained meanwhile.
         networks = [(0, self.device, run.params)] if len(self.left_out) else []
-        if first is not None:
-            networks += self._temporary_networks(run, first)
+        if initial is not None:
+            networks += self._temporary_networks(run, initial)
         return [candidates.score_fold(*network) for network in networks]
 
     def _temporary_networks(
-        self, run: Run, first: NDArray[np.float32]
+        self, run: Run, initial: NDArray[np.float32]
     ) -> Iterator[tuple[int, Device, NDArray[np.float32]]]:
         """Train a network for each of `other_folds`; yield the number of the fold, the device and the parameters.
 
-        Such a network learns all other rows. It starts from the initial parameters `first` and learns for as many
+        Such a network learns all other rows. It starts from the `initial` parameters and learns for as many
         epochs as the network that is kept: those of the earlier model and those of `run`, which may have stopped before
         the end of its schedule.
         """
@@ -183,8 +181,8 @@ class Fitting:
         network = plan.network
         for number in self.other_folds:
             rows = self.held_out[number]
-            weight, device, params = weight_without(self.data, rows), plan.new_device(), first.copy()
-            # The output biases in `first` are those of other rows.
+            weight, device, params = weight_without(self.data, rows), plan.new_device(), initial.copy()
+            # The output biases in `initial` are those of other rows.
             network.layout.views(params)[network.output_bias][:] = network.initial_biases(dataset.Y, weight)
             job = plan.job(dataset, self.seed, weight, Start(params, empty_state(network, plan.optimizer)))
             stop = _StopAfter(n_before + len(run.records) - run.n_undone)
@@ -192,7 +190,7 @@ class Fitting:
             if not of_fold.diverged:
                 yield number, device, of_fold.params
 
-    def _count_held_out(self, fitted: FittedModel) -> None:
+    def _add_held_out_to_biases(self, fitted: FittedModel) -> None:
         """Add to the output biases, in place, what the held-out rows would have added to the initial biases.
 
         This is done after stacking, from which biases that know the labels of held-out rows must be hidden. A network

@@ -103,7 +103,8 @@ def grow_features(X: Any, known: FeatureSpace, n_known: int | None, label_texts:
     if before and (names is None or list(names[: known.n_features]) != before):
         text = "features must bear the names seen before; append new ones"
         raise DataError(f"X: the first {known.n_features} {text}")
-    _check_width(rows, known, rows.n_cols < known.n_features)
+    if rows.n_cols < known.n_features:
+        raise _wrong_width(rows, known)
     words = known.words if rows.n_cols == known.n_features else None
     return rows, replace(known, n_features=rows.n_cols, names=names, words=words)
 
@@ -111,15 +112,15 @@ def grow_features(X: Any, known: FeatureSpace, n_known: int | None, label_texts:
 def read_features(X: Any, known: FeatureSpace) -> CSR:
     """Return X as a CSR, checked against the features `known`; a `CSR` without entries of zero is not copied."""
     rows, _ = _read_rows(X, known)
-    _check_width(rows, known, rows.n_cols != known.n_features)
+    if rows.n_cols != known.n_features:
+        raise _wrong_width(rows, known)
     return rows
 
 
-def _check_width(rows: CSR, known: FeatureSpace, wrong: bool) -> None:
-    if wrong:
-        text = f"X has {rows.n_cols} features, but {known.owner} is expecting {known.n_features} features as input"
-        remedy = "; pass texts, or rows by vectorizer_.transform(texts), which knows the words learned since"
-        raise DataError(f"{text}{remedy if known.vectorizer is not None else ''}")
+def _wrong_width(rows: CSR, known: FeatureSpace) -> DataError:
+    text = f"X has {rows.n_cols} features, but {known.owner} is expecting {known.n_features} features as input"
+    remedy = "; pass texts, or rows by vectorizer_.transform(texts), which knows the words learned since"
+    return DataError(f"{text}{remedy if known.vectorizer is not None else ''}")
 
 
 def _read_rows(
@@ -148,13 +149,13 @@ def _read_rows(
     n_columns = _columns_of(X)
     reset = learning or (growing and n_columns > known.n_features)
     names = known.names
-    if reset or names is not None or not _is_usual(X):
+    if reset or names is not None or not _is_plain_csr(X):
         checker = type(known.owner, (BaseEstimator,), {})()  # messages contain the name of its class
         if not reset:
             checker.n_features_in_ = known.n_features
             if names is not None:
                 checker.feature_names_in_ = names
-        with refusals("X"):
+        with as_data_errors("X"):
             X = validate_data(
                 checker, X, reset=reset, accept_sparse="csr", dtype=[np.float32, np.float64], ensure_all_finite=False
             )
@@ -167,7 +168,7 @@ class NotANumber(DataError, TypeError):
 
 
 @contextmanager
-def refusals(name: str) -> Iterator[None]:
+def as_data_errors(name: str) -> Iterator[None]:
     """Turn errors by which scikit-learn or NumPy refuse data into a `DataError` of one line."""
     try:
         yield
@@ -211,24 +212,30 @@ def _check_no_words(X: Any) -> None:
         raise DataError(f"X: must be texts or numbers, got bytes, {shorten(first)}; decode them, as by text.decode()")
     if not isinstance(first, list | tuple | set | np.ndarray) or not any(isinstance(value, str) for value in first):
         return
-    if not isinstance(rows, list):
-        strings = [i for i, cell in enumerate(first) if isinstance(cell, str)]
-        columns = {i: [str(row[i]) for row in rows[:LOOKED_AT]] for i in strings}
-        longest, *others = sorted(columns, key=lambda i: len("".join(columns[i])), reverse=True)
-        texts = [i for i in others if sum(len(cell.split()) for cell in columns[i]) >= FEW_WORDS * len(columns[i])]
-        name_of = range(len(first)) if names is None else names
-        parts = [f"('text{n or ''}', TextVectorizer(), {name_of[i]!r})" for n, i in enumerate([longest, *texts])]
-        if classes := [name_of[i] for i in others if i not in texts]:
-            parts.append(f"('classes', OneHotEncoder(handle_unknown='ignore'), {classes!r})")
-        raise DataError(
-            f"X: must be one column of texts, or numbers, got a table with texts in column {shorten(name_of[longest])}"
-            f"; pass that column alone, or make numbers of all: ColumnTransformer([{', '.join(parts)}], "
-            "remainder=StandardScaler()) before the classifier in a Pipeline"
-        )
-    raise DataError(f"X: must be texts or a feature matrix, got lists of words, {shorten(first)}; are X and Y swapped?")
+    if isinstance(rows, list):
+        got = shorten(first)
+        raise DataError(f"X: must be texts or a feature matrix, got lists of words, {got}; are X and Y swapped?")
+    raise _table_of_texts(rows, first, names)
 
 
-def _is_usual(X: Any) -> bool:
+def _table_of_texts(rows: np.ndarray, first: Any, names: Any) -> DataError:
+    """Return the error for a table with texts, which suggests a `ColumnTransformer`; first : its first row."""
+    strings = [i for i, cell in enumerate(first) if isinstance(cell, str)]
+    columns = {i: [str(row[i]) for row in rows[:LOOKED_AT]] for i in strings}
+    longest, *others = sorted(columns, key=lambda i: len("".join(columns[i])), reverse=True)
+    texts = [i for i in others if sum(len(cell.split()) for cell in columns[i]) >= FEW_WORDS * len(columns[i])]
+    name_of = range(len(first)) if names is None else names
+    parts = [f"('text{n or ''}', TextVectorizer(), {name_of[i]!r})" for n, i in enumerate([longest, *texts])]
+    if classes := [name_of[i] for i in others if i not in texts]:
+        parts.append(f"('classes', OneHotEncoder(handle_unknown='ignore'), {classes!r})")
+    return DataError(
+        f"X: must be one column of texts, or numbers, got a table with texts in column {shorten(name_of[longest])}"
+        f"; pass that column alone, or make numbers of all: ColumnTransformer([{', '.join(parts)}], "
+        "remainder=StandardScaler()) before the classifier in a Pipeline"
+    )
+
+
+def _is_plain_csr(X: Any) -> bool:
     """Return whether `validate_data`, which takes longer than predicting a row, would return X unchanged."""
     return sp.issparse(X) and X.format == "csr" and X.dtype in (np.float32, np.float64) and min(X.shape) > 0
 
@@ -269,7 +276,7 @@ def _columns_of(X: Any) -> int:
     """Return the number of columns of a matrix; raise `DataError` if X is none."""
     if sp.issparse(X) and X.ndim == 2:
         return int(X.shape[1])
-    with refusals("X"):
+    with as_data_errors("X"):
         shape = shape_of(X)
     if len(shape) == 0:
         raise DataError(f"X: must be a dense or sparse matrix of numbers, got {shorten(X)}")

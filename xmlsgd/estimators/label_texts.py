@@ -13,8 +13,8 @@ from ..data.frames import as_list
 from ..data.validation import check_unmasked
 from ..data.vectorizer import TextVectorizer, smooth_idf
 from ..errors import DataError, shorten
-from .inputs import FeatureSpace, refusals
-from .names import Names, label_array, values, with_new_names
+from .inputs import FeatureSpace, as_data_errors
+from .names import Names, label_array, python_values, with_new_names
 from .targets import Labels
 
 
@@ -47,7 +47,7 @@ def _read_texts(texts: Any, labels: Names) -> list[str]:
     """Return the text of each label; "" for labels without one."""
     texts = as_list(texts)
     if isinstance(texts, dict):
-        column = {label: i for i, label in enumerate(values(labels))}
+        column = {label: i for i, label in enumerate(python_values(labels))}
         unknown = [label for label in texts if label not in column]
         if unknown:
             raise DataError(f"label_texts: must name labels of Y, got {shorten(unknown[0])}; add a column for it to Y")
@@ -98,7 +98,7 @@ def features_of_labels(label_rows: Dataset) -> CSR:
 def _read_matrix(texts: Any, shape: tuple[int, int], features: FeatureSpace) -> CSR:
     """Return a matrix (L, F) of features of labels as a CSR, checked."""
     check_unmasked(texts, "label_texts")
-    with refusals("label_texts"):
+    with as_data_errors("label_texts"):
         matrix = texts if isinstance(texts, CSR) else CSR.from_scipy(sp.csr_array(texts), "label_texts")
     if matrix.shape != shape:
         text = f"label_texts: a matrix must have shape {shape}, labels by features, got {matrix.shape}"

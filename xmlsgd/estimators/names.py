@@ -23,7 +23,7 @@ Names: TypeAlias = np.ndarray | range
 KINDS = {bool: "booleans", int: "integers", float: "floats", str: "strings"}
 
 
-def values(names: Names) -> list[Any]:
+def python_values(names: Names) -> list[Any]:
     """Return names as Python values, which compare exactly even if their types differ."""
     return names.tolist() if isinstance(names, np.ndarray) else list(names)
 
@@ -76,7 +76,7 @@ def with_new_names(known: Names, found: Sequence[Any], name: str) -> Names:
 
     Raises `DataError` if one are strings and the other numbers, which can never be equal.
     """
-    before = values(known)
+    before = python_values(known)
     strange = [label for label in found if before and isinstance(label, str) != isinstance(before[0], str)]
     if strange:
         kind, first = KINDS[type(before[0])], shorten(before[0])

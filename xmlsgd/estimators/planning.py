@@ -66,7 +66,7 @@ def make_plan(
         planner.decide("vectorizer", repr(data.features.vectorizer), data.features.vectorizer.reason)
     network, n_candidates = _plan_model(planner)
     optimizer, batch_size, learning_rate, schedule = _plan_steps(planner, n_candidates)
-    held_out, n_folds, n_temporary_networks = _plan_held_out(planner, network.loss, n_candidates)
+    held_out, n_folds, n_temporary = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
     workers, n_threads = _plan_workers(planner, network, batch_size)
     concurrent = _plan_concurrency(planner, n_candidates, workers, n_threads)
@@ -85,7 +85,7 @@ def make_plan(
         concurrent_candidates=concurrent,
         held_out_size=held_out,
         n_folds=n_folds,
-        n_temporary_networks=n_temporary_networks,
+        n_temporary_networks=n_temporary,
         algorithm=algorithm,
         workers=workers,
         n_threads=n_threads,
@@ -150,9 +150,9 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
     """Decide how many rows to hold out for stacking, calibration and thresholds, and in how many folds."""
     data = planner.data
     n_weighted = _n_weighted(data)
-    held_out, n_folds, n_temporary_networks = held_out_size(loss, data.form, n_candidates), 1, 0
+    held_out, n_folds, n_temporary = held_out_size(loss, data.form, n_candidates), 1, 0
     if n_candidates:
-        held_out, n_folds, n_temporary_networks = _folds(planner, held_out, n_weighted)
+        held_out, n_folds, n_temporary = _folds(planner, held_out, n_weighted)
     if data.validation is not None:
         source = "eval_set, or the validation_fraction of the rows for early stopping"
         planner.decide("validation_rows", data.validation.n_rows, f"{source}; not trained on")
@@ -163,29 +163,23 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
     if data.n_label_rows:
         used = ", where held-out rows agree, candidates" if n_candidates else ""
         planner.decide("label_rows", data.n_label_rows, f"labels whose text has known words; for the network{used}")
-    return held_out, n_folds, n_temporary_networks
+    return held_out, n_folds, n_temporary
 
 
 def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSize, int, int]:
     """Decide the size of a fold of held-out rows, the number of folds, and that of temporary networks."""
-    n_folds, n_temporary_networks = 1, 0
+    n_folds, n_temporary = 1, 0
     one_worker = len(parse_devices(planner.parameters.devices)) == 1  # several would take long to start for each fold
     if n_rows <= defaults.SMALL_ROWS and one_worker:
         size, n_folds = small_folds(n_rows)
     if planner.earlier is not None:
-        n_temporary_networks, why = (
-            n_folds,
-            "the earlier model has learned all rows; a temporary network leaves out each fold",
-        )
+        n_temporary, why = n_folds, "the earlier model has learned all rows; a temporary network leaves out each fold"
     elif n_folds > 1:
-        n_temporary_networks, why = (
-            n_folds - 1,
-            "the network leaves out the first, a temporary network each of the others",
-        )
+        n_temporary, why = n_folds - 1, "the network leaves out the first, a temporary network each of the others"
     else:
         why = "the network does not learn it" if n_folds else "there are too few rows"
     planner.decide("folds", n_folds, why + _in_groups(planner.data))
-    return size, n_folds, n_temporary_networks
+    return size, n_folds, n_temporary
 
 
 def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:

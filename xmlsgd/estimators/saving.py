@@ -24,7 +24,7 @@ from ..data.validation import check_choice, is_integer, is_positive_integer
 from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS
 from ..errors import DataError, ModelFileError, shorten
-from .description import ENSEMBLE, describe, read_facts, read_parameters, seed_to_json
+from .description import ENSEMBLE, describe, read_fields, read_parameters, seed_to_json
 from .fitted import FittedModel
 from .inference.compact import CompactParams, compact_params
 from .inputs import FeatureSpace
@@ -180,9 +180,9 @@ def read_classifier(kind: type[XMLClassifier], files: FolderContent, path: Path)
     """Return the classifier in these files."""
     compact, saved = is_compact(files), arrays_of(files, path)
     model = read_parameters(kind, files.description, path)
-    facts = read_facts(files.description, path)
-    shared = read_shared(files, saved, facts["network"])
-    model.fitted_ = read_learned(facts | shared, saved, files.description.get("candidates"), compact)
+    fields = read_fields(files.description, path)
+    shared = read_shared(files, saved, fields["network"])
+    model.fitted_ = read_learned(fields | shared, saved, files.description.get("candidates"), compact)
     return model
 
 
@@ -228,9 +228,9 @@ def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict
     }
 
 
-def read_learned(facts: dict[str, Any], saved: FolderArrays, described: Any, compact: bool) -> FittedModel:
+def read_learned(fields: dict[str, Any], saved: FolderArrays, described: Any, compact: bool) -> FittedModel:
     """Return the fitted model, given its other fields, with memory-mapped parameters and candidates."""
-    network, params, candidates = facts["network"], None, None
+    network, params, candidates = fields["network"], None, None
     if compact:
         learned = {name: array for name, array in saved.arrays.items() if not name.startswith(("classes", "features"))}
         params = CompactParams.of(network.layout, replace(saved, arrays=learned), described)
@@ -248,7 +248,7 @@ def read_learned(facts: dict[str, Any], saved: FolderArrays, described: Any, com
                 f"{saved.path}: {THRESHOLDS} must be between 0 and 1, got {found.min():g} to {found.max():g}"
             )
         thresholds = Thresholds.of(found)
-    return FittedModel(**facts, params=params, candidates=candidates, thresholds=thresholds)
+    return FittedModel(**fields, params=params, candidates=candidates, thresholds=thresholds)
 
 
 def _contents_of_ensemble(ensemble: XMLEnsemble, compact: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -264,7 +264,7 @@ def _contents_of_ensemble(ensemble: XMLEnsemble, compact: bool) -> tuple[dict[st
     return {"estimator": ENSEMBLE, "xmlsgd": __version__, "parameters": parameters, "members": members}, arrays
 
 
-def read_any(
+def read_estimators(
     ensemble: type[XMLEnsemble], classifier: type[XMLClassifier], files: FolderContent, path: Path
 ) -> tuple[XMLEnsemble | None, list[XMLClassifier]]:
     """Return the ensemble in these files and its classifiers; None and the classifier if there is no ensemble."""
@@ -286,9 +286,9 @@ def _read_ensemble(
     if not isinstance(described, list) or not described or not all(isinstance(each, dict) for each in described):
         raise ModelFileError(f"{path}: members must be a list of descriptions, got {shorten(described)}")
     members = [read_parameters(member, each, path) for each in described]
-    facts = [read_facts(each, path) for each in described]
-    networks = [each["network"] for each in facts]
-    kinds = [(n.n_features, n.n_labels, n.loss, each["form"]) for n, each in zip(networks, facts, strict=True)]
+    fields = [read_fields(each, path) for each in described]
+    networks = [each["network"] for each in fields]
+    kinds = [(n.n_features, n.n_labels, n.loss, each["form"]) for n, each in zip(networks, fields, strict=True)]
     for other in kinds[1:]:
         if other != kinds[0]:
             raise ModelFileError(
@@ -299,7 +299,7 @@ def _read_ensemble(
     shared = read_shared(files, saved, networks[0])
     for number, each in enumerate(members):
         arrays = saved.part(prefix_of(number))
-        each.fitted_ = read_learned(facts[number] | shared, arrays, described[number].get("candidates"), compact)
+        each.fitted_ = read_learned(fields[number] | shared, arrays, described[number].get("candidates"), compact)
     template = member(**{**members[0].get_params(deep=False), "random_state": given["estimator_random_state"]})
     return kind(template, given["n_estimators"], random_state=given["random_state"]), members
 

@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from ..data.csr import CSR, check_csr, from_dense, indicator, row_of
 from ..data.frames import as_matrix, as_table, column_names, only_column
 from ..errors import DataError, shorten, warn
-from .inputs import check_no_iterator, check_plain, refusals, shape_of
+from .inputs import as_data_errors, check_no_iterator, check_plain, shape_of
 from .names import (
     Names,
     as_names,
@@ -24,7 +24,7 @@ from .names import (
     is_missing,
     label_array,
     names_of_columns,
-    values,
+    python_values,
     warn_of_decomposed,
     with_new_names,
 )
@@ -87,7 +87,7 @@ def read_labels(Y: Any, classes: Names | None = None, name: str = "Y") -> Labels
         return _read_multiclass(Y, classes, name)
     csr = _read_matrix(Y, form, name)
     if named is not None:
-        classes = _with_named(classes, named, name)
+        classes = _with_table_columns(classes, named, name)
     n_known = 0 if classes is None else len(classes)
     if classes is None or (csr.n_cols > n_known and np.array_equal(classes, np.arange(n_known))):
         classes = range(csr.n_cols)
@@ -114,7 +114,7 @@ def _names_in_table(Y: Any, name: str) -> np.ndarray | None:
     return names_of_columns(named, name) if are_names else None
 
 
-def _with_named(known: Names | None, named: np.ndarray, name: str) -> Names:
+def _with_table_columns(known: Names | None, named: np.ndarray, name: str) -> Names:
     """Return the names known so far, followed by those of further columns of a table.
 
     Raises `DataError` if columns have changed their order. If the table has none of the known names, these were given
@@ -124,7 +124,7 @@ def _with_named(known: Names | None, named: np.ndarray, name: str) -> Names:
         return named
     if np.array_equal(known, np.arange(len(known))):  # earlier labels were a matrix without names
         return known
-    before, given = values(known), named.tolist()
+    before, given = python_values(known), named.tolist()
     if given[: len(before)] == before:
         return named if len(given) > len(before) else known
     if set(before).isdisjoint(given):
@@ -135,7 +135,7 @@ def _with_named(known: Names | None, named: np.ndarray, name: str) -> Names:
     raise DataError(f"{name}: {wanted}, got {got}; bring the columns into the order of classes_, new ones last")
 
 
-def declared(known: Names | None, classes: Any, Y: Any) -> Names | None:
+def with_declared(known: Names | None, classes: Any, Y: Any) -> Names | None:
     """Return the names known so far, followed by those of `classes` that are new.
 
     If none are known, `classes` is sorted, unless Y is a matrix, whose columns it names in order. Raises `DataError` if
@@ -153,7 +153,7 @@ def declared(known: Names | None, classes: Any, Y: Any) -> Names | None:
     if known is None:
         return named if ordered else different
     names = with_new_names(known, named.tolist(), "classes")
-    missing = set(values(known)).difference(named.tolist())
+    missing = set(python_values(known)).difference(named.tolist())
     if missing:
         raise DataError(f"classes: must hold every label seen before, got none that is {shorten(missing.pop())}")
     return names
@@ -162,7 +162,7 @@ def declared(known: Names | None, classes: Any, Y: Any) -> Names | None:
 def check_declared(names: Names, declared: Names | None) -> None:
     """Raise `DataError` if rows have labels that were not declared as `classes`."""
     if declared is not None and len(names) > len(declared):
-        got = shorten(values(names)[len(declared)])
+        got = shorten(python_values(names)[len(declared)])
         raise DataError(f"classes: must hold every label of Y, got {got} in Y; add it, or leave classes out")
 
 
@@ -265,11 +265,11 @@ def _read_lists(Y: Any, classes: Names | None, name: str) -> Labels:
     found = set().union(*rows)
     if len({isinstance(label, str) for label in found}) > 1:
         _check_labels(((i, label) for i, row in enumerate(rows) for label in row), name)
-    names = _with_new(classes, found, name)
+    names = _with_new_labels(classes, found, name)
     if len(names) == 0:
         raise DataError(f"{name}: must have at least one label, got none in {len(rows)} rows")
     if classes is None and max(map(len, rows)) == 1 and isinstance(names[0], str):
-        _warn_of_joined(values(names), name)
+        _warn_of_joined(python_values(names), name)
     indicators = indicator(rows, _columns(names, found, name))
     return Labels(replace(indicators, n_cols=len(names)), names, "lists")
 
@@ -292,7 +292,7 @@ def _items(row: Any, i: int, name: str) -> Iterable[Any]:
 
 def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
     """Return one class per row as `Labels`. Columns are those of `classes`, then new classes in sorted order."""
-    with refusals(name):
+    with as_data_errors(name):
         # As objects, because NumPy would turn numbers next to strings into strings, and large integers into floats.
         y = column_or_1d(np.array(Y, dtype=object) if isinstance(Y, list | tuple) else Y, warn=True)
         if y.dtype == object:
@@ -312,7 +312,7 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
             _warn_of_joined(found.tolist(), name)
         classes = found
     else:
-        classes = _with_new(classes, found.tolist(), name)
+        classes = _with_new_labels(classes, found.tolist(), name)
         index = _columns(classes, found.tolist(), name)
         ids = np.array([index[label] for label in found.tolist()], dtype=np.int32)[ids]
     indices = np.asarray(ids, dtype=np.int32).ravel()
@@ -347,16 +347,16 @@ def _warn_of_joined(classes: list[str], name: str) -> None:
             return
 
 
-def _with_new(known: Names | None, found: Iterable[Any], name: str) -> Names:
+def _with_new_labels(known: Names | None, found: Iterable[Any], name: str) -> Names:
     """Return the names known so far, followed by those of `found` that are new, sorted."""
     ordered = np.sort(label_array(list(found), name))
-    warn_of_decomposed(set(ordered.tolist()).difference(() if known is None else values(known)), name)
+    warn_of_decomposed(set(ordered.tolist()).difference(() if known is None else python_values(known)), name)
     return ordered if known is None else with_new_names(known, ordered.tolist(), name)
 
 
 def _columns(names: Names, found: Iterable[Any], name: str) -> dict[Any, int]:
     """Return the column of each name, as a Python value; raise `DataError` if a label in `found` names several."""
-    listed = values(names)
+    listed = python_values(names)
     columns = {label: column for column, label in enumerate(listed)}
     if len(columns) < len(listed):
         counts = Counter(listed)

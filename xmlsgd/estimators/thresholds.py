@@ -52,9 +52,9 @@ class Thresholds:
         frequency : ndarray (L,)
             Number of training rows of each label.
         """
-        curves = _Curves.counted(np.zeros(len(labels), np.int64), probabilities, truth, n_true.sum(keepdims=True))
+        curves = _Counts.counted(np.zeros(len(labels), np.int64), probabilities, truth, n_true.sum(keepdims=True))
         octave = np.log2(1 + frequency).astype(np.int64)
-        similar = _Curves.counted(octave[labels], probabilities, truth, np.bincount(octave, n_true)).with_prior(curves)
+        similar = _Counts.counted(octave[labels], probabilities, truth, np.bincount(octave, n_true)).with_prior(curves)
         macro, seen = similar.best()[octave], np.flatnonzero(n_true)
         order = np.argsort(labels, kind="stable")
         sorted_labels, sorted_probabilities = labels[order], probabilities[order]
@@ -64,7 +64,7 @@ class Thresholds:
             number = np.searchsorted(block, sorted_labels[pairs])
             own = block[number] == sorted_labels[pairs]
             chances = sorted_probabilities[pairs][own]
-            expected = _Curves.counted(number[own], chances, chances, n_true[block])
+            expected = _Counts.counted(number[own], chances, chances, n_true[block])
             macro[block] = expected.with_prior(similar.of(octave[block])).half_of_best_f1()
         return cls.of(np.concatenate([curves.half_of_best_f1(), macro]))
 
@@ -90,7 +90,7 @@ class Thresholds:
         return replace(self, macro=np.concatenate([self.macro, fresh]))
 
 
-class _Curves(NamedTuple):
+class _Counts(NamedTuple):
     """Counts of pairs, for m groups of labels and each possible threshold.
 
     hits : pairs that are predicted and true, float64 (m, choices). predicted : predicted pairs, float64 (m, choices).
@@ -104,7 +104,7 @@ class _Curves(NamedTuple):
     @classmethod
     def counted(
         cls, group: NDArray[np.int64], probabilities: NDArray[np.float64], hits: NDArray, true: NDArray
-    ) -> _Curves:
+    ) -> _Counts:
         """Count pairs by their `group` (n,). hits (n,) : whether, or with which probability, each pair is true."""
         shape = len(true), len(CHOICES) + 1
         at = group * shape[1] + np.searchsorted(CHOICES, probabilities, side="right")
@@ -112,14 +112,14 @@ class _Curves(NamedTuple):
         n_hits, predicted = (each.reshape(shape)[:, :0:-1].cumsum(axis=1)[:, ::-1].astype(float) for each in counts)
         return cls(n_hits, predicted, np.asarray(true, float)[:, None])
 
-    def with_prior(self, prior: _Curves) -> _Curves:
+    def with_prior(self, prior: _Counts) -> _Counts:
         """Return these counts plus those of `prior`, scaled to `PRIOR` true pairs."""
         scale = PRIOR / np.maximum(prior.true, 1)
-        return _Curves(*(own + scale * other for own, other in zip(self, prior, strict=True)))
+        return _Counts(*(own + scale * other for own, other in zip(self, prior, strict=True)))
 
-    def of(self, groups: NDArray[np.int64]) -> _Curves:
+    def of(self, groups: NDArray[np.int64]) -> _Counts:
         """Return the counts of some groups."""
-        return _Curves(*(each[groups] for each in self))
+        return _Counts(*(each[groups] for each in self))
 
     @property
     def f1(self) -> NDArray[np.float64]:

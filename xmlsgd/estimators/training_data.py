@@ -18,7 +18,7 @@ from .defaults import feature_squares
 from .fitted import FittedModel
 from .inputs import FeatureSpace, check_plain, grow_features, learn_features, read_features
 from .label_texts import read_label_rows, with_new_labels
-from .names import Names, values
+from .names import Names, python_values
 from .parameters import Parameters, is_amount
 from .targets import Form, Labels, form_of, read_labels
 
@@ -168,7 +168,7 @@ def _weights_by_class(class_weight: Any, labels: Labels) -> np.ndarray | None:
         form = f"class_weight: must be None unless Y has one class per row, got labels that are {labels.form}"
         raise DataError(f"{form}; weigh rows with sample_weight")
     if isinstance(class_weight, dict):
-        by_class = _given_weights(class_weight, values(labels.classes))
+        by_class = _given_weights(class_weight, python_values(labels.classes))
     elif isinstance(class_weight, str) and class_weight == "balanced":
         counts = labels.Y.column_counts()
         by_class = len(labels.Y.indices) / (np.count_nonzero(counts) * np.maximum(counts, 1))
@@ -265,7 +265,7 @@ def _check_not_fewer(labels: Labels, earlier: FittedModel) -> None:
     elif earlier.label_counts is not None:
         counts = Y.column_counts()[: len(earlier.label_counts)]
         if len(fewer := np.flatnonzero(counts < earlier.label_counts)):
-            name = shorten(values(labels.classes[fewer[:1]])[0])
+            name = shorten(python_values(labels.classes[fewer[:1]])[0])
             got = f"{counts[fewer[0]]} of {earlier.label_counts[fewer[0]]} rows with the label {name}"
     if got:
         text = f"warm_start: fit must be given all rows learned so far, and may be given others, got {got}"

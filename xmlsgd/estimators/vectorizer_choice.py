@@ -46,11 +46,11 @@ def choose_vectorizer(texts: Sequence[str], Y: CSR) -> TextVectorizer:
         return TextVectorizer()  # `fit` refuses these texts
     if text_without_spaces([texts[row] for row in drawn]):
         min_df = 1 if len(texts) < FEW_TEXTS else 2
-        return _because("most texts have hardly any spaces", ONE_TO_FOUR, min_df=min_df)
+        return _vectorizer(ONE_TO_FOUR, "most texts have hardly any spaces", min_df=min_df)
     sample = Sample([texts[row][:LONGEST] for row in drawn], Y.take(drawn))
     compared = sample.first(MOST_CHARACTERS)
     if len(compared.texts) < FOLDS * LEAST_HELD_OUT:
-        return _because("there are too few texts to compare words and n-grams", WORDS)
+        return _vectorizer(WORDS, "there are too few texts to compare words and n-grams")
     too_many = len(texts) * float(np.mean([len(texts[row]) for row in drawn])) > MOST_PAIRED
     # The more texts there are besides, the less the sample tells about all of them: n-grams pay less, pairs more.
     errors = 1 + np.log10(len(texts) / len(compared.texts))
@@ -62,7 +62,7 @@ def choose_vectorizer(texts: Sequence[str], Y: CSR) -> TextVectorizer:
         reason += f"; {more}"
     if too_many and best == WORDS:
         reason += f"; {_vectorizer(PAIRS)!r} may gain, not tried on so many characters"
-    return _because(reason, best)
+    return _vectorizer(best, reason)
 
 
 class Sample(NamedTuple):
@@ -113,21 +113,18 @@ class Sample(NamedTuple):
             return np.zeros(n)
         folds = np.array_split(np.arange(n), FOLDS)
         rows = CandidateRows(Dataset(X, self.Y), np.ones(n, np.float32), folds, N_CANDIDATES, COST)
-        found = fit_base_models(rows, CPU(1))
-        labels, no_logits = found.held_out.labels, np.zeros(found.margins.shape, np.float32)
-        stack = found.model.stacking.regression.scores
-        scores = stack(no_logits, found.votes, found.margins, found.cooccurrence)
+        base = fit_base_models(rows, CPU(1))
+        labels, no_logits = base.held_out.labels, np.zeros(base.margins.shape, np.float32)
+        regression = base.model.stacking.regression
+        scores = regression.scores(no_logits, base.votes, base.margins, base.cooccurrence)
         best = best_columns(labels, scores, int(k[-1]))
         hits = self.Y.has(np.take_along_axis(labels, best, axis=1)).cumsum(axis=1)
         precision: np.ndarray = (hits[:, k - 1] / k).mean(axis=1)
         return precision
 
 
-def _vectorizer(features: str, **changed: Any) -> TextVectorizer:
-    return TextVectorizer(**{**OPTIONS[features], **changed})
-
-
-def _because(reason: str, features: str, **changed: Any) -> TextVectorizer:
-    vectorizer = _vectorizer(features, **changed)
+def _vectorizer(features: str, reason: str = "", **changed: Any) -> TextVectorizer:
+    """Return an unfitted vectorizer of these features, with the reason for choosing it."""
+    vectorizer = TextVectorizer(**{**OPTIONS[features], **changed})
     vectorizer.reason = reason
     return vectorizer

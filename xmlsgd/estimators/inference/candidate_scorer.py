@@ -93,7 +93,7 @@ class CandidateScorer(Scorer):
 
     def _filled_up(self, X: CSR, labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels and their scores, given all candidates (n, m), -1 for none, and their scores."""
-        floor = self.candidates.non_candidates.logit_of(scores[:, k - 1])  # others need more to be among the best
+        floor = self.candidates.non_candidates.logits_of(scores[:, k - 1])  # others need more to be among the best
         others, Z = self._best_logits(X, min(k + labels.shape[1], self.network.n_labels), floor=floor)
         best, found = np.empty((len(labels), k), np.int32), np.empty((len(labels), k), np.float32)
         with self.cpu.start():
@@ -123,7 +123,7 @@ class CandidateScorer(Scorer):
         features, scores are the logits themselves, as stacking has seen no such row.
         """
         has_candidates = (labels >= 0).any(axis=1, keepdims=True)
-        return np.where(has_candidates, self.candidates.non_candidates.of(Z), Z)
+        return np.where(has_candidates, self.candidates.non_candidates.log_odds(Z), Z)
 
 
 def logits_of_pairs(scorer: Scorer, cpu: CPU) -> Logits:

@@ -43,8 +43,8 @@ class MeanScorer:
         wide = min(max(WIDTH * k, min_k), max_k if k <= max_k else self.scorers[0].network.n_labels)
         found = [scorer.top_k(X, wide) for scorer in self.scorers]
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
-        for rows in row_ranges(X.n_rows, ENTRY_BYTES // 4 * sum(named.shape[1] for named, _ in found)):
-            best, means = best_of_means([(named[rows], said[rows]) for named, said in found])
+        for rows in row_ranges(X.n_rows, ENTRY_BYTES // 4 * sum(listed.shape[1] for listed, _ in found)):
+            best, means = best_of_means([(listed[rows], theirs[rows]) for listed, theirs in found])
             labels[rows], scores[rows] = best[:, :k], means[:, :k]
         return labels, scores
 
@@ -82,11 +82,11 @@ def best_of_means(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.nd
     Each label occurs once. Of equal scores, the smaller label comes first. Padded with -1 and -inf.
     """
     least, above = [], []
-    for named, scores in found:
-        low = np.where(named >= 0, scores, np.inf).min(axis=1, keepdims=True)
+    for listed, scores in found:
+        low = np.where(listed >= 0, scores, np.inf).min(axis=1, keepdims=True)
         least.append(np.where(np.isposinf(low), 0.0, low))
-        above.append(np.where(named >= 0, scores - least[-1], 0.0))
-    labels, gains = np.concatenate([named for named, _ in found], axis=1), np.concatenate(above, axis=1)
+        above.append(np.where(listed >= 0, scores - least[-1], 0.0))
+    labels, gains = np.concatenate([listed for listed, _ in found], axis=1), np.concatenate(above, axis=1)
     order = np.argsort(labels, axis=1, kind="stable")
     labels, gains = np.take_along_axis(labels, order, axis=1), np.take_along_axis(gains, order, axis=1)
     first = np.ones(labels.shape, bool)

@@ -16,11 +16,11 @@ from ..job import Job
 from ..learner import Learner, RowOrder
 from ..merging import Merger, MergeRule
 from ..messages import Event, Left, Report, Sharing, Step
-from ..shared_parameters import SharedParameters, SharedShape, WorkerArrays, shared_shape, worker_arrays
+from ..shared_parameters import MakeShared, SharedParameters, SharedShape, WorkerArrays, shared_shape, worker_arrays
 from .device_merging import DeviceMerger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ...devices.base import Device
     from ..deltas import Deltas
@@ -93,23 +93,18 @@ class Executor(ABC):
         self._updates_made = 0
         self._updates_read: dict[int, int] = {}  # worker -> `_updates_made` when its current step read the model
 
-    def _prepare(
-        self,
-        job: Job,
-        sharing: Sequence[Sharing],
-        make_shared: Callable[[SharedShape], SharedParameters],
-        copies: bool = False,
-    ) -> SharedShape:
+    def _prepare(self, job: Job, sharing: Sequence[Sharing], make: MakeShared, copies: bool = False) -> SharedShape:
         """Make the shared parameters with the initial model and optimizer states; return their shape.
 
-        sharing : how each worker uses the shared model. copies : whether workers that write in place train copies too.
+        sharing : how each worker uses the shared model. make : makes the shared parameters. copies : whether workers
+        that write in place train copies, too.
         """
         self._reset()
         layout = job.network.layout
         self.sharing, self.arrays = sharing, worker_arrays(sharing, copies)
         state = state_layout(layout, job.optimizer).size
         shape = shared_shape(layout.size, state, job.network.n_features, self.arrays)
-        self.shared = make_shared(shape)
+        self.shared = make(shape)
         self.merger = Merger(self.shared, layout, self.n_threads)
         self._has_replicas, self._job_start = Sharing.REPLICAS in sharing, job.start
         self.updates_seen = [0 if job.start is None else job.start.steps] * shape.states

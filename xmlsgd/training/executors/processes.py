@@ -20,7 +20,7 @@ from ...devices.base import Device
 from ...errors import WorkerDied
 from ..job import Job
 from ..messages import Event, Fetch, Invalidate, Joined, Left, Sharing, Step
-from ..shared_parameters import SharedParameters, SharedShape, WorkerArrays
+from ..shared_parameters import MakeShared, SharedParameters, SharedShape, WorkerArrays
 from .base import Executor
 from .liveness import Liveness
 from .shared_files import MappedJob, RunFolder, data_arrays
@@ -46,7 +46,7 @@ class WorkerPool:
         self.processes: dict[int, WorkerProcess] = {}
         self.folder: RunFolder | None = None
 
-    def make_shared(self, job: Job) -> Callable[[SharedShape], SharedParameters]:
+    def make_shared(self, job: Job) -> MakeShared:
         """Return a function that makes the shared parameters, in a folder with room for the data of the job, too."""
 
         def make(shape: SharedShape) -> SharedParameters:

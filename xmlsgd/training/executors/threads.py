@@ -31,9 +31,8 @@ class Threads(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the shared parameters, and one learner and one thread for each device."""
-        self._prepare(
-            job, [sharing.for_worker(device.memory is None) for device in self.devices], SharedParameters.in_memory
-        )
+        by_worker = [sharing.for_worker(device.memory is None) for device in self.devices]
+        self._prepare(job, by_worker, SharedParameters.in_memory)
         self._done: queue.SimpleQueue[Event | tuple[int, BaseException]] = queue.SimpleQueue()
         self._inboxes = [queue.SimpleQueue() for _ in self.workers]
         self._make_learners(job, self.devices)
