@@ -17,7 +17,7 @@ from .linear import LinearPredictor, Tables, table_starts
 
 PREFIX = "candidates_"  # prefix of the names of arrays in the folder of a model
 SLOTS_PER_WEIGHT = 1.5  # size of a hash table
-MAX_UINT16 = np.iinfo(np.uint16).max  # indices are uint16 if there are at most so many rows, features and labels
+MAX_UINT16 = np.iinfo(np.uint16).max  # indices are uint16 if there are at most this many rows, features and labels
 
 
 @dataclass(frozen=True, eq=False)

@@ -94,8 +94,8 @@ class LinearClassifiers(LinearPredictor):
     ) -> LinearClassifiers:
         """Return classifiers that have also learned these rows, which may have new features and labels.
 
-        A label starts from its weights. The more rows it had, the less it moves, in place of these rows, which are not
-        seen again (elastic weight consolidation). New weights are only for features of the label's own rows. The device
+        A label starts from its weights. The more rows it had, the less it moves, as these rows are not seen again
+        (elastic weight consolidation). New weights are only for features of the label's own rows. The device
         must have been started.
 
         Parameters

@@ -21,10 +21,10 @@ from .non_candidates import NonCandidateScores
 from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Inputs, Stacking
 from .weighting import idf, unit_rows, without_wide_rows
 
-# Prediction uses half of the candidates by votes that training used as negatives, but at least so many: the rest rarely
-# ranks first.
+# Prediction uses half of the candidates by votes that training uses as negatives, but at least this many: the rest
+# rarely ranks first.
 LEAST_VOTED = 64
-# Linear classifiers and trees score half as many candidates as there are by votes, but at least so many
+# Linear classifiers and trees score half as many candidates as there are by votes, but at least this many
 # (docs/decisions/prediction.md).
 LEAST_KEPT = 40
 

@@ -21,7 +21,7 @@ MIN_Z, MIN_Z_RANKED, RANKED, MAX_WEIGHT = 4.0, 2.0, 10, 10.0
 # True pairs weigh as much as the inverse propensity of their label to this power, so that of labels that are about as
 # probable the rarest ranks first (docs/decisions/stacking.md).
 PROPENSITY_POWER = 0.2
-SELECTION_PAIRS = 1 << 15  # the weights of the selection are learned from about so many pairs
+SELECTION_PAIRS = 1 << 15  # the weights of the selection are learned from about this many pairs
 BEST = 32  # trees learn from the best candidates of each row; all of them give the same accuracy in twice the time
 
 

@@ -26,8 +26,8 @@ from .plan import TrainingPlan
 from .training_data import TrainingData
 from .workers import HALVED_FROM
 
-# Held-out rows of a fold for which the network ranks all labels, and scores so many: it is compared with the stacked
-# model there, and scores of labels that are not candidates are learned from it.
+# Most held-out rows of a fold, and most pairs of a row and a label, for which the network scores all labels: to compare
+# it with the stacked model, and to learn the scores of labels that are not candidates.
 RANKED_ROWS, RANKED_PAIRS = 256, 1 << 26
 WORSE = 1.1  # warn if the P@k of the network alone is this many times as high
 

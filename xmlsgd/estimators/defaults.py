@@ -21,7 +21,7 @@ EPOCHS = 10
 MOST_EPOCHS = 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 HIDDEN = (256,)
-SMALL_ROWS = 10_000  # up to so many rows, several folds are held out and the network is small
+SMALL_ROWS = 10_000  # with at most this many rows, several folds are held out and the network is small
 SMALL_HIDDEN = (64,)  # in a short run on small data or on rows of few labels: as accurate in less time
 FEW_LABELS = 4  # of a row, on average
 NEGATIVES = 1024  # with a sampler, if `negatives` is "auto"
@@ -42,7 +42,7 @@ CANDIDATE_NEGATIVES = 256
 ADDED_ROWS_RATE_FACTOR = 0.05  # times the rate of `fit`, for rows that are added (docs/decisions/stacking.md)
 ROUNDING = 0.1  # threshold of gradients (docs/decisions/training.md)
 ROUNDED_LABELS = 1000  # with fewer labels, gradients are exact
-NORM_ROWS = 10_000  # so many first rows decide the typical norm of a row, and which features are frequent
+NORM_ROWS = 10_000  # the first rows, of which the typical norm and the frequent features are computed
 LEAST_NORM = 1e-12  # rows of a smaller typical norm are refused: squares of their gradients would leave float32
 OUTLIERS = 0.05  # share of the largest rows whose norm is cut: one of 1e6 would scale the activations of others to 0
 

@@ -110,8 +110,8 @@ def _plan_model(planner: _Planner) -> tuple[Network, int]:
         loss = "softmax"
     hidden = planner.decide("hidden_layer_sizes", *_hidden(parameters, data, n_candidates, before))
     network = _network(parameters, data, loss, before, hidden)
-    beside = " with candidates" if n_candidates and data.form == "multiclass" else ""
-    by_labels = "as in the earlier model" if earlier else f"labels are {data.form}{beside}"
+    if_single = " with candidates" if n_candidates and data.form == "multiclass" else ""
+    by_labels = "as in the earlier model" if earlier else f"labels are {data.form}{if_single}"
     planner.decide("loss", loss, _why(parameters.loss, by_labels))
     planner.decide("candidates", n_candidates, why)
     return network, n_candidates
@@ -213,9 +213,9 @@ def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worke
     several = len(workers) > 1
     halved = n_threads >= HALVED_FROM and workers[0].kind == "cpu"
     concurrent = not several and (halved or _uses_all_cores(planner.parameters.n_jobs, n_threads))
-    beside = f"while the network is trained, on {'half of the' if halved else 'as many'} threads"
+    during = f"while the network is trained, on {'half of the' if halved else 'as many'} threads"
     after = "several workers train the network" if several else "n_jobs leaves cores free"
-    return planner.decide("concurrent_candidates", concurrent, beside if concurrent else after)
+    return planner.decide("concurrent_candidates", concurrent, during if concurrent else after)
 
 
 def _plan_precision(planner: _Planner, workers: tuple[Worker, ...]) -> str:

@@ -228,8 +228,8 @@ def _check_finite(Y: np.ndarray, name: str) -> None:
         try:
             assert_all_finite(Y[row], input_name="y")
         except ValueError as error:
-            told = str(error).rstrip(".")
-            raise DataError(f"{name}: row {row}: {told}; leave rows without known labels out") from error
+            reason = str(error).rstrip(".")
+            raise DataError(f"{name}: row {row}: {reason}; leave rows without known labels out") from error
 
 
 def _check_labels(labels: Iterable[tuple[int, Any]], name: str) -> None:

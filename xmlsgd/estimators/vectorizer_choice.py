@@ -25,7 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 MOST_TEXTS, MOST_CHARACTERS = 5000, 500_000  # most texts, and most characters in all, that are compared
 LONGEST = 1_000  # most characters of each text that are compared
 FEW_TEXTS = 250  # fewer texts may have no n-gram in common
-FOLDS, LEAST_HELD_OUT = 5, 50  # each fold, of so many texts at least, is held out in turn
+FOLDS, LEAST_HELD_OUT = 5, 50  # folds, of which each is held out in turn, and the least texts of a fold
 N_CANDIDATES = 64  # candidate labels of a text by votes
 TOP_K = 1, 3, 5  # the mean of these P@k is compared
 # n-grams of one to four characters take two to three times as long as those of four. So they must gain more: this many
@@ -52,7 +52,8 @@ def choose_vectorizer(texts: Sequence[str], Y: CSR) -> TextVectorizer:
     if len(compared.texts) < FOLDS * LEAST_HELD_OUT:
         return _vectorizer(WORDS, "there are too few texts to compare words and n-grams")
     too_many = len(texts) * float(np.mean([len(texts[row]) for row in drawn])) > MOST_PAIRED
-    # The more texts there are besides, the less the sample tells about all of them: n-grams pay less, pairs more.
+    # The smaller the share of the texts that are compared, the less they tell about all: with more texts, n-grams gain
+    # less and pairs of words gain more.
     errors = 1 + np.log10(len(texts) / len(compared.texts))
     best, reason = compared.best_of([WORDS, FOUR] if too_many else [WORDS, FOUR, PAIRS], errors)
     if best == FOUR:
@@ -72,7 +73,7 @@ class Sample(NamedTuple):
     Y: CSR
 
     def first(self, most: int) -> Sample:
-        """Return the first texts that have at most so many characters, and those labels that they have."""
+        """Return the first texts with at most `most` characters in all, and the labels that they have."""
         n = int(np.searchsorted(np.cumsum([len(text) for text in self.texts]), most))
         Y = self.Y.span(0, n)
         found, labels = np.unique(Y.indices, return_inverse=True)

@@ -29,13 +29,13 @@ from ..training.executors.threads import Threads
 _DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d{1,4}))?(\*(?P<learners>0*[1-9]\d{0,3}))?\s*", re.ASCII)
 KINDS = ("cpu", "cuda")  # other kinds are modules of `xmlsgd.devices`; the reference is for tests only
 MOST_WORKERS = 256
-# Least work per thread of a step, 0.2 ms of a core. With less, waiting for each other, five times a step on a busy
-# machine, costs threads more than they gain.
+# Least work per thread of a step, 0.2 ms of a core. With less, an additional thread costs more time than it saves:
+# threads wait for each other five times a step.
 FLOPS_PER_THREAD = 2e7
 LIST_FLOPS = 2.5e6  # work of the candidates of a row: 25 microseconds of a core
-# With so many threads, network and candidates that are learned at the same time use half of them each. Fewer threads
-# are shared: one side fills the gaps of the other. With many, there would always be a thread to wait for, because the
-# other side uses its core.
+# With at least this many threads, network and candidates that are learned at the same time use half of them each. Fewer
+# threads are shared: one side uses the time in which the other waits. With many threads, each side would wait for those
+# of its threads whose core the other side uses.
 HALVED_FROM = 4
 
 

@@ -25,7 +25,7 @@ class Sharing(Enum):
     REPLICAS = "replicas"
 
     def for_worker(self, shares_memory: bool) -> Sharing:
-        """Return how one worker shares the model: `DELTA` in place of `IN_PLACE` if it has a memory of its own."""
+        """Return how one worker shares the model: `DELTA` instead of `IN_PLACE` if it has a memory of its own."""
         return Sharing.DELTA if self is Sharing.IN_PLACE and not shares_memory else self
 
 

@@ -108,7 +108,7 @@ class Outcome:
 
 
 class LearningCurve(Callback):
-    """Measure the model `points` times per epoch; the simulated clock stands still meanwhile."""
+    """Measure the model `points` times per epoch; the simulated clock stops while it is measured."""
 
     def __init__(self, experiment: Experiment, executor: Simulated) -> None:
         self.measure, self.points, self.executor = experiment.measure, experiment.points, executor

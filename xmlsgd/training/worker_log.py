@@ -128,17 +128,17 @@ class WorkerLog(Callback):
 
 def summary(records: Sequence[EpochRecord]) -> list[EpochRecord]:
     """Return an entry for each of several workers over all records: its contribution, and how often it left, if so."""
-    told = [record for record in records if "workers" in record]
+    logged = [record for record in records if "workers" in record]
     tallies: dict[int, Tally] = {}
-    for record in told:
+    for record in logged:
         for entry in record["workers"]:
             tallies.setdefault(entry["worker"], Tally()).add(Tally.of(entry))
     if len(tallies) < 2:
         return []
-    contributions = contributions_of(tallies, sum(record["merge_seconds"] for record in told))
-    stale = any("staleness" in entry for entry in told[-1]["workers"])
-    elapsed = sum(run[-1]["seconds"] for run in runs_of(told))
-    left = Counter(event["worker"] for record in told for event in record.get("left", ()))
+    contributions = contributions_of(tallies, sum(record["merge_seconds"] for record in logged))
+    stale = any("staleness" in entry for entry in logged[-1]["workers"])
+    elapsed = sum(run[-1]["seconds"] for run in runs_of(logged))
+    left = Counter(event["worker"] for record in logged for event in record.get("left", ()))
     return [
         tallies[w].entry(w, elapsed, stale)
         | {"contribution": round(contributions[w], 4)}

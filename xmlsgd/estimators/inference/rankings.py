@@ -13,7 +13,7 @@ from .scorer import FILLED_K, Ranker, Scorer, row_ranges
 
 Ranked = tuple[NDArray[np.int32], NDArray[np.float64]]  # labels and probabilities (rows, k)
 
-WIDTH = 2  # each model lists so many times the labels that are asked for, and at least `Scorer.min_k`
+WIDTH = 2  # each model lists this many times k labels, and at least `Scorer.min_k`
 ENTRY_BYTES = 128  # memory per listed label while means are computed
 FIRST_K = 16  # labels per row that are ranked first; if all of them are chosen, GROWTH times as many
 GROWTH = 4

@@ -18,8 +18,8 @@ from ...metrics import precision_at_k
 from ...nn.network import Network
 from .compact import CompactParams
 
-# Layers with at most so many weights are multiplied in float64, so that the scores of a row do not depend on the other
-# rows: BLAS sums one row in another order than many rows.
+# Layers with at most this many weights are multiplied in float64, so that scores do not depend on the other rows: BLAS
+# sums one row in another order than many rows.
 SMALL_LAYER = 1 << 20
 # Labels per row that are reweighted; half of the candidates. With inverse propensities as weights, PSP@1/3/5 of the
 # artworks is 36.82/39.03/40.02 with 8, 37.61/40.73/42.17 with 16, 37.70/40.91/42.68 with 32, and 37.70/40.91/42.67 with

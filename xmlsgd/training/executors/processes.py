@@ -90,9 +90,9 @@ class WorkerPool:
     def describe_failures(self) -> str:
         """Return how processes died, each failure once, with the usual cause of a SIGKILL."""
         counts = Counter(self.failures)
-        told = "; ".join(f"{failure}, {n} times" if n > 1 else failure for failure, n in counts.items())
+        text = "; ".join(f"{failure}, {n} times" if n > 1 else failure for failure, n in counts.items())
         killed = any(failure.endswith(": killed by SIGKILL") for failure in counts)
-        return f"{told}; {OUT_OF_MEMORY}" if killed else told
+        return f"{text}; {OUT_OF_MEMORY}" if killed else text
 
     def close(self) -> None:
         """End the processes and remove the shared files."""
