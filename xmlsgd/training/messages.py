@@ -149,7 +149,7 @@ class PendingReports:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The event that a worker left the run; what it did since its last merge is lost."""
+    """The event that a worker left the run, and why; what it did since its last merge is lost."""
 
     worker: int
     reason: str = ""

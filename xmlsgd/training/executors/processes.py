@@ -2,7 +2,8 @@
 
 No lock exists that a dead process could hold. A worker that dies, raises an error or exceeds its liveness timeout is
 replaced, a few times; what it had not merged is trained again. If the model is shared in place, part of the lost step
-may be in the model already, so that its rows count at least once.
+may be in the model already, so that its rows count at least once. The reason for which a worker is lost is found by
+`_cause_of_death`, or is that `Liveness` says that a message is overdue.
 """
 
 from __future__ import annotations
