@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from ..data.csr import Dataset
-from ..devices.cuda import memory as gpu_memory
 from ..devices.cuda.availability import free_bytes_of
 from ..devices.cuda.batches import RESIDENT_SHARE
+from ..devices.cuda.step_memory import LIBRARY_BYTES
+from ..devices.cuda.step_memory import step_bytes as gpu_step_bytes
 from ..errors import MemoryEstimateError
 from ..nn.network import Network, state_layout
 from ..training.messages import Sharing
@@ -94,13 +95,13 @@ def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float 
     # A large batch has half as many entries again as an average one.
     rows = most_rows(plan, data)
     entries = sum(int(1.5 * rows * matrix.nnz / max(matrix.n_rows, 1)) for matrix in (X, Y))
-    step = gpu_memory.step_bytes(network, rows, entries, travels, plan.precision != "float32")
+    step = gpu_step_bytes(network, rows, entries, travels, plan.precision != "float32")
     parts = {
         "parameters": learners * parameters,
         "optimizer_state": 4 * learners * state_layout(network.layout, plan.optimizer).size,
         "data": 0 if travels else 8 * learners * (X.nnz + Y.nnz),
         "step": learners * step,
-        "libraries": gpu_memory.LIBRARY_BYTES,
+        "libraries": LIBRARY_BYTES,
     }
     algorithm = plan.algorithm
     if algorithm.sharing is Sharing.REPLICAS and learners == len(plan.workers):  # merged on the GPU

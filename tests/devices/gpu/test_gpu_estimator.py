@@ -12,7 +12,7 @@ from shared.needs import NEEDS_COMPILER, NEEDS_GPU
 from xmlsgd import MemoryEstimateError, XMLClassifier, make_xmc
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import Dataset
-from xmlsgd.devices.cuda.memory import LIBRARY_BYTES, step_bytes
+from xmlsgd.devices.cuda.step_memory import LIBRARY_BYTES, step_bytes
 from xmlsgd.estimators import memory
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam

@@ -387,12 +387,9 @@ def _parts(features: np.ndarray, parts: np.ndarray) -> tuple[FeaturePart, ...]:
 
 def _rows_of(layer: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
     """Return rows of the weights of a layer, float64."""
-    W = (
-        layer.W[rows]
-        if not isinstance(layer, CompactLayer)
-        else widened(CompactLayer(layer.W[rows], layer.scales[rows], layer.b))
-    )
-    return W.astype(np.float64)
+    if isinstance(layer, CompactLayer):
+        return widened(CompactLayer(layer.W[rows], layer.scales[rows], layer.b)).astype(np.float64)
+    return np.asarray(layer.W[rows], np.float64)
 
 
 def _ordered(parts: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Memory that the steps of a learner take on a GPU, beside its model, its state and the data that stay there."""
+"""Memory of the steps of a learner on a GPU, for `estimators.memory`, which adds its model, its state and the data."""
 
 from __future__ import annotations
 
