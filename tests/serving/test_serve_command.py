@@ -189,6 +189,34 @@ def test_hangups_while_a_model_is_loaded_are_one_more_load():
         signal.signal(signal.SIGHUP, before)
 
 
+def test_a_hangup_before_the_server_is_ready_loads_the_model_again(folder, monkeypatch):
+    seen, reloaded = [], asyncio.Event()
+
+    def hung_up(served):
+        signal.raise_signal(signal.SIGHUP)
+        return served
+
+    async def noted(serving, reload, early):
+        serving.close()
+        seen.extend(early)
+
+    async def reload():
+        reloaded.set()
+
+    monkeypatch.setattr("xmlsgd.cli.commands.serve.compile_for", hung_up)
+    monkeypatch.setattr("xmlsgd.cli.commands.serve._serve", noted)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with bound("127.0.0.1", 0) as listening:
+            monkeypatch.setattr("xmlsgd.cli.commands.serve.bound", lambda host, port: listening)
+            run_command(["serve", str(folder)])
+        assert seen == [signal.SIGHUP]
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+        asyncio.run(_serve(reloaded.wait(), reload, seen))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 LOADED = """
 import gc, sys
 from numba.core.dispatcher import Dispatcher

@@ -20,7 +20,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,30 +69,31 @@ def run(
     from ...serving.connections import Connection, most_connections
     from ...serving.service import Service
 
-    folder = ServedFolder(model, parameters, exclude, learns=token is not None)
-    name = Path(model).resolve().name
-    service = Service(folder.load(), name, token, folder.save if save else None)
-    app = new_app(service)
-    listening = bound(host, port)
-    compile_for(service.served)
-    gc.freeze()  # or a full collection would visit all objects of Numba and scikit-learn, and delay answers by 0.1 s
-    address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-    console.show(f"serving {name} at {address}")
-    if not is_loopback(host):
-        warn(f"--host {host}: others can reach it, without TLS; put a proxy before it")
-    config = uvicorn.Config(  # logs only errors, as a line for each malformed request could fill a disk
-        app, log_level="error", access_log=False, lifespan="off", http=Connection, ws="none",
-        limit_concurrency=most_connections(), timeout_graceful_shutdown=GRACE_SECONDS,
-    )  # fmt: skip
+    with hangups_noted() as early:
+        folder = ServedFolder(model, parameters, exclude, learns=token is not None)
+        name = Path(model).resolve().name
+        service = Service(folder.load(), name, token, folder.save if save else None)
+        app = new_app(service)
+        listening = bound(host, port)
+        compile_for(service.served)
+        gc.freeze()  # or a full collection would visit all objects of Numba and scikit-learn; answers would wait 0.1 s
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+        console.show(f"serving {name} at {address}")
+        if not is_loopback(host):
+            warn(f"--host {host}: others can reach it, without TLS; put a proxy before it")
+        config = uvicorn.Config(  # logs only errors, as a line for each malformed request could fill a disk
+            app, log_level="error", access_log=False, lifespan="off", http=Connection, ws="none",
+            limit_concurrency=most_connections(), timeout_graceful_shutdown=GRACE_SECONDS,
+        )  # fmt: skip
 
-    async def reload() -> None:
-        try:
-            await service.reload(lambda: compile_for(folder.load()))
-            console.show(f"serving {name} as {model} has it now")
-        except Exception as error:  # noqa: BLE001  after any error, keep the model that is served
-            say(f"{exit_code_and_text(error)[1]}; the model that was loaded before goes on")
+        async def reload() -> None:
+            try:
+                await service.reload(lambda: compile_for(folder.load()))
+                console.show(f"serving {name} as {model} has it now")
+            except Exception as error:  # noqa: BLE001  after any error, keep the model that is served
+                say(f"{exit_code_and_text(error)[1]}; the model that was loaded before goes on")
 
-    asyncio.run(_serve(uvicorn.Server(config).serve(sockets=[listening]), reload))
+        asyncio.run(_serve(uvicorn.Server(config).serve(sockets=[listening]), reload, early))
 
 
 class ServedFolder:
@@ -136,10 +138,24 @@ def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, le
     return Served(model, names_of_uris, read_excluded(exclude, model, names_of_uris))
 
 
-async def _serve(serving: Awaitable[None], reload: Callable[[], Awaitable[None]]) -> None:
+@contextmanager
+def hangups_noted() -> Iterator[list[int]]:
+    """Keep SIGHUPs in the yielded list, which would end a server that is not ready to load the model again."""
+    early: list[int] = []
+    before = signal.getsignal(signal.SIGHUP)
+    if not sys.stdin.isatty() and before != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
+    try:
+        yield early
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+async def _serve(serving: Awaitable[None], reload: Callable[[], Awaitable[None]], early: Sequence[int] = ()) -> None:
     """Serve until a signal; SIGHUP loads the model again, unless it means that the terminal was closed.
 
-    Any number of SIGHUPs during a load causes one more load, as files may have changed after they were read.
+    Any number of SIGHUPs during a load causes one more load, as files may have changed after they were read. early :
+    those that came before.
     """
     hangup = asyncio.Event()
 
@@ -153,6 +169,8 @@ async def _serve(serving: Awaitable[None], reload: Callable[[], Awaitable[None]]
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # an exception would be raised inside any request
     elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
+        if early:
+            hangup.set()
     await serving
     reloading.cancel()
 
