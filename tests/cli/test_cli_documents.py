@@ -212,6 +212,19 @@ def test_a_table_with_tabs_and_a_header_is_told_by_its_first_line(tmp_path):
     assert len((tmp_path / "p").read_text().splitlines()) == len(LINES)
 
 
+def test_a_corpus_of_annif_with_a_header_is_read_as_a_table_once_its_columns_are_named(library, capsys):
+    file, columns = library / "table.tsv", ("--text-column", "title", "--label-column", "uris")
+    file.write_text("title\turis\r\n" + WRITTEN["rows.tsv"].replace("\n", "\r\n\r\n"))
+    train = ["train", str(file), "--vocabulary", str(library / "v.tsv"), "--out", str(library / "n"), *QUICK, "--quiet"]
+    assert main(train) == 2
+    told = f"{file}:1: must read `text<TAB><uri> <uri>`, got 'title\\turis'; if it is a header, name its columns: "
+    assert told in capsys.readouterr().err
+    run(*train, *columns)
+    assert "warning" not in capsys.readouterr().err
+    model = XMLClassifier.load(library / "n")
+    assert (model.classes_.tolist(), model.n_samples_seen_) == ([*sorted(NAMES), "isles"], len(LINES))
+
+
 @pytest.mark.parametrize("named", [WRITTEN["rows.csv"].replace("text,labels", "title,subjects"), WRITTEN["rows.txt"]])
 def test_a_model_remembers_how_its_training_file_was_read_unless_a_flag_says_otherwise(tmp_path, named):
     is_csv = named.startswith("title")

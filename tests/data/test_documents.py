@@ -99,6 +99,21 @@ def test_columns_may_have_other_names_and_labels_may_be_missing(path_of):
     assert read(path, "csv", text_column="body", label_column="a").labels == [("y",)]
 
 
+@pytest.mark.parametrize(
+    ("cell", "labels"),
+    [
+        ("<http://x/1> <http://x/2>", ("<http://x/1>", "<http://x/2>")),
+        ("http://x/1  urn://x:2", ("http://x/1", "urn://x:2")),
+        ("http://x/1 http://x/2,ships", ("http://x/1", "http://x/2", "ships")),
+        ("http://x/1 by Smith", ("http://x/1 by Smith",)),
+        ("art: a b", ("art: a b",)),
+    ],
+)
+def test_uris_in_a_cell_may_be_separated_by_spaces(path_of, cell, labels):
+    assert read(path_of("f", f'text,labels\na,"{cell}"\n'), "csv").labels == [labels]
+    assert read(path_of("g", f"{cell}\ta\n"), "raw").labels == [labels]
+
+
 def test_subjects_of_annif_are_uris_or_their_names(path_of):
     path = path_of("f.tsv", FILES["annif"])
     raw = read(path, "annif")
@@ -181,7 +196,8 @@ def test_formats_are_told_by_names_and_lines(tmp_path):
             "f:1: 'labels' must be a list of strings or whole numbers, got 'b'; write",
         ),
         ("jsonl", '{"text": "a", "labels": null}\n', r"got null; write \[\"a\", \"b\"\], and \[\] where there"),
-        ("annif", "a\t<http://x/1>\na <http://x/1>\n", "f:2: must read `text<TAB><uri> <uri>`, got "),
+        ("annif", "a\t<http://x/1>\na <http://x/1>\n", "f:2: must read `text<TAB><uri> <uri>`, got .*'$"),
+        ("annif", "text\turis\na\t<http://x/1>\n", "f:1: .*; if it is a header, name its columns: --text-column"),
         ("jsonl", "\n", "f: must hold at least one document, got none"),
     ],
 )

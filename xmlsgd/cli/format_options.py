@@ -88,7 +88,7 @@ class FormatOptions(DocumentOptions):
         without_subjects = all(line.strip(" \r\n").endswith("\t") for line in lines)
         if without_subjects and any(_has_words(line, labelled=False) for line in lines):
             return "annif"  # as raw text these would be labels without texts
-        return "annif" if are_annif(lines) else None
+        return "annif" if are_annif(lines) or are_annif(lines[1:]) else None  # its reader tells of a header
 
     def check_inputs(self, *paths: str | None) -> None:
         """Check the options, and that the inputs exist.

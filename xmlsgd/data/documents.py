@@ -251,7 +251,8 @@ def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterato
     for number, line in numbered_lines(path):
         text, tab, subjects = line.rpartition("\t")
         if labelled and (not tab or (subjects.strip() and not URIS.fullmatch(subjects))):
-            raise DataError(f"{path}:{number}: must read `text<TAB><uri> <uri>`, got {shorten(line)}")
+            remedy = "; if it is a header, name its columns: --text-column, --label-column" if number == 1 else ""
+            raise DataError(f"{path}:{number}: must read `text<TAB><uri> <uri>`, got {shorten(line)}{remedy}")
         if labelled:
             yield number, text, tuple(BRACKETED_URI.findall(subjects))
         else:

@@ -15,6 +15,8 @@ from .files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
 from .files.system_errors import raise_of_system
 
 QUOTED = r'\s*"((?:[^"]|"")*)"\s*'  # a name in quotes; a quote in the name is written twice
+URI = r"(?:<[^<>\s]+>|[A-Za-z][A-Za-z0-9+.-]*://\S+)"
+SEVERAL_URIS = re.compile(rf"{URI}(?:\s+{URI})+")
 NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # characters that a line cannot hold, or a reader would drop
 
 
@@ -171,10 +173,18 @@ def label_name(text: str) -> str:
 
 
 def split_names(field: str, separator: str) -> tuple[str, ...]:
-    """Return the distinct label names of `a,"b, c",d`, in order; as in CSV, quotes around a name are removed."""
+    """Return the distinct label names of `a,"b, c",d`, in order; as in CSV, quotes around a name are removed.
+
+    URIs may be separated by spaces, too, as in the corpora of Annif.
+    """
     parts = field.split(separator)
     if '"' in field and '"' not in separator:
         end = rf"(?:{re.escape(separator)}|\Z)"
         found = re.findall(rf"{QUOTED}{end}|(.*?){end}", field, re.DOTALL)
         parts = [quoted.replace('""', '"') or plain for quoted, plain in found]
-    return tuple(dict.fromkeys(name for part in parts if (name := label_name(part))))
+    names = [name for part in parts if (name := label_name(part))]
+    return tuple(dict.fromkeys(each for name in names for each in _uris_or_name(name)))
+
+
+def _uris_or_name(name: str) -> list[str]:
+    return name.split() if SEVERAL_URIS.fullmatch(name) else [name]
