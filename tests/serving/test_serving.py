@@ -16,6 +16,7 @@ pytest.importorskip("httpx2", reason="needs httpx2, of which starlette makes its
 from starlette.testclient import TestClient
 
 from shared.malformed_bodies import malformed
+from xmlsgd.errors import ModelFileError
 from xmlsgd.serving import app, requests, service
 from xmlsgd.serving.app import new_app
 from xmlsgd.serving.service import Served, Service
@@ -198,6 +199,17 @@ def test_feedback_is_learned_on_a_copy_and_saved_where_asked(model, tmp_path):
         assert "parquet" in {each["label"] for each in found}
     assert "parquet" not in model.classes_
     assert "parquet" in XMLClassifier.load(tmp_path / "model").classes_
+
+
+def test_a_model_that_another_process_has_changed_is_a_conflict_with_a_remedy(model):
+    def save(_):
+        raise ModelFileError("m: another process has changed the model meanwhile")
+
+    with TestClient(new_app(Service(Served(model), "words", TOKEN, save))) as client:
+        documents = [{"text": "read a parquet file", "labels": ["parquet"]}]
+        answer = client.post("/learn", json={"documents": documents}, headers=AUTHORIZED)
+    assert answer.status_code == 409
+    assert answer.json()["detail"].endswith("meanwhile; nothing was learned: send SIGHUP to the server, which loads it")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections import Counter
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ..errors import LOGGER, DataError, in_one_line
+from ..errors import LOGGER, DataError, ModelFileError, in_one_line
 from . import requests
 from .requests import RequestError
 
@@ -77,6 +77,8 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
             return _problem(error.status, str(error), {"WWW-Authenticate": "Bearer"} if error.status == 401 else None)
         except DataError as error:
             return _problem(400, str(error))
+        except ModelFileError as error:
+            return _problem(409, f"{error}; nothing was learned: send SIGHUP to the server, which loads it")
         except RecursionError:
             return _problem(400, "body: is nested too deeply; send fewer levels")
         except asyncio.TimeoutError:
