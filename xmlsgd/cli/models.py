@@ -139,7 +139,8 @@ def label_weight_of(model: Model, power: float, A: float = 0.55, B: float = 1.5)
 def read_excluded(path: str | None, model: Model, names_of: Mapping[str, str]) -> np.ndarray | None:
     """Return the columns of the labels that a file lists by name or URI, one per line; None without a file.
 
-    Warns of names that the model does not have: they may be misspelled.
+    What follows a tab is ignored, so that lines of a vocabulary may be listed. Warns of names that the model does not
+    have: they may be misspelled.
     """
     if path is None:
         return None
@@ -151,7 +152,7 @@ def read_excluded(path: str | None, model: Model, names_of: Mapping[str, str]) -
     columns = {str(name): column for column, name in enumerate(model.classes_.tolist())}
     # Names that were learned in Python may not be in the composed form (NFC), in which lines are compared.
     columns = {composed(name): column for name, column in columns.items()} | columns
-    lines = (label_name(line) for line in lines_of_file(path))
+    lines = (label_name(line.partition("\t")[0]) for line in lines_of_file(path))
     names = [name if name in columns else name_of(name, names_of) for name in lines]
     unknown = [(number, name) for number, name in enumerate(names, 1) if name and name not in columns]
     if unknown:
