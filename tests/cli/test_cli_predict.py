@@ -117,6 +117,8 @@ def test_the_name_of_the_file_tells_the_format_unless_a_flag_does(models, tmp_pa
         assert re.match(beginning, (tmp_path / name).read_text())
     assert main([*map(str, words), str(tmp_path / "p.npz")]) == 2
     assert "p.npz: predictions are text, JSON or CSV; choose another name; in Python" in capsys.readouterr().err
+    assert main([*map(str, words), str(tmp_path / "p.xlsx")]) == 2
+    assert "p.xlsx: predictions are text, JSON or CSV; pass a name with .csv, and import" in capsys.readouterr().err
     assert not (tmp_path / "p.npz").exists()
 
 
@@ -148,7 +150,9 @@ def test_thresholds_of_the_model_are_known_by_name(models, capsys):
 def test_excluded_labels_are_never_written_and_others_move_up(models, tmp_path, capsys):
     model = XMLClassifier.load(models / "text")
     often = model.classes_[np.argsort(-model.label_counts_)[:40]]
-    (tmp_path / "deprecated.txt").write_text("\n".join([*often, "", "no such label"]) + "\n")
+    (tmp_path / "deprecated.txt").write_text(
+        "\n".join([*often[1:], f"{often[0]}\tits notation", "", "no such label"]) + "\n"
+    )
     before = predicted(models, capsys)
     run("predict", models / "text", TEST_TEXT, "--k", "3", "--exclude", tmp_path / "deprecated.txt")
     said = capsys.readouterr()

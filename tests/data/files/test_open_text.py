@@ -44,6 +44,7 @@ ZSTANDARD = b"\x28\xb5\x2f\xfd\x20\x06\x31\x00\x000 1:1\n"
         (b"\x04\x22\x4d\x18\x40\x40\xc0", "lz4; unpack it first"),
         (b"7z\xbc\xaf\x27\x1c\0\x04", "7-zip; unpack it first"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1", "an old Office document; save a spreadsheet as CSV"),
+        (b"%PDF-1.7", "PDF; extract its text, as by pdftotext"),
         (b"PAR1\x15\x04", "Parquet; write it as CSV or JSON lines"),
         (b"\x93NUMPY", "a NumPy array; save sparse rows by scipy.sparse.save_npz, see docs/data.md"),
     ],

@@ -117,11 +117,13 @@ def run(
 
 
 def format_of_output(out: str) -> str:
-    """Return the format by the name of the output file; raise `UsageError` for a file of NumPy or SciPy."""
+    """Return the format by the name of the output file; raise `UsageError` for one of NumPy, SciPy or spreadsheets."""
     suffix = Path(out).suffix.lower()
-    if suffix in (".npz", ".npy"):
-        in_python = "in Python, predict_topk(X, k, as_csr=True) returns a sparse matrix"
-        raise UsageError(f"--out {out}: predictions are text, JSON or CSV; choose another name; {in_python}")
+    if suffix in (".npz", ".npy", ".xlsx", ".xls", ".ods"):
+        remedy = "choose another name; in Python, predict_topk(X, k, as_csr=True) returns a sparse matrix"
+        if not suffix.startswith(".np"):
+            remedy = "pass a name with .csv, and import it into the spreadsheet"
+        raise UsageError(f"--out {out}: predictions are text, JSON or CSV; {remedy}")
     return {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}.get(suffix, "text")
 
 

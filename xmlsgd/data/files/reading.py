@@ -31,6 +31,7 @@ NO_TEXT = (
     (b"7z\xbc\xaf\x27\x1c", "7-zip", UNPACK),
     (b"PK\x03\x04", "zip", f"{UNPACK}, or {AS_CSV}"),
     (b"\xd0\xcf\x11\xe0", "an old Office document", AS_CSV),
+    (b"%PDF", "PDF", "extract its text, as by pdftotext"),
     (b"PAR1", "Parquet", "write it as CSV or JSON lines"),
     (b"\x93NUMPY", "a NumPy array", "save sparse rows by scipy.sparse.save_npz, see docs/data.md"),
 )
