@@ -71,7 +71,10 @@ def test_texts_that_end_with_a_tab_and_have_no_subjects_are_no_labels(library, c
     run("evaluate", library / "m", library / "none.tsv")
     assert "no row has a label" in capsys.readouterr().err
     assert main(["train", str(library / "none.tsv"), "--out", str(library / "n")]) == 2
-    assert "must have at least one label, got none in 40 documents" in capsys.readouterr().err
+    assert (
+        "must have at least one label, got none in 40 documents; do labels stand before a tab"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.fixture

@@ -363,7 +363,8 @@ def _rows_of_texts(path: str, raw: RawText, vectorizer: TextVectorizer | None, n
         raise DataError(f"{path}: {NO_VECTORIZER}")
     Y, columns = index_labels(raw.labels or (), names)
     if names is None and not columns:
-        raise DataError(f"{path}: must have at least one label, got none in {len(raw.texts)} documents")
+        got = f"got none in {len(raw.texts)} documents; do labels stand before a tab, or in a column?"
+        raise DataError(f"{path}: must have at least one label, {got}")
     return Dataset(vectorizer.rows_of(raw.texts), Y, columns)
 
 
