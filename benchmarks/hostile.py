@@ -1,4 +1,4 @@
-"""Attack a server and see what is left of it: `python -m benchmarks.hostile MODEL`, a saved model of texts.
+"""Attack a server and see what is left of it: `python -m benchmarks.hostile m`, a saved model of texts.
 
 Clients on the same machine send malformed requests, drawn by a seed, each on a connection of its own. Meanwhile others
 send heads and bodies a byte at a time, or ask for long answers that they do not read; a polite client asks for a
@@ -29,13 +29,14 @@ import numpy as np
 from .report import RESULTS, Table, publish
 
 N_CLIENTS, N_SLOW, N_UNREAD, N_IDLE = 8, 100, 10, 1100
+PROJECT = "m"
 TOKEN = "a token of the attack"
 WARM_UP = 5000  # requests before memory is measured first
 PATHS = (
     "/suggest",
     "/explain",
     "/learn",
-    "/v1/projects/m/suggest",
+    f"/v1/projects/{PROJECT}/suggest",
     "/health",
     "/nowhere",
     "/%ff%00",
@@ -236,6 +237,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the requests (%(default)s)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the table goes (benchmarks/results)")
     given = parser.parse_args()
+    if given.model.resolve().name != PROJECT:  # requests to Annif's route would all be answered by 404
+        parser.error(f"MODEL must be a folder named {PROJECT!r}, got {given.model}")
     words = "serve", str(given.model), "--port", "0", "--threads", str(given.threads)
     environment = os.environ if given.no_token else {**os.environ, "XMLSGD_TOKEN": TOKEN}
     command = [sys.executable, "-m", "xmlsgd", *words]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections import Counter
 from random import Random
 
-from benchmarks.hostile import WARM_UP, attack, malformed_request
+import pytest
+
+from benchmarks.hostile import WARM_UP, attack, main, malformed_request
 from shared.paths import ROOT
 
 KINDS = {"bytes", "head", "length", "body", "chunks", "cut", "pipeline", "method"}
@@ -52,7 +55,14 @@ def test_the_page_of_the_server_has_the_latest_figures():
     for figure in (
         f"{found['requests']:,} malformed requests",
         f"all {polite['requests']:,} well-formed requests: half of them within {1e3 * polite['p50']:.0f} ms",
-        f"99 % within {polite['p99']:.1f} s, all within {polite['max']:.0f} s",
+        f"99 % within {polite['p99']:.1f} s, all within {polite['max']:.1f} s",
         f"Resident memory was {started} at the start, {before} after {WARM_UP:,} requests and {after} at the end",
     ):
         assert figure in page
+
+
+def test_a_model_whose_routes_the_requests_do_not_name_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["hostile", "model"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "MODEL must be a folder named 'm', got model" in capsys.readouterr().err
