@@ -160,7 +160,11 @@ def test_a_label_of_nearly_all_rows_is_learned_as_by_the_reference(make, rows, l
     assert_same_change(layer, got, expected, 1e-3)
 
 
-@pytest.mark.parametrize("update", [SGD().update(0.1, 1), Adam(clip_norm=0.05).update(0.1, 1)], ids=["sgd", "clipped"])
+@pytest.mark.parametrize(
+    "update",
+    [SGD().update(0.1, 1), Adam(clip_norm=0.05).update(0.1, 1), Adam().update(0.1, 1).for_input(0.02)],
+    ids=["sgd", "clipped", "large rows"],
+)
 @pytest.mark.parametrize("shape", [(300, 150, 40), (34, 8, 3), (100, 1600, 9)], ids=str)
 def test_a_feature_of_nearly_all_rows_is_learned_as_by_the_reference(make, shape, update):
     """With 1600 hidden units the sums of eight warps do not fit a block's memory where a norm is asked for."""
