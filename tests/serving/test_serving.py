@@ -276,6 +276,11 @@ def test_an_explanation_names_the_analyzer_of_its_words(client):
         ({"texts": "one"}, "texts: must be a list of 1 to 1024 strings, got 'one'"),
         ({"texts": []}, "texts: must be a list of 1 to 1024 strings, got []"),
         ({"texts": ["a", 1]}, "texts: must be a list of 1 to 1024 strings, got ['a', 1]"),
+        (
+            {"texts": ["a"], "treshold": 0.5},
+            "body: must have no fields but texts, limit, threshold, got 'treshold'; did you mean 'threshold'?",
+        ),
+        ({"texts": ["a"], "k": 5}, "body: must have no fields but texts, limit, threshold, got 'k'"),
         ({"texts": ["a"], "limit": 0}, "limit: must be an integer from 1 to 1000, got 0"),
         ({"texts": ["a"], "limit": True}, "limit: must be an integer from 1 to 1000, got True"),
         ({"texts": ["a"], "limit": "many"}, "limit: must be an integer from 1 to 1000, got 'many'"),

@@ -160,7 +160,7 @@ async def annif_suggest(service: Service, request: Request) -> dict[str, Any]:
 
 async def suggest(service: Service, request: Request) -> dict[str, Any]:
     """Suggest labels for each of several texts."""
-    body = await requests.read_json(request)
+    body = await requests.read_json(request, "texts", "limit", "threshold")
     texts = requests.texts_of(body.get("texts"))
     limit = requests.limit_of(body.get("limit"), len(texts))
     threshold = requests.threshold_of(body.get("threshold"))
@@ -171,7 +171,7 @@ async def suggest(service: Service, request: Request) -> dict[str, Any]:
 
 async def explain(service: Service, request: Request) -> dict[str, Any]:
     """Explain the scores of the best labels of a text."""
-    body = await requests.read_json(request)
+    body = await requests.read_json(request, "text", "limit")
     text = requests.text_of(body.get("text"))
     limit = requests.limit_of(body.get("limit"), most=requests.MAX_EXPLAINED)
     results = [each | service.with_uri(each["label"]) for each in await service.explain(text, limit)]
@@ -185,7 +185,7 @@ async def learn(service: Service, request: Request) -> dict[str, Any]:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not hmac.compare_digest(given.encode("latin-1"), service.token.encode()):
         raise RequestError(401, "Authorization: must be 'Bearer TOKEN' with the token of the server")
-    texts, labels = requests.documents_of((await requests.read_json(request)).get("documents"))
+    texts, labels = requests.documents_of((await requests.read_json(request, "documents")).get("documents"))
     new = await service.learn(texts, labels)
     return {"learned": len(texts), "labels": len(service.model.classes_), "new_labels": new}
 

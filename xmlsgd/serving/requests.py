@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 from ..data.text import label_name
 from ..data.validation import is_integer, is_number
-from ..errors import shorten
+from ..errors import shorten, suggest
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -63,9 +63,14 @@ async def read_body(request: Request, media_type: str) -> bytes:
     return b"".join(chunks)
 
 
-async def read_json(request: Request) -> dict[str, Any]:
-    """Read the body and return its JSON object."""
-    return json_of(await read_body(request, JSON))
+async def read_json(request: Request, *fields: str) -> dict[str, Any]:
+    """Read the body and return its JSON object; raise `RequestError` if it has others than the given fields."""
+    found = json_of(await read_body(request, JSON))
+    for name in found:
+        if name not in fields:  # one that was mistyped would change nothing, unnoticed
+            wanted = f"body: must have no fields but {', '.join(fields)}"
+            raise RequestError(400, f"{wanted}, got {shorten(name)}{suggest(name, fields)}")
+    return found
 
 
 def json_of(body: bytes) -> dict[str, Any]:
