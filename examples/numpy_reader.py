@@ -48,6 +48,8 @@ class Model:
 
     def top_k(self, features: np.ndarray, values: np.ndarray, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """Return the columns of the k best labels of a row, given its features and their values, and their scores."""
+        if self.about["damped"]:
+            values = np.copysign(np.abs(values) ** np.float32(0.75), values)
         logits, about = self.logits(features, values), self.about["candidates"]
         if about is None:
             return ranked(np.arange(len(logits)), logits, k)

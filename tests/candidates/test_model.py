@@ -23,6 +23,7 @@ from xmlsgd.errors import DivergenceError
 from xmlsgd.estimators.defaults import auto_candidates
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.estimators.inference.candidate_scorer import CandidateScorer, logits_of_pairs
+from xmlsgd.estimators.inputs import damped_values
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.training.learner import Learner
 
@@ -258,7 +259,7 @@ def test_the_selection_of_a_model_decides_which_candidates_get_margins(many, mod
     candidates = replace(model.candidates_, stacking=model.candidates_.stacking._replace(selection=by_network))
     changed = copy.copy(model)
     changed.fitted_ = replace(model.fitted_, candidates=candidates)
-    labels, inputs = candidates.inputs(X, logits_of_pairs(changed._scorer(X), DEVICE), DEVICE)
+    labels, inputs = candidates.inputs(damped_values(X), logits_of_pairs(changed._scorer(X), DEVICE), DEVICE)
     scores = candidates.stacking.scores(labels, inputs, candidates.n_excluding, DEVICE)
     order = np.argsort(np.where(labels >= 0, -inputs.logits, np.inf), axis=1)
     scores[np.arange(50)[:, None], order[:, n_kept(candidates.n_candidates, 3) :]] = -np.inf

@@ -185,12 +185,12 @@ def test_an_outlier_leaves_the_weights_of_all_other_rows_their_scale(rows, n_row
     assert input_scale(X) == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize("factor", [2.0**-30, 2.0**30])
+@pytest.mark.parametrize("factor", [2.0**-32, 2.0**32])
 def test_rows_of_any_norm_train_alike(rows, factor):
     X, Y = rows[0][:200], rows[1][:200]
     first, scaled = (small(max_epochs=2).fit(np.float32(by) * X, Y) for by in (1, factor))
     views = [model.network_.layout.views(model.params_) for model in (first, scaled)]
-    views[1]["W0"] *= np.float32(factor)
+    views[1]["W0"] *= np.float32(factor**0.75)  # rows are damped
     for name, values in views[0].items():
         np.testing.assert_array_equal(views[1][name], values, err_msg=name)
 

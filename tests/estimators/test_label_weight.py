@@ -108,6 +108,14 @@ def test_a_count_that_is_none_is_refused(skewed, tmp_path, change):
         load_model(tmp_path / "m")
 
 
+@pytest.mark.parametrize("damped", [None, 1, "yes"])
+def test_a_model_that_does_not_say_how_its_rows_are_read_is_refused(skewed, tmp_path, damped):
+    small(max_epochs=1).fit(*skewed).save(tmp_path / "m")
+    rewrite(tmp_path / "m", {"damped": damped})
+    with pytest.raises(ModelFileError, match=r"damped must be true or false, got .*; fit the model again"):
+        load_model(tmp_path / "m")
+
+
 @pytest.mark.parametrize("count", [-1, 10**6])
 def test_counts_that_its_rows_cannot_have_are_refused(skewed, tmp_path, count):
     small(max_epochs=1).fit(*skewed).save(tmp_path / "m")

@@ -266,6 +266,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         data = read_training_data(parameters, rows, names=names, earlier=earlier, seed=seed)
         plan = make_plan(parameters, data, earlier)
         memory.check(plan, data, fitted)
+        if plan.n_candidates and earlier is None:  # later calls read rows like the first
+            data = data.damped()
         fitting = Fitting(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
         self.fitted_ = fitting.train(callbacks, checkpoint)
         self.plan_ = plan

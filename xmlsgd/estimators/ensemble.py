@@ -222,7 +222,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         self.estimators_: list[XMLClassifier] = members
         self.fitted_ = replace(
             first,
-            features=replace(features, owner=type(self).__name__),
+            features=replace(features, owner=type(self).__name__, damped=first.features.damped),
             calibration=BetaCalibration.mean([each.calibration for each in learned]),
             thresholds=Thresholds.mean(thresholds) if thresholds else None,
         )

@@ -6,14 +6,14 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
 from ..data.files.atomic import atomic_file
 from ..errors import DataError, optional_module, warn
-from ..nn.network import Network
 from .classifier import XMLClassifier
+from .fitted import FittedModel
+from .inputs import DAMPING
 
 MAX_ONNX_BYTES = 2**31 - 1  # of a protocol buffer
 OPSET, IR = 13, 8  # of 2020 and 2021: every ONNX runtime runs these
@@ -50,7 +50,7 @@ def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
     if size > MAX_ONNX_BYTES - (1 << 20):
         raise DataError(f"model: must have at most 2 GB of weights for ONNX, got {size / 1e9:.1f} GB; use its arrays")
     whole = onnx.helper.make_model(
-        _graph(onnx, fitted.network, fitted.float_params), producer_name="xmlsgd", producer_version=__version__,
+        _graph(onnx, fitted), producer_name="xmlsgd", producer_version=__version__,
         ir_version=IR, opset_imports=[onnx.helper.make_opsetid("", OPSET)],
     )  # fmt: skip
     with atomic_file(path) as stream:
@@ -62,12 +62,22 @@ def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
         )
 
 
-def _graph(onnx: Any, network: Network, params: NDArray[np.float32]) -> Any:
-    """Return the graph of a network, with its parameters as constants."""
-    helper, kinds = onnx.helper, onnx.TensorProto
-    nodes = [
+def _graph(onnx: Any, fitted: FittedModel) -> Any:
+    """Return the graph of a model's network, with its parameters as constants."""
+    helper, kinds, network = onnx.helper, onnx.TensorProto, fitted.network
+    arrays = {**network.layout.views(fitted.float_params), "axis": np.array([1])}
+    nodes = []
+    if fitted.features.damped:
+        arrays["damping"] = np.array([DAMPING], np.float32)
+        nodes = [
+            helper.make_node("Abs", ["values"], ["sizes"]),
+            helper.make_node("Pow", ["sizes", "damping"], ["damped_sizes"]),
+            helper.make_node("Sign", ["values"], ["signs"]),
+            helper.make_node("Mul", ["damped_sizes", "signs"], ["read"]),
+        ]
+    nodes += [
         helper.make_node("Gather", ["W0", "features"], ["rows"]),
-        helper.make_node("Unsqueeze", ["values", "axis"], ["row"]),
+        helper.make_node("Unsqueeze", ["read" if fitted.features.damped else "values", "axis"], ["row"]),
         helper.make_node("MatMul", ["row", "rows"], ["product"]),
         helper.make_node("Squeeze", ["product", "axis"], ["xW0"]),
         helper.make_node("Add", ["xW0", "b0"], ["z0"]),
@@ -85,6 +95,5 @@ def _graph(onnx: Any, network: Network, params: NDArray[np.float32]) -> Any:
         helper.make_tensor_value_info("labels", kinds.INT64, ["n", "best"]),
         helper.make_tensor_value_info("scores", kinds.FLOAT, ["n", "best"]),
     ]
-    arrays = {**network.layout.views(params), "axis": np.array([1])}
     constants = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
     return helper.make_graph(nodes, "network", inputs, outputs, constants)

@@ -25,13 +25,17 @@ if TYPE_CHECKING:
     from .targets import Labels
 
 
+DAMPING = 0.75  # the power of `damped_values`
+
+
 @dataclass(frozen=True, eq=False)
 class FeatureSpace:
     """The features of a model: how X is read.
 
     n_features : number of features. names : names of the features, if X had any. vectorizer : turns texts into rows;
     None if X was no texts. owner : name of the estimator in messages. words : words of the features for explanations,
-    given by the user for an X without names.
+    given by the user for an X without names. damped : whether values of X are damped when they are read
+    (`damped_values`).
     """
 
     n_features: int
@@ -39,6 +43,7 @@ class FeatureSpace:
     vectorizer: TextVectorizer | None = None
     owner: str = "XMLClassifier"
     words: np.ndarray | MappedNames | None = None
+    damped: bool = False
 
     @property
     def shown(self) -> Any:
@@ -57,6 +62,18 @@ class FeatureSpace:
             text = f"feature_names: must have a word for each of {self.n_features} features"
             raise DataError(f"{text}, got {len(listed)}")
         return replace(self, words=label_array(listed, "feature_names"))
+
+
+def damped_values(X: CSR) -> CSR:
+    """Return X with the values raised to `DAMPING`, with their signs; the result shares the indices of X.
+
+    Models with candidates learn such rows, in which a few large values weigh less (docs/decisions/candidates.md).
+    """
+    roots = np.abs(np.asarray(X.data))
+    np.sqrt(roots, out=roots)
+    values = np.sqrt(roots)
+    values *= roots
+    return CSR(X.indptr, X.indices, np.copysign(values, X.data, out=values), X.n_cols)
 
 
 # Of a table that is refused: rows that are looked at, and words of a cell from which on a column is one of texts.
@@ -126,6 +143,12 @@ def _wrong_width(rows: CSR, known: FeatureSpace) -> DataError:
 def _read_rows(
     X: Any, known: FeatureSpace, learning: bool = False, growing: bool = False
 ) -> tuple[CSR, np.ndarray | None]:
+    """Return X as a CSR, damped if the features are, and the names of its features; see `_read_undamped`."""
+    rows, names = _read_undamped(X, known, learning, growing)
+    return damped_values(rows) if known.damped else rows, names
+
+
+def _read_undamped(X: Any, known: FeatureSpace, learning: bool, growing: bool) -> tuple[CSR, np.ndarray | None]:
     """Return X as a CSR, and the names of its features; scikit-learn checks names and dense matrices.
 
     Entries of zero, which would count as features, are left out, except for those of a memory map, which stays on the

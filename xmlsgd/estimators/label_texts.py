@@ -13,7 +13,7 @@ from ..data.frames import as_list
 from ..data.validation import check_unmasked
 from ..data.vectorizer import TextVectorizer, smooth_idf
 from ..errors import DataError, shorten
-from .inputs import FeatureSpace, as_data_errors
+from .inputs import FeatureSpace, as_data_errors, damped_values
 from .names import Names, label_array, python_values, with_new_names
 from .targets import Labels
 
@@ -37,6 +37,7 @@ def read_label_rows(texts: Any, feature_names: Any, labels: Names, X: CSR, featu
         rows = _read_matrix(texts, (len(labels), X.n_cols), features)
     else:
         rows = _vectorizer(feature_names, X, features).rows_of(_read_texts(texts, labels))
+    rows = damped_values(rows) if features.damped else rows
     named = np.flatnonzero(np.diff(rows.indptr))
     ones = np.ones(len(named), np.float32)
     Y = CSR(np.arange(len(named) + 1, dtype=np.int64), named.astype(np.int32), ones, len(labels))

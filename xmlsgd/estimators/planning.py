@@ -20,6 +20,7 @@ from ..nn.schedules import Schedule
 from . import defaults
 from .fitted import FittedModel
 from .held_out import held_out_size, small_folds
+from .inputs import damped_values
 from .parameters import Parameters, is_auto, optimizer_of
 from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
@@ -109,7 +110,7 @@ def _plan_model(planner: _Planner) -> tuple[Network, int]:
     if not n_candidates and data.form == "multiclass" and is_auto(parameters.loss) and not earlier:
         loss = "softmax"
     hidden = planner.decide("hidden_layer_sizes", *_hidden(parameters, data, n_candidates, before))
-    network = _network(parameters, data, loss, before, hidden)
+    network = _network(parameters, data, loss, before, hidden, n_candidates > 0)
     if_single = " with candidates" if n_candidates and data.form == "multiclass" else ""
     by_labels = "as in the earlier model" if earlier else f"labels are {data.form}{if_single}"
     planner.decide("loss", loss, _why(parameters.loss, by_labels))
@@ -292,13 +293,19 @@ def _hidden(
 
 
 def _network(
-    parameters: Parameters, data: TrainingData, loss: str, earlier: Network | None, hidden: tuple[int, ...]
-) -> Network:
-    """Return the network for the rows; an earlier network keeps its hidden layers and input scale."""
+    parameters: Parameters, data: TrainingData, loss: str, earlier: Network | None, hidden: tuple[int, ...],
+    damped: bool,
+) -> Network:  # fmt: skip
+    """Return the network for the rows; an earlier network keeps its hidden layers and input scale.
+
+    damped : whether the network, if it is new, learns rows with damped values.
+    """
     dataset = data.dataset
     dropout = float(parameters.hidden_dropout)
     if earlier is None:
         scale = defaults.input_scale(dataset.X)
+        if damped:
+            scale = defaults.input_scale(damped_values(dataset.X.span(0, min(dataset.n_rows, defaults.NORM_ROWS))))
         return Network(dataset.n_features, dataset.n_labels, hidden, loss, dropout, scale)
     if earlier.hidden != hidden:
         raise DataError(f"hidden_layer_sizes: must stay {earlier.hidden} in further training, got {hidden}")

@@ -166,17 +166,13 @@ class Predictor(FittedAttributes, ClassifierMixin):
         scores : ndarray of float32 (n, k)
             Scores as of `decision_function`, padded with -inf. With `proba`, float64, padded with 0.
         """
-        if not is_positive_integer(k):
-            raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
         X = self._read(X)
         least = None if threshold is None else self._least_probability(threshold)
         if proba:
             self._check_probabilities("proba")
         columns = None if labels is None else columns_of(labels, self.fitted_)
         ranker = self._ranker(X, label_weight, exclude)
-        best, scores = ranker.top_k(X, min(int(k), self.network_.n_labels), columns)
-        all_count = columns is None and exclude is None  # then there is no padding, and -1 means a score is not finite
-        check_finite(scores, X, counted=None if all_count else best >= 0)
+        best, scores = self._best(X, k, ranker, columns, padded=exclude is not None)
         if least is not None or proba:
             if label_weight is None:
                 probabilities = self.fitted_.probability(scores)
@@ -217,10 +213,10 @@ class Predictor(FittedAttributes, ClassifierMixin):
 
         X, words = self._read(X), self.fitted_.features.shown
         if labels is None:
-            columns, scores = self.predict_topk(X, k)
+            columns, scores = self._best(X, k, self._scorer(X))
         else:
             chosen = columns_of(labels, self.fitted_)
-            scores = self.decision_function(X, labels=chosen)
+            scores = self._scores(X, chosen)
             columns = np.broadcast_to(chosen, scores.shape)
         explained = []
         for i in range(X.n_rows):
@@ -283,13 +279,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
             If the result would need more than 1 GB.
         """
         X = self._read(X)
-        columns = None if labels is None else columns_of(labels, self.fitted_)
-        n_columns = self.network_.n_labels if columns is None else len(columns)
-        check_dense(X.n_rows, n_columns, 4)
-        scores = np.empty((X.n_rows, n_columns), np.float32)
-        for rows, Z in self._logits(X, columns):
-            scores[rows] = Z
-        if labels is None and self.label_form_ == "multiclass" and n_columns == 2:
+        scores = self._scores(X, None if labels is None else columns_of(labels, self.fitted_))
+        if labels is None and self.label_form_ == "multiclass" and scores.shape[1] == 2:
             return scores[:, 1] - scores[:, 0]
         return scores
 
@@ -364,11 +355,28 @@ class Predictor(FittedAttributes, ClassifierMixin):
 
     def _best_classes(self, X: CSR) -> np.ndarray:
         """Return the name of the best class of each row (n,)."""
-        if X.n_rows == 0:
-            return self.classes_[:0]
-        best, scores = self._scorer(X).top_k(X, 1)
-        check_finite(scores, X)
+        best, _ = self._best(X, 1, self._scorer(X))
         return self.classes_[best[:, 0]]
+
+    def _best(
+        self, X: CSR, k: Any, ranker: Ranker | WeightedRanker, columns: np.ndarray | None = None, padded: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the k best labels of each row and their finite scores; padded : whether rows may have fewer."""
+        if not is_positive_integer(k):
+            raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
+        best, scores = ranker.top_k(X, min(int(k), self.network_.n_labels), columns)
+        # Without padding, -1 means that a score is not finite.
+        check_finite(scores, X, counted=best >= 0 if padded or columns is not None else None)
+        return best, scores
+
+    def _scores(self, X: CSR, columns: np.ndarray | None) -> np.ndarray:
+        """Return the scores of all labels, or those of some columns, float32 (n, L) or (n, m)."""
+        n_columns = self.network_.n_labels if columns is None else len(columns)
+        check_dense(X.n_rows, n_columns, 4)
+        scores = np.empty((X.n_rows, n_columns), np.float32)
+        for rows, Z in self._logits(X, columns):
+            scores[rows] = Z
+        return scores
 
     def _labels_by_scores(self, X: CSR) -> tuple[np.ndarray, np.ndarray]:
         """Return rows and labels of all pairs with at least half the probability of the best label, by softmax."""

@@ -132,7 +132,10 @@ def contents_of(model: Model, compact: bool) -> tuple[dict[str, Any], dict[str, 
         described, more = learned_arrays(fitted, compact)
         description = describe(model) | {"candidates": described}
     has_vectorizer = fitted.features.vectorizer is not None
-    description |= {"vectorizer": has_vectorizer, "compact": compact, "samples_seen": fitted.n_samples_seen}
+    description |= {
+        "vectorizer": has_vectorizer, "damped": fitted.features.damped, "compact": compact,
+        "samples_seen": fitted.n_samples_seen,
+    }  # fmt: skip
     return description, arrays | more
 
 
@@ -213,6 +216,9 @@ def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict
     if words is not None and len(words) != network.n_features:
         raise ModelFileError(f"{path}: {WORDS} must be of {network.n_features} features, got {len(words)}")
     vectorizer = TextVectorizer.from_files(path) if files.description.get("vectorizer") else None
+    damped = files.description.get("damped")
+    if not isinstance(damped, bool):
+        raise ModelFileError(f"{path}: damped must be true or false, got {shorten(damped)}; fit the model again")
     n_rows = files.description.get("samples_seen", 0)
     if not is_integer(n_rows) or not 0 <= n_rows < 1 << 62:
         raise ModelFileError(f"{path}: samples_seen must be a number of rows, got {shorten(n_rows)}")
@@ -222,7 +228,7 @@ def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict
         raise ModelFileError(f"{path}: {COUNTS} must be between 0 and the {n_rows} rows, got {got}")
     return {
         "names": names,
-        "features": FeatureSpace(network.n_features, features, vectorizer, words=words),
+        "features": FeatureSpace(network.n_features, features, vectorizer, words=words, damped=damped),
         "label_counts": counts,
         "n_samples_seen": n_rows,
     }

@@ -16,7 +16,7 @@ from ..data.validation import named_groups
 from ..errors import DataError, shorten, warn
 from .defaults import feature_squares
 from .fitted import FittedModel
-from .inputs import FeatureSpace, check_plain, grow_features, learn_features, read_features
+from .inputs import FeatureSpace, check_plain, damped_values, grow_features, learn_features, read_features
 from .label_texts import read_label_rows, with_new_labels
 from .names import Names, python_values
 from .parameters import Parameters, is_amount
@@ -63,6 +63,14 @@ class TrainingData:
     def rows(self) -> Dataset:
         """Return the rows without label rows."""
         return Dataset(self.dataset.X.span(0, self.n_rows), self.dataset.Y.span(0, self.n_rows))
+
+    def damped(self) -> TrainingData:
+        """Return the data with damped values of X (`damped_values`), as all rows of the model will then be read."""
+        dataset, validation = (
+            None if each is None else Dataset(damped_values(each.X), each.Y) for each in (self.dataset, self.validation)
+        )
+        assert dataset is not None
+        return replace(self, dataset=dataset, validation=validation, features=replace(self.features, damped=True))
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,7 @@ from xmlsgd.estimators.inference.explanation import (
     Term,
     _proposers,
 )
+from xmlsgd.estimators.inputs import damped_values
 
 DEVICE = CPU(1, precision="float32")
 QUICK = {"hidden_layer_sizes": (16,), "max_epochs": 2, "random_state": 0, "n_jobs": 1, "precision": "float32"}
@@ -96,11 +97,12 @@ def test_terms_sum_to_the_scores_of_the_ranking(name, form, X, tmp_path, request
 def test_words_neighbors_and_co_occurrence_sum_to_the_inputs_of_the_stacking(logistic, X, form, tmp_path):
     model = compact(logistic, tmp_path) if form == "compact" else logistic
     candidates = model.candidates_
-    scaled = unit_rows(X, candidates.scale, DEVICE)
+    X_damped = damped_values(X)
+    scaled = unit_rows(X_damped, candidates.scale, DEVICE)
     with DEVICE.start():
         labels, votes = candidates.knn.votes(scaled, n_voted(candidates.n_candidates), DEVICE)
         labels, shares = candidates.cooccurrence.candidates(scaled, labels, DEVICE)
-        margins = candidates.linear.margins(unit_rows(X, None, DEVICE), labels, DEVICE)
+        margins = candidates.linear.margins(unit_rows(X_damped, None, DEVICE), labels, DEVICE)
     n_checked = 0
     for i, row in enumerate(model.explain(X)):
         for each in (each for each in row if each.is_candidate):
@@ -129,13 +131,15 @@ def test_the_co_occurrence_of_a_row_is_read_once_however_many_words_it_has(logis
     counting = replace(candidates, cooccurrence=replace(candidates.cooccurrence, shares=counted))
     row = X.span(0, 1)
     assert row.nnz > 2
-    found = _proposers(counting, unit_rows(row, candidates.scale, DEVICE), np.arange(120))
+    found = _proposers(counting, unit_rows(damped_values(row), candidates.scale, DEVICE), np.arange(120))
     assert sum(map(len, found)) > 2
     assert Counted.reads == 1
 
 
 def test_the_similarity_of_a_neighbor_is_the_cosine_of_weighted_rows(logistic, parts):
-    rows, train = (unit_rows(part.X, logistic.candidates_.scale, DEVICE).to_scipy() for part in (parts[1], parts[0]))
+    rows, train = (
+        unit_rows(damped_values(part.X), logistic.candidates_.scale, DEVICE).to_scipy() for part in (parts[1], parts[0])
+    )
     cosines = (rows @ train.T).toarray()
     Y = parts[0].Y.to_scipy().toarray() != 0
     for i, row in enumerate(logistic.explain(parts[1].X)):
@@ -146,7 +150,7 @@ def test_the_similarity_of_a_neighbor_is_the_cosine_of_weighted_rows(logistic, p
 
 def test_a_weight_times_the_value_of_a_word_is_its_part_of_the_margin(logistic, X):
     weights = logistic.candidates_.linear.weights.to_scipy().toarray()
-    values = unit_rows(X, None, DEVICE).to_scipy().toarray()
+    values = unit_rows(damped_values(X), None, DEVICE).to_scipy().toarray()
     for i, row in enumerate(logistic.explain(X)):
         for each in (each for each in row if each.is_candidate):
             for feature, part in each.features:
