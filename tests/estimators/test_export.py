@@ -9,8 +9,12 @@ import pytest
 
 from xmlsgd import DataError, XMLClassifier, XMLEnsemble, make_xmc
 from xmlsgd.cli import main
+from xmlsgd.data.csr import CSR
+from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators import export
 from xmlsgd.estimators.export import export_onnx
+from xmlsgd.estimators.inference.scorer import Scorer
+from xmlsgd.estimators.inputs import damped_values
 
 SETTINGS = {"max_epochs": 2, "random_state": 0, "n_jobs": 1, "precision": "float32"}
 TEXTS = ["read a file", "write a file", "open the socket", "close the socket"] * 10
@@ -79,6 +83,19 @@ def test_a_compact_model_and_a_row_without_features_have_the_same_scores_in_onnx
     X = type(X)(np.append(X.indptr, X.indptr[-1]), X.indices, X.data, X.n_cols)
     _, scores = ranked_by_onnx(tmp_path / "m.onnx", X, 5)
     np.testing.assert_allclose(scores, compact.predict_topk(X, 5)[1], atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*holds the network alone")
+def test_the_network_of_a_model_with_candidates_gets_damped_values(rows, tmp_path):
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    X = CSR(rows.X.indptr, rows.X.indices, np.where(rows.X.indices % 3, 2, -4 * rows.X.data), rows.X.n_cols)
+    model = XMLClassifier((16,), candidates=8, **SETTINGS).fit(X, rows.Y)
+    export_onnx(model, tmp_path / "m.onnx")
+    labels, scores = ranked_by_onnx(tmp_path / "m.onnx", X, 5)
+    scorer = Scorer(model.network_, model.params_, CPU(1, precision="float32"))
+    ours, our_scores = scorer.top_k(damped_values(X), 5)
+    np.testing.assert_allclose(scores, our_scores, atol=1e-5)
+    np.testing.assert_array_equal(labels, ours)
 
 
 def test_the_file_passes_the_checker_of_onnx_and_says_who_made_it(network, tmp_path):
