@@ -254,9 +254,11 @@ def check_finite(scores: np.ndarray, X: CSR, rows: np.ndarray | None = None, cou
         return
     row = int(bad.any(axis=1).argmax())
     row = row if rows is None else int(rows[row])
-    largest = np.abs(X.row(row)[1]).max(initial=0)
-    if largest > LARGE_VALUE:
-        raise DataError(f"X: row {row}: scores must be finite, got values up to {largest:g}; scale X as for training")
+    features, values = X.row(row)
+    if np.abs(values).max(initial=0) > LARGE_VALUE:
+        largest = features[np.abs(values).argmax()]  # not the value, which may be damped
+        text = f"X: row {row}: scores must be finite, got too large a value in column {largest}"
+        raise DataError(f"{text}; scale X as for training")
     raise ModelFileError("the model's folder is damaged: its scores are not finite; copy it again")
 
 
