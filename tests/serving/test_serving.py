@@ -212,6 +212,18 @@ def test_a_model_that_another_process_has_changed_is_a_conflict_with_a_remedy(mo
     assert answer.json()["detail"].endswith("meanwhile; nothing was learned: send SIGHUP to the server, which loads it")
 
 
+def test_an_error_of_the_model_in_prediction_is_no_conflict(model, monkeypatch):
+    def fail(*_):
+        raise ModelFileError("the model's folder is damaged")
+
+    service = Service(Served(model), "words", TOKEN)
+    monkeypatch.setattr(service, "suggest", fail)
+    with TestClient(new_app(service)) as client:
+        answer = client.post("/suggest", json={"texts": ["read a file"]})
+    assert answer.status_code == 500
+    assert "internal error: ModelFileError" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize(
     "headers", [{}, {"Authorization": "Bearer "}, {"Authorization": TOKEN}, {"Authorization": b"\xff"}]
 )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .targets import Labels
 
 
-DAMPING = 0.75  # the power of `damped_values`
+DAMPING = 0.75  # the power of `damped_values`, which takes it by square roots
 
 
 @dataclass(frozen=True, eq=False)

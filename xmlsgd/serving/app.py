@@ -77,8 +77,6 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
             return _problem(error.status, str(error), {"WWW-Authenticate": "Bearer"} if error.status == 401 else None)
         except DataError as error:
             return _problem(400, str(error))
-        except ModelFileError as error:
-            return _problem(409, f"{error}; nothing was learned: send SIGHUP to the server, which loads it")
         except RecursionError:
             return _problem(400, "body: is nested too deeply; send fewer levels")
         except asyncio.TimeoutError:
@@ -186,7 +184,11 @@ async def learn(service: Service, request: Request) -> dict[str, Any]:
     if scheme.lower() != "bearer" or not hmac.compare_digest(given.encode("latin-1"), service.token.encode()):
         raise RequestError(401, "Authorization: must be 'Bearer TOKEN' with the token of the server")
     texts, labels = requests.documents_of((await requests.read_json(request, "documents")).get("documents"))
-    new = await service.learn(texts, labels)
+    try:
+        new = await service.learn(texts, labels)
+    except ModelFileError as error:  # another process has changed the folder
+        text = f"{error}; nothing was learned: send SIGHUP to the server, which loads it"
+        raise RequestError(409, text) from error
     return {"learned": len(texts), "labels": len(service.model.classes_), "new_labels": new}
 
 
