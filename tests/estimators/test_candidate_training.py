@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.serialization import to_arrays
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU, device
-from xmlsgd.estimators import candidate_training, planning
+from xmlsgd.estimators import candidate_training, planning, workers
 from xmlsgd.training.callbacks import Callback
 
 
@@ -27,7 +28,8 @@ def rows() -> Dataset:
 
 @pytest.fixture
 def concurrent(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(planning, "_uses_all_cores", lambda n_jobs, n_threads: True)
+    monkeypatch.setattr(planning, "usable_threads", lambda: 2)
+    monkeypatch.setattr(planning, "thread_count", lambda n_jobs, flops=math.inf: 2)
 
 
 def new_model(**given) -> XMLClassifier:
@@ -60,8 +62,9 @@ def test_entries_of_zero_change_nothing(rows):
 
 def test_a_model_is_the_same_whether_candidates_are_learned_beside_the_network_or_after(rows, monkeypatch):
     fitted = []
+    monkeypatch.setattr(planning, "thread_count", lambda n_jobs, flops=math.inf: 2)
     for beside in (False, True):
-        monkeypatch.setattr(planning, "_uses_all_cores", lambda n_jobs, n_threads, beside=beside: beside)
+        monkeypatch.setattr(planning, "usable_threads", lambda beside=beside: 2 if beside else 3)
         model = new_model()
         assert model.plan(rows.X, rows.Y).concurrent_candidates is beside
         fitted.append(model.fit(rows.X, rows.Y).fitted_)
@@ -83,9 +86,10 @@ def test_of_many_threads_network_and_candidates_use_half_until_the_other_is_done
 
         return noted
 
-    monkeypatch.setattr(planning, "thread_count", lambda n_jobs, flops: 2)
+    monkeypatch.setattr(planning, "thread_count", lambda n_jobs, flops=math.inf: 2)
+    monkeypatch.setattr(planning, "usable_threads", lambda: 3)
     alone = new_model().fit(rows.X, rows.Y).fitted_
-    monkeypatch.setattr(planning, "_uses_all_cores", lambda n_jobs, n_threads: True)
+    monkeypatch.setattr(planning, "usable_threads", lambda: 2)
     monkeypatch.setattr(candidate_training, "HALVED_FROM", halved_from)
     monkeypatch.setattr(CPU, "_set_threads", noting(CPU._set_threads))
     monkeypatch.setattr(device, "run_parts", noting(device.run_parts))
@@ -125,13 +129,32 @@ def test_an_error_of_candidates_is_raised_when_the_network_is_trained(rows, conc
 
 
 @pytest.mark.parametrize(
-    ("n_jobs", "n_threads", "devices", "expected"),
-    [(None, 2, "cpu", True), (8, 8, "cpu", True), (2, 2, "cpu", False), (4, 4, "cpu", True), (-1, 8, "cpu*2", False)],
+    ("n_jobs", "devices", "expected"),
+    [(None, "cpu", True), (8, "cpu", True), (2, "cpu", False), (4, "cpu", True), (-1, "cpu*2", False)],
 )
 def test_the_plan_lets_candidates_use_no_core_that_n_jobs_leaves_free_and_halves_four_threads(
-    rows, monkeypatch, n_jobs, n_threads, devices, expected
+    rows, monkeypatch, n_jobs, devices, expected
 ):
-    monkeypatch.setattr(planning, "usable_threads", lambda: 8)
-    monkeypatch.setattr(planning, "thread_count", lambda n_jobs, flops: n_threads)
-    model = new_model(devices=devices).set_params(n_jobs=n_jobs)
-    assert model.plan(rows.X, rows.Y).concurrent_candidates is expected
+    for module in (planning, workers):
+        monkeypatch.setattr(module, "usable_threads", lambda: 8)
+    plan = new_model(devices=devices).set_params(n_jobs=n_jobs).plan(rows.X, rows.Y)
+    assert plan.concurrent_candidates is expected
+
+
+def test_candidates_use_all_cores_where_a_step_can_feed_one_thread_only(rows, monkeypatch):
+    for module in (planning, workers):
+        monkeypatch.setattr(module, "usable_threads", lambda: 2)
+    model = new_model().set_params(n_jobs=None)
+    plan = model.plan(rows.X, rows.Y)
+    assert (plan.n_threads, plan.n_candidate_threads) == (1, 2)
+    calls: list[tuple[str, int]] = []
+
+    def noted(kernel, n_parts: int, arguments, n_threads: int) -> None:
+        calls.append((threading.current_thread().name, n_threads))
+        run_parts(kernel, n_parts, arguments, n_threads)
+
+    run_parts = device.run_parts
+    monkeypatch.setattr(device, "run_parts", noted)
+    model.fit(rows.X, rows.Y)
+    assert {n for name, n in calls if name == "candidates"} == {2}
+    assert {n for name, n in calls if name == "MainThread"} == {1, 2}  # steps, stacking

@@ -16,7 +16,7 @@ from ..candidates.fitting import BaseModels, CandidateRows, fit_base_models, fit
 from ..candidates.non_candidates import NonCandidateScores, count_non_candidates
 from ..candidates.stacking_training import best_columns
 from ..devices.base import Device
-from ..devices.cpu import CPU, cpu_of
+from ..devices.cpu import CPU
 from ..devices.cpu.threads import start_layer
 from ..errors import warn
 from ..metrics import precision_at_k
@@ -64,14 +64,14 @@ class CandidateTraining:
         self._stopped, self._has_network = threading.Event(), threading.Event()
         self._base: BaseModels | None = None
         self._future: Future[BaseModels] = Future()  # what the Python thread finds
+        self._cpu = _StoppableCPU(plan.n_candidate_threads, self._stopped)
         if plan.concurrent_candidates:
             start_layer()  # here, as two Python threads must not start it at once
-            cpu = _StoppableCPU(plan.n_threads, self._stopped)
-            if isinstance(device, CPU) and plan.n_threads >= HALVED_FROM:
-                cpu.is_halved = lambda: not self._has_network.is_set()
+            if isinstance(device, CPU) and plan.n_candidate_threads >= HALVED_FROM:
+                self._cpu.is_halved = lambda: not self._has_network.is_set()
                 device.is_halved = lambda: not self._future.done()
             # A daemon, so that a process that ends does not wait for it.
-            threading.Thread(target=self._run, args=(cpu,), name="candidates", daemon=True).start()
+            threading.Thread(target=self._run, name="candidates", daemon=True).start()
 
     def __enter__(self) -> CandidateTraining:
         return self
@@ -81,24 +81,24 @@ class CandidateTraining:
         if isinstance(self._device, CPU):
             self._device.is_halved = None
 
-    def _run(self, cpu: CPU) -> None:
+    def _run(self) -> None:
         try:
-            self._future.set_result(self._fit(cpu))
+            self._future.set_result(self._fit())
         except BaseException as error:  # noqa: BLE001  `_base_models` raises it
             self._future.set_exception(error)
 
-    def _fit(self, cpu: CPU) -> BaseModels:
+    def _fit(self) -> BaseModels:
         plan, data = self._plan, self._data
         weight = np.ones(data.dataset.n_rows, np.float32) if data.weight is None else data.weight
         rows = CandidateRows(
             data.dataset, weight, self._folds, plan.n_candidates, groups=data.groups, n_label_rows=data.n_label_rows
         )
-        return fit_base_models(rows, cpu)
+        return fit_base_models(rows, self._cpu)
 
-    def _base_models(self, cpu: CPU) -> BaseModels:
+    def _base_models(self) -> BaseModels:
         self._has_network.set()
         if self._base is None:
-            self._base = self._future.result() if self._plan.concurrent_candidates else self._fit(cpu)
+            self._base = self._future.result() if self._plan.concurrent_candidates else self._fit()
         return self._base
 
     def score_fold(self, number: int, device: Device, params: NDArray[np.float32]) -> ScoredFold:
@@ -106,22 +106,21 @@ class CandidateTraining:
 
         Fold 0 has to be scored first, as it decides whether label rows are kept; without it they are.
         """
-        held_out, cpu = self._folds[number], cpu_of(device, self._plan.n_threads)
+        held_out = self._folds[number]
         X, alone = self._data.dataset.X.take(held_out), Scorer(self._plan.network, params, device)
-        logits = logits_of_pairs(alone, cpu)
-        base = self._base_models(cpu)
+        logits = logits_of_pairs(alone, self._cpu)
+        base = self._base_models()
         if number == 0:
-            self._base = base = keep_useful_label_rows(base, logits, cpu)
+            self._base = base = keep_useful_label_rows(base, logits, self._cpu)
         pairs, n_labels = base.pairs(number, logits), self._plan.network.n_labels
         ranked = X.span(0, min(X.n_rows, RANKED_ROWS, max(RANKED_PAIRS // n_labels, 1)))
         best_alone, _ = alone.top_k(ranked, max(min(5, n_labels // 2), 1))
         others = count_non_candidates(alone.logits(ranked), self._data.dataset.Y.take(held_out), pairs)
         return ScoredFold(held_out, pairs, best_alone, others)
 
-    def finish(self, device: Device, folds: Sequence[ScoredFold]) -> tuple[CandidateModel, HeldOutScores | None]:
+    def finish(self, folds: Sequence[ScoredFold]) -> tuple[CandidateModel, HeldOutScores | None]:
         """Return the candidate model, stacked on the folds of held-out rows, and the scores of these rows."""
-        cpu = cpu_of(device, self._plan.n_threads)
-        model, scores = fit_candidate_model(self._base_models(cpu), [fold.pairs for fold in folds], cpu)
+        model, scores = fit_candidate_model(self._base_models(), [fold.pairs for fold in folds], self._cpu)
         if scores is not None:
             _warn_if_network_is_better(folds, scores, self._data)
             counts = np.sum([fold.non_candidates for fold in folds], axis=0)

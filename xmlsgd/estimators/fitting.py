@@ -139,7 +139,7 @@ class Fitting:
                 folds = self._score_folds(candidates, run, initial)
                 if folds:
                     scored_rows = np.concatenate([fold.rows for fold in folds])
-                found, scores = candidates.finish(self.device, folds)
+                found, scores = candidates.finish(folds)
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
             fitted = calibrated(fitted, self.data, scored_rows, self.device, scores)
             if candidates and self.earlier is None and len(self.left_out):

@@ -269,8 +269,8 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     scored = PAIR_BYTES * held_out * n_in_prediction(plan.n_candidates)
     rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed
     of_features = 8 * min(own, every, N_LABELS * X.n_cols)
-    of_labels = Y.n_cols * (LABEL_BYTES + LABEL_SCRATCH * plan.n_threads)
-    solving = 8 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_threads * X.n_cols
+    of_labels = Y.n_cols * (LABEL_BYTES + LABEL_SCRATCH * plan.n_candidate_threads)
+    solving = 8 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_candidate_threads * X.n_cols
     return rows + of_features + of_labels + solving + scored
 
 

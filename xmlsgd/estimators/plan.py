@@ -43,6 +43,7 @@ class TrainingPlan:
     n_temporary_networks : how many of these networks are not kept.
     algorithm : how the workers train together; a run trains by a copy, which keeps its state.
     workers, n_threads : the workers, and their threads in all.
+    n_candidate_threads : threads that learn candidates, all that `n_jobs` allows.
     precision : precision of matrix products; as given unless all workers are CPUs.
     early_stopping, n_epochs_no_change, tol, verbose : parameters of the estimator.
     decisions : the decisions with their reasons.
@@ -62,6 +63,7 @@ class TrainingPlan:
     algorithm: Algorithm
     workers: tuple[Worker, ...]
     n_threads: int
+    n_candidate_threads: int
     precision: str
     early_stopping: bool
     n_epochs_no_change: int

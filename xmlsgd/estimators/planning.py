@@ -70,7 +70,8 @@ def make_plan(
     held_out, n_folds, n_temporary = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
     workers, n_threads = _plan_workers(planner, network, batch_size)
-    concurrent = _plan_concurrency(planner, n_candidates, workers, n_threads)
+    n_candidate_threads = thread_count(parameters.n_jobs)
+    concurrent = _plan_concurrency(planner, n_candidates, workers, n_candidate_threads)
     rounding = _rounding(parameters, data.dataset.n_labels, network.loss, optimizer, workers)
     threshold = planner.decide("gradient_rounding", *rounding)
     precision = _plan_precision(planner, workers)
@@ -90,6 +91,7 @@ def make_plan(
         algorithm=algorithm,
         workers=workers,
         n_threads=n_threads,
+        n_candidate_threads=n_candidate_threads,
         precision=precision,
         early_stopping=bool(parameters.early_stopping),
         n_epochs_no_change=int(parameters.n_epochs_no_change),
@@ -208,13 +210,13 @@ def _plan_workers(planner: _Planner, network: Network, batch_size: int) -> tuple
 
 
 def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worker, ...], n_threads: int) -> bool:
-    """Decide whether candidates are learned while the network is trained."""
+    """Decide whether candidates are learned, on `n_threads` threads, while the network is trained."""
     if not n_candidates:
         return False
     several = len(workers) > 1
     halved = n_threads >= HALVED_FROM and workers[0].kind == "cpu"
-    concurrent = not several and (halved or _uses_all_cores(planner.parameters.n_jobs, n_threads))
-    during = f"while the network is trained, on {'half of the' if halved else 'as many'} threads"
+    concurrent = not several and (halved or n_threads >= usable_threads() > 1)
+    during = f"while the network is trained, on {n_threads} threads{', first on half of them' if halved else ''}"
     after = "several workers train the network" if several else "n_jobs leaves cores free"
     return planner.decide("concurrent_candidates", concurrent, during if concurrent else after)
 
@@ -356,11 +358,6 @@ def _negatives(parameters: Parameters, has_candidates: bool, n_labels: int) -> t
     if isinstance(wanted, str):
         return None, _why(wanted, "without candidates")
     return (None, "no more labels than these") if wanted >= n_labels else (int(wanted), why)
-
-
-def _uses_all_cores(n_jobs: int | None, n_threads: int) -> bool:
-    """Return whether training may use all cores, of which there are several."""
-    return usable_threads() > 1 and (n_jobs is None or n_threads >= usable_threads())
 
 
 def _rounding(
