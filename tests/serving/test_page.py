@@ -10,23 +10,10 @@ import unicodedata
 
 import pytest
 
-from xmlsgd import XMLClassifier
-
 pytest.importorskip("starlette", reason='needs the extra "serve"')
 pytest.importorskip("httpx2", reason="needs httpx2, of which starlette makes its client")
 
-from starlette.testclient import TestClient
-
 from xmlsgd.data import words
-from xmlsgd.serving.app import new_app
-from xmlsgd.serving.service import Served, Service
-
-
-@pytest.fixture(scope="module")
-def client():
-    model = XMLClassifier((8,), max_epochs=1, random_state=0, n_jobs=1).fit(["read a file", "write it"], [["a"], ["b"]])
-    with TestClient(new_app(Service(Served(model), "words"))) as client:
-        yield client
 
 
 def test_the_page_loads_nothing_from_elsewhere(client):

@@ -1,0 +1,208 @@
+"""What the routes of the server answer: suggestions, explanations, descriptions and counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from xmlsgd import XMLClassifier
+
+pytest.importorskip("starlette", reason='needs the extra "serve"')
+pytest.importorskip("httpx2", reason="needs httpx2, of which starlette makes its client")
+
+from starlette.testclient import TestClient
+
+from shared.served import AUTHORIZED, SUGGEST, TEXTS, TOKEN, expected
+from xmlsgd.serving import service
+from xmlsgd.serving.app import new_app
+from xmlsgd.serving.service import Served, Service
+
+
+def test_a_form_is_answered_as_annif_does(client, model):
+    answer = client.post(SUGGEST, data={"text": "read json", "limit": "3"})
+    assert answer.status_code == 200
+    (found,) = expected(model, ["read json"], 3)
+    assert answer.json() == {
+        "results": [{"uri": e["label"], "label": e["label"], "notation": None, "score": e["score"]} for e in found]
+    }
+    least = found[1]["score"]
+    assert len(client.post(SUGGEST, data={"text": "read json", "threshold": str(least)}).json()["results"]) == 2
+
+
+@pytest.mark.parametrize("encode", [str, lambda text: text.replace("ö", "%C3%B6")])
+def test_a_form_may_have_letters_of_utf_8_escaped_or_not(encode):
+    texts = ["köp böcker", "sälj böcker"] * 5
+    model = XMLClassifier((4,), max_epochs=2, random_state=0, n_jobs=1).fit(texts, [[t.split()[0]] for t in texts])
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    body = encode("text=köp+böcker&limit=2").encode()
+    with TestClient(new_app(Service(Served(model), "words"))) as client:
+        answer = client.post(SUGGEST, content=body, headers=headers)
+    (found,) = expected(model, ["köp böcker"], 2)
+    assert [(each["label"], each["score"]) for each in answer.json()["results"]] == [
+        (each["label"], each["score"]) for each in found
+    ]
+
+
+def test_the_project_is_described_as_annif_does_and_others_are_unknown(client):
+    description = client.get("/v1/projects/words").json()
+    assert (description["project_id"], description["is_trained"]) == ("words", True)
+    assert client.get("/v1/projects").json() == {"projects": [description]}
+    for answer in (client.get("/v1/projects/other"), client.post("/v1/projects/other/suggest", data={"text": "a"})):
+        assert answer.status_code == 404
+        assert answer.json()["detail"] == "project: must be 'words', got 'other'"
+
+
+def test_a_batch_is_answered_text_by_text(client, model):
+    texts = ["read json", "open the socket"]
+    answer = client.post("/suggest", json={"texts": texts, "limit": 4})
+    assert answer.json() == {"results": expected(model, texts, 4)}
+
+
+def test_a_text_without_a_known_word_gets_no_suggestions(client):
+    found = client.post("/suggest", json={"texts": ["", "read json", "unknown words"]}).json()["results"]
+    assert [bool(row) for row in found] == [False, True, False]
+    assert client.post(SUGGEST, data={"text": "unknown words"}).json() == {"results": []}
+    assert client.post("/explain", json={"text": "unknown words"}).json()["results"] == []
+
+
+def test_excluded_labels_give_way_to_the_next_also_after_learning(model):
+    excluded = model.predict_topk(["read json"], 2)[0][0]
+    ((*_, third, fourth),) = expected(model, ["read json"], 4)
+    document = {"text": "open it", "labels": ["new"]}
+    with TestClient(new_app(Service(Served(model, exclude=excluded), "words", TOKEN))) as client:
+        assert client.post("/suggest", json={"texts": ["read json"], "limit": 2}).json()["results"] == [[third, fourth]]
+        (best,) = client.post("/explain", json={"text": "read json", "limit": 1}).json()["results"]
+        assert best["label"] == third["label"]
+        client.post("/learn", json={"documents": [document]}, headers=AUTHORIZED)
+        found = client.post(SUGGEST, data={"text": "read json", "limit": "100"}).json()["results"]
+    names = {each["label"] for each in found}
+    assert names == {*model.classes_.tolist(), "new"} - set(model.classes_[excluded])
+
+
+def test_an_explanation_has_probability_and_words(client, model):
+    (best,) = client.post("/explain", json={"text": "read json", "limit": 1}).json()["results"]
+    ((own,),) = model.explain(["read json"], k=1)
+    assert best == {**json.loads(json.dumps(own.to_dict())), "probability": pytest.approx(best["probability"])}
+    assert best["probability"] == pytest.approx(expected(model, ["read json"], 1)[0][0]["score"])
+
+
+def test_suggestions_have_uris_and_learning_takes_them_where_there_is_a_vocabulary(model):
+    served = Service(Served(model, {"http://x/1": "json", "http://x/2": "open <http://x/2>"}), "words", TOKEN)
+    with TestClient(new_app(served)) as client:
+        found = client.post(SUGGEST, data={"text": "read json", "limit": "50"}).json()["results"]
+        uris = {each["label"]: each["uri"] for each in found}
+        assert (uris["json"], uris["read"]) == ("http://x/1", "read")
+        ((best, *_),) = client.post("/suggest", json={"texts": ["read"], "limit": 50}).json()["results"]
+        assert best.keys() == {"label", "uri", "score"}
+        (best,) = client.post("/explain", json={"text": "read", "limit": 1}).json()["results"]
+        assert best["uri"] == (uris["json"] if best["label"] == "json" else None)
+        document = {"text": "open it", "labels": ["<http://x/1>", "http://x/2", "write", "new", "http://x/3"]}
+        answer = client.post("/learn", json={"documents": [document]}, headers=AUTHORIZED).json()
+        ((*found,),) = client.post("/suggest", json={"texts": ["open it"], "limit": 50}).json()["results"]
+    assert {each["label"]: each["uri"] for each in found}["http://x/3"] == "http://x/3"
+    assert answer["labels"] == len(model.classes_) + 3
+    assert served.model.classes_[-3:].tolist() == ["http://x/3", "new", "open <http://x/2>"]
+
+
+def test_requests_that_come_together_are_one_call_of_the_model_for_each_number_of_labels(model):
+    limits = (2, 3, 2, 3, 3, 2)
+
+    async def together():
+        served = Service(Served(model), "words")
+        asked = [served.suggest([text, text], k) for text, k in zip(TEXTS, limits, strict=False)]
+        return await asyncio.gather(*asked), served.metrics.counts
+
+    found, counts = asyncio.run(together())
+    assert counts == {"batches": 2, "texts": 12}  # a call for more labels may find others to be the best two
+    for k, rows, text in zip(limits, found, TEXTS, strict=False):
+        (wanted,) = expected(model, [text], k)
+        for row in rows:
+            assert [name for name, _ in row] == [each["label"] for each in wanted]
+            assert [score for _, score in row] == pytest.approx([each["score"] for each in wanted])
+
+
+def test_a_call_of_the_model_has_a_limited_size_and_nothing_for_requests_that_were_given_up(model, monkeypatch):
+    monkeypatch.setattr(service, "MAX_SUGGESTIONS", 8)
+
+    async def together():
+        served = Service(Served(model), "words")
+        asked = [asyncio.ensure_future(served.suggest(["read", "write"], k)) for k in (2, 2, 2, 7, 1, 1)]
+        await asyncio.sleep(0)
+        asked[4].cancel()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        return [len(each[0]) for each in found if isinstance(each, list)], served.metrics.counts
+
+    assert asyncio.run(together()) == ([2, 2, 2, 7, 1], {"batches": 4, "texts": 10})
+
+
+def test_explanations_leave_threads_to_suggestions(model, monkeypatch):
+    """However many are asked for at once, one is made at a time."""
+    running, most = [], []
+
+    def slow(*_):
+        running.append(1)
+        most.append(len(running))
+        running.pop()
+        return []
+
+    monkeypatch.setattr(service, "_explain", slow)
+
+    async def together():
+        served = Service(Served(model), "words")
+        await asyncio.gather(*(served.explain("read", 1) for _ in range(20)), served.suggest(["read"], 1))
+        return {thread.name for thread in served._explaining._threads}
+
+    assert len(asyncio.run(together())) == 1
+    assert most == [1] * 20
+
+
+def test_a_slash_at_the_end_changes_no_answer(client):
+    """A redirection would leave the path under which a proxy puts the server."""
+    for path in ("/health", "/v1/projects", "/v1/projects/words"):
+        answers = [client.get(each, follow_redirects=False) for each in (path, f"{path}/")]
+        assert answers[0].json() == answers[1].json()
+    assert client.post(f"{SUGGEST}/", data={"text": "read"}, follow_redirects=False).status_code == 200
+    assert 'path="/health",status="200"} 2' in client.get("/metrics/").text
+
+
+def test_counts_and_latencies_are_those_of_the_requests(client):
+    for text in ("a", "b"):
+        client.post("/suggest", json={"texts": [text, text]})
+    client.post("/suggest", json={})
+    client.get("/nowhere")
+    lines = client.get("/metrics").text.splitlines()
+    for line in (
+        'xmlsgd_requests_total{path="/suggest",status="200"} 2',
+        'xmlsgd_requests_total{path="/suggest",status="400"} 1',
+        'xmlsgd_requests_total{path="other",status="404"} 1',
+        'xmlsgd_request_seconds_bucket{path="/suggest",le="+Inf"} 3',
+        'xmlsgd_request_seconds_count{path="/suggest"} 3',
+        "xmlsgd_texts_total 4",
+    ):
+        assert line in lines
+
+
+def test_health_says_what_is_served(client, model):
+    found = client.get("/health").json()
+    assert found == {
+        "status": "ok", "project": "words", "labels": len(model.classes_), "learns": True, "scores": "probability",
+    }  # fmt: skip
+
+
+def test_an_explanation_names_the_analyzer_of_its_words(client):
+    assert client.post("/explain", json={"text": "read json", "limit": 1}).json()["analyzer"] == "word"
+
+
+def test_texts_that_waited_too_long_are_held_no_more(model):
+    async def given_up():
+        served = Service(Served(model), "words")
+        asked = [asyncio.create_task(served.suggest([text], 1)) for text in ("read", "write")]
+        await asyncio.sleep(0)
+        asked[0].cancel()
+        await asyncio.sleep(0)
+        assert [each.texts for each in served._waiting] == [["write"]]
+        return await asked[1]
+
+    assert len(asyncio.run(given_up())) == 1
