@@ -46,7 +46,7 @@ SEEDS = {
 def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
     """Return what parses bytes, by name; `folder` takes the files of parsers that read some."""
     from xmlsgd.data import documents, text, vocabulary
-    from xmlsgd.data.document_options import DocumentOptions
+    from xmlsgd.data.document_formats import DocumentOptions
     from xmlsgd.data.files import reading
     from xmlsgd.data.files.folders import map_array, read_folder
     from xmlsgd.data.files.manifest import MODEL

@@ -8,7 +8,7 @@ import pytest
 from xmlsgd import DataError, XMLClassifier, load_file, make_xmc
 from xmlsgd.cli import main
 from xmlsgd.data import formats
-from xmlsgd.data.document_options import DOCUMENT_FORMATS
+from xmlsgd.data.document_formats import DOCUMENT_FORMATS
 from xmlsgd.data.documents import READERS
 from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.data.loading import convert

@@ -6,8 +6,8 @@ import csv
 
 import pytest
 
-from xmlsgd.data.document_options import DocumentOptions
-from xmlsgd.data.documents import are_annif, format_by_name, is_annif, read_documents
+from xmlsgd.data.document_formats import DocumentOptions, are_annif, format_by_name, is_annif
+from xmlsgd.data.documents import read_documents
 from xmlsgd.errors import DataError
 
 FILES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xmlsgd.data.document_options import DocumentOptions
+from xmlsgd.data.document_formats import DocumentOptions
 from xmlsgd.data.text import read_label_texts
 from xmlsgd.data.vocabulary import label_of, name_of, read_vocabulary, write_vocabulary
 from xmlsgd.errors import DataError

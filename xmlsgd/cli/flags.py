@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from ..data.document_options import DOCUMENT_FORMATS
+from ..data.document_formats import DOCUMENT_FORMATS
 from ..errors import suggest
 from .exit_codes import UsageError
 

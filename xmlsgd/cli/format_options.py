@@ -1,17 +1,21 @@
-"""Options of reading data files; detect by the first lines whether a file holds documents or numeric features."""
+"""The options of reading data files, as the flags set them."""
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.document_options import DOCUMENT_FORMATS, DocumentOptions
-from ..data.files.reading import READ_ERRORS, open_text
-from ..data.files.system_errors import raise_of_system
+from ..data.document_formats import (
+    DOCUMENT_FORMATS,
+    DocumentOptions,
+    are_raw_text,
+    first_lines,
+    format_by_lines,
+    format_by_name,
+    most_have_labels,
+)
 from ..errors import DataError, shorten
 from .exit_codes import UsageError
 from .flags import VECTORIZER_FLAGS, flag_of
@@ -21,9 +25,6 @@ if TYPE_CHECKING:
     from ..data.text import RawText
     from ..data.vectorizer import TextVectorizer
 
-LINES_SEEN = 100  # lines by which a format is detected
-LINE_BYTES = 1 << 20  # read of each of them
-ENTRY = re.compile(r"-?\d*:")  # the beginning of an entry `feature:value`, also of a broken one
 # The formats for which a flag has a meaning; flags not listed have one for all.
 FORMATS_OF = {
     "text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": tuple(DOCUMENT_FORMATS),
@@ -32,7 +33,6 @@ FORMATS_OF = {
 REMEMBERED: dict[str, type] = {
     "text_column": str, "label_column": str, "label_separator": str, "one_based": bool, "one_based_labels": bool,
 }  # fmt: skip
-NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a word of the header
 
 
 @dataclass(frozen=True)
@@ -63,32 +63,10 @@ class FormatOptions(DocumentOptions):
 
     def document_format(self, path: str) -> str:
         """Return the format of the documents of a file."""
-        from ..data.documents import format_by_name  # here: the help needs no NumPy
-
+        file = Path(path)
         if self.format in DOCUMENT_FORMATS:
             return self.format
-        return format_by_name(Path(path)) or self.format_by_lines(first_lines(Path(path))) or "raw"
-
-    def format_by_lines(self, lines: Iterable[str]) -> str | None:
-        """Return the format of documents that the first lines of a file show; None if they may be raw text or rows.
-
-        A first line with one of both column names may be raw text, unless a flag has named the column.
-        """
-        from ..data.documents import are_annif, are_fasttext, delimiter_of, has_key
-
-        lines = [line for line in lines if line.strip()]
-        first = lines[0].removeprefix("\ufeff") if lines else ""
-        mark = delimiter_of(first, self.text_column)
-        if mark and (self.text_column != DocumentOptions.text_column or delimiter_of(first, self.label_column) == mark):
-            return "csv"
-        if has_key(first, self.text_column):
-            return "jsonl"
-        if are_fasttext(lines):
-            return "fasttext"
-        without_subjects = all(line.strip(" \r\n").endswith("\t") for line in lines)
-        if without_subjects and any(_has_words(line, labelled=False) for line in lines):
-            return "annif"  # as raw text these would be labels without texts
-        return "annif" if are_annif(lines) or are_annif(lines[1:]) else None  # its reader tells of a header
+        return format_by_name(file) or format_by_lines(first_lines(file), self) or "raw"
 
     def check_inputs(self, *paths: str | None) -> None:
         """Check the options, and that the inputs exist.
@@ -191,30 +169,19 @@ class FormatOptions(DocumentOptions):
 
     def holds_documents(self, path: str, labelled: bool) -> bool:
         """Return whether a file holds documents and not numeric features, by its name or its first lines."""
-        from ..data.documents import format_by_name
-
         file = Path(path)
         lines = first_lines(file) if file.is_file() and file.suffix != ".npz" else []
-        if self.format == "auto" and file.is_file() and (format_by_name(file) or self.format_by_lines(lines)):
+        if self.format == "auto" and file.is_file() and (format_by_name(file) or format_by_lines(lines, self)):
             return True
         return self.are_documents(lines, labelled)
 
     def are_documents(self, lines: Iterable[str], labelled: bool) -> bool:
-        """Return whether lines are documents and not numeric features.
-
-        With `labelled`, a document comes after a tab: `label1,label2<TAB>text`. No row of numeric features has words
-        after a tab, so that one such line decides. Without `labelled`, words may also be a broken row, so that most
-        lines decide.
-        """
-        if self.format != "auto":
-            return self.format != "rows"
-        found = [_has_words(line, labelled) for line in lines if line.partition("#")[0].strip()]
-        return any(found) if labelled else 2 * sum(found) > len(found)
+        """Return whether lines are documents: as `--format` says, else as `are_raw_text` finds."""
+        return are_raw_text(lines, labelled) if self.format == "auto" else self.format != "rows"
 
     def have_labels(self, lines: Iterable[str]) -> bool:
-        """Return whether at least half of the documents have labels before a tab; else the tab belongs to the text."""
-        found = [_has_words(line, labelled=True) for line in lines if line.strip()]
-        return self.format == "auto" and any(found) and 2 * sum(found) >= len(found)
+        """Return whether documents have labels that nobody asked for, before a tab; not if `--format` is given."""
+        return self.format == "auto" and most_have_labels(lines)
 
 
 def _words_in(path: str) -> list[str]:
@@ -227,23 +194,3 @@ def _words_in(path: str) -> list[str]:
             raise DataError(f"{path}:{number}: must be one word, got {shorten(line)}; write one word a line")
         words += found
     return words
-
-
-def first_lines(file: Path) -> list[str]:
-    """Return the first lines of a file, which may be compressed; none if it cannot be read: its reader will say why."""
-    try:
-        with open_text(file) as stream:
-            lines = [stream.readline(LINE_BYTES) for _ in range(LINES_SEEN)]
-    except (*READ_ERRORS, DataError) as error:
-        raise_of_system(error, file)
-        return []
-    return [line.decode(errors="replace") for line in itertools.takewhile(bool, lines)]
-
-
-def _has_words(line: str, labelled: bool) -> bool:
-    """Return whether a line has words that cannot be part of a row of numeric features."""
-    labels, tab, text = line.rstrip().partition("\t")
-    if labelled and not tab:
-        return False
-    words = (text if tab else labels).partition("#")[0].split()
-    return any(not ENTRY.match(word) and not NUMBERS.fullmatch(word) for word in words)

@@ -11,9 +11,10 @@ import numpy as np
 
 from ..data.cores import usable_cores
 from ..data.csr import CSR, Dataset
+from ..data.document_formats import first_lines
 from ..data.text import QUOTED
 from ..errors import shorten, warn
-from .format_options import FormatOptions, first_lines
+from .format_options import FormatOptions
 from .sources import InputRows
 
 QUOTES, SEPARATORS = "\"'", ";|"

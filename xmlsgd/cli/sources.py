@@ -14,6 +14,7 @@ import numpy as np
 
 from ..data.csr import CSR, Dataset
 from ..data.datasets import load_dataset
+from ..data.document_formats import first_lines
 from ..data.files.temporary import temporary_folder
 from ..data.formats.base import is_store
 from ..data.loading import load_test
@@ -22,7 +23,7 @@ from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
 from ..errors import DataError, shorten, warn
 from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
-from .format_options import FormatOptions, first_lines
+from .format_options import FormatOptions
 from .label_texts import LabelTexts, are_named, find_label_texts, text_of_each, with_label_texts
 from .messages import STDIN
 from .swapped_columns import found_swapped

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, cast
 
 from ..data.csr import CSR
+from ..data.document_formats import format_by_lines
 from ..data.files.reading import BLOCK_BYTES, MAGIC, MAX_LINE_BYTES
 from ..data.text import decode_line, split_labels
 from .format_options import FormatOptions
@@ -31,7 +32,7 @@ def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Itera
         lines = head.decode(errors="replace").split("\n")
         lines = lines[:-1] or lines
         is_packed = head.startswith(tuple(magic for magic, _ in MAGIC))
-        is_structured = options.format == "auto" and options.format_by_lines(lines) is not None
+        is_structured = options.format == "auto" and format_by_lines(lines, options) is not None
         if not is_packed and not is_structured and options.are_documents(lines, labelled=False):
             labelled = options.have_labels(lines)
             yield from map(columns.vectorizer.rows_of, _documents(head, stream, labelled))

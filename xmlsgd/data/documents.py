@@ -11,46 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, nor_others, shorten, suggest, warn
-from .document_options import DOCUMENT_FORMATS, DocumentOptions
-from .files.reading import COMPRESSED_SUFFIXES
+from .document_formats import DELIMITERS, LABEL_PREFIX, URIS, DocumentOptions, delimiter_of, is_annif
 from .text import RawText, composed, label_name, lines_of_file, numbered_lines, read_raw_text, split_names
 from .validation import check_choice, is_integer
 from .vocabulary import BRACKETED_URI, is_uri, label_of, name_of
 
-URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
-DELIMITERS = ",;\t"  # of CSV; spreadsheets write semicolons where the comma is the decimal mark
 DEFAULTS = DocumentOptions()
 SEPARATOR = re.compile(r'"?sep=(.)"?')  # what Excel writes and reads before the header
 QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 ONE_OBJECT, AS_LINES = "must be one JSON object a line", "`jq -c '.[]' FILE` writes a list in lines"
-LABEL_PREFIX = "__label__"  # of fastText
 MAX_FIELD = 1 << 26  # characters of a field of CSV
 
 Row = tuple[int, str, tuple[str, ...]]  # the number of its line, its text, its labels
-
-
-def format_by_name(path: Path) -> str | None:
-    """Return the format of documents that a file has by its suffix; None if the suffix tells none."""
-    suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED_SUFFIXES]
-    return next((name for name, ends in DOCUMENT_FORMATS.items() if suffixes and suffixes[-1].lower() in ends), None)
-
-
-def is_annif(line: str) -> bool:
-    """Return whether a line reads `text<TAB><uri> <uri>`."""
-    _, tab, subjects = line.rpartition("\t")
-    return bool(tab and URIS.fullmatch(subjects))
-
-
-def are_annif(lines: Sequence[str]) -> bool:
-    """Return whether lines are an Annif corpus; some may end with the tab, without subjects, but not all."""
-    ends = [line.rpartition("\t")[1:] for line in lines]
-    subjects = [end for _, end in ends if end.strip()]
-    return bool(subjects) and all(tab for tab, _ in ends) and all(map(URIS.fullmatch, subjects))
-
-
-def are_fasttext(lines: Iterable[str]) -> bool:
-    """Return whether lines are of fastText: at least one begins with a label."""
-    return any(line.startswith(LABEL_PREFIX) and len(line.split()[0]) > len(LABEL_PREFIX) for line in lines)
 
 
 def read_documents(
@@ -172,27 +144,6 @@ def _quoted_lines(lines: list[str]) -> list[str]:
 
 def _as_quoted(cell: str) -> str:
     return cell if '"' not in cell or QUOTED_CELL.fullmatch(cell) else '"' + cell.replace('"', '""') + '"'
-
-
-def delimiter_of(header: str, column: str) -> str | None:
-    """Return the character that separates the columns of a header, if `column` is one of several; else None."""
-    for mark in DELIMITERS:
-        try:
-            fields = next(csv.reader([header], delimiter=mark), [])
-        except csv.Error:  # the reader of the file will report it
-            continue
-        if len(fields) > 1 and column in fields:
-            return mark
-    return None
-
-
-def has_key(line: str, key: str) -> bool:
-    """Return whether a line is a JSON object with the key."""
-    try:
-        entry = json.loads(line) if line.startswith("{") else None
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(entry, dict) and key in entry
 
 
 def _column(where: str, header: list[str], name: str, option: str) -> int:

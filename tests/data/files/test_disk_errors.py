@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from xmlsgd import DataError, load_file
-from xmlsgd.cli.format_options import first_lines
+from xmlsgd.data.document_formats import first_lines
 from xmlsgd.data.files import manifest
 from xmlsgd.data.files.atomic import atomic_folder
 from xmlsgd.data.files.folders import read_folder, write_folder
@@ -49,7 +49,7 @@ def test_an_earlier_model_that_cannot_be_read_is_not_called_something_else(folde
 
 def test_a_text_that_cannot_be_read_is_not_called_another_format(tmp_path, monkeypatch):
     (tmp_path / "texts.txt").write_text("a\tred apple\n")
-    monkeypatch.setattr("xmlsgd.cli.format_options.open_text", raise_error)
+    monkeypatch.setattr("xmlsgd.data.document_formats.open_text", raise_error)
     with pytest.raises(OSError, match="Input/output error"):
         first_lines(tmp_path / "texts.txt")
 

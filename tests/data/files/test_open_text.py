@@ -13,9 +13,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from xmlsgd.cli.format_options import first_lines
 from xmlsgd.data import text
 from xmlsgd.data.datasets import load_dataset
+from xmlsgd.data.document_formats import first_lines
 from xmlsgd.data.formats.libsvm import read_libsvm
 from xmlsgd.data.loading import load_file
 from xmlsgd.data.parser import blocks
