@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import __version__
 from . import commands
-from .exit_codes import UsageError, open_closed_streams, run_guarded
+from .exit_codes import open_closed_streams, run_guarded
 from .flags import EVERYWHERE, Parser, add_flags, collect
 from .format_options import FormatOptions
 from .machine import check_address_space, limit_threads
@@ -38,17 +38,9 @@ def run_command(words: Sequence[str]) -> None:
     """Parse the words of a command line and call the `run` function of its command."""
     args, unknown = new_parser().parse_known_args(words)
     values: dict[str, Any] = vars(args)
-    parser, command = values["parser"], values["command"]
+    command = values["command"]
     if unknown:
-        word = unknown[0].partition("=")[0]
-        is_flag = word.startswith("-")
-        instead = getattr(command, "INSTEAD", {}).get(word if is_flag else "")
-        if not is_flag and (flag := parser.list_flag_before(word, words)):
-            instead = f"separate the values of {flag} by commas"
-        elif not is_flag and values.get("test", "") is None:
-            instead = "pass test rows by --test"
-        hint = f"; {instead}" if instead else parser.nearest_flag(word)
-        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{hint or f'; see {parser.prog} --help'}")
+        values["parser"].refuse(unknown, words, values)
     check_address_space()
     check_files(command.FLAGS, values)
     arguments = collect(command.FLAGS, values)

@@ -28,7 +28,11 @@ REMEDIES = {
 
 
 class UsageError(ValueError):
-    """The command line is wrong."""
+    """The command line is wrong.
+
+    Raised by the parser (`flags`), for output names (`output_files`), for flags that do not suit the data
+    (`format_options`), or by the command. Parameters of the estimator are checked by the estimator.
+    """
 
 
 class TrainingStopped(RuntimeError):

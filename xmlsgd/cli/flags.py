@@ -1,7 +1,7 @@
 """Tables of flags, and the parser that is built from them.
 
-One entry of a table gives the parser's argument, its line in the help and its other spellings. The parser reports
-errors in one line.
+One entry of a table gives the parser's argument, its line in the help and its other spellings. The parser refuses
+unknown flags and wrong values in one line.
 """
 
 from __future__ import annotations
@@ -292,18 +292,33 @@ class Parser(argparse.ArgumentParser):
         message += suggest(choice[1], re.split("[', ]+", choice[2])) if choice else ""
         raise UsageError(message if message.endswith("?") else f"{message}; see {self.prog} --help")
 
-    def list_flag_before(self, word: str, words: Sequence[str]) -> str | None:
+    def refuse(self, unknown: Sequence[str], words: Sequence[str], values: dict[str, Any]) -> NoReturn:
+        """Raise `UsageError` for unknown words of a command line, with what the user probably meant.
+
+        values : what the parser has found. The command's `INSTEAD` says what to do in place of a flag, or of any word
+        that is no flag, under the key "".
+        """
+        word = unknown[0].partition("=")[0]
+        is_flag = word.startswith("-")
+        instead = getattr(values["command"], "INSTEAD", {}).get(word if is_flag else "")
+        if not is_flag and (flag := self._list_flag_before(word, words)):
+            instead = f"separate the values of {flag} by commas"
+        elif not is_flag and values.get("test", "") is None:
+            instead = "pass test rows by --test"
+        hint = f"; {instead}" if instead else self._nearest_flag(word)
+        raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{hint or f'; see {self.prog} --help'}")
+
+    def _list_flag_before(self, word: str, words: Sequence[str]) -> str | None:
         """Return the flag of a list that a word follows as if it were a second value, as in `--hidden 64 64`."""
         actions = self._option_string_actions
         flags = (flag for flag, after in zip(words, words[2:], strict=False) if after == word and flag in actions)
         return next((flag for flag in flags if ",..." in str(actions[flag].metavar)), None)
 
-    def nearest_flag(self, word: str) -> str:
+    def _nearest_flag(self, word: str) -> str:
         """Return "; did you mean" and the flag, in any of its spellings, that is most like a word; empty if none is."""
-        flag = word.partition("=")[0].lstrip("-").replace("_", "-")
         # Compare names without hyphens, which all flags begin with.
         by_name = {name.lstrip("-"): name for name in self._option_string_actions if "_" not in name}
-        near = get_close_matches(flag, by_name, n=1)
+        near = get_close_matches(word.lstrip("-").replace("_", "-"), by_name, n=1)
         return f"; did you mean {by_name[near[0]]!r}?" if near else ""
 
 
