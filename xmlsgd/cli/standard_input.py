@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 from ..data.csr import CSR
 from ..data.document_formats import format_by_lines
 from ..data.files.reading import BLOCK_BYTES, MAGIC, MAX_LINE_BYTES
-from ..data.text import decode_line, split_labels
+from ..data.text import decode_line, labels_and_text
 from .format_options import FormatOptions
 from .messages import STDIN
 from .sources import Columns, read_unlabelled
@@ -51,7 +51,7 @@ def _documents(head: bytes, stream: BinaryIO, labelled: bool) -> Iterator[list[s
             if not text or text.isspace():
                 n_blank += 1
                 continue
-            texts += [*[""] * n_blank, split_labels(text, where)[1] if labelled else text]
+            texts += [*[""] * n_blank, labels_and_text(text, where)[1] if labelled else text]
             n_blank = 0
         if texts:
             yield texts

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import DataError, nor_others, shorten, suggest, warn
 from .document_formats import DELIMITERS, LABEL_PREFIX, URIS, DocumentOptions, delimiter_of, is_annif
-from .text import RawText, composed, label_name, lines_of_file, numbered_lines, read_raw_text, split_names
+from .text import RawText, composed, label_name, lines_of_file, numbered_lines, read_raw_text, split_labels
 from .validation import check_choice, is_integer
 from .vocabulary import BRACKETED_URI, is_uri, label_of, name_of
 
@@ -122,7 +122,7 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
                 remedy = f"quote fields that hold {mark!r}" if len(row) > len(header) else f"separate them by {mark!r}"
                 got = f"got {len(row)}; {remedy}"
                 raise DataError(f"{path}:{line}: must have {len(header)} fields, as the header, {got}")
-            names = split_names(row[label], options.label_separator) if labelled else ()
+            names = split_labels(row[label], options.label_separator) if labelled else ()
             yield line, row[text], names
     except csv.Error as error:
         remedy = "a cell that begins with a quote ends with one, and quotes inside it are written twice"

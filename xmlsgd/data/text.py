@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ..errors import NUL_BYTE, TO_UTF8, DataError, shorten
 from .csr import CSR, indicator
-from .files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
-from .files.system_errors import raise_of_system
+from .files.reading import MAX_LINE_BYTES, READ_ERRORS, damage_of, open_text
 
 QUOTED = r'\s*"((?:[^"]|"")*)"\s*'  # a name in quotes; a quote in the name is written twice
 URI = r"(?:<[^<>\s]+>|[A-Za-z][A-Za-z0-9+.-]*://\S+)"
@@ -58,8 +57,8 @@ def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = 
     if labelled:
         labels = []
         for i, line in enumerate(texts):
-            head, texts[i] = split_labels(line, f"{path}:{i + 1}")
-            labels.append(split_names(head, separator))
+            head, texts[i] = labels_and_text(line, f"{path}:{i + 1}")
+            labels.append(split_labels(head, separator))
             if "\r" in head and (broken := [name for name in labels[-1] if "\r" in name]):
                 raise DataError(f"{path}:{i + 1}: label must be without line ends, got {shorten(broken[0])}")
     if not texts:
@@ -67,7 +66,7 @@ def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = 
     return RawText(texts, labels)
 
 
-def split_labels(line: str, where: str) -> tuple[str, str]:
+def labels_and_text(line: str, where: str) -> tuple[str, str]:
     """Return labels and text of a line `label1,label2<TAB>text`; where : `file:line`, for errors."""
     labels, tab, text = line.partition("\t")
     if not tab:
@@ -139,8 +138,7 @@ def lines_of_file(path: str | Path) -> Iterator[str]:
                     raise DataError(f"{where}: lines must end with LF or CRLF, got CR alone; {remedy}")
                 yield decode_line(line, where)
     except READ_ERRORS as error:
-        raise_of_system(error, path)
-        raise DataError(f"{where}: cannot be read, got {getattr(error, 'strerror', None) or error}") from error
+        raise damage_of(path, error, where) from error
 
 
 def numbered_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -172,10 +170,11 @@ def label_name(text: str) -> str:
     return composed(text.strip())
 
 
-def split_names(field: str, separator: str) -> tuple[str, ...]:
-    """Return the distinct label names of `a,"b, c",d`, in order; as in CSV, quotes around a name are removed.
+def split_labels(field: str, separator: str) -> tuple[str, ...]:
+    """Return the distinct label names of a field such as `a,"b, c",d`, in order.
 
-    URIs may be separated by spaces, too, as in the corpora of Annif.
+    As in CSV, a name in quotes may contain the separator, here a comma; the quotes are removed. URIs may be separated
+    by spaces, too, as in the corpora of Annif.
     """
     parts = field.split(separator)
     if '"' in field and '"' not in separator:

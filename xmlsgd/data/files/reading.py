@@ -1,4 +1,4 @@
-"""Open files that may be compressed, and compute checksums."""
+"""Open files that may be compressed, say what is wrong with damaged ones, and compute checksums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .system_errors import raise_of_system
 
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
 MAGIC = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
-READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)  # raised by reading a damaged file
+READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)  # of a damaged file, see `damage_of`
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
 UNPACK, AS_CSV = "unpack it first", "save a spreadsheet as CSV"
@@ -73,8 +73,7 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
         try:
             start = file.read(6)
         except OSError as error:  # it was opened, but cannot be read, such as /proc/self/mem
-            raise_of_system(error, path)
-            raise DataError(f"{path}: cannot be read, got {error.strerror}") from error
+            raise damage_of(path, error) from error
         for magic, name, remedy in NO_TEXT:
             if start.startswith(magic):
                 wanted = "must be text, plain or packed by gzip, bzip2 or xz"
@@ -86,6 +85,19 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
         else:
             with cast("Any", opener)(file, "rb") as stream:
                 yield stream
+
+
+def damage_of(path: str | os.PathLike[str], error: Exception, where: str = "") -> DataError:
+    """Return the `DataError` for one of `READ_ERRORS`, such as a damaged gzip file.
+
+    Raises `error` itself if the disk or the machine is to blame. where : `file:line`, if the line is known.
+    """
+    raise_of_system(error, path)
+    where = where or os.fspath(path)
+    if reason := getattr(error, "strerror", None):
+        return DataError(f"{where}: cannot be read, got {reason}")
+    got = f"{type(error).__name__}: {error}"
+    return DataError(f"{where}: file must be readable to its end, got {got}; get a complete copy")
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:

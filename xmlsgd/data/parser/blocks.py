@@ -15,8 +15,7 @@ import numpy as np
 from ...errors import DataError, shorten
 from ..cores import usable_cores
 from ..csr import INT32_MAX
-from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
-from ..files.system_errors import raise_of_system
+from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, damage_of, open_text
 from .parse import FORMS, Options, Parsed, RowBlock, parse
 
 BLOCK_BYTES = 1 << 20  # of text in one task: fits the cache of a core, and gives each thread many tasks
@@ -172,9 +171,7 @@ def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:
         try:
             data = stream.read(BLOCK_BYTES)
         except READ_ERRORS as error:
-            raise_of_system(error, path)
-            got = f"{type(error).__name__}: {error}"
-            raise DataError(f"{path}: file must be readable to its end, got {got}; get a complete copy") from error
+            raise damage_of(path, error) from error
         if not data:
             break
         end = data.rfind(b"\n") + 1
