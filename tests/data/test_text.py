@@ -68,7 +68,11 @@ def test_quotes_around_a_name_keep_its_separators(field, separator, names):
         ("one".encode("utf-16"), "docs.txt", r"docs\.txt:1: must be UTF-8, got byte 0xff at 0; "),
         (b"one\ntw\0o\n", "docs.txt", r"docs\.txt:2: must be text, got a NUL byte"),
         (b"one\n\xff\xfe\n", "docs.txt", r"docs\.txt:2: must be UTF-8, got byte 0xff"),
-        (gzip.compress(b"one\ntwo\n" * 999, mtime=0)[:-20], "docs.txt.gz", r"docs\.txt\.gz:\d+: file must be readable to its end"),
+        (
+            gzip.compress(b"one\ntwo\n" * 999, mtime=0)[:-20],
+            "docs.txt.gz",
+            r"docs\.txt\.gz:\d+: file must be readable to its end",
+        ),
         (b"\n\n", "docs.txt", r"docs\.txt: must hold at least one document"),
         (b"one\rtwo\r", "docs.txt", r"docs\.txt:1: lines must end with LF or CRLF, got CR alone; convert it by `tr"),
     ],
