@@ -1,4 +1,4 @@
-"""The folder that `train` writes: the saved model, and its history, learning curve and report."""
+"""The folder that `train` writes: the saved model, and its history, learning curve, report and vocabulary."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.files.atomic import atomic_folder, parents_created
-from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT
+from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT, VOCABULARY
 from ..data.files.temporary import sole_use, temporary_folder_beside
 from ..errors import ModelFileError, warn
 from .exit_codes import TrainingStopped, UsageError, exit_code_and_text
-from .models import READ_BY, report_in, save_names
 from .output_files import check_folder
 from .results import as_json, write_json
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from ..training.history import EpochRecord, History
     from .sources import InputRows
 
+READ_BY = "read_by"  # key of the report: options of reading data, which later commands use again
 NO_MODEL = b""  # the manifest of no model
 CALL = "call"  # key of the report: checksum and runs of the call of `train --checkpoint` that trained the model
 
@@ -98,16 +98,17 @@ def name_of_interrupted(out: str, resumable: bool = False) -> str:
 
 
 def save(
-    model: Model, target: Target, result: dict[str, Any], names_of_uris: Mapping[str, str] | None, instead_of: bytes
-) -> None:
+    model: Model, target: Target, result: dict[str, Any], names_of_uris: Mapping[str, str] | None,
+    manifest_before: bytes,
+) -> None:  # fmt: skip
     """Write the folder of a model; add to `result` the path of the learning curve, or the reason why there is none.
 
     If writing fails, write the folder among the temporary files, and raise `TrainingStopped` with its path.
 
-    instead_of : the manifest of the one model that may be replaced, `NO_MODEL` for none.
+    manifest_before : the manifest of the one model that may be replaced, `NO_MODEL` for none.
     """
     try:
-        with unchanged(target.out, instead_of):
+        with unchanged(target.out, manifest_before):
             _write(model, target, result, names_of_uris)
     except Exception as error:
         spare = Path(tempfile.mkdtemp(prefix="xmlsgd-model-"), Path(target.out).name)
@@ -228,3 +229,31 @@ def clean_up(out: str, finished: dict[str, Any], checkpoint: Checkpoint) -> None
         Path(f"{Path(out)}.{HISTORY}").unlink(missing_ok=True)
     with temporary_folder_beside(Path(out).absolute()):
         pass  # which removes those of processes that died
+
+
+def report_in(folder: str) -> Any:
+    """Return the report in a model's folder."""
+    return json.loads(Path(folder, REPORT).read_text(encoding="utf-8"))
+
+
+def remembered_options(folder: str) -> dict[str, Any] | None:
+    """Return the options by which the training data was read; None if the model's folder has no report with them."""
+    with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
+        return dict(report_in(folder)[READ_BY])
+    return None
+
+
+def saved_names(folder: str) -> dict[str, str] | None:
+    """Return the names of the vocabulary that `train --vocabulary` saved, by URI; None if there was none."""
+    from ..data.vocabulary import read_vocabulary
+
+    path = Path(folder, VOCABULARY)
+    return read_vocabulary(path) if path.is_file() else None
+
+
+def save_names(folder: Path, names_of_uris: Mapping[str, str] | None) -> None:
+    """Write names of a vocabulary into a folder, for `saved_names`; nothing for None."""
+    from ..data.vocabulary import write_vocabulary
+
+    if names_of_uris is not None:
+        write_vocabulary(names_of_uris, folder / VOCABULARY)

@@ -1,19 +1,17 @@
-"""Read the model of a command from its folder, and treat classifiers and ensembles alike."""
+"""Load the model of a command, with its labels and options of reading; treat classifiers and ensembles alike."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..data.files.manifest import MODEL, REPORT, VOCABULARY
-from ..errors import nor_others, shorten, warn
+from ..data.files.manifest import MODEL
 from .exit_codes import UsageError
+from .model_folder import remembered_options, saved_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
     from ..estimators import Model, XMLClassifier
     from .format_options import FormatOptions
     from .results import UriOf
-
-READ_BY = "read_by"  # key of the report: options of reading data, which later commands use again
 
 
 def check_model(folder: str, data: str, command: str) -> None:
@@ -58,28 +54,12 @@ def read_learner(folder: str, parameters: dict[str, Any]) -> XMLClassifier:
     return model
 
 
-def saved_names(folder: str) -> dict[str, str] | None:
-    """Return the names of the vocabulary that `train --vocabulary` saved, by URI; None if there was none."""
-    from ..data.vocabulary import read_vocabulary
-
-    path = Path(folder, VOCABULARY)
-    return read_vocabulary(path) if path.is_file() else None
-
-
 def finder_of_uris(names_of_uris: Mapping[str, str] | None) -> UriOf | None:
     """Return the function that finds the URI of a name by a vocabulary; None without a vocabulary."""
     from ..data.vocabulary import uri_of
 
     uris = {name: uri for uri, name in (names_of_uris or {}).items()}
     return partial(uri_of, uris=uris) if uris else None
-
-
-def save_names(folder: Path, names_of_uris: Mapping[str, str] | None) -> None:
-    """Write names of a vocabulary into a folder, for `saved_names`; nothing for None."""
-    from ..data.vocabulary import write_vocabulary
-
-    if names_of_uris is not None:
-        write_vocabulary(names_of_uris, folder / VOCABULARY)
 
 
 def options_of_model(options: FormatOptions, folder: str, model: Model) -> FormatOptions:
@@ -114,18 +94,6 @@ def rename_labels(model: XMLClassifier, known: Mapping[str, str], vocabulary: st
     return names, len(changed)
 
 
-def remembered_options(folder: str) -> dict[str, Any] | None:
-    """Return the options by which the training data was read; None if the model's folder has no report with them."""
-    with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
-        return dict(report_in(folder)[READ_BY])
-    return None
-
-
-def report_in(folder: str) -> Any:
-    """Return the report in a model's folder."""
-    return json.loads(Path(folder, REPORT).read_text(encoding="utf-8"))
-
-
 def label_weight_of(model: Model, power: float, A: float = 0.55, B: float = 1.5) -> np.ndarray | None:
     """Return each label's weight in rankings, a power of its inverse propensity; None for power 0."""
     if not power:
@@ -134,49 +102,6 @@ def label_weight_of(model: Model, power: float, A: float = 0.55, B: float = 1.5)
     if not math.isfinite(weight.max()):
         raise UsageError(f"--propensity-power: makes weights that are not finite, got {power:g}; pass 1 or less")
     return weight
-
-
-def read_excluded(path: str | None, model: Model, names_of: Mapping[str, str]) -> np.ndarray | None:
-    """Return the columns of the labels that a file lists by name or URI, one per line; None without a file.
-
-    What follows a tab is ignored, so that lines of a vocabulary may be listed. Warns of names that the model does not
-    have: they may be misspelled.
-    """
-    if path is None:
-        return None
-    import numpy as np
-
-    from ..data.text import composed, label_name, lines_of_file
-    from ..data.vocabulary import name_of
-
-    columns = {str(name): column for column, name in enumerate(model.classes_.tolist())}
-    # Names that were learned in Python may not be in the composed form (NFC), in which lines are compared.
-    columns = {composed(name): column for name, column in columns.items()} | columns
-    lines = (label_name(line.partition("\t")[0]) for line in lines_of_file(path))
-    names = [name if name in columns else name_of(name, names_of) for name in lines]
-    unknown = [(number, name) for number, name in enumerate(names, 1) if name and name not in columns]
-    if unknown:
-        number, name = unknown[0]
-        text = f"{path}:{number}: the model has no label {shorten(name)}"
-        warn(f"{text}{nor_others(len(unknown) - 1)}; unknown labels exclude nothing")
-    return np.array([columns[name] for name in names if name in columns], dtype=np.int64)
-
-
-def groups_in_training(given: str | None, n_rows: int) -> list[str] | str | None:
-    """Return the groups in a file, or "similar" unchanged, as `fit` takes it; a file of this name is ./similar."""
-    return given if given == "similar" else groups_in_file(given, n_rows)
-
-
-def groups_in_file(path: str | None, n_rows: int) -> list[str] | None:
-    """Return the group of each row, line i of a file for row i; None without a file."""
-    if path is None:
-        return None
-    from ..data.text import lines_of_file
-
-    groups = [line.strip() for line in lines_of_file(path)]
-    if len(groups) != n_rows:
-        raise UsageError(f"--groups {path}: must have a line for each of {n_rows:,} rows, got {len(groups):,} lines")
-    return groups
 
 
 def names_in(rows: Dataset, model: Model) -> Sequence[Any]:

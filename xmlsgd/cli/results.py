@@ -1,4 +1,4 @@
-"""Write results: files that appear when they are complete, JSON, tables, predictions, sizes of data."""
+"""Write results: files that appear when they are complete, JSON, CSV, tables, sizes of data."""
 
 from __future__ import annotations
 
@@ -18,13 +18,8 @@ from .messages import STANDARD_OUTPUT, STDOUT
 
 if TYPE_CHECKING:
     from ..data.csr import Dataset
-    from ..estimators.inference.explanation import Explanation
 
 SIGNIFICANT = "three digits"  # a format of numbers, see `significant`
-ESCAPED = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})  # characters that end an entry or a line
-FORMATS = ("text", "json", "csv")
-# A function of row number, labels (best first, -1 for none), their values, and their explanations (may be empty).
-Line = Callable[[int, Sequence[int], Sequence[float], "Sequence[Explanation]"], str]
 UriOf = Callable[[str], "str | None"]
 
 
@@ -108,53 +103,9 @@ def size_numbers(dataset: Dataset) -> dict[str, int]:
     }  # fmt: skip
 
 
-def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of: UriOf | None = None) -> Line:
-    """Return the function that formats a row of predictions as a line of "text", "json" or "csv".
-
-    names : of the labels. value : name of the number of each label, "probability" or "score". tabs : whether tabs
-    separate the entries of text, since names may contain spaces; tabs and ends of lines in names are escaped. uri_of :
-    return the URI of a name, or None, for JSON and CSV. Explanations are printed below a line of text, and in JSON with
-    their label; CSV leaves them out.
-    """
-
-    def text_line(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
-        entries = (f"{str(names[j]).translate(ESCAPED)}:{x:.6g}" for j, x in zip(labels, values, strict=True) if j >= 0)
-        line = ("\t" if tabs else " ").join(entries)
-        return "\n".join([line, *("  " + part for each in why for part in str(each).splitlines())])
-
-    def json_line(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
-        entries: list[dict[str, Any]] = [
-            {"label": names[j], **({} if uri_of is None else {"uri": uri_of(names[j])}), value: float(f"{x:.6g}")}
-            for j, x in zip(labels, values, strict=True)
-            if j >= 0
-        ]
-        if why:
-            for entry, each in zip(entries, why, strict=True):
-                entry["explanation"] = {name: part for name, part in each.to_dict().items() if name != "label"}
-        return json.dumps({"row": row, "labels": entries}, ensure_ascii=False)
-
-    def line_of_csv(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
-        pairs = zip(labels, values, strict=True)
-        return csv_line([row, *(cell for pair in pairs for cell in csv_cells(names, *pair, uri_of))])
-
-    return {"text": text_line, "json": json_line, "csv": line_of_csv}[form]
-
-
-def csv_cells(names: Sequence[Any], label: int, value: float, uri_of: UriOf | None) -> list[Any]:
-    """Return the cells of a label; they are empty for label -1."""
-    named = names_with_uri(names[label] if label >= 0 else "", uri_of)
-    return [*named, f"{value:.6g}" if label >= 0 else ""]
-
-
 def names_with_uri(name: Any, uri_of: UriOf | None) -> list[Any]:
     """Return the cells of CSV for a name: itself, and with a vocabulary its URI, "" if it has none."""
     return [name] if uri_of is None else [name, uri_of(name) or ""]
-
-
-def csv_header(k: int, value: str, with_uris: bool) -> str:
-    """Return the header of CSV with k labels per row."""
-    columns = ("label", "uri", value) if with_uris else ("label", value)
-    return csv_line(["row", *(f"{column}_{rank}" for rank in range(1, k + 1) for column in columns)])
 
 
 def csv_line(cells: Sequence[Any]) -> str:

@@ -16,7 +16,7 @@ from . import model_folder
 from .exit_codes import TrainingStopped, exit_code_and_text
 from .machine import peak_memory_bytes, versions
 from .model_folder import Target
-from .models import READ_BY, classifiers_of, parameters_of, template_of
+from .models import classifiers_of, parameters_of, template_of
 from .results import size_numbers
 from .signals import SignalInterrupt, in_words, signal_number, signals_deferred
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
 # Parameters that decide which kernels a run uses.
-RELEVANT = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rounding", "hidden_dropout")
+KERNEL_PARAMETERS = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rounding", "hidden_dropout")
 MANY_LABELS = 1 << 20
 
 
@@ -57,7 +57,7 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, com
     from ..estimators.defaults import ROUNDED_LABELS
     from ..estimators.workers import parse_devices, thread_count, workers_of
 
-    parameters = {name: value for name, value in parameters.items() if name in RELEVANT}
+    parameters = {name: value for name, value in parameters.items() if name in KERNEL_PARAMETERS}
     devices = parameters.get("devices", "cpu")
     if len(parse_devices(devices)) > 1:
         n_threads = thread_count(parameters.get("n_jobs"))
@@ -108,7 +108,7 @@ def train_and_save(
     """
     compile_kernels(template_of(model).get_params(deep=False), rows.train.n_labels, target.compact)
     started = time.perf_counter()
-    before, instead_of = getattr(model, "history_", None), model_folder.manifest_of(target.out)
+    before, manifest_before = getattr(model, "history_", None), model_folder.manifest_of(target.out)
     ending = "ending the run, to save what it has learned ..." if console.is_interactive else ""
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
     stop: KeyboardInterrupt | Exception | None = None
@@ -124,7 +124,7 @@ def train_and_save(
             # The records of the model: the growing file may lack the last epoch of a run that was interrupted.
             result |= about_run(model, rows, model.history_)
             result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
-            folder = _save(model, rows, result, target, stop, instead_of)
+            folder = _save(model, rows, result, target, stop, manifest_before)
     if stop is not None:
         raise ended(stop, progress(model) + what_is_left(folder, target.checkpoint)) from stop
     if received:
@@ -136,12 +136,12 @@ def train_and_save(
 
 def _save(
     model: Model, rows: InputRows, result: dict[str, Any], target: Target,
-    stop: BaseException | None, instead_of: bytes,
+    stop: BaseException | None, manifest_before: bytes,
 ) -> str | None:  # fmt: skip
     """Save a model and the results of its run; return the folder, or None if nothing was saved.
 
     stop : what ended the run early. After a signal of a machine that will resume the run, the checkpoint is enough.
-    instead_of : the manifest in `target.out` when the run began; nothing else is replaced.
+    manifest_before : the manifest in `target.out` when the run began; nothing else is replaced.
     """
     checkpoint = target.checkpoint
     if checkpoint and is_resumed_by_machine(stop, checkpoint):
@@ -149,8 +149,8 @@ def _save(
     folder = target.out if stop is None else model_folder.name_of_interrupted(target.out, checkpoint is not None)
     if checkpoint and stop is None:
         result[model_folder.CALL] = {"sha256": target.call, "runs": checkpoint.request.runs}
-    instead_of = instead_of if folder == target.out else model_folder.NO_MODEL
-    model_folder.save(model, replace(target, out=folder), result, rows.names_of_uris, instead_of)
+    manifest_before = manifest_before if folder == target.out else model_folder.NO_MODEL
+    model_folder.save(model, replace(target, out=folder), result, rows.names_of_uris, manifest_before)
     if checkpoint and stop is None:
         replace(checkpoint, keep=False).done()
     return folder
@@ -241,6 +241,6 @@ def about_run(model: Model, rows: InputRows, records: list[EpochRecord]) -> dict
         "parameters": parameters_of(model),
         "n_parameters": sum(each.params_.size for each in classifiers),
         "data": {"train": size_numbers(rows.train), **test},
-        READ_BY: rows.read_by,
+        model_folder.READ_BY: rows.read_by,
         "versions": versions(),
     }

@@ -12,19 +12,18 @@ from ...errors import counted
 from ..exit_codes import UsageError
 from ..flags import COUNT, DIR, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, number, positional
 from ..format_options import FormatOptions
+from ..line_files import groups_in_file
 from ..machine import peak_memory_bytes, versions
 from ..messages import Console
-from ..model_folder import training_speed
+from ..model_folder import saved_names, training_speed
 from ..models import (
     classifiers_of,
     finder_of_uris,
-    groups_in_file,
     label_weight_of,
     names_in,
     options_of_model,
     parameters_of,
     read_predictor,
-    saved_names,
 )
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json

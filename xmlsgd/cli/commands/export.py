@@ -15,8 +15,8 @@ from typing import Any
 from ..exit_codes import UsageError
 from ..flags import DIR, FILE, OVERWRITE, Flag, positional
 from ..messages import Console
-from ..model_folder import save_without_history
-from ..models import read_predictor, remembered_options, saved_names
+from ..model_folder import remembered_options, save_without_history, saved_names
+from ..models import read_predictor
 from ..output_files import check_folder, check_new
 
 FLAGS = (

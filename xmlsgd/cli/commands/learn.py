@@ -20,7 +20,7 @@ from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
-from ..models import check_model, options_of_model, read_learner, remembered_options, rename_labels
+from ..models import check_model, options_of_model, read_learner, rename_labels
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import table, write_json
@@ -70,7 +70,7 @@ def run(
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, InputRows, read_more, read_test_for_learning
 
-    instead_of = model_folder.manifest_of(folder)
+    manifest_before = model_folder.manifest_of(folder)
     estimator, n_renamed = read_learner(model, parameters), 0
     format_options = options_of_model(format_options, model, estimator)
     if format_options.vocabulary is not None:
@@ -79,7 +79,7 @@ def run(
     columns = Columns.of_model(estimator)
     train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
     held_out, held_out_later = (None, None) if test is None else read_test_for_learning(test, format_options, columns)
-    read_by = remembered_options(model)
+    read_by = model_folder.remembered_options(model)
     if read_by is None:  # empty options stay: the training data was read without flags
         read_by = format_options.to_remember
     rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=format_options.names_of_uris, read_by=read_by)
@@ -97,7 +97,7 @@ def run(
     if documents:
         del result["data"]["train"]["nnz"]  # rows of texts are empty here
     target = model_folder.Target(folder, Path(data).name)
-    model_folder.save(estimator, target, result, rows.names_of_uris, instead_of)
+    model_folder.save(estimator, target, result, rows.names_of_uris, manifest_before)
     new = [counted(len(estimator.classes_) - known, "new label")]
     if n_renamed:
         new.append(counted(n_renamed, "renamed label"))

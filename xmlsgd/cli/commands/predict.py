@@ -32,10 +32,13 @@ from ..flags import (
     positional,
 )
 from ..format_options import FormatOptions
+from ..line_files import read_excluded
 from ..messages import STDIN, STDOUT, Console
-from ..models import finder_of_uris, label_weight_of, options_of_model, read_excluded, read_predictor, saved_names
+from ..model_folder import saved_names
+from ..models import finder_of_uris, label_weight_of, options_of_model, read_predictor
 from ..parameters import parameter_flags
-from ..results import FORMATS, csv_header, line_format, text_file
+from ..prediction_lines import FORMATS, csv_header, line_format
+from ..results import text_file
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),

@@ -29,9 +29,10 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DataError, ModelFileError, optional_module, warn
 from ..exit_codes import UsageError, exit_code_and_text
 from ..flags import DIR, EXCLUDE, INT, NAME, Flag, positional
+from ..line_files import read_excluded
 from ..messages import Console, say
-from ..model_folder import manifest_of, save_without_history, unchanged
-from ..models import read_excluded, read_learner, read_predictor, remembered_options, saved_names
+from ..model_folder import manifest_of, remembered_options, save_without_history, saved_names, unchanged
+from ..models import read_learner, read_predictor
 from ..output_files import check_folder
 from ..parameters import parameter_flags
 

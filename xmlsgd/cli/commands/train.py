@@ -37,8 +37,9 @@ from ..flags import (
     Flag,
     positional,
 )
+from ..line_files import groups_in_training
 from ..model_folder import Target
-from ..models import classifiers_of, groups_in_training, report_in, template_of
+from ..models import classifiers_of, template_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
@@ -127,7 +128,7 @@ def run(
         if finished["sha256"] == call:
             model_folder.clean_up(out, finished, saved_state)
             console.show(f"model: {out}; this call has made it before, nothing was trained")
-            write_json(json, report_in(out))
+            write_json(json, model_folder.report_in(out))
             return
         check_no_model(out, overwrite, n_estimators)
     result = train_and_save(model, rows, Target(out, Path(train).name, compact, saved_state, call), console, trackers)

@@ -25,7 +25,7 @@ from ..flags import (
     flag_of,
     positional,
 )
-from ..models import groups_in_training
+from ..line_files import groups_in_training
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
 from ..training_runs import compile_kernels, new_model

@@ -1,0 +1,58 @@
+"""Files with a line for each row or label: `--groups` and `--exclude`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import nor_others, shorten, warn
+from .exit_codes import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+    from ..estimators import Model
+
+
+def read_excluded(path: str | None, model: Model, names_of: Mapping[str, str]) -> np.ndarray | None:
+    """Return the columns of the labels that a file lists by name or URI, one per line; None without a file.
+
+    What follows a tab is ignored, so that lines of a vocabulary may be listed. Warns of names that the model does not
+    have: they may be misspelled.
+    """
+    if path is None:
+        return None
+    import numpy as np
+
+    from ..data.text import composed, label_name, lines_of_file
+    from ..data.vocabulary import name_of
+
+    columns = {str(name): column for column, name in enumerate(model.classes_.tolist())}
+    # Names that were learned in Python may not be in the composed form (NFC), in which lines are compared.
+    columns = {composed(name): column for name, column in columns.items()} | columns
+    lines = (label_name(line.partition("\t")[0]) for line in lines_of_file(path))
+    names = [name if name in columns else name_of(name, names_of) for name in lines]
+    unknown = [(number, name) for number, name in enumerate(names, 1) if name and name not in columns]
+    if unknown:
+        number, name = unknown[0]
+        text = f"{path}:{number}: the model has no label {shorten(name)}"
+        warn(f"{text}{nor_others(len(unknown) - 1)}; unknown labels exclude nothing")
+    return np.array([columns[name] for name in names if name in columns], dtype=np.int64)
+
+
+def groups_in_training(given: str | None, n_rows: int) -> list[str] | str | None:
+    """Return the groups in a file, or "similar" unchanged, as `fit` takes it; a file of this name is ./similar."""
+    return given if given == "similar" else groups_in_file(given, n_rows)
+
+
+def groups_in_file(path: str | None, n_rows: int) -> list[str] | None:
+    """Return the group of each row, line i of a file for row i; None without a file."""
+    if path is None:
+        return None
+    from ..data.text import lines_of_file
+
+    groups = [line.strip() for line in lines_of_file(path)]
+    if len(groups) != n_rows:
+        raise UsageError(f"--groups {path}: must have a line for each of {n_rows:,} rows, got {len(groups):,} lines")
+    return groups
