@@ -66,7 +66,7 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, com
             compile_kernels({**parameters, "devices": name, "n_jobs": threads}, n_labels, compact)
         return
 
-    few = make_xmc(1000, 48, min(max(n_labels, 16), ROUNDED_LABELS), nnz_per_row=5, labels_per_row=2)
+    few = make_xmc(150, 48, min(max(n_labels, 16), ROUNDED_LABELS), nnz_per_row=5, labels_per_row=2)
     small = {"hidden_layer_sizes": (32,), "candidates": 8, "max_epochs": 1, "batch_size": 256, "verbose": 0}
     model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
     try:
