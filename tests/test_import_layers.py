@@ -20,7 +20,7 @@ PACKAGE = ROOT / "xmlsgd"
 LAYERS = (
     ("data.frames", "errors"),
     ("data.files", "data.validation"),
-    ("data.cores", "data.csr", "devices.cpu.intrinsics", "data.registry"),
+    ("data.cores", "data.csr", "data.random_streams", "devices.cpu.intrinsics", "data.registry"),
     ("data", "metrics", "nn.losses", "nn.optimizers", "nn.parameters", "nn.schedules", "training.messages"),
     ("training.shared_parameters",),
     ("devices", "training.merging"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xmlsgd.algorithms.omnivore_tuner import divisors
-from xmlsgd.data.csr import NOISE
+from xmlsgd.data.random_streams import NOISE
 from xmlsgd.data.validation import check_fields
 from xmlsgd.errors import DataError
 

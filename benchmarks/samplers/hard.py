@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from xmlsgd.data.csr import CSR, NEGATIVES
+from xmlsgd.data.csr import CSR
+from xmlsgd.data.random_streams import NEGATIVES
 from xmlsgd.data.validation import Checked, at_least, check_instance, within
 from xmlsgd.nn.samplers import Batch, Sampler
 

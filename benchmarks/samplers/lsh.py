@@ -13,7 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from xmlsgd.data.csr import CSR, NEGATIVES
+from xmlsgd.data.csr import CSR
+from xmlsgd.data.random_streams import NEGATIVES
 from xmlsgd.data.validation import Checked, at_least, check_choice, check_instance, ranged
 from xmlsgd.devices.cpu import CPU, cpu_of
 from xmlsgd.errors import DataError, shorten

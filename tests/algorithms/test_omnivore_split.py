@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from shared.omnivore_runs import BATCH, N_ROWS, Recorded, Updates, cpu, go, simulated
 from xmlsgd.algorithms.omnivore import PER_LABEL, PER_NNZ, ComputeGroups, Omnivore, largest_remainder
-from xmlsgd.data.csr import CSR, Dataset, epoch_order
+from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.random_streams import epoch_order
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule

@@ -14,7 +14,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.svm import LinearSVC
 
 from xmlsgd.data import csr
-from xmlsgd.data.csr import CSR, Dataset, check_entries, check_pointers, epoch_order
+from xmlsgd.data.csr import CSR, Dataset, check_entries, check_pointers
+from xmlsgd.data.random_streams import epoch_order
 from xmlsgd.errors import DataError
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.data.csr import CSR, Dataset, epoch_order
+from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.random_streams import epoch_order
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD

@@ -10,7 +10,8 @@ from shared.running_mean import RunningMean
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
-from xmlsgd.data.csr import CSR, Dataset, epoch_order
+from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.random_streams import epoch_order
 from xmlsgd.devices.base import EXACT, Targets
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     import scipy.sparse as sp
 
-# Purposes of random streams. Each is the second number of its seed, so that no two streams are equal.
-WEIGHTS, ORDER, MASKS, NOISE, NEGATIVES, HELD_OUT, VALIDATION = 1, 2, 3, 4, 5, 6, 7
-
 INT32_MAX = np.iinfo(np.int32).max
 FEW_ROWS = 1 / 16  # share of all rows below which `take` copies rows by itself
 CHECKED_ENTRIES = 1 << 16  # checked at once, so that they and temporary arrays fit the cache of a core
@@ -387,8 +384,3 @@ class Dataset:
     def n_labels(self) -> int:
         """Return L."""
         return self.Y.n_cols
-
-
-def epoch_order(n_rows: int, seed: int, epoch: int) -> np.ndarray:
-    """Return the row order of an epoch, int64 (n_rows,): a permutation that depends on (seed, epoch) alone."""
-    return np.random.default_rng((seed, ORDER, epoch)).permutation(n_rows)

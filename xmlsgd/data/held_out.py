@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .csr import CSR, HELD_OUT
+from .csr import CSR
+from .random_streams import HELD_OUT
 
 LARGEST_SHARE = 10  # hold out at most one row in so many
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.csr import CSR, VALIDATION, Dataset, stacked
+from ..data.csr import CSR, Dataset, stacked
 from ..data.frames import as_list
 from ..data.held_out import draw_rows, groups_of_similar_rows
+from ..data.random_streams import VALIDATION
 from ..data.validation import named_groups
 from ..errors import DataError, shorten, warn
 from .defaults import feature_squares

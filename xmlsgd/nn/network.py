@@ -10,7 +10,8 @@ from dataclasses import MISSING, dataclass
 
 import numpy as np
 
-from ..data.csr import CSR, WEIGHTS
+from ..data.csr import CSR
+from ..data.random_streams import WEIGHTS
 from ..data.validation import FLOAT32_MAX, Checked, at_least, below_one, within
 from ..devices.base import Device, Dropout, Layer, Rounding, Targets
 from ..errors import DataError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.csr import MASKS, epoch_order
+from ..data.random_streams import MASKS, epoch_order
 from ..devices.base import Device, Targets
 from ..nn.losses import find_loss
 from ..nn.network import state_layout

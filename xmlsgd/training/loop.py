@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..algorithms.base import Algorithm
-from ..data.csr import epoch_order
+from ..data.random_streams import epoch_order
 from ..nn.parameters import is_finite
 from ..nn.schedules import Schedule
 from .callbacks import Callback

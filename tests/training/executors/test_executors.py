@@ -11,7 +11,7 @@ from shared.every_executor import KINDS, N_ROWS, NETWORK, SIZE, broken, step
 from shared.light import Light
 from shared.lockstep import Lockstep
 from xmlsgd.algorithms.hogwild import Hogwild
-from xmlsgd.data.csr import ORDER
+from xmlsgd.data.random_streams import ORDER
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError, WorkerDied
 from xmlsgd.nn.network import state_layout

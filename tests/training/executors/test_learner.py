@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shared.every_executor import N_ROWS, NETWORK, SIZE, step
-from xmlsgd.data.csr import ORDER
+from xmlsgd.data.random_streams import ORDER
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...data.csr import NEGATIVES
+from ...data.random_streams import NEGATIVES
 from ...data.validation import Checked, at_least
 from .base import Batch, Sampler
 

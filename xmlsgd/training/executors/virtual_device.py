@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...data.csr import NOISE
+from ...data.random_streams import NOISE
 from ...data.validation import check_fields, within
 from ...devices.base import Device
 from ...errors import DataError, shorten
