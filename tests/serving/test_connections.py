@@ -13,7 +13,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from xmlsgd.serving import connections
-from xmlsgd.serving.connections import MOST, OTHER_FILES, Connection, most_connections
+from xmlsgd.serving.connections import MAX_CONNECTIONS, OTHER_FILES, Connection, most_connections
 
 LIMIT = 3
 HEAD = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
@@ -178,11 +178,11 @@ def test_where_all_connections_are_busy_a_request_is_answered_that_the_server_is
 @pytest.mark.parametrize(
     ("limits", "expected", "raised"),
     [
-        ((4096, 4096), MOST, None),
-        ((1024, 1 << 20), MOST, MOST + OTHER_FILES),
+        ((4096, 4096), MAX_CONNECTIONS, None),
+        ((1024, 1 << 20), MAX_CONNECTIONS, MAX_CONNECTIONS + OTHER_FILES),
         ((256, 1024), 1024 - OTHER_FILES, 1024),
-        ((1024, resource.RLIM_INFINITY), MOST, MOST + OTHER_FILES),
-        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), MOST, None),
+        ((1024, resource.RLIM_INFINITY), MAX_CONNECTIONS, MAX_CONNECTIONS + OTHER_FILES),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), MAX_CONNECTIONS, None),
     ],
 )
 def test_connections_are_as_many_as_open_files_allow(monkeypatch, limits, expected, raised):

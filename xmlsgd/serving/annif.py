@@ -38,9 +38,9 @@ from ..estimators.tuning import SearchSpace
 from ..estimators.vectorizer_choice import choose_vectorizer
 
 # Settings of a project that are no parameters of the classifier; Annif or this backend reads them.
-OF_PROJECTS = ("name", "language", "backend", "vocab", "analyzer", "transform", "access", "allow_learn", "limit")
+ANNIF_SETTINGS = ("name", "language", "backend", "vocab", "analyzer", "transform", "access", "allow_learn", "limit")
 # Settings that ask for words as features. Without them, words, pairs of words or n-grams of characters are chosen.
-OF_WORDS = ("min_df", "ngram")
+WORD_SETTINGS = ("min_df", "ngram")
 
 Rows = tuple[sp.csr_array, sp.csr_array]  # X and Y
 
@@ -63,7 +63,7 @@ class XMLObjective(HPObjective):
         """Return the metric of a trial."""
         model = clone(args.space.base).set_params(**args.space.parameters(trial))
         try:
-            model.fit(*args.rows, label_texts=args.labels)
+            model.fit(*args.rows, label_texts=args.label_rows)
         except (DivergenceError, MemoryEstimateError) as error:
             raise optuna.TrialPruned(str(error)) from error
         return args.measure(model)
@@ -74,29 +74,29 @@ class XMLOptimizer(HyperparameterOptimizer):
 
     _backend: XMLBackend
     rows: Rows
-    labels: sp.csr_array | None
+    label_rows: sp.csr_array | None
     space: SearchSpace
 
     def _prepare(self, n_jobs: int = 1) -> XMLOptimizer:
         """Read the rows of the last training and the validation documents."""
         backend = self._backend
-        with backend._refusals():
+        with backend._errors_of_annif():
             self._check_metric()
             vectorizer, self.rows = backend._read_rows()
-            self.labels = backend._label_rows(vectorizer, backend.params)
+            self.label_rows = backend._label_rows(vectorizer, backend.params)
             documents = list(self._corpus.documents)
             self._X = vectorizer.transform([backend._words(document.text) for document in documents])
             self._subjects = [document.subject_set for document in documents]
             model = XMLClassifier(**_classifier_parameters(backend.params), n_jobs=None if n_jobs == 1 else 1)
-            plan = model.plan(*self.rows, label_texts=self.labels)
+            plan = model.plan(*self.rows, label_texts=self.label_rows)
             X, Y = map(CSR.from_scipy, self.rows)
-            self.space = SearchSpace(model, plan, Dataset(X, Y), self.labels)
+            self.space = SearchSpace(model, plan, Dataset(X, Y), self.label_rows)
         return self
 
     def measure(self, model: XMLClassifier) -> float:
         """Return the metric of a model."""
         backend = self._backend
-        found = backend._best(model, backend._unavailable(model), self._X, _limit(backend.params))
+        found = backend._suggestions(model, backend._unavailable(model), self._X, _limit(backend.params))
         batch = EvaluationBatch(backend.project.subjects)
         batch.evaluate_many(found, self._subjects)
         return float(batch.results(metrics=[self._metric])[self._metric])
@@ -148,11 +148,11 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
 
     def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
         """Train on a corpus; if it is "cached", train again on the rows that the last training kept."""
-        known = {*OF_PROJECTS, *OF_WORDS, *self.DEFAULT_PARAMETERS, *_parameter_names()}
+        known = {*ANNIF_SETTINGS, *WORD_SETTINGS, *self.DEFAULT_PARAMETERS, *_parameter_names()}
         for name in params:
             if name not in known:
                 self.warning(f"{name}: is no setting of Annif or xmlsgd, and changes nothing{suggest(name, known)}")
-        with self._refusals():
+        with self._errors_of_annif():
             model = XMLClassifier(**_classifier_parameters(params), n_jobs=jobs or None)
             # All settings are checked before a long corpus is read.
             check_parameters(model)
@@ -174,9 +174,9 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
             raise NotSupportedException(
                 "trained without allow_learn=true: set it, and train again", backend_id=self.backend_id
             )
-        with self._refusals():
+        with self._errors_of_annif():
             model = XMLClassifier.load(self._path(self.MODEL_FOLDER))
-            texts, Y = self._read(corpus)
+            texts, Y = self._read_documents(corpus)
             known = len(model.classes_)
             if Y.shape[1] < known:
                 text = f"the vocabulary has {Y.shape[1]} subjects, fewer than the {known} of the model; train again"
@@ -188,12 +188,12 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
 
     def _suggest_batch(self, documents: list[Any], params: dict[str, Any]) -> SuggestionBatch:
         """Return the `limit` most probable subjects of each document, with their probabilities."""
-        with self._refusals():
+        with self._errors_of_annif():
             model, unavailable = self._loaded or self._load()
             X = model.vectorizer_.transform([self._words(document.text) for document in documents])
-            return self._best(model, unavailable, X, _limit(params))
+            return self._suggestions(model, unavailable, X, _limit(params))
 
-    def _best(self, model: XMLClassifier, unavailable: np.ndarray, X: Any, limit: int) -> SuggestionBatch:
+    def _suggestions(self, model: XMLClassifier, unavailable: np.ndarray, X: Any, limit: int) -> SuggestionBatch:
         """Return the `limit` most probable subjects of each row; unavailable : columns that must not be suggested."""
         found = model.predict_topk(X, limit, exclude=unavailable, proba=True, as_csr=True)
         found.data[np.repeat(np.diff(X.indptr) == 0, np.diff(found.indptr))] = 0  # texts without a known word
@@ -205,7 +205,7 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
     def _new_rows(self, corpus: Any, params: dict[str, Any]) -> tuple[TextVectorizer, Rows]:
         """Fit a vectorizer to a corpus; return it with its rows."""
         vectorizer = _vectorizer_of_words(params)
-        texts, Y = self._read(corpus)
+        texts, Y = self._read_documents(corpus)
         if vectorizer is None:
             vectorizer = choose_vectorizer(texts, CSR.from_scipy(Y))
         labels = self._label_texts() if _is_true(params, "label_texts") else ()  # their words are features as well
@@ -232,7 +232,7 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
         Y.resize(Y.shape[0], len(self.project.subjects))  # the vocabulary may have grown
         return vectorizer, (X, Y)
 
-    def _read(self, corpus: Any) -> tuple[list[str], sp.csr_array]:
+    def _read_documents(self, corpus: Any) -> tuple[list[str], sp.csr_array]:
         """Return the words, and the subjects, of the documents that have both; a matrix with a column per subject."""
         texts: list[str] = []
         subjects: list[list[int]] = []
@@ -266,7 +266,7 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
 
     def _load(self) -> tuple[XMLClassifier, np.ndarray]:
         """Return the saved model, and the columns that it must not suggest."""
-        with self._refusals():
+        with self._errors_of_annif():
             model = XMLClassifier.load(self._path(self.MODEL_FOLDER))
         model.n_jobs = None  # instead of the number of the process that trained it
         return model, self._unavailable(model)
@@ -292,7 +292,7 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
         return path
 
     @contextmanager
-    def _refusals(self) -> Iterator[None]:
+    def _errors_of_annif(self) -> Iterator[None]:
         """Turn errors of xmlsgd into those of Annif, which prints them in one line."""
         try:
             yield
@@ -310,7 +310,7 @@ def _is_true(params: dict[str, Any], name: str) -> bool:
 
 def _limit(params: dict[str, Any]) -> int:
     """Return the most subjects of a document."""
-    limit = _read(params["limit"])
+    limit = _python_value(params["limit"])
     if not is_positive_integer(limit):
         raise DataError(f"limit: must be a positive integer, got {shorten(limit)}")
     return int(limit)
@@ -318,9 +318,9 @@ def _limit(params: dict[str, Any]) -> int:
 
 def _vectorizer_of_words(params: dict[str, Any]) -> TextVectorizer | None:
     """Return the vectorizer of words that the settings ask for; None if they leave the choice of features."""
-    if not any(name in params for name in OF_WORDS):
+    if not any(name in params for name in WORD_SETTINGS):
         return None
-    longest, min_df = (_read(params.get(name, 1)) for name in ("ngram", "min_df"))
+    longest, min_df = (_python_value(params.get(name, 1)) for name in ("ngram", "min_df"))
     if not (is_positive_integer(longest) and longest <= MAX_N):
         raise DataError(f"ngram: must be an integer from 1 to {MAX_N}, got {shorten(longest)}")
     vectorizer = TextVectorizer(min_df=min_df, ngram_range=(1, longest))
@@ -330,7 +330,7 @@ def _vectorizer_of_words(params: dict[str, Any]) -> TextVectorizer | None:
 
 def _classifier_parameters(params: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a project that are parameters of `XMLClassifier`, converted from texts."""
-    return {name: _read(params[name]) for name in _parameter_names().intersection(params)}
+    return {name: _python_value(params[name]) for name in _parameter_names().intersection(params)}
 
 
 def _parameter_names() -> set[str]:
@@ -338,7 +338,7 @@ def _parameter_names() -> set[str]:
     return set(XMLClassifier().get_params()).difference(["n_jobs", "vectorizer"])
 
 
-def _read(value: Any) -> Any:
+def _python_value(value: Any) -> Any:
     """Convert a text such as 0.5, True or (512, 256) to the Python value; return any other text unchanged."""
     try:
         return ast.literal_eval(value)

@@ -11,7 +11,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-MOST = 1024  # connections at once
+MAX_CONNECTIONS = 1024  # connections at once
 OTHER_FILES = 256  # open files of the process kept free for others than connections
 WAIT_SECONDS = 10.0  # limit for the head of a request to arrive, and for a client to read its answer
 LINGER_SECONDS = 0.5  # when the server is told to end: time to read requests that have been sent already
@@ -82,10 +82,10 @@ class Connection(H11Protocol):
 
 
 def most_connections() -> int:
-    """Raise the soft limit of open files; return how many connections it then allows, at most `MOST`."""
+    """Raise the soft limit of open files; return how many connections it then allows, at most `MAX_CONNECTIONS`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST + OTHER_FILES
+    wanted = MAX_CONNECTIONS + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return MOST if soft == resource.RLIM_INFINITY else max(min(MOST, soft - OTHER_FILES), 2)
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(min(MAX_CONNECTIONS, soft - OTHER_FILES), 2)
