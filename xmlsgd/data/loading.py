@@ -16,8 +16,8 @@ from .csr import Dataset
 from .files.atomic import parents_created
 from .files.manifest import MODEL
 from .files.reading import COMPRESSED_SUFFIXES, checked_path
-from .formats import all_formats, find_parts, format_of, get_format
-from .formats.base import LABEL_NAMES, PARTS, FileRows, Format
+from .formats import all_formats, find_splits, format_of, get_format
+from .formats.base import LABEL_NAMES, SPLITS, FileRows, Format
 from .formats.libsvm import SUFFIXES, text_to_store
 from .text import check_distinct, read_raw_text
 
@@ -76,13 +76,13 @@ def load_folder(path: str | os.PathLike[str], **options: Any) -> tuple[Dataset, 
     Raises
     ------
     DataError
-        For a folder without files of a known format, and for parts that contradict each other.
+        For a folder without files of a known format, and for splits that contradict each other.
     """
     path = checked_path(path)
     if format_of(path) is not None:
         return load_file(path, **options), None
-    parts = _read_parts(path, options, required=("train",))
-    return parts[0].dataset, parts[1].dataset if len(parts) > 1 else None
+    splits = _read_splits(path, options, required=("train",))
+    return splits[0].dataset, splits[1].dataset if len(splits) > 1 else None
 
 
 def load_test(path: str | os.PathLike[str], **options: Any) -> Dataset:
@@ -93,7 +93,7 @@ def load_test(path: str | os.PathLike[str], **options: Any) -> Dataset:
     path = checked_path(path)
     if format_of(path) is not None:
         return load_file(path, **options)
-    return _read_parts(path, options, required=PARTS)[-1].dataset
+    return _read_splits(path, options, required=SPLITS)[-1].dataset
 
 
 def convert(
@@ -125,7 +125,7 @@ def convert(
         If anything else has the name of the target.
     """
     source, target = checked_path(source), checked_path(target)
-    writer = format_for(target, to)
+    writer = format_to_write(target, to)
     if not source.exists():
         raise DataError(f"{source}: no such file or folder")
     kind = format_of(source)
@@ -139,7 +139,7 @@ def convert(
             writer.write(target, load_file(source, **options), None, single=True)
 
 
-def format_for(target: Path, to: str | None) -> Format:
+def format_to_write(target: Path, to: str | None) -> Format:
     """Return the format named `to`, or that of the target's name; raise `DataError` for an unknown one."""
     if to is None and target.suffix == ".npz":
         raise DataError(f"{target}: npz data are a folder of X and Y; name a folder, with npz as its format (--to npz)")
@@ -147,9 +147,9 @@ def format_for(target: Path, to: str | None) -> Format:
     return get_format(to or ("libsvm" if unpacked.suffix in TEXT_ENDS else "store"))
 
 
-def _read_parts(path: Path, options: dict[str, Any], required: Sequence[str]) -> list[FileRows]:
+def _read_splits(path: Path, options: dict[str, Any], required: Sequence[str]) -> list[FileRows]:
     """Return the splits of a folder, the training split first; raise `DataError` if it has none of those `required`."""
-    found = find_parts(path, required)
+    found = find_splits(path, required)
     if found is None and MODEL.exists_at(path):
         raise DataError(f"{path}: must hold data, got a saved model; pass the file or folder of its rows")
     if found is None:
@@ -157,9 +157,9 @@ def _read_parts(path: Path, options: dict[str, Any], required: Sequence[str]) ->
         got = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "an empty folder"
         raise DataError(f"{path}: must hold {known}; got {got}")
     kind, files = found
-    parts = [kind.load(files[part], options) for part in PARTS if part in files]
+    splits = [kind.load(files[split], options) for split in SPLITS if split in files]
     names_file = next((path / name for name in LABEL_FILES if (path / name).is_file()), None)
-    return _agreed(parts, names_file)
+    return _agreed(splits, names_file)
 
 
 def is_data_file(path: Path) -> bool:
@@ -167,31 +167,32 @@ def is_data_file(path: Path) -> bool:
     return path.is_file() and (path.name in LABEL_FILES or any(kind.recognizes(path) for kind in all_formats()))
 
 
-def _agreed(parts: list[FileRows], names_file: Path | None) -> list[FileRows]:
-    """Return the parts with equal features, labels and label names; raise `DataError` if they contradict each other."""
-    n_features = _agreed_size([part.dataset.n_features for part in parts], parts, 0, "features")
-    n_labels = _agreed_size([part.dataset.n_labels for part in parts], parts, 1, "labels")
+def _agreed(splits: list[FileRows], names_file: Path | None) -> list[FileRows]:
+    """Return splits with equal features, labels and label names; raise `DataError` if they contradict each other."""
+    n_features = _agreed_size([split.dataset.n_features for split in splits], splits, 0, "features")
+    n_labels = _agreed_size([split.dataset.n_labels for split in splits], splits, 1, "labels")
     names: Sequence[str] | None = None
     if names_file is not None:
         names = read_raw_text(names_file).texts
-        if len(names) < n_labels or (len(names) > n_labels and any(part.declared[1] for part in parts)):
-            wanted = f"{n_labels} labels of {parts[0].path.name}"
+        if len(names) < n_labels or (len(names) > n_labels and any(split.declared[1] for split in splits)):
+            wanted = f"{n_labels} labels of {splits[0].path.name}"
             raise DataError(f"{names_file}: must have a line for each of the {wanted}, got {len(names)}")
         check_distinct(names, str(names_file))
         n_labels = len(names)
-    known = next((part.dataset.label_names for part in parts if part.dataset.label_names is not None), names)
-    return [replace(part, dataset=_shaped(part.dataset, n_features, n_labels, known)) for part in parts]
+    known = next((split.dataset.label_names for split in splits if split.dataset.label_names is not None), names)
+    return [replace(split, dataset=_shaped(split.dataset, n_features, n_labels, known)) for split in splits]
 
 
-def _agreed_size(sizes: list[int], parts: list[FileRows], axis: int, what: str) -> int:
-    """Return the number of features or labels for all parts; raise `DataError` if they contradict each other."""
-    declaring = [i for i, part in enumerate(parts) if part.declared[axis]]
+def _agreed_size(sizes: list[int], splits: list[FileRows], axis: int, what: str) -> int:
+    """Return the number of features or labels for all splits; raise `DataError` if they contradict each other."""
+    declaring = [i for i, split in enumerate(splits) if split.declared[axis]]
     if not declaring:
         return max(sizes)
     known = declaring[0]
-    for part, size in zip(parts, sizes, strict=True):
-        if size > sizes[known] or (size < sizes[known] and part.declared[axis]):
-            raise DataError(f"{part.path}: must have the {sizes[known]} {what} of {parts[known].path.name}, got {size}")
+    for split, size in zip(splits, sizes, strict=True):
+        if size > sizes[known] or (size < sizes[known] and split.declared[axis]):
+            wanted = f"{sizes[known]} {what} of {splits[known].path.name}"
+            raise DataError(f"{split.path}: must have the {wanted}, got {size}")
     return sizes[known]
 
 

@@ -96,7 +96,7 @@ def load_public(name: str, data_home: str | os.PathLike[str] | None = None, **op
     folder = home / dataset.name
     if not folder.is_dir():
         install(dataset, folder)
-    train, test = load_parts(innermost(folder), options)
+    train, test = load_splits(innermost(folder), options)
     if test is None:
         raise DataError(f"{folder}: must have a test split, got none; remove the folder, to download it again")
     warn_of_other_shape(dataset, train, test)
@@ -179,7 +179,7 @@ def innermost(folder: Path) -> Path:
     return innermost(entries[0]) if len(entries) == 1 and entries[0].is_dir() else folder
 
 
-def load_parts(folder: Path, options: dict[str, Any]) -> tuple[Dataset, Dataset | None]:
+def load_splits(folder: Path, options: dict[str, Any]) -> tuple[Dataset, Dataset | None]:
     """Return train and test rows; with split files, the rows of `*_data.txt` that their first column lists."""
     data, *splits = (next(folder.glob(f"*_{part}.txt"), None) for part in ("data", "trSplit", "tstSplit"))
     if data is None or None in splits:

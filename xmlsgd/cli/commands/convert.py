@@ -49,9 +49,9 @@ def run(
     if target == STDOUT:
         raise UsageError("TARGET -: convert writes no standard output; name a file or a folder")
     from ...data.formats.base import check_free
-    from ...data.loading import convert, format_for
+    from ...data.loading import convert, format_to_write
 
-    format_for(end, to)  # raises an error for a wrong format before anything is read
+    format_to_write(end, to)  # raises an error for a wrong format before anything is read
     check_apart(target, "TARGET", (source, vectorizer, format_options.vocabulary, format_options.stop_words))
     check_parent(target, "TARGET")
     format_options.check_inputs(source)
@@ -86,7 +86,7 @@ def convert_texts(source: str, target: Path, options: FormatOptions, vectorizer_
     """Convert raw text or a named data set."""
     from ...data.csr import Dataset
     from ...data.formats.base import is_store
-    from ...data.loading import format_for
+    from ...data.loading import format_to_write
     from ..sources import read_source
 
     rows = read_source(source, options, vectorizer_of)
@@ -94,7 +94,7 @@ def convert_texts(source: str, target: Path, options: FormatOptions, vectorizer_
     if test is not None:  # labels that only the test rows have get columns in both
         train = Dataset(train.X, replace(train.Y, n_cols=test.n_labels), test.label_names)
     with parents_created(target):
-        format_for(target, to).write(target, train, test, single=test is None)
+        format_to_write(target, to).write(target, train, test, single=test is None)
     for folder in (target, target / "train"):
         if rows.vectorizer is not None and is_store(folder):
             rows.vectorizer.to_files(folder)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .base import Format
 
-ANY_TEXT = "libsvm"  # the format of files whose names show none
+DEFAULT_FORMAT = "libsvm"  # of files whose names show none
 
 
 def format_names() -> list[str]:
@@ -37,21 +37,21 @@ def all_formats() -> list[Format]:
 def format_of(path: Path) -> Format | None:
     """Return the format of a file, or of a folder that holds one set of rows; None for other folders."""
     found = next((found for found in all_formats() if found.recognizes(path)), None)
-    return get_format(ANY_TEXT) if found is None and not path.is_dir() else found
+    return get_format(DEFAULT_FORMAT) if found is None and not path.is_dir() else found
 
 
 def holds_text(path: Path) -> bool:
     """Return whether a path holds rows as text; False if it does not exist, but may be the name of a data set."""
     found = format_of(path) if path.exists() else None
-    if found is None and path.is_dir() and (parts := find_parts(path, ("train", "test"))):
-        found = parts[0]
+    if found is None and path.is_dir() and (splits := find_splits(path, ("train", "test"))):
+        found = splits[0]
     return found is not None and found.is_text
 
 
-def find_parts(folder: Path, required: Sequence[str]) -> tuple[Format, dict[str, Path]] | None:
+def find_splits(folder: Path, required: Sequence[str]) -> tuple[Format, dict[str, Path]] | None:
     """Return the format of a folder's files and the path of each split; None if no format has a `required` one.
 
-    A format that has the first of the required parts takes precedence over one that has a later one.
+    A format that has the first of the required splits takes precedence over one that has a later one.
     """
-    pairs = ((part, each) for part in required for each in all_formats())
-    return next(((each, parts) for part, each in pairs if part in (parts := each.find(folder))), None)
+    pairs = ((split, each) for split in required for each in all_formats())
+    return next(((each, splits) for split, each in pairs if split in (splits := each.find(folder))), None)

@@ -19,7 +19,7 @@ from ..files.manifest import STORE
 from ..files.reading import is_there
 from ..parser.parse import Options
 
-PARTS = ("train", "test")
+SPLITS = ("train", "test")
 NEUTRAL = ("n_threads", "labels_required")  # options that do not change the rows
 DESCRIPTION = STORE.description  # a folder with this file is a store
 LABEL_NAMES = "labels.txt"  # the name of label l on line l
@@ -54,7 +54,7 @@ class Format(ABC):
 
     @abstractmethod
     def find(self, folder: Path) -> dict[str, Path]:
-        """Return the paths, for `read`, of the "train" and "test" parts that a folder has."""
+        """Return the paths, for `read`, of the "train" and "test" splits that a folder has."""
 
     @abstractmethod
     def read(self, path: Path, options: dict[str, Any]) -> FileRows:
@@ -63,7 +63,7 @@ class Format(ABC):
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
         """Write a data set to `path`, complete or not at all; by default, raise `DataError`, as for a read-only format.
 
-        single : whether the rows are one set without parts, for which a single file is enough.
+        single : whether the rows are one set without splits, for which a single file is enough.
         """
         name = type(self).__module__.rpartition(".")[2]
         raise DataError(f"{path}: cannot be written as {name}, which is only read; choose another format")
@@ -89,8 +89,8 @@ class PairFormat(Format):
 
     def find(self, folder: Path) -> dict[str, Path]:
         """Return the file of X of each split that has at least one of its files."""
-        found = {part: [folder / name for name in pair] for part, pair in self.names.items()}
-        return {part: pair[0] for part, pair in found.items() if any(file.is_file() for file in pair)}
+        found = {split: [folder / name for name in pair] for split, pair in self.names.items()}
+        return {split: pair[0] for split, pair in found.items() if any(file.is_file() for file in pair)}
 
     def pair_of(self, path: Path) -> tuple[Path, Path]:
         """Return the files of X and Y; path : one of them. Raises `DataError` if the other one is missing."""
@@ -122,27 +122,27 @@ class PairFormat(Format):
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
         """Write a folder with both files of each split, and with the label names of the training split."""
 
-        def write_pair(folder: Path, part: str, dataset: Dataset) -> None:
-            for matrix, name in zip((dataset.X, dataset.Y), self.names[part], strict=True):
+        def write_pair(folder: Path, split: str, dataset: Dataset) -> None:
+            for matrix, name in zip((dataset.X, dataset.Y), self.names[split], strict=True):
                 self.write_matrix(matrix, folder / name)
 
-        write_parts(path, train, test, write_pair)
+        write_splits(path, train, test, write_pair)
 
 
-def write_parts(
+def write_splits(
     path: Path,
     train: Dataset,
     test: Dataset | None,
-    write_part: Callable[[Path, str, Dataset], None],
+    write_split: Callable[[Path, str, Dataset], None],
     with_names: bool = True,
 ) -> None:
-    """Write a folder: each split by `write_part`, given folder, "train" or "test", and rows; then the label names."""
+    """Write a folder: each split by `write_split`, given folder, "train" or "test", and rows; then the label names."""
     from ..text import write_label_names
 
     with replacing(path) as folder:
-        for part, dataset in zip(PARTS, (train, test), strict=True):
+        for split, dataset in zip(SPLITS, (train, test), strict=True):
             if dataset is not None:
-                write_part(folder, part, dataset)
+                write_split(folder, split, dataset)
         if with_names and train.label_names is not None:
             write_label_names(train.label_names, train.n_labels, folder / LABEL_NAMES)
 
@@ -162,7 +162,7 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 
 def check_free(path: Path) -> None:
     """Raise `FileExistsError` unless `path` is a store, a pair of them, or an empty folder, or does not exist."""
-    if is_there(path) and not is_store(path) and not (path.is_dir() and all(map(_is_part, path.iterdir()))):
+    if is_there(path) and not is_store(path) and not (path.is_dir() and all(map(_is_split, path.iterdir()))):
         raise FileExistsError(f"{path}: exists and is not a store; remove it or choose another name")
 
 
@@ -179,6 +179,6 @@ def replacing(path: Path) -> Iterator[Path]:
         check_free(path)  # writing may have taken hours
 
 
-def _is_part(path: Path) -> bool:
+def _is_split(path: Path) -> bool:
     """Return whether `path` is the store of the training or test split of a data set."""
-    return path.name in PARTS and is_store(path)
+    return path.name in SPLITS and is_store(path)

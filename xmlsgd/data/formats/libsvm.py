@@ -28,7 +28,7 @@ from ..csr import CSR, Dataset, check_entries, pointers, row_spans
 from ..files.atomic import atomic_file
 from ..files.reading import COMPRESSED_SUFFIXES
 from ..parser.blocks import LibsvmBlocks
-from .base import PARTS, FileRows, Format, write_parts
+from .base import SPLITS, FileRows, Format, write_splits
 from .store import write_blocks
 
 SUFFIXES = ("", *COMPRESSED_SUFFIXES)
@@ -143,22 +143,22 @@ class Libsvm(Format):
 
     def recognizes(self, path: Path) -> bool:
         """Return whether a file has a name that only train and test files have."""
-        ends = tuple(f"{part}.txt{suffix}" for part in PARTS for suffix in SUFFIXES)
+        ends = tuple(f"{split}.txt{suffix}" for split in SPLITS for suffix in SUFFIXES)
         return path.name.endswith(ends) and not path.is_dir()
 
     def find(self, folder: Path) -> dict[str, Path]:
         """Return `train.txt` and `test.txt`; without these, `NAME_train.txt` and `NAME_test.txt`."""
         found: dict[str, Path] = {}
         start = ""
-        for part in PARTS:
-            files = [folder / f"{start}{part}.txt{suffix}" for suffix in SUFFIXES]
+        for split in SPLITS:
+            files = [folder / f"{start}{split}.txt{suffix}" for suffix in SUFFIXES]
             files = [file for file in files if file.is_file()]
-            if not files and part == "train":
+            if not files and split == "train":
                 files = sorted(file for suffix in SUFFIXES for file in folder.glob(f"*_train.txt{suffix}"))
             if len(files) > 1:
-                raise DataError(f"{folder}: must hold one {part} file, got {', '.join(file.name for file in files)}")
+                raise DataError(f"{folder}: must hold one {split} file, got {', '.join(file.name for file in files)}")
             if files:
-                found[part] = files[0]
+                found[split] = files[0]
                 start = files[0].name.partition("train.txt")[0]
         return found
 
@@ -171,7 +171,7 @@ class Libsvm(Format):
         if single:
             write_libsvm(train, path)
         else:
-            write_parts(path, train, test, lambda folder, part, rows: write_libsvm(rows, folder / f"{part}.txt"))
+            write_splits(path, train, test, lambda folder, split, rows: write_libsvm(rows, folder / f"{split}.txt"))
 
 
 FORMAT = Libsvm()

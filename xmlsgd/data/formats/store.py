@@ -32,7 +32,7 @@ from ..files.folders import FolderArrays, read_folder
 from ..files.manifest import STORE, compare_checksums, listed_files, update_verified, write_manifest
 from ..parser.parse import RowBlock
 from ..text import read_label_names, write_label_names
-from .base import DESCRIPTION, LABEL_NAMES, PARTS, FileRows, Format, is_store, replacing, write_parts
+from .base import DESCRIPTION, LABEL_NAMES, SPLITS, FileRows, Format, is_store, replacing, write_splits
 
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
 WRITE_ENTRIES = 1 << 20  # written at once
@@ -179,7 +179,7 @@ class Store(Format):
 
     def find(self, folder: Path) -> dict[str, Path]:
         """Return the stores `train` and `test`."""
-        return {part: folder / part for part in PARTS if is_store(folder / part)}
+        return {split: folder / split for split in SPLITS if is_store(folder / split)}
 
     def read(self, path: Path, options: dict[str, Any]) -> FileRows:
         """Open a store."""
@@ -190,7 +190,7 @@ class Store(Format):
         if single:
             write_store(train, path)
             return
-        write_parts(path, train, test, lambda folder, part, rows: write_store(rows, folder / part), with_names=False)
+        write_splits(path, train, test, lambda folder, split, rows: write_store(rows, folder / split), with_names=False)
 
 
 FORMAT = Store()
