@@ -90,7 +90,7 @@ def test_a_file_that_does_not_fit_is_refused(rows, tmp_path, capsys, texts, mess
 
 
 def test_a_label_with_two_texts_is_refused_before_words_are_chosen(rows, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("xmlsgd.cli.sources._words_of", None)
+    monkeypatch.setattr("xmlsgd.cli.sources._fit_vectorizer", None)
     (tmp_path / "labels.txt").write_text("a\tapple\na\tbear\n", encoding="utf-8")
     assert main(["train", str(rows), "--label-texts", str(tmp_path / "labels.txt"), "--dry-run"]) == 2
     assert "labels.txt:2: a label must have one text, got 'a' twice" in capsys.readouterr().err

@@ -7,10 +7,12 @@ import pytest
 
 from xmlsgd.cli.format_options import FormatOptions
 from xmlsgd.cli.sources import Columns, read_more, read_test, read_training, read_training_labels
-from xmlsgd.data.text import RawText
+from xmlsgd.data.text import Documents
 
-TRAIN = RawText(["read a file", "read the file", "close the file", "close it"], [("open",), ("open",), ("close",), ()])
-TEST = RawText(["read it new", "close"], [("open", "new"), ("close",)])
+TRAIN = Documents(
+    ["read a file", "read the file", "close the file", "close it"], [("open",), ("open",), ("close",), ()]
+)
+TEST = Documents(["read it new", "close"], [("open", "new"), ("close",)])
 
 
 @pytest.fixture

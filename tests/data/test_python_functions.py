@@ -20,7 +20,7 @@ from xmlsgd.data.python_functions import (
     split,
     vectorized,
 )
-from xmlsgd.data.text import RawText, read_raw_text
+from xmlsgd.data.text import Documents, read_raw_text
 from xmlsgd.errors import DataError
 
 SOURCE = '''
@@ -116,9 +116,9 @@ def test_split_without_functions_is_refused():
 
 
 def test_rare_labels_are_counted_in_the_training_part_only():
-    train = RawText(["a", "b", "c"], [("x", "y"), ("x",), ("z",)])
-    test = RawText(["d", "e"], [("x", "z"), ("y", "z")])
-    assert select_labels(train, test, 2) == (RawText(["a", "b"], [("x",), ("x",)]), RawText(["d"], [("x",)]))
+    train = Documents(["a", "b", "c"], [("x", "y"), ("x",), ("z",)])
+    test = Documents(["d", "e"], [("x", "z"), ("y", "z")])
+    assert select_labels(train, test, 2) == (Documents(["a", "b"], [("x",), ("x",)]), Documents(["d"], [("x",)]))
 
 
 @pytest.fixture(scope="module")

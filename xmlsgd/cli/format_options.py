@@ -22,7 +22,7 @@ from .flags import VECTORIZER_FLAGS, flag_of
 from .messages import STDIN
 
 if TYPE_CHECKING:
-    from ..data.text import RawText
+    from ..data.text import Documents
     from ..data.vectorizer import TextVectorizer
 
 # The formats for which a flag has a meaning; flags not listed have one for all.
@@ -96,7 +96,7 @@ class FormatOptions(DocumentOptions):
             return self.format
         return self.document_format(path) if path != STDIN and self.holds_documents(path, labelled=True) else "rows"
 
-    def read_documents(self, path: str, labelled: bool) -> RawText:
+    def read_documents(self, path: str, labelled: bool) -> Documents:
         """Return the documents of a file."""
         from ..data.documents import read_documents
 

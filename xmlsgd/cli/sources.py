@@ -18,7 +18,7 @@ from ..data.document_formats import first_lines
 from ..data.files.temporary import temporary_folder
 from ..data.formats.base import is_store
 from ..data.loading import load_test
-from ..data.text import RawText, index_labels, read_raw_text
+from ..data.text import Documents, index_labels, read_raw_text
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
 from ..errors import DataError, shorten, warn
 from ..estimators import XMLClassifier, XMLEnsemble
@@ -101,10 +101,10 @@ def read_training(
 ) -> InputRows:
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
-        lines, raw = find_label_texts(path, options, label_texts), _documents(path, options)
-        if lines and raw is not None and are_named(lines, {name for names in raw.labels or () for name in names}):
+        lines, documents = find_label_texts(path, options, label_texts), _read_documents(path, options)
+        if lines and documents is not None and are_named(lines, documents.label_names):
             text_of_each(lines, label_texts)  # before words are chosen, which may take a minute
-        rows = _training_rows(path, options, None, raw, lines)
+        rows = _training_rows(path, options, None, documents, lines)
         rows = replace(rows, names_of_uris=options.names_of_uris, read_by=options.to_remember)
     if feature_names is not None:
         if rows.vectorizer is not None:
@@ -128,20 +128,21 @@ def read_more(
     empty: the model computes their features when it learns them.
     """
     with on_disk(path) as file:
-        lines, raw = find_label_texts(file, options, label_texts), _documents(file, options)
-        train, is_raw = _labelled_rows(file, options, columns, raw), options.document_format(file) == "raw"
-    if raw is not None and is_raw and (swapped := found_swapped(raw, columns.names)):
+        lines, documents = find_label_texts(file, options, label_texts), _read_documents(file, options)
+        train, is_raw = _labelled_rows(file, options, columns, documents), options.document_format(file) == "raw"
+    if documents is not None and is_raw and (swapped := found_swapped(documents, columns.names)):
         raise DataError(f"{path}: {swapped}")  # the model would learn texts as labels, and keep them
     X = replace(train.X, n_cols=max(train.n_features, columns.n_features))
-    train, documents = Dataset(X, *_matched(train.Y, train.label_names, columns)), None if raw is None else raw.texts
+    train = Dataset(X, *_match_labels(train.Y, train.label_names, columns))
+    texts = None if documents is None else documents.texts
     if not lines:
-        return train, documents, {}
+        return train, texts, {}
     if columns.vectorizer is None:
         raise UsageError(f"--label-texts: {NO_VECTORIZER.partition(',')[0]}; leave it out")
-    dataset, texts = with_label_texts(train, lines, label_texts)
+    dataset, texts_of_columns = with_label_texts(train, lines, label_texts)
     names, known = dataset.label_names or (), columns.n_labels
-    new = zip(names[known:], texts[known:], strict=True)
-    return dataset, documents, {name: text for name, text in new if text is not None}
+    new = zip(names[known:], texts_of_columns[known:], strict=True)
+    return dataset, texts, {name: text for name, text in new if text is not None}
 
 
 def read_source(path: str, options: FormatOptions, vectorizer_of: str | None) -> InputRows:
@@ -157,7 +158,7 @@ def read_source(path: str, options: FormatOptions, vectorizer_of: str | None) ->
             raise UsageError(f"--vectorizer {vectorizer_of}: has no words; {wanted}")
         columns = Columns(0, 0, None, TextVectorizer.from_files(vectorizer_of))
     with on_disk(path) as file:
-        return _training_rows(file, options, columns, _documents(file, options))
+        return _training_rows(file, options, columns, _read_documents(file, options))
 
 
 def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
@@ -168,8 +169,8 @@ def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
 def read_test_and_texts(path: str, options: FormatOptions, columns: Columns) -> tuple[Dataset, list[str] | None]:
     """Return rows as `read_test` does, and their texts; None for numeric features."""
     with on_disk(path) as file:
-        raw = _documents(file, options)
-        return _test_rows(file, options, columns, raw), None if raw is None else raw.texts
+        documents = _read_documents(file, options)
+        return _test_rows(file, options, columns, documents), None if documents is None else documents.texts
 
 
 def read_test_for_learning(
@@ -180,18 +181,18 @@ def read_test_for_learning(
     The file is read once, before learning, so that an error in it cannot lose what was learned.
     """
     with on_disk(path) as file:
-        raw = _documents(file, options)
-        rows = _test_rows(file, options, columns, raw)
-    if raw is None:
+        documents = _read_documents(file, options)
+        rows = _test_rows(file, options, columns, documents)
+    if documents is None:
         return rows, lambda later: in_columns(rows, later, path)
-    return rows, lambda later: _rows_of_texts(path, raw, later.vectorizer, _names_of(later, raw, path))
+    return rows, lambda later: _rows_of_documents(path, documents, later)
 
 
 def read_training_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:
     """Return the labels of training rows in the given columns, and the columns with new labels added at the end."""
     with on_disk(path) as file:
-        train = _labelled_rows(file, options, columns, _documents(file, options))
-    Y, names = _matched(train.Y, train.label_names, columns)
+        train = _labelled_rows(file, options, columns, _read_documents(file, options))
+    Y, names = _match_labels(train.Y, train.label_names, columns)
     if names is None and columns.names is not None:  # labels are matched by number
         names = columns.names
         if Y.n_cols != len(names):
@@ -208,7 +209,7 @@ def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: b
         if columns.vectorizer is not None and _is_blank(Path(file)):
             return columns.vectorizer.rows_of([])
         if not options.holds_documents(file, labelled=False):
-            return _test_rows(file, options, columns, _documents(file, options), labels_required=False).X
+            return _test_rows(file, options, columns, _read_documents(file, options), labels_required=False).X
         if columns.vectorizer is None:
             raise DataError(f"{file}: {NO_VECTORIZER}")
         labelled = options.document_format(file) == "raw" and options.have_labels(first_lines(Path(file)))
@@ -225,22 +226,22 @@ def _is_blank(file: Path) -> bool:
     return file.is_file() and file.stat().st_size < BLANK_BYTES and not file.read_bytes().strip()
 
 
-def _documents(path: str, options: FormatOptions) -> RawText | None:
+def _read_documents(path: str, options: FormatOptions) -> Documents | None:
     """Return the labelled documents of a file, None if it holds numeric features."""
     return options.read_documents(path, labelled=True) if options.holds_documents(path, labelled=True) else None
 
 
 def _training_rows(
-    path: str, options: FormatOptions, columns: Columns | None, raw: RawText | None, label_texts: LabelTexts = ()
-) -> InputRows:
+    path: str, options: FormatOptions, columns: Columns | None, documents: Documents | None,
+    label_texts: LabelTexts = (),
+) -> InputRows:  # fmt: skip
     """Return the rows of a source, and those of its test split; without `columns`, fit a vectorizer to its texts.
 
-    raw : its documents; None for numeric features.
+    documents : of the source; None for numeric features.
     """
-    if raw is not None:
-        names = _names_of(columns, raw, path) if columns else None
-        vectorizer = columns.vectorizer if columns else _words_of(raw, path, options, label_texts)
-        return InputRows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
+    if documents is not None:
+        columns = columns or Columns(0, 0, None, _fit_vectorizer(documents, path, options, label_texts))
+        return InputRows(_rows_of_documents(path, documents, columns), None, columns.vectorizer)
     if not _is_blank(Path(path)):  # which is refused below, whatever it was to hold
         options.refuse_vectorizer_options(f"{path}, which holds numeric features")
     rows = InputRows(*load_dataset(path, **options.for_rows_of(path)), _vectorizer_of_store(path))
@@ -249,33 +250,32 @@ def _training_rows(
     return rows
 
 
-def _labelled_rows(path: str, options: FormatOptions, columns: Columns, raw: RawText | None) -> Dataset:
-    """Return training rows for a model with `columns`; rows of documents, `raw`, have labels but no features."""
-    if raw is None:
+def _labelled_rows(path: str, options: FormatOptions, columns: Columns, documents: Documents | None) -> Dataset:
+    """Return training rows for a model with `columns`; rows of documents have labels but no features."""
+    if documents is None:
         return _training_rows(path, options, columns, None).train
-    unread = replace(raw, texts=[""] * len(raw.texts))
-    return _rows_of_texts(path, unread, columns.vectorizer, _names_of(columns, raw, path))
+    return _rows_of_documents(path, replace(documents, texts=[""] * len(documents.texts)), columns)
 
 
-def _words_of(raw: RawText, path: str, options: FormatOptions, label_texts: LabelTexts) -> TextVectorizer:
+def _fit_vectorizer(documents: Documents, path: str, options: FormatOptions, label_texts: LabelTexts) -> TextVectorizer:
     """Return a vectorizer fitted to the texts of a file and of labels; without flags, choose its options by data."""
     vectorizer = options.new_vectorizer()
-    if raw.labels and not options.vectorizer_options:
+    if documents.labels and not options.vectorizer_options:
         from ..estimators.vectorizer_choice import choose_vectorizer  # here: it needs scikit-learn
 
-        vectorizer = choose_vectorizer(raw.texts, index_labels(raw.labels)[0])
+        vectorizer = choose_vectorizer(documents.texts, index_labels(documents.labels)[0])
     try:
-        return vectorizer.fit(raw.texts, label_texts=[text for _, text in label_texts])
+        return vectorizer.fit(documents.texts, label_texts=[text for _, text in label_texts])
     except DataError as error:
         raise DataError(f"{path}: {str(error).removeprefix('texts: ')}") from error
 
 
 def _test_rows(
-    path: str, options: FormatOptions, columns: Columns, raw: RawText | None, labels_required: bool = True
+    path: str, options: FormatOptions, columns: Columns, documents: Documents | None, labels_required: bool = True
 ) -> Dataset:
-    """Return rows as `read_test` does; raw : the documents of the file, None for numeric features."""
-    if raw is not None:
-        return _rows_of_texts(path, raw, columns.vectorizer, _names_of(columns, raw, path))
+    """Return rows as `read_test` does; documents : of the file, None for numeric features."""
+    if documents is not None:
+        return _rows_of_documents(path, documents, columns)
     if Path(path).is_dir():
         test = load_test(path, labels_required=labels_required, **options.for_rows_of(path))
     else:
@@ -292,7 +292,8 @@ def in_columns(dataset: Dataset, columns: Columns, path: str) -> Dataset:
             f"{path}: must have the {columns.n_features} features of training, got {dataset.n_features}; "
             "give the training file a header with the larger number"
         )
-    return Dataset(replace(dataset.X, n_cols=columns.n_features), *_matched(dataset.Y, dataset.label_names, columns))
+    Y, names = _match_labels(dataset.Y, dataset.label_names, columns)
+    return Dataset(replace(dataset.X, n_cols=columns.n_features), Y, names)
 
 
 def check_words(vectorizer: TextVectorizer | None, columns: Columns, path: str) -> None:
@@ -311,7 +312,7 @@ def check_words(vectorizer: TextVectorizer | None, columns: Columns, path: str) 
         raise DataError(f"{path}: must have the words of the model, got others; convert it with --vectorizer MODEL")
 
 
-def _matched(Y: CSR, names: Sequence[str] | None, columns: Columns) -> tuple[CSR, Sequence[str] | None]:
+def _match_labels(Y: CSR, names: Sequence[str] | None, columns: Columns) -> tuple[CSR, Sequence[str] | None]:
     """Return Y in the given label columns, matched by name if both have names, and the names of its columns.
 
     New labels get columns after the others.
@@ -358,23 +359,24 @@ def _vectorizer_of_store(path: str) -> TextVectorizer | None:
     return None
 
 
-def _rows_of_texts(path: str, raw: RawText, vectorizer: TextVectorizer | None, names: Sequence[str] | None) -> Dataset:
-    """Convert documents to rows; names : of the known label columns, None if there are none yet."""
-    if vectorizer is None:
+def _rows_of_documents(path: str, documents: Documents, columns: Columns) -> Dataset:
+    """Convert documents to rows with these columns; new labels get columns after them."""
+    if columns.vectorizer is None:
         raise DataError(f"{path}: {NO_VECTORIZER}")
-    Y, columns = index_labels(raw.labels or (), names)
-    if names is None and not columns:
-        got = f"got none in {len(raw.texts)} documents; do labels stand before a tab, or in a column?"
+    known = _names_to_match(columns, documents, path)
+    Y, names = index_labels(documents.labels or (), known)
+    if known is None and not names:
+        got = f"got none in {len(documents.texts)} documents; do labels stand before a tab, or in a column?"
         raise DataError(f"{path}: must have at least one label, {got}")
-    return Dataset(vectorizer.rows_of(raw.texts), Y, columns)
+    return Dataset(columns.vectorizer.rows_of(documents.texts), Y, names)
 
 
-def _names_of(columns: Columns, raw: RawText, path: str) -> Sequence[str] | None:
+def _names_to_match(columns: Columns, documents: Documents, path: str) -> Sequence[str] | None:
     """Return the names by which labels of documents are matched; for a model without names, its numbers as texts."""
     if columns.vectorizer is None or columns.names is not None or not columns.n_labels:
         return columns.names
     numbers = [str(label) for label in range(columns.n_labels)]
-    unknown = sorted({name for names in raw.labels or () for name in names}.difference(numbers))
+    unknown = sorted(documents.label_names.difference(numbers))
     if unknown:
         raise DataError(
             f"{path}: must have labels from 0 to {columns.n_labels - 1}, since the model was trained on numbered ones, "

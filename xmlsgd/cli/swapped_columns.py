@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ..data.text import RawText
+from ..data.text import Documents
 from ..errors import shorten
 
 SEPARATORS = re.compile("[,;|]")  # between labels, also those of other programs
@@ -15,7 +15,7 @@ LEAST_KNOWN = 0.1  # share of the labels that the model knows, if they are label
 USUAL = 0.99  # share of the model's labels that have the usual number of words, or fewer
 
 
-def found_swapped(documents: RawText, names: Sequence[str] | None) -> str | None:
+def found_swapped(documents: Documents, names: Sequence[str] | None) -> str | None:
     """Return what is wrong where labels and texts are probably swapped, and what to do; else None.
 
     names : of the model's labels. It knows hardly any of the documents' labels. Besides, most texts are labels that it

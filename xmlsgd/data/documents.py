@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import DataError, nor_others, shorten, suggest, warn
 from .document_formats import DELIMITERS, LABEL_PREFIX, URIS, DocumentOptions, delimiter_of, is_annif
-from .text import RawText, composed, label_name, lines_of_file, numbered_lines, read_raw_text, split_labels
+from .text import Documents, composed, label_name, lines_of_file, numbered_lines, read_raw_text, split_labels
 from .validation import check_choice, is_integer
 from .vocabulary import BRACKETED_URI, is_uri, label_of, name_of
 
@@ -27,7 +27,7 @@ Row = tuple[int, str, tuple[str, ...]]  # the number of its line, its text, its 
 
 def read_documents(
     path: str | Path, format: str, labelled: bool = True, options: DocumentOptions = DEFAULTS
-) -> RawText:
+) -> Documents:
     """Read documents, with or without labels.
 
     Parameters
@@ -43,7 +43,7 @@ def read_documents(
 
     Returns
     -------
-    RawText
+    Documents
 
     Raises
     ------
@@ -59,7 +59,7 @@ def read_documents(
     texts, labels = [text for _, text, _ in rows], [tuple(dict.fromkeys(names)) for _, _, names in rows]
     if labelled and options.names_of_uris is not None:
         labels = _with_names(path, labels, [line for line, _, _ in rows], options)
-    return RawText(texts, labels if labelled else None)
+    return Documents(texts, labels if labelled else None)
 
 
 def _with_names(

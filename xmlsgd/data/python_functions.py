@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from ..errors import DataError
 from .csr import Dataset
-from .text import RawText, index_labels
+from .text import Documents, index_labels
 from .vectorizer import TextVectorizer
 
 PACKAGES = ("joblib", "llvmlite", "numba", "numpy", "scipy", "sklearn", "threadpoolctl", "tqdm")
@@ -51,7 +51,7 @@ class Function(NamedTuple):
     calls: tuple[str, ...]
 
 
-def python_functions_texts() -> tuple[RawText, RawText]:
+def python_functions_texts() -> tuple[Documents, Documents]:
     """Return the texts and label names of the train and the test functions; parsing takes about 15 seconds.
 
     Labels of fewer than `MIN_COUNT` training rows are dropped, then rows without a label. Raises `DataError` if no
@@ -103,7 +103,7 @@ def functions_of(source: bytes | str) -> list[tuple[str, tuple[str, ...]]]:
     return [(" ".join(words), calls) for words, calls in rows if len(words) >= MIN_WORDS]
 
 
-def split(functions: Sequence[Function], test_share: int) -> tuple[RawText, RawText]:
+def split(functions: Sequence[Function], test_share: int) -> tuple[Documents, Documents]:
     """Return training and test splits: a hash of the file name puts one file in `test_share` into the test split."""
     parts: list[list[Function]] = [[], []]
     for function in functions:
@@ -111,18 +111,18 @@ def split(functions: Sequence[Function], test_share: int) -> tuple[RawText, RawT
         parts[int.from_bytes(digest, "little") % test_share == 0].append(function)
     if not all(parts):
         raise DataError(f"demo: needs the source files of Python, got {len(functions)} functions; install them")
-    train, test = (RawText([f.text for f in part], [f.calls for f in part]) for part in parts)
+    train, test = (Documents([f.text for f in part], [f.calls for f in part]) for part in parts)
     return train, test
 
 
-def select_labels(train: RawText, test: RawText, min_count: int) -> tuple[RawText, RawText]:
+def select_labels(train: Documents, test: Documents, min_count: int) -> tuple[Documents, Documents]:
     """Return both splits with only the labels of at least `min_count` training rows, and rows with such a label."""
     counts = Counter(name for names in train.labels or () for name in names)
     kept = {name for name, count in counts.items() if count >= min_count}
     return _with_labels(train, kept), _with_labels(test, kept)
 
 
-def vectorized(train: RawText, test: RawText) -> tuple[Dataset, Dataset, TextVectorizer]:
+def vectorized(train: Documents, test: Documents) -> tuple[Dataset, Dataset, TextVectorizer]:
     """Return both splits as TF-IDF rows, and the vectorizer; it and the label columns come from the training split."""
     vectorizer = TextVectorizer().fit(train.texts)
     Y, names = index_labels(train.labels or ())
@@ -134,13 +134,13 @@ def vectorized(train: RawText, test: RawText) -> tuple[Dataset, Dataset, TextVec
     )
 
 
-def _with_labels(part: RawText, kept: set[str]) -> RawText:
+def _with_labels(part: Documents, kept: set[str]) -> Documents:
     rows = (
         (text, tuple(filter(kept.__contains__, names)))
         for text, names in zip(part.texts, part.labels or (), strict=True)
     )
     chosen = [(text, names) for text, names in rows if names]
-    return RawText([text for text, _ in chosen], [names for _, names in chosen])
+    return Documents([text for text, _ in chosen], [names for _, names in chosen])
 
 
 def _files_below(root: Path, name: str, skipped: frozenset[str]) -> Iterator[tuple[str, Path]]:

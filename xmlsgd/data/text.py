@@ -20,14 +20,19 @@ NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # characters that a line ca
 
 
 @dataclass(frozen=True, slots=True)
-class RawText:
+class Documents:
     """Documents and, if the file has them, the label names of each."""
 
     texts: list[str]
     labels: list[tuple[str, ...]] | None = None
 
+    @property
+    def label_names(self) -> set[str]:
+        """Return the distinct names of all labels."""
+        return set[str]().union(*self.labels or ())
 
-def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = ",") -> RawText:
+
+def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = ",") -> Documents:
     """Read documents from a UTF-8 file, one per line; `.gz`, `.bz2` and `.xz` are decompressed.
 
     A label that occurs twice in a row counts once; names are converted to Unicode's composed form (NFC). An empty line
@@ -44,7 +49,7 @@ def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = 
 
     Returns
     -------
-    RawText
+    Documents
 
     Raises
     ------
@@ -63,7 +68,7 @@ def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = 
                 raise DataError(f"{path}:{i + 1}: label must be without line ends, got {shorten(broken[0])}")
     if not texts:
         raise DataError(f"{path}: must hold at least one document, got an empty file")
-    return RawText(texts, labels)
+    return Documents(texts, labels)
 
 
 def labels_and_text(line: str, where: str) -> tuple[str, str]:

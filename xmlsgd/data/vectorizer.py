@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import DataError, ModelFileError, shorten, warn
 from .csr import CSR
-from .files.manifest import read_object
+from .files.manifest import read_json_object
 from .frames import column_names, only_column
 from .validation import FLOAT32_MAX, is_integer, is_positive_integer
 from .words import TOKEN, TOKEN_PATTERN, encodable, prepared, text_without_spaces
@@ -272,7 +272,7 @@ class TextVectorizer:
     def from_files(cls, folder: str | Path) -> TextVectorizer:
         """Return the vectorizer that `to_files` wrote; raise `ModelFileError` for anything else."""
         path = Path(folder) / VECTORIZER_FILE
-        saved = read_object(path, MAX_FILE_BYTES)
+        saved = read_json_object(path, MAX_FILE_BYTES)
         if saved.get("format") != FORMAT or saved.get("version") != FORMAT_VERSION:
             got = shorten((saved.get("format"), saved.get("version")))
             raise ModelFileError(f"{path}: must be of format {FORMAT!r}, version {FORMAT_VERSION}, got {got}")

@@ -18,7 +18,7 @@ from ..training_runs import COLUMNS, new_model, train_and_save
 
 if TYPE_CHECKING:
     from ...data.csr import Dataset
-    from ...data.text import RawText
+    from ...data.text import Documents
     from ...estimators import Model
     from ..messages import Console
 
@@ -73,7 +73,7 @@ def baseline(train: Dataset, test: Dataset) -> dict[str, float]:
     return evaluate_ranking(test.Y, np.tile(top, (test.n_rows, 1)), train.Y)
 
 
-def examples(model: Model, test: Dataset, texts: RawText) -> list[str]:
+def examples(model: Model, test: Dataset, texts: Documents) -> list[str]:
     """Return two lines for each of some test rows: its words, and its best labels."""
     import numpy as np
 

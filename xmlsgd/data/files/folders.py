@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import ModelFileError, shorten
 from .atomic import atomic_folder
-from .manifest import MODEL, FolderKind, compare_checksums, listed_files, read_part, write_manifest
+from .manifest import MODEL, FolderKind, compare_checksums, listed_files, read_folder_json, write_manifest
 from .system_errors import is_of_system
 
 BLOCK = 1 << 22  # numbers checked at once, so that temporary arrays stay small
@@ -85,7 +85,8 @@ def read_folder(path: str | Path, verify: bool = True, kind: FolderKind = MODEL)
     if verify:
         compare_checksums(path, files)
     arrays = {Path(name).stem: map_array(path / name) for name in files.sha256 if name.endswith(".npy")}
-    return FolderContent(read_part(path / kind.description, kind), arrays, files.states, files.verified == files.states)
+    description = read_folder_json(path / kind.description, kind)
+    return FolderContent(description, arrays, files.states, files.verified == files.states)
 
 
 def _write_array(file: Path, array: np.ndarray) -> None:

@@ -126,7 +126,7 @@ def listed_files(path: Path, kind: FolderKind) -> ListedFiles:
         earlier = sorted(path.parent.glob(f"{glob.escape(path.name)}.old-*"))  # by a killed `atomic_folder`
         hint = f"; the earlier one is {earlier[-1]}, move it back" if earlier else ""
         raise ModelFileError(f"{path}: no such folder{hint}")
-    manifest = read_part(path / MANIFEST, kind)
+    manifest = read_folder_json(path / MANIFEST, kind)
     if manifest.get("format") != kind.format or manifest.get("version") != VERSION:
         if manifest.get("format") == CHECKPOINT.format and kind is MODEL:
             raise ModelFileError(f"{path}: is a checkpoint, no saved model; repeat the call that wrote it")
@@ -153,7 +153,7 @@ def compare_checksums(path: Path, files: ListedFiles) -> None:
             )
 
 
-def read_part(file: Path, kind: FolderKind) -> dict[str, Any]:
+def read_folder_json(file: Path, kind: FolderKind) -> dict[str, Any]:
     """Return the JSON object in a file of a folder of this kind."""
     try:
         file.lstat()
@@ -161,7 +161,7 @@ def read_part(file: Path, kind: FolderKind) -> dict[str, Any]:
         reason = f"it is a file, a {kind.noun} is a folder" if file.parent.is_file() else f"{file.name} is missing"
         hint = f"; {kind.if_missing}" if kind.if_missing else ""
         raise ModelFileError(f"{file.parent}: is not a {kind.noun}: {reason}{hint}") from error
-    return read_object(file, MAX_JSON_BYTES)
+    return read_json_object(file, MAX_JSON_BYTES)
 
 
 def check_regular(file: Path) -> os.stat_result:
@@ -178,7 +178,7 @@ def check_regular(file: Path) -> os.stat_result:
     raise ModelFileError(f"{file}: is missing or no regular file; copy the whole folder again")
 
 
-def read_object(file: Path, most: int) -> dict[str, Any]:
+def read_json_object(file: Path, most: int) -> dict[str, Any]:
     """Return the JSON object in a file of at most `most` bytes; raise `ModelFileError` for anything else."""
     if (size := check_regular(file).st_size) > most:
         raise ModelFileError(f"{file}: must be at most {most} bytes, got {size}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...data.files.atomic import read_consistently
 from ...data.files.folders import FolderArrays, check_replaceable, read_folder
-from ...data.files.manifest import CHECKPOINT, MAX_JSON_BYTES, read_object
+from ...data.files.manifest import CHECKPOINT, MAX_JSON_BYTES, read_json_object
 from ...data.validation import is_number
 from ...errors import ModelFileError, shorten
 from ...nn.network import state_layout
@@ -118,7 +118,7 @@ def read_identity(folder: Path) -> Any:
     """Return the identity of the run whose checkpoint is in `folder`, None if it is missing or unreadable."""
 
     def read(folder: Path) -> Any:
-        return read_object(folder / CHECKPOINT.description, MAX_JSON_BYTES).get("run")
+        return read_json_object(folder / CHECKPOINT.description, MAX_JSON_BYTES).get("run")
 
     try:
         return read_consistently(folder, read)
