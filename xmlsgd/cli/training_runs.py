@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -68,7 +69,9 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, com
 
     few = make_xmc(150, 48, min(max(n_labels, 16), ROUNDED_LABELS), nnz_per_row=5, labels_per_row=2)
     small = {"hidden_layer_sizes": (32,), "candidates": 8, "max_epochs": 1, "batch_size": 256, "verbose": 0}
-    model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about these rows, which are not the user's
+        model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
     try:
         with temporary_folder() as folder:
             for as_compact in (False, True) if compact else (False,):
