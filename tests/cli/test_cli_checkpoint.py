@@ -7,14 +7,13 @@ import signal
 
 import pytest
 
-from shared.paths import DATA
+from shared.command_line import ROWS, TEST_ROWS
 from shared.processes import end, n_lines, start, wait_for
 from xmlsgd.cli import main
 from xmlsgd.data.loading import load_file
 from xmlsgd.estimators import XMLClassifier
 from xmlsgd.training.checkpoints import Checkpoint, CheckpointWriter
 
-ROWS, TEST_ROWS = (str(DATA / f"{part}.txt") for part in ("train", "test"))
 QUICK = ["--hidden", "16", "--candidates", "0", "--threads", "1", "--seed", "0", "--quiet"]
 
 

@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from shared.paths import DATA
+from shared.command_line import ROWS, TEST_ROWS
 from shared.processes import end, n_lines, start, wait_for
 from xmlsgd.cli import main, signals
 from xmlsgd.cli.model_folder import growing_history, name_of_interrupted
@@ -21,7 +21,6 @@ from xmlsgd.training.callbacks import Evaluation
 from xmlsgd.training.learner import Learner
 from xmlsgd.training.loop import Loop
 
-ROWS, TEST_ROWS = (str(DATA / f"{part}.txt") for part in ("train", "test"))
 QUICK = ["--hidden", "16", "--threads", "1", "--seed", "0", "--quiet"]
 MANY_EPOCHS = ["--epochs", "100000"]
 

@@ -9,15 +9,7 @@ import pytest
 
 from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation, ResumedRun
 from xmlsgd.training.history import History
-from xmlsgd.training.kept_model import KeptModel
 from xmlsgd.training.messages import Report
-
-
-@pytest.fixture
-def kept():
-    made = KeptModel()
-    yield made
-    made.close()
 
 
 def vector(value):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import CSR, Dataset
@@ -19,13 +18,6 @@ from xmlsgd.training.loop import train
 
 N_ROWS, BATCH = 53, 10
 NETWORK = Network(12, 9, (8,))
-
-
-@pytest.fixture(scope="module")
-def dataset():
-    rng = np.random.default_rng(0)
-    X, Y = (CSR.from_scipy(sp.csr_array(rng.random((N_ROWS, n)) * (rng.random((N_ROWS, n)) < 0.3))) for n in (12, 9))
-    return Dataset(X, Y)
 
 
 @pytest.mark.parametrize(

@@ -27,16 +27,8 @@ from xmlsgd.training.checkpoints import read_checkpoint, writer
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.history import History
 from xmlsgd.training.job import Start
-from xmlsgd.training.kept_model import KeptModel
 from xmlsgd.training.loop import train
 from xmlsgd.training.progress_bar import ProgressBar, ProgressLines
-
-
-@pytest.fixture
-def kept():
-    made = KeptModel()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("steps", [2, STEPS, STEPS + 1, STEPS + 4, EPOCHS * STEPS])
