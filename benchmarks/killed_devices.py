@@ -48,6 +48,6 @@ class Marking(Killed):
     def input_step(self, X: CSR, rows: np.ndarray, dZ: Any, layer: Any, *given: Any) -> None:
         """Mark half of the rows, then the others, with the kill between them."""
         half = len(rows) // 2
-        layer.W[X.row_entries(rows[:half])] += 1
+        layer.W[X.columns_of(rows[:half])] += 1
         self.die(rows)
-        layer.W[X.row_entries(rows[half:])] += 1
+        layer.W[X.columns_of(rows[half:])] += 1

@@ -58,7 +58,7 @@ def test_hard_negatives_are_the_labels_that_the_model_gives_high_scores():
     rows, A = np.arange(4), np.ones((4, 8), np.float32)
     sampler = HardNegatives(40, hard=1.0, cluster=4).begin(Y, 0)
     drawn = sampler.draw(Batch(Y, rows, 0, A, layer, Reference()))
-    true = np.unique(Y.row_entries(rows))
+    true = np.unique(Y.columns_of(rows))
     assert set(true) <= set(drawn)
     assert len(drawn) <= 40 + len(true)
     assert len(np.intersect1d(drawn, confused)) >= 25

@@ -21,7 +21,7 @@ GOOD_TEXT = "open,read\tread a file\nclose\tclose a file\nopen\tread the file\nc
 @pytest.fixture(autouse=True)
 def compiling_untold(monkeypatch):
     """Suppress the message about compiling: whether it comes depends on the kernel cache."""
-    monkeypatch.setattr("xmlsgd.data.files.compiled.tell_of_compiling", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.data.files.numba_cache.tell_of_compiling", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ from numba import njit
 from numba.core import caching
 
 from xmlsgd.cli import main
-from xmlsgd.data.files import compiled
+from xmlsgd.data.files import numba_cache
 
-tell_of_compiling = compiled.tell_of_compiling  # before the fixture replaces it
+tell_of_compiling = numba_cache.tell_of_compiling  # before the fixture replaces it
 
 
 @pytest.fixture
@@ -18,11 +18,11 @@ def compile_two(monkeypatch):
 
     def run(json, console):
         for step in (1, 2):
-            assert compiled.cached(njit(lambda x: x + step))(3) == 3 + step  # noqa: B023 (called at once)
+            assert numba_cache.cached(njit(lambda x: x + step))(3) == 3 + step  # noqa: B023 (called at once)
 
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])  # nothing is found, nothing stays
     monkeypatch.setattr("xmlsgd.cli.commands.info.run", run)
-    monkeypatch.setattr(compiled, "tell_of_compiling", tell_of_compiling)
+    monkeypatch.setattr(numba_cache, "tell_of_compiling", tell_of_compiling)
     tell_of_compiling.cache_clear()
 
 

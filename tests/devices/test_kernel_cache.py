@@ -15,7 +15,7 @@ from numba import njit
 from numba.core import caching
 
 from xmlsgd import devices
-from xmlsgd.data.files.compiled import cached
+from xmlsgd.data.files.numba_cache import cached
 from xmlsgd.devices.cpu import kernel_cache
 from xmlsgd.devices.cpu.compiling import STAMP, Kernel
 
@@ -32,14 +32,14 @@ def test_kernels_of_other_sources_are_dropped_and_foreign_files_are_not_touched(
     stale = [f"{name}_alone_0123456789ab_011-1.py311.nbi" for name in ("input_layer.drop", "linear_training.solve")]
     for name in [ours, *stale, *foreign]:
         (folder / name).touch()
-    kernel_cache.refresh()
+    kernel_cache.remove_stale()
     assert sorted(file.name for file in folder.iterdir()) == sorted([ours, *foreign])
 
 
 def test_files_are_looked_at_once_in_a_process_whatever_devices_it_makes(monkeypatch):
     looked: list[int] = []
-    monkeypatch.setattr(kernel_cache, "refresh", lambda: looked.append(1))
-    kernel_cache.refresh_once.cache_clear()
+    monkeypatch.setattr(kernel_cache, "remove_stale", lambda: looked.append(1))
+    kernel_cache.remove_stale_once.cache_clear()
     for _ in range(3):
         devices.cpu.CPU()
     assert len(looked) == 1
@@ -76,7 +76,7 @@ def test_a_function_is_compiled_where_no_folder_for_kernels_can_be_written(monke
 
 def test_a_missing_folder_is_no_error(monkeypatch, tmp_path):
     monkeypatch.setattr(kernel_cache, "cache_folders", lambda: {tmp_path / "none"})
-    kernel_cache.refresh()
+    kernel_cache.remove_stale()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -88,7 +88,7 @@ def test_kernels_that_cannot_be_removed_are_left(folder, monkeypatch):
         raise PermissionError(self)
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    kernel_cache.refresh()
+    kernel_cache.remove_stale()
     assert stale.exists()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from shared.layers import input_batch, random_layer, whole_step
 from xmlsgd.devices.cpu import kernel_cache
-from xmlsgd.devices.cpu.kernels import parts
+from xmlsgd.devices.cpu.kernels import loss_and_update
 from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import find_optimizer, optimizer_names
@@ -18,7 +18,7 @@ from xmlsgd.nn.samplers.uniform import UniformNegatives
 
 
 def compiled_parts():
-    return [function.__qualname__ for function in parts._compiled.values()]
+    return [function.__qualname__ for function in loss_and_update._compiled.values()]
 
 
 def compiled_signatures():
@@ -29,7 +29,7 @@ def compiled_signatures():
 
 def test_nothing_compiles_after_loading_kernels(cpu, monkeypatch):
     """Every loss, optimizer, depth and dropout; drawn labels; memory maps, whose arrays are read-only; prediction."""
-    monkeypatch.setattr(parts, "_compiled", {})  # other tests have compiled parts of their own
+    monkeypatch.setattr(loss_and_update, "_compiled", {})  # other tests have compiled parts of their own
     for rounding in (False, True):
         cpu.load_kernels(
             [find_loss(name) for name in loss_names()],

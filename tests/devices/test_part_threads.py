@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from xmlsgd.devices.cpu import part_threads
+from xmlsgd.devices.cpu.blas import BlasPool, OneThreadBlas
 from xmlsgd.devices.cpu.part_threads import run_parts
-from xmlsgd.devices.cpu.threads import BlasPool, OneThreadBlas
 
 WAIT = 60  # seconds, after which a test fails rather than hangs
 

@@ -116,7 +116,7 @@ def test_a_label_that_keeps_no_pair_changes_only_in_its_bias(device):
         device.output_step(A, targets, got, find_loss("bce"), rule.update(0.1, 3), Rounding(0.5, 1))
     same = (got.W == layer.W).all(axis=1)
     assert 100 < same.sum() < 690
-    assert not same[targets.Y.row_entries(targets.rows)].any(), "true labels are always updated"
+    assert not same[targets.Y.columns_of(targets.rows)].any(), "true labels are always updated"
     np.testing.assert_array_equal(got.Ws[same], layer.Ws[same])
     np.testing.assert_array_equal(got.Wt[same], layer.Wt[same])
     np.testing.assert_allclose(got.b, exact.b, rtol=1e-6)

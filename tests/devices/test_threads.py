@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from shared.paths import ROOT, TESTS
 from shared.small_job import small_job, train
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu.threads import BlasPool, OneThreadBlas
+from xmlsgd.devices.cpu.blas import BlasPool, OneThreadBlas
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_the_blas_libraries_are_looked_for_once(monkeypatch):
         looked.append(1)
         return ThreadpoolController()
 
-    monkeypatch.setattr("xmlsgd.devices.cpu.threads.ThreadpoolController", look)
+    monkeypatch.setattr("xmlsgd.devices.cpu.blas.ThreadpoolController", look)
     limit = OneThreadBlas()
     for _ in range(3):
         with limit:

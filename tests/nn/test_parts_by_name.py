@@ -14,7 +14,7 @@ from xmlsgd import XMLClassifier
 from xmlsgd.data.registry import part_names
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu.kernels.parts import loss_address
+from xmlsgd.devices.cpu.kernels.loss_and_update import loss_address
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn import losses, optimizers, samplers
@@ -161,7 +161,7 @@ def test_a_sampler_in_one_file_chooses_the_labels_of_a_batch(add):
     sampler = find_sampler("toy").of(5)
     network.step(Reference(), layers, data.X, targets, SGD().update(1.0, 1), 0, sampler)
     changed = np.flatnonzero(network.layout.views(flat)["b1"] != network.layout.views(before)["b1"])
-    assert set(changed) == {*range(5), *data.Y.row_entries(rows)}
+    assert set(changed) == {*range(5), *data.Y.columns_of(rows)}
 
 
 @pytest.mark.parametrize(

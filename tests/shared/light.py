@@ -41,7 +41,7 @@ class Marking(Reference):
         return 0.0, A
 
     def input_step(self, X, rows, dZ, layer, update):
-        layer.W[X.row_entries(rows)] += 1
+        layer.W[X.columns_of(rows)] += 1
 
 
 def die_once(folder, names):

@@ -47,7 +47,7 @@ def choose_cost_and_features(
     rows, labels, _ = validation
     truth, learned = Y.take(rows).has(labels), weight.copy()
     learned[rows] = 0
-    frequency = np.bincount(Y.row_entries(np.flatnonzero(learned)), minlength=Y.n_cols).astype(np.float32)
+    frequency = np.bincount(Y.columns_of(np.flatnonzero(learned)), minlength=Y.n_cols).astype(np.float32)
 
     def losses(margins: np.ndarray) -> np.ndarray:
         """Return the log losses, (h, m), 0 where a margin is NaN, of a regression fitted to these pairs.

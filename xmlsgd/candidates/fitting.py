@@ -74,7 +74,7 @@ class CandidateRows:
         Y, first = self.dataset.Y, self.dataset.X.n_rows - self.n_label_rows
         learned = self.weight[:first].copy()
         learned[np.concatenate([np.empty(0, np.intp), *self.folds])] = 0
-        seen = np.bincount(Y.row_entries(np.flatnonzero(learned)), minlength=Y.n_cols) > 0
+        seen = np.bincount(Y.columns_of(np.flatnonzero(learned)), minlength=Y.n_cols) > 0
         return first + np.flatnonzero(seen[Y.indices[Y.indptr[first] :]])
 
     def without_label_rows_of_seen_labels(self) -> CandidateRows:

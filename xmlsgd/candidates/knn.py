@@ -79,7 +79,7 @@ class KNNIndex:
 
     def frequency(self, n_labels: int) -> np.ndarray:
         """Return the number of rows of weight above 0 that have each label, float32 (n_labels,)."""
-        counted = self.Y.indices if self.weight.all() else self.Y.row_entries(np.flatnonzero(self.weight))
+        counted = self.Y.indices if self.weight.all() else self.Y.columns_of(np.flatnonzero(self.weight))
         return np.bincount(counted, minlength=n_labels).astype(np.float32)
 
     def new_labels(self, earlier: KNNIndex) -> np.ndarray:

@@ -255,6 +255,6 @@ def frequency_of_learned(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> np.
     Stacking is trained with frequencies that leave out held-out rows, because counting a row's own labels would leak
     the answer. learned, weight : sample weights with and without zeros for the held-out rows.
     """
-    frequency = np.bincount(Y.row_entries(np.flatnonzero(learned)), minlength=Y.n_cols).astype(np.float32)
+    frequency = np.bincount(Y.columns_of(np.flatnonzero(learned)), minlength=Y.n_cols).astype(np.float32)
     frequency *= np.float32(np.count_nonzero(weight) / np.count_nonzero(learned))
     return frequency

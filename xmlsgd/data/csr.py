@@ -117,11 +117,11 @@ class CSR:
         span = slice(self.indptr[i], self.indptr[i + 1])
         return self.indices[span], self.data[span]
 
-    def row_entries(self, rows: np.ndarray) -> np.ndarray:
-        """Return the indices of the given rows, one row after another, int32."""
-        return self.indices[self.entries_of(rows)]
+    def columns_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the columns of the entries of the given rows, one row after another, int32."""
+        return self.indices[self.positions_of(rows)]
 
-    def entries_of(self, rows: np.ndarray) -> np.ndarray:
+    def positions_of(self, rows: np.ndarray) -> np.ndarray:
         """Return the positions of the entries of the given rows, one row after another."""
         starts, lengths = self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows]
         ends = np.cumsum(lengths)
@@ -161,7 +161,7 @@ class CSR:
     def take(self, rows: np.ndarray) -> CSR:
         """Return a copy of the given rows, in the given order."""
         if len(rows) < FEW_ROWS * self.n_rows:  # scipy reads the whole matrix, which would take longer
-            entries, indptr = self.entries_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
+            entries, indptr = self.positions_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
             return CSR(indptr, self.indices[entries].astype(np.int32, copy=False), self.data[entries], self.n_cols)
         taken = self.to_scipy()[rows]
         return CSR(

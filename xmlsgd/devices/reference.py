@@ -72,7 +72,7 @@ class Reference(Device):
         """Update the rows of W for the features of the batch, and b, given the gradient dZ of the pre-activations."""
         dZ = dZ.astype(np.float64)
         dW, db = dense_rows(X, rows).T @ dZ, dZ.sum(axis=0)
-        touched = np.unique(X.row_entries(rows))
+        touched = np.unique(X.columns_of(rows))
         update_rows(touched, dW, layer, update)
         update_biases(db, layer, update)
 

@@ -167,7 +167,7 @@ class Learner:
         targets = Targets(Y, rows, scale)
         loss = job.network.step(self.device, self.layers, X, targets, update, seed, self.sampler)
         if self.touched is not None:
-            self.touched[X.row_entries(rows)] = 1
+            self.touched[X.columns_of(rows)] = 1
         return loss * len(rows)
 
 

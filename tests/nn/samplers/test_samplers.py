@@ -50,7 +50,7 @@ def test_all_labels_take_part_by_default(dataset):
 def test_shared_negatives_hold_every_true_label_of_the_batch_and_some_more(dataset, negatives):
     rows = np.array([3, 17, 5])
     labels = labels_of(UniformNegatives(negatives), dataset.Y, rows, 1)
-    true = np.unique(dataset.Y.row_entries(rows))
+    true = np.unique(dataset.Y.columns_of(rows))
     assert set(true) <= set(labels)
     assert np.all(np.diff(labels) > 0)
     assert labels.dtype == np.int32
@@ -125,7 +125,7 @@ def test_slots_that_an_optimizer_does_not_have_are_left_alone():
 
 def test_columns_numbers_labels_by_their_place(dataset):
     rows = np.array([7, 0, 7])
-    active = np.unique(dataset.Y.row_entries(rows))
+    active = np.unique(dataset.Y.columns_of(rows))
     Y = true_among(dataset.Y, rows, active)
     assert Y.shape == (3, len(active))
     for place, row in enumerate(rows):

@@ -66,7 +66,7 @@ def test_a_worker_writes_its_replica_and_nothing_else(executor, job):
     assert changed.tolist() == [2]
     rows = np.random.default_rng((3, ORDER, 0)).permutation(N_ROWS)[:4]
     marks = np.zeros(6, np.uint8)
-    marks[job.dataset.X.row_entries(rows)] = 1
+    marks[job.dataset.X.columns_of(rows)] = 1
     np.testing.assert_array_equal(executor.shared.touched, [0 * marks, marks, 0 * marks])
 
 

@@ -20,7 +20,7 @@ from .parse import FORMS, Options, Parsed, RowBlock, parse
 
 BLOCK_BYTES = 1 << 20  # of text in one task: fits the cache of a core, and gives each thread many tasks
 MAX_THREADS = 8  # more do not help: reading and collecting, by one thread, takes a third of parsing by one
-MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # in UTF-8
 COMMENTS = re.compile(rb"(?:[ \t\r]*#[^\n]*\n)*")
 HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t\r]+(\d{1,18})(?:[ \t\r]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n")
 NO_ROWS = RowBlock(
@@ -49,7 +49,7 @@ class LibsvmBlocks:
         self._threads = self._options.n_threads or min(usable_cores(), MAX_THREADS)
         self._line = 1  # the first line of the next block
         self._header_line = 0
-        self._promised: int | None = None
+        self._header_rows: int | None = None
         self._counts = np.zeros(3, dtype=np.int64)  # rows, entries, labels
         self._largest = np.array([-1, -1])  # feature, label
 
@@ -71,7 +71,7 @@ class LibsvmBlocks:
                     yield self._count(parsed.rows, blank)
                     blank = 0
                 blank += parsed.blank_tail  # blank lines are rows only if a row follows, or the header counts them
-            if self._promised is not None and (missing := min(blank, self._promised - int(self._counts[0]))) > 0:
+            if self._header_rows is not None and (missing := min(blank, self._header_rows - int(self._counts[0]))) > 0:
                 yield self._count(NO_ROWS, missing)
         self._finish()
 
@@ -80,7 +80,7 @@ class LibsvmBlocks:
         waiting: deque[Future[Parsed]] = deque()
         broken: DataError | None = None  # raised after the blocks before it are yielded
         try:
-            for block in self._after_header(_cut(stream, self.path)):
+            for block in self._after_header(_blocks_of_lines(stream, self.path)):
                 waiting.append(pool.submit(parse, block, self._options, self.n_features, self.n_labels))
                 if len(waiting) > self._threads + 1:
                     yield waiting.popleft().result()
@@ -92,7 +92,7 @@ class LibsvmBlocks:
 
     def _after_header(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the blocks without the byte order mark, comments and header at their start."""
-        searching, start = True, MARK
+        searching, start = True, BYTE_ORDER_MARK
         for block in blocks:
             if searching:
                 block = block.removeprefix(start)
@@ -115,7 +115,7 @@ class LibsvmBlocks:
                     0, f"header must be 'rows features labels', got {shorten(got)}; pass header=False (--header no)"
                 )
             return block
-        self._promised, n_features = int(found[1]), int(found[2])
+        self._header_rows, n_features = int(found[1]), int(found[2])
         self._header_line = self._line
         self.n_features = self._agree("features", n_features, self.n_features)
         if found[3] is not None:
@@ -143,10 +143,10 @@ class LibsvmBlocks:
     def _finish(self) -> None:
         """Check the counts of the whole file, and set the shape."""
         n_rows, n_entries, n_labels = self._counts.tolist()
-        if self._promised is not None and n_rows != self._promised:
+        if self._header_rows is not None and n_rows != self._header_rows:
             place = f"{self.path}:{self._header_line}"
             remedy = "complete the file, or correct its header"
-            raise DataError(f"{place}: header promises {self._promised} rows, got {n_rows}; {remedy}")
+            raise DataError(f"{place}: header promises {self._header_rows} rows, got {n_rows}; {remedy}")
         if n_rows == 0:
             raise DataError(f"{self.path}: file must have at least one row, got none")
         if n_entries == 0:
@@ -164,7 +164,7 @@ class LibsvmBlocks:
         return DataError(f"{self.path}:{self._line + lines_before}: {message}")
 
 
-def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:
+def _blocks_of_lines(stream: BinaryIO, path: Path) -> Iterator[bytes]:
     """Yield the text in blocks of whole lines, each ending with a newline."""
     rest, line = b"", 1
     while True:

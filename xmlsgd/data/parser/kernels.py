@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ..files.compiled import cached
+from ..files.numba_cache import cached
 
 # Codes: what is wrong with a block. `POSITION` is that of the wrong token.
 OK, LABEL, LABEL_RANGE, INDEX, INDEX_RANGE, VALUE, FLOAT32, DUPLICATE, SUM = range(9)
 # Slots of `out`.
-CODE, POSITION, GOT, ROWS, BLANK_TAIL, RARE, MAX_FEATURE, MAX_LABEL, ENTRIES, LABELS, N_SLOTS = range(11)
+CODE, POSITION, GOT, ROWS, BLANK_TAIL, INEXACT, MAX_FEATURE, MAX_LABEL, ENTRIES, LABELS, N_SLOTS = range(11)
 
 TAB, NEWLINE, RETURN, BLANK, HASH, PLUS, COMMA, MINUS, DOT, ZERO, COLON = (ord(c) for c in "\t\n\r #+,-.0:")
 TOO_LARGE = 1 << 40  # an index stops growing here, so that no number of digits overflows int64
@@ -32,13 +32,13 @@ FLOAT32_MIN = np.float32(np.finfo(np.float32).tiny)
 def parse_block(
     text: np.ndarray,
     limits: np.ndarray,
-    rare_values: np.ndarray,
+    inexact_values: np.ndarray,
     X_indptr: np.ndarray,
     X_indices: np.ndarray,
     X_data: np.ndarray,
     Y_indptr: np.ndarray,
     Y_indices: np.ndarray,
-    rare_positions: np.ndarray,
+    inexact_positions: np.ndarray,
     keys: np.ndarray,
     values: np.ndarray,
     out: np.ndarray,
@@ -46,15 +46,14 @@ def parse_block(
     """Parse `text` (uint8, ends with a newline) into the rows of X and Y; stop at the first bad token.
 
     `limits` holds the first feature index, the number of features, the first label, the number of labels, whether
-    rows have labels, and whether to add up the values of a feature that occurs twice. A "rare" number is one that
-    float64 arithmetic may round to the wrong float32: its position is written to `rare_positions`, and a second call
-    gets its value in `rare_values`. `keys` and `values` are scratch for rows that are not ascending. `out` has the
-    slots named above.
+    rows have labels, and whether to add up the values of a feature that occurs twice. The position of a number that
+    float64 arithmetic may round to the wrong float32 is written to `inexact_positions`; a second call gets its value in
+    `inexact_values`. `keys` and `values` are scratch for rows that are not ascending. `out` has the slots named above.
     """
     first_feature, n_features, first_label, n_labels = limits[0], limits[1], limits[2], limits[3]
     labelled, add_up = limits[4] != 0, limits[5] != 0
     i, size = 0, len(text)
-    row, f, l, rare, blank_tail = 0, 0, 0, 0, 0
+    row, f, l, n_inexact, blank_tail = 0, 0, 0, 0, 0
     max_feature, max_label = np.int64(-1), np.int64(-1)
     code, position, got = OK, 0, np.int64(0)
     X_indptr[0], Y_indptr[0] = 0, 0
@@ -205,9 +204,9 @@ def parse_block(
                 if cut or mantissa > EXACT_MANTISSA or exponent < -EXACT_EXPONENT or exponent > EXACT_EXPONENT:
                     sure = -64 <= exponent <= 64
                     if not sure or np.float32(wide * (1 - MARGIN)) != np.float32(wide * (1 + MARGIN)):
-                        value = rare_values[rare] if rare < len(rare_values) else np.float32(0.0)
-                        rare_positions[rare] = position
-                        rare += 1
+                        value = inexact_values[n_inexact] if n_inexact < len(inexact_values) else np.float32(0.0)
+                        inexact_positions[n_inexact] = position
+                        n_inexact += 1
             if value == np.inf:
                 code = FLOAT32
                 break
@@ -250,5 +249,5 @@ def parse_block(
         X_indptr[row] = f
         Y_indptr[row] = l
     out[CODE], out[POSITION], out[GOT] = code, position, got
-    out[ROWS], out[BLANK_TAIL], out[RARE] = row, blank_tail, rare
+    out[ROWS], out[BLANK_TAIL], out[INEXACT] = row, blank_tail, n_inexact
     out[MAX_FEATURE], out[MAX_LABEL], out[ENTRIES], out[LABELS] = max_feature, max_label, f, l

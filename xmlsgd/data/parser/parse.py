@@ -81,23 +81,23 @@ def parse(block: bytes, options: Options, n_features: int | None, n_labels: int 
     X_indptr, X_indices = np.empty(n_lines + 1, np.int64), np.empty(most_entries, np.int32)
     X_data = np.empty(most_entries, np.float32)
     Y_indptr, Y_indices = np.empty(n_lines + 1, np.int64), np.empty(most_labels, np.int32)
-    rare_positions, values = np.empty(most_entries, np.int64), np.empty(most_entries, np.float32)
+    inexact_positions, values = np.empty(most_entries, np.int64), np.empty(most_entries, np.float32)
     keys = np.empty(max(most_entries, most_labels), np.int64)
-    out, rare_values = np.zeros(kernels.N_SLOTS, np.int64), np.empty(0, np.float32)
+    out, inexact_values = np.zeros(kernels.N_SLOTS, np.int64), np.empty(0, np.float32)
     while True:
         kernels.parse_block(
-            text, limits, rare_values,
+            text, limits, inexact_values,
             X_indptr, X_indices, X_data, Y_indptr, Y_indices,
-            rare_positions, keys, values, out,
+            inexact_positions, keys, values, out,
         )  # fmt: skip
-        if out[kernels.RARE] <= len(rare_values):
+        if out[kernels.INEXACT] <= len(inexact_values):
             break
-        rare_values = _read_rare(block, rare_positions[: out[kernels.RARE]])
+        inexact_values = _read_exactly(block, inexact_positions[: out[kernels.INEXACT]])
     code, position, got = out[: kernels.GOT + 1].tolist()
     error = _describe(block, code, position, got, limits, n_features, n_labels) if code else None
-    foreign = _foreign(block)
-    if foreign is not None and (error is None or foreign[0] < block.index(b"\n", position)):
-        position, error = foreign
+    not_text = _not_text(block)
+    if not_text is not None and (error is None or not_text[0] < block.index(b"\n", position)):
+        position, error = not_text
     blank_tail, ends = int(out[kernels.BLANK_TAIL]), slice(out[kernels.ROWS] - out[kernels.BLANK_TAIL] + 1)
     entries, labels = slice(out[kernels.ENTRIES]), slice(out[kernels.LABELS])
     rows = RowBlock(X_indptr[ends], X_indices[entries], X_data[entries], Y_indptr[ends], Y_indices[labels])
@@ -105,7 +105,7 @@ def parse(block: bytes, options: Options, n_features: int | None, n_labels: int 
     return Parsed(rows, n_lines, blank_tail, out[[kernels.MAX_FEATURE, kernels.MAX_LABEL]], before)
 
 
-def _read_rare(block: bytes, positions: np.ndarray) -> np.ndarray:
+def _read_exactly(block: bytes, positions: np.ndarray) -> np.ndarray:
     """Return the magnitudes, float32, of the values of the `index:value` tokens at `positions`."""
     values = np.empty(len(positions), np.float32)
     with np.errstate(over="ignore", under="ignore"):
@@ -119,7 +119,7 @@ def _token(block: bytes, position: int, limit: int | None = None) -> str:
     return cast("re.Match[bytes]", found)[0].decode(errors="backslashreplace")
 
 
-def _foreign(block: bytes) -> tuple[int, str] | None:
+def _not_text(block: bytes) -> tuple[int, str] | None:
     """Return the position of a NUL byte, or of bytes that are not UTF-8, and a message; None for sound text."""
     zero = block.find(b"\0")
     found = None if zero < 0 else (zero, f"file must be text, {NUL_BYTE}")

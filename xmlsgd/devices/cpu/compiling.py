@@ -21,7 +21,7 @@ from numba.core.ir_utils import build_definitions
 from numba.core.untyped_passes import LiteralUnroll
 from numba.extending import intrinsic
 
-from ...data.files.compiled import cached
+from ...data.files.numba_cache import cached
 from .intrinsics import avx512, bf16
 
 if TYPE_CHECKING:

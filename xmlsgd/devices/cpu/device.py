@@ -20,11 +20,11 @@ from . import kernel_cache, search
 from .compiling import for_kernels
 from .intrinsics import bf16
 from .kernels import copying, input_layer, output_layer, sparsified_layer
+from .kernels.loss_and_update import loss_address, update_address
 from .kernels.output_layer import CHUNK
-from .kernels.parts import loss_address, update_address
 from .part_threads import run_parts
 from .search import weights_of
-from .threads import Alone, launch, start_layer
+from .threads import OneAtATime, launch_context, start_layer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -58,11 +58,11 @@ class CPU(Device):
         check_choice("precision", precision, PRECISIONS)
         if precision == "bfloat16" and not bf16.HAS_AVX512_BF16:
             raise DataError("precision='bfloat16' needs a processor with AVX512-BF16 or AMX; pass 'auto' or 'float32'")
-        kernel_cache.refresh_once()
+        kernel_cache.remove_stale_once()
         self.n_threads = n_threads
         self.bfloat16 = bf16.HAS_AVX512_BF16 if precision == "auto" else precision == "bfloat16"
         self._buffers: dict[Any, np.ndarray] = {}
-        self._alone = Alone()
+        self._alone = OneAtATime()
 
     def to_device(self, flat: np.ndarray) -> np.ndarray:
         """Return the vector itself, or a view of it for kernels."""
@@ -285,7 +285,7 @@ class CPU(Device):
         if kernel.threaded is None:
             run_parts(kernel.alone, self.n_threads, arguments, n_threads)
         elif self._has_threads:
-            with launch():
+            with launch_context():
                 if self._launched not in (0, n_threads):
                     self._set_threads(n_threads)
                 kernel.threaded(*arguments)
@@ -318,6 +318,6 @@ def _positives(targets: Targets) -> np.ndarray:
     """Return the batch's (label, row) pairs as sorted keys, int64."""
     Y, rows, _ = targets
     of_row = np.repeat(np.arange(len(rows)), Y.indptr[rows + 1] - Y.indptr[rows])
-    keys: np.ndarray = (Y.row_entries(rows).astype(np.int64) << 32) + of_row
+    keys: np.ndarray = (Y.columns_of(rows).astype(np.int64) << 32) + of_row
     keys.sort(kind="stable")  # merges the rows: with a million labels in one, quicksort took 3 s, this takes 0.6 ms
     return keys

@@ -1,4 +1,4 @@
-"""Remove files of kernels from Numba's cache that were compiled from other sources."""
+"""All kernels of the CPU, and their files in Numba's cache, from which stale ones are removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from . import kernels as kernel_modules
 from .compiling import STAMP, Kernel
-from .kernels.parts import PARTS_STAMP
+from .kernels.loss_and_update import PARTS_STAMP
 
 MODULES = sorted(found.name for found in pkgutil.iter_modules(kernel_modules.__path__))
 
@@ -33,7 +33,7 @@ def cache_folders() -> set[Path]:
     return {Path(path) for path in paths if path}
 
 
-def refresh() -> None:
+def remove_stale() -> None:
     """Remove kernels that were compiled from other sources. Files that cannot be removed stay, but are never used."""
     for folder in cache_folders():
         with contextlib.suppress(OSError):
@@ -44,6 +44,6 @@ def refresh() -> None:
 
 
 @functools.cache
-def refresh_once() -> None:
-    """Call `refresh` once per process, as looking at all files takes milliseconds."""
-    refresh()
+def remove_stale_once() -> None:
+    """Call `remove_stale` once per process, as looking at all files takes milliseconds."""
+    remove_stale()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
-from .threads import ONE_THREAD_BLAS
+from .blas import ONE_THREAD_BLAS
 
 Task = Callable[[], None]
 

@@ -348,7 +348,7 @@ def _neighbors(model: CandidateModel, scaled: CSR, device: Any) -> list[tuple[Ne
     shortest = np.argsort(lengths, kind="stable")
     read = shortest[np.cumsum(lengths[shortest]) <= MAX_POSTINGS]
     cosines = np.zeros(len(rows))
-    entries, n_each = knn.postings.entries_of(scaled.indices[read]), lengths[read]
+    entries, n_each = knn.postings.positions_of(scaled.indices[read]), lengths[read]
     products = np.repeat(scaled.data[read] * knn.unit, n_each) * knn.postings.data[entries].astype(np.float64)
     listed = knn.postings.indices[entries]
     hit = np.isin(listed, rows)
@@ -373,7 +373,7 @@ def _proposers(model: CandidateModel, scaled: CSR, labels: np.ndarray) -> list[t
     """Return, for each label, what each feature contributes to the co-occurrence of row and label."""
     shares, scale = model.cooccurrence.shares, model.cooccurrence.scale
     sizes = np.abs(scaled.data) / (np.abs(scaled.data).sum(dtype=np.float64) or 1)
-    entries, n_each = shares.entries_of(scaled.indices), np.diff(shares.indptr)[scaled.indices]
+    entries, n_each = shares.positions_of(scaled.indices), np.diff(shares.indptr)[scaled.indices]
     named = shares.indices[entries]
     features = np.repeat(scaled.indices, n_each)
     parts = np.repeat(sizes * scale[scaled.indices], n_each) * shares.data[entries].astype(np.float32)

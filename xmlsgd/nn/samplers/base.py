@@ -30,11 +30,11 @@ class Batch(NamedTuple):
 
     def true(self) -> np.ndarray:
         """Return the true labels of the batch, int32, ascending."""
-        return np.unique(self.Y.row_entries(self.rows))
+        return np.unique(self.Y.columns_of(self.rows))
 
     def with_true(self, labels: np.ndarray) -> np.ndarray | None:
         """Return the true labels of the batch and `labels`, int32, ascending; None if they are nearly all labels."""
-        found = np.sort(np.concatenate([self.Y.row_entries(self.rows), labels.astype(np.int32, copy=False)]))
+        found = np.sort(np.concatenate([self.Y.columns_of(self.rows), labels.astype(np.int32, copy=False)]))
         new = np.append(True, found[1:] != found[:-1])[: len(found)]
         found = found[new]  # a tenth of the time of `np.unique`
         return found if len(found) < DENSE_SHARE * self.Y.n_cols else None
@@ -75,7 +75,7 @@ def true_among(Y: CSR, rows: np.ndarray, drawn: np.ndarray) -> CSR:
 
     Raises `DataError` if a label of the batch was not drawn.
     """
-    entries, indptr = Y.entries_of(rows), pointers(Y.indptr[rows + 1] - Y.indptr[rows])
+    entries, indptr = Y.positions_of(rows), pointers(Y.indptr[rows + 1] - Y.indptr[rows])
     true = Y.indices[entries]
     places = np.searchsorted(drawn, true).astype(np.int32)
     found = np.append(drawn, -1)[places] == true  # behind the last one there is none

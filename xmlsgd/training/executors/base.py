@@ -164,7 +164,7 @@ class Executor(ABC):
         self.busy.add(w)
         self._reads_model(w)
         if self._deltas is not None and self.arrays[w].base is not None:
-            features = np.unique(self._X.row_entries(self._order.rows(step)))
+            features = np.unique(self._X.columns_of(self._order.rows(step)))
             self._count_transfer(w, self._deltas.pull(w, features), begun)
         self._begin(replace(step, seen=self.updates_seen[self._state_of(w)]))
 

@@ -13,7 +13,7 @@ from ..compiling import kernel
 from ..intrinsics.elementary import FAST, ZERO
 from ..intrinsics.llvm import prefetch_row
 from .copying import copy_into
-from .parts import update_row
+from .loss_and_update import update_row
 from .random import kept
 
 AHEAD = 2  # rows of W0 by which prefetches are ahead of additions

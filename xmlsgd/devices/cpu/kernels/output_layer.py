@@ -21,7 +21,7 @@ from ..intrinsics.elementary import FAST, ZERO, exp_negative
 from ..intrinsics.llvm import prefetch_row
 from .copying import copy_into
 from .logits import ONE_SCALE, widen
-from .parts import label_gradient, update_row
+from .loss_and_update import label_gradient, update_row
 
 CHUNK = 256  # labels: with B = H = 256, operands and weights of a chunk take 1.2 MB of a level-2 cache of 2 MB
 _LOWEST = np.float32(-3.0e38)

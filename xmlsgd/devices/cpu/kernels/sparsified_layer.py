@@ -20,8 +20,8 @@ from ..intrinsics import bf16
 from ..intrinsics.avx512 import HAS_AVX512
 from ..intrinsics.elementary import FAST, HALF, ZERO
 from ..intrinsics.llvm import LANES, broadcast, f16x, i32, i32x, i64, load
+from .loss_and_update import label_gradient, update_row
 from .output_layer import block_logits, first_key, positives_of
-from .parts import label_gradient, update_row
 from .random import hashed
 
 _DRAW_UNIT = np.float32(2.0**-23)

@@ -20,7 +20,7 @@ from numba.core.ccallback import CFunc
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
-from ....data.files.compiled import cached
+from ....data.files.numba_cache import cached
 from ....errors import DataError
 from ....nn import losses, optimizers
 from ....nn.optimizers import CLIP, DECAY, RATE
