@@ -13,7 +13,6 @@ import numpy as np
 
 from shared.command_line import ROWS, TEST_ROWS, TEST_TEXT, TINY, run
 from xmlsgd.cli import html_report
-from xmlsgd.cli.evaluation import Ranking
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.estimators import XMLClassifier
 
@@ -134,6 +133,6 @@ def test_labels_are_missed_in_rows_where_they_are_true_and_not_listed():
 
 
 def test_without_errors_the_page_says_so():
-    best = np.array([[0], [1]])
-    shown = html_report.explained_errors(None, Dataset(Y, Y), Ranking(best, best, 0.0), "abcd")
+    best = np.array([0, 1])
+    shown = html_report.explained_errors(None, Dataset(Y, Y), best, np.ones(2), "abcd")
     assert "every row is true" in shown

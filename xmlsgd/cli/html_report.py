@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..data.csr import CSR, Dataset
+from ..estimators import Model
 
 STYLE = """:root { color-scheme: light dark }
 body { font: 16px/1.5 sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem;
@@ -157,23 +158,23 @@ def most_missed(
 
 
 def explained_errors(
-    model: Any, test: Dataset, ranking: Any, names: Sequence[Any], documents: Sequence[str] | None = None
-) -> str:
-    """Return HTML that explains the five worst errors: rows whose best label is wrong with the highest probability.
+    model: Model, test: Dataset, best: np.ndarray, scores: np.ndarray, names: Sequence[Any],
+    documents: Sequence[str] | None = None,
+) -> str:  # fmt: skip
+    """Return HTML that explains the five worst errors: rows whose best label is wrong with the highest score.
 
-    Explained are this label and the true ones. ranking : a `Ranking`, with scores if there are no probabilities.
-    documents : the texts of the rows, if there are any.
+    Explained are this label and the true ones. best, scores (n,) : the best label of each row, and its probability or
+    score. documents : the texts of the rows, if there are any.
     """
-    best, probability = ranking.labels[:, :1], ranking.probabilities[:, 0]
-    wrong = np.flatnonzero(~test.Y.has(best)[:, 0])
+    wrong = np.flatnonzero(~test.Y.has(best[:, None])[:, 0])
     shown = []
-    for row in wrong[np.argsort(-probability[wrong], kind="stable")[:5]].tolist():
+    for row in wrong[np.argsort(-scores[wrong], kind="stable")[:5]].tolist():
         true = test.Y.row(row)[0]
-        listed = np.concatenate([best[row], true[true < len(model.classes_)]])
+        listed = np.concatenate([best[row : row + 1], true[true < len(model.classes_)]])
         (explanations,) = model.explain(test.X.span(row, row + 1), labels=listed)
-        predicted, texts = model.classes_[best[row, 0]], "\n\n".join(map(str, explanations[:3]))
+        predicted, texts = model.classes_[best[row]], "\n\n".join(map(str, explanations[:3]))
         labels = "; ".join(str(names[label]) for label in true.tolist()) or "none"
-        head = f"Row {row} (the first is 0): predicted {predicted} ({probability[row]:.2f}); true: {labels}"
+        head = f"Row {row} (the first is 0): predicted {predicted} ({scores[row]:.2f}); true: {labels}"
         text = "" if documents is None else documents[row]
         text = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
         quote = f"<blockquote>{escape(text)}</blockquote>\n" if text else ""

@@ -48,9 +48,9 @@ def run(
     result = evaluation.evaluate(estimator, rows, ranking, inv_propensity=q)
     result |= evaluation.evaluate_thresholds(estimator, rows, ranking)[0]
     parts = [*parts_of_metrics(rows, result), *parts_of_labels(estimator, rows, ranking, result)]
-    if ranking.probabilities is None:
-        ranking = ranking._replace(probabilities=estimator.predict_topk(rows.X, 1)[1])
-    errors = html_report.explained_errors(estimator, rows, ranking, names_in(rows, estimator), texts)
+    scores = ranking.probabilities if ranking.probabilities is not None else estimator.predict_topk(rows.X, 1)[1]
+    names = names_in(rows, estimator)
+    errors = html_report.explained_errors(estimator, rows, ranking.labels[:, 0], scores[:, 0], names, texts)
     with text_file(out) as stream:
         stream.write(
             html_report.page(f"{model} on {test}", [*parts, ("Wrong first labels of the highest probability", errors)])
