@@ -30,7 +30,7 @@ FORMATS_OF = {
     "text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": tuple(DOCUMENT_FORMATS),
 }  # fmt: skip
 # Options, and their types, that are saved with a model: reading a file by others often gives wrong rows, not an error.
-REMEMBERED: dict[str, type] = {
+SAVED: dict[str, type] = {
     "text_column": str, "label_column": str, "label_separator": str, "one_based": bool, "one_based_labels": bool,
 }  # fmt: skip
 
@@ -135,13 +135,13 @@ class FormatOptions(DocumentOptions):
         return {name: getattr(self, name) for name in self.set_by_flags}
 
     @property
-    def to_remember(self) -> dict[str, Any]:
+    def to_save(self) -> dict[str, Any]:
         """Return the given options that are saved with a model."""
-        return {name: value for name, value in self.given.items() if name in REMEMBERED}
+        return {name: value for name, value in self.given.items() if name in SAVED}
 
-    def with_remembered(self, saved: Mapping[str, Any]) -> FormatOptions:
+    def with_saved(self, saved: Mapping[str, Any]) -> FormatOptions:
         """Return options with the values `saved` with a model where no flag is given; ignore values of wrong types."""
-        types = {name: of_type for name, of_type in REMEMBERED.items() if name not in self.set_by_flags}
+        types = {name: of_type for name, of_type in SAVED.items() if name not in self.set_by_flags}
         fit = {name: saved[name] for name, of_type in types.items() if isinstance(saved.get(name), of_type)}
         return replace(self, **fit)
 
@@ -151,7 +151,7 @@ class FormatOptions(DocumentOptions):
         vars(options)["names_of_uris"] = names
         return options
 
-    def for_rows_of(self, path: str) -> dict[str, Any]:
+    def libsvm_options(self, path: str) -> dict[str, Any]:
         """Return the options of `read_libsvm` for a source.
 
         For a source that is no text, such as a store, they come from the given flags alone, which loading then refuses;

@@ -16,13 +16,13 @@ from ..data.text import QUOTED
 from ..errors import shorten, warn
 from .format_options import FormatOptions
 from .sources import InputRows
+from .swapped_columns import LEAST_KNOWN
 
-QUOTES, SEPARATORS = "\"'", ";|"
+QUOTES, SEPARATORS = "\"'", ";|"  # besides the comma
 SPACED_COMMA = re.compile(r", +(?=\S)")
 MOST_CASES = 0.02  # share of labels that differ in case alone, such as China and china; vocabularies have a few
 MOST_JOINED = 0.2  # share of labels with a mark that may separate labels; hardly a name of a vocabulary has one
 MOST_UNKNOWN = 0.3  # share of the labels of test rows that the model does not know
-LEAST_KNOWN = 0.1  # share of the labels of more rows that the model knows, if they are labels
 ONCE = 1.2  # rows per label, on average, below which labels hardly occur twice
 FEW_ROWS = 20  # with fewer rows nothing can be said
 # Usual names of columns, in lower case; other plurals have an s more.
@@ -160,7 +160,7 @@ def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
         warn(f"{text}; are these its test rows, with labels first?")
     elif share > MOST_UNKNOWN:
         new = dataset.label_names[n_known:] if dataset.label_names is not None else []
-        are_joined = 2 * sum(any(mark in name for mark in ",;|") for name in new) > len(new)
+        are_joined = 2 * sum(any(mark in name for mark in ("," + SEPARATORS)) for name in new) > len(new)
         hint = "are they separated as in training (--label-separator)?" if are_joined else "these count as misses"
         warn(f"{path}: the model does not know {100 * share:.0f} % of its labels; {hint}")
 

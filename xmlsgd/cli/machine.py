@@ -1,4 +1,4 @@
-"""Facts about the machine: versions, processor, threads, peak memory."""
+"""The machine: versions, processor, peak memory, and limits of threads and of virtual memory."""
 
 from __future__ import annotations
 

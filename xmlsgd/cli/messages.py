@@ -13,7 +13,7 @@ from ..data.files.system_errors import disk_errors_named
 from ..errors import LOGGER
 
 STDIN = STDOUT = "-"
-STANDARD_OUTPUT = Path("standard output")  # its name in errors
+STDIN_NAME, STANDARD_OUTPUT = "stdin", Path("standard output")  # their names in errors
 
 
 @dataclass(frozen=True)

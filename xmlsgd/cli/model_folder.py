@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..training.history import EpochRecord, History
     from .sources import InputRows
 
-READ_BY = "read_by"  # key of the report: options of reading data, which later commands use again
+OPTIONS = "read_by"  # key of the report: options of reading data, which later commands use again
 NO_MODEL = b""  # the manifest of no model
 CALL = "call"  # key of the report: checksum and runs of the call of `train --checkpoint` that trained the model
 
@@ -154,16 +154,14 @@ def unchanged(folder: str, manifest: bytes) -> Iterator[None]:
         yield
 
 
-def save_without_history(
-    model: Model, out: str, read_by: Mapping[str, Any] | None,
-    names_of_uris: Mapping[str, str] | None, compact: bool = False,
-) -> None:  # fmt: skip
-    """Write a model, its vocabulary and its options of reading data, without the history and report of its training."""
+def save_without_history(model: Model, out: str, source: str, compact: bool = False) -> None:
+    """Write a model with the vocabulary and the options of reading data of the folder `source`, but not its history."""
+    options, names_of_uris = saved_options(source), saved_names(source)
     with atomic_folder(out) as folder:
         model.save(folder, compact=compact)
         save_names(folder, names_of_uris)
-        if read_by is not None:
-            write_json(str(folder / REPORT), {READ_BY: read_by})
+        if options is not None:
+            write_json(str(folder / REPORT), {OPTIONS: options})
 
 
 def draw_curve(folder: Path, records: list[EpochRecord], title: str) -> str | None:
@@ -236,10 +234,10 @@ def report_in(folder: str) -> Any:
     return json.loads(Path(folder, REPORT).read_text(encoding="utf-8"))
 
 
-def remembered_options(folder: str) -> dict[str, Any] | None:
+def saved_options(folder: str) -> dict[str, Any] | None:
     """Return the options by which the training data was read; None if the model's folder has no report with them."""
     with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
-        return dict(report_in(folder)[READ_BY])
+        return dict(report_in(folder)[OPTIONS])
     return None
 
 

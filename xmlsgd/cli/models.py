@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..data.files.manifest import MODEL
 from .exit_codes import UsageError
-from .model_folder import remembered_options, saved_names
+from .model_folder import saved_names, saved_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,7 +69,7 @@ def options_of_model(options: FormatOptions, folder: str, model: Model) -> Forma
     names = saved_names(folder)
     if names is None and options.vocabulary is not None:  # the names of its labels may be URIs
         names = uris_among([str(name) for name in model.classes_.tolist()])
-    return replace(options.with_remembered(remembered_options(folder) or {}), names=names)
+    return replace(options.with_saved(saved_options(folder) or {}), names=names)
 
 
 def rename_labels(model: XMLClassifier, known: Mapping[str, str], vocabulary: str) -> tuple[dict[str, str], int]:

@@ -25,7 +25,7 @@ from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
 from .format_options import FormatOptions
 from .label_texts import LabelTexts, are_named, find_label_texts, text_of_each, with_label_texts
-from .messages import STDIN
+from .messages import STDIN, STDIN_NAME
 from .swapped_columns import found_swapped
 
 BLANK_BYTES = 1 << 16
@@ -55,7 +55,7 @@ class InputRows:
     """Training rows, test rows if there are any, and the vectorizer if they come from texts.
 
     groups : one for each training row, or "similar". texts : the arguments of `fit` for label texts. names_of_uris : of
-    a vocabulary. read_by : the options of reading data that are saved with the model.
+    a vocabulary. saved_options : the options of reading data that are saved with the model.
     """
 
     train: Dataset
@@ -64,7 +64,7 @@ class InputRows:
     groups: Sequence[str] | None = None
     texts: dict[str, Any] = field(default_factory=dict)
     names_of_uris: Mapping[str, str] | None = None
-    read_by: Mapping[str, Any] = field(default_factory=dict)
+    saved_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def columns(self) -> Columns:
@@ -82,14 +82,14 @@ def on_disk(path: str, head: bytes = b"") -> Iterator[str]:
         yield path
         return
     with temporary_folder() as folder:
-        file = folder / "stdin"
+        file = folder / STDIN_NAME
         with file.open("wb") as stream:
             stream.write(head)
             shutil.copyfileobj(sys.stdin.buffer, stream)
         try:
             yield str(file)
         except DataError as error:
-            raise DataError(str(error).replace(str(file), "stdin")) from error
+            raise DataError(str(error).replace(str(file), STDIN_NAME)) from error
 
 
 def read_training(
@@ -105,7 +105,7 @@ def read_training(
         if lines and documents is not None and are_named(lines, documents.label_names):
             text_of_each(lines, label_texts)  # before words are chosen, which may take a minute
         rows = _training_rows(path, options, None, documents, lines)
-        rows = replace(rows, names_of_uris=options.names_of_uris, read_by=options.to_remember)
+        rows = replace(rows, names_of_uris=options.names_of_uris, saved_options=options.to_save)
     if feature_names is not None:
         if rows.vectorizer is not None:
             raise UsageError(f"--feature-names: {train} has words of its own; leave it out")
@@ -244,7 +244,7 @@ def _training_rows(
         return InputRows(_rows_of_documents(path, documents, columns), None, columns.vectorizer)
     if not _is_blank(Path(path)):  # which is refused below, whatever it was to hold
         options.refuse_vectorizer_options(f"{path}, which holds numeric features")
-    rows = InputRows(*load_dataset(path, **options.for_rows_of(path)), _vectorizer_of_store(path))
+    rows = InputRows(*load_dataset(path, **options.libsvm_options(path)), _vectorizer_of_store(path))
     if columns is not None:
         check_words(rows.vectorizer, columns, path)
     return rows
@@ -277,9 +277,9 @@ def _test_rows(
     if documents is not None:
         return _rows_of_documents(path, documents, columns)
     if Path(path).is_dir():
-        test = load_test(path, labels_required=labels_required, **options.for_rows_of(path))
+        test = load_test(path, labels_required=labels_required, **options.libsvm_options(path))
     else:
-        first, second = load_dataset(path, labels_required=labels_required, **options.for_rows_of(path))
+        first, second = load_dataset(path, labels_required=labels_required, **options.libsvm_options(path))
         test = second or first
     check_words(_vectorizer_of_store(path), columns, path)
     return in_columns(test, columns, path)

@@ -11,11 +11,10 @@ from ..data.document_formats import format_by_lines
 from ..data.files.reading import BLOCK_BYTES, MAGIC, MAX_LINE_BYTES
 from ..data.text import decode_line, labels_and_text
 from .format_options import FormatOptions
-from .messages import STDIN
+from .messages import STDIN, STDIN_NAME
 from .sources import Columns, read_unlabelled
 
 HEAD_BYTES = 1 << 16  # read to tell documents from numeric features, if no line ends before
-NAME = "stdin"  # in errors
 
 
 def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Iterator[CSR]:
@@ -47,7 +46,7 @@ def _documents(head: bytes, stream: BinaryIO, labelled: bool) -> Iterator[list[s
         texts: list[str] = []
         for line in lines:
             number += 1
-            text = decode_line(line, where := f"{NAME}:{number}")
+            text = decode_line(line, where := f"{STDIN_NAME}:{number}")
             if not text or text.isspace():
                 n_blank += 1
                 continue

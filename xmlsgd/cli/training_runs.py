@@ -244,6 +244,6 @@ def about_run(model: Model, rows: InputRows, records: list[EpochRecord]) -> dict
         "parameters": parameters_of(model),
         "n_parameters": sum(each.params_.size for each in classifiers),
         "data": {"train": size_numbers(rows.train), **test},
-        model_folder.READ_BY: rows.read_by,
+        model_folder.OPTIONS: rows.saved_options,
         "versions": versions(),
     }

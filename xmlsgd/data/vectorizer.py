@@ -202,9 +202,9 @@ class TextVectorizer:
             most_texts = self.max_df if is_integer(self.max_df) else self.max_df * len(texts)
             n_texts_with = np.rint((1 + len(texts)) / np.exp(tfidf.idf_.astype(np.float64) - 1) - 1)
             kept = n_texts_with <= most_texts
-            self._adopt(tfidf.get_feature_names_out()[kept].tolist(), tfidf.idf_[kept])
+            self._set_words(tfidf.get_feature_names_out()[kept].tolist(), tfidf.idf_[kept])
         else:
-            self._adopt(words, tfidf.idf_)
+            self._set_words(words, tfidf.idf_)
         return self
 
     def with_words_of(self, texts: Iterable[str], n_texts: int, label_texts: Iterable[str] = ()) -> TextVectorizer:
@@ -226,7 +226,7 @@ class TextVectorizer:
             return self
         idf = smooth_idf(np.array([counts[word] for word in new]), n)
         grown = TextVectorizer(**self.options)
-        grown._adopt([*self.words, *new], np.concatenate([self._idf, idf]))
+        grown._set_words([*self.words, *new], np.concatenate([self._idf, idf]))
         return grown
 
     def transform(self, texts: Iterable[str]) -> sp.csr_array:
@@ -254,7 +254,7 @@ class TextVectorizer:
     def of_words(cls, words: Sequence[str], idf: np.ndarray) -> TextVectorizer:
         """Return a vectorizer with these words, one per feature in this order, and their idf, all positive."""
         vectorizer = cls(min_df=1)
-        vectorizer._adopt(list(words), idf)
+        vectorizer._set_words(list(words), idf)
         return vectorizer
 
     def to_files(self, folder: str | Path) -> None:
@@ -293,7 +293,7 @@ class TextVectorizer:
             raise ModelFileError(f"{path}: idf must be a list of {len(words)} numbers, got {got}")
         if not all(isinstance(value, float) and 0 < value <= FLOAT32_MAX for value in idf):  # NaN fails too
             raise ModelFileError(f"{path}: idf must be positive finite numbers, got {shorten(idf)}")
-        vectorizer._adopt(words, idf)
+        vectorizer._set_words(words, idf)
         return vectorizer
 
     # Methods that a `Pipeline` or a search needs. Clones by the base class of scikit-learn would lose the words.
@@ -338,7 +338,7 @@ class TextVectorizer:
         # `_tfidf` is rebuilt on first use: a pickle must not depend on the private state of scikit-learn.
         return {**self.__dict__, "_tfidf": None}
 
-    def _adopt(self, words: list[str], idf: np.ndarray) -> None:
+    def _set_words(self, words: list[str], idf: np.ndarray) -> None:
         self._words, self._idf, self._tfidf = words, np.asarray(idf, dtype=np.float32), None
 
     def _new_tfidf(self, **limits: Any) -> Any:

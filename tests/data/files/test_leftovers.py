@@ -10,8 +10,8 @@ import pytest
 
 from xmlsgd.data.files.atomic import atomic_file, atomic_folder
 from xmlsgd.data.files.temporary import (
-    END,
     MODE,
+    SUFFIX,
     create_locked,
     lock_folder,
     remove_locked,
@@ -173,7 +173,7 @@ def test_ctrl_c_while_a_name_is_reserved_leaves_it_to_another_process_that_has_i
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    reserved, lock = create_locked(lambda: tmp_path / f".model.00000000{END}", tmp_path)
+    reserved, lock = create_locked(lambda: tmp_path / f".model.00000000{SUFFIX}", tmp_path)
     monkeypatch.setattr(Path, "mkdir", interrupt)
     with pytest.raises(KeyboardInterrupt), sole_use(tmp_path / "model", "in use"):
         pass

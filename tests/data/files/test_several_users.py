@@ -19,7 +19,7 @@ from xmlsgd.data.files import atomic
 from xmlsgd.data.files.atomic import atomic_folder
 from xmlsgd.data.files.folders import read_folder, write_folder
 from xmlsgd.data.files.manifest import MODEL
-from xmlsgd.data.files.temporary import END, MODE, create_locked, sole_use, temporary_folder_beside
+from xmlsgd.data.files.temporary import MODE, SUFFIX, create_locked, sole_use, temporary_folder_beside
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.data.synthetic import make_xmc
 from xmlsgd.errors import DataError
@@ -116,7 +116,7 @@ def test_what_a_killed_process_of_one_user_left_is_not_touched_by_another(shared
 
 
 def test_a_killed_process_of_another_user_keeps_this_one_out_until_what_it_left_is_removed(shared):
-    path, left = shared / "model", shared / f".model.00000000{END}"
+    path, left = shared / "model", shared / f".model.00000000{SUFFIX}"
 
     def enter():
         with sole_use(path, "in use"):

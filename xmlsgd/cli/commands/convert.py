@@ -63,7 +63,7 @@ def run(
         convert_texts(source, end, format_options, vectorizer, to)
     else:
         format_options.refuse_vectorizer_options(f"{source}, which holds numeric features")
-        convert(origin, end, to, **format_options.for_rows_of(source))
+        convert(origin, end, to, **format_options.libsvm_options(source))
     console.show(f"{target}: {size_on_disk(end)}")
     if lost := lost_names(origin, end, has_texts):
         console.show(f"not kept there: {' and '.join(lost)}; a store has them")

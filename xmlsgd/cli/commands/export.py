@@ -15,7 +15,7 @@ from typing import Any
 from ..exit_codes import UsageError
 from ..flags import DIR, FILE, OVERWRITE, Flag, positional
 from ..messages import Console
-from ..model_folder import remembered_options, save_without_history, saved_names
+from ..model_folder import save_without_history
 from ..models import read_predictor
 from ..output_files import check_folder, check_new
 
@@ -41,7 +41,7 @@ def run(model: str, compact: str | None, onnx: str | None, overwrite: bool, cons
         check_folder(compact, model, flag="--compact")
     estimator: Any = read_predictor(model, model, "export", {})
     if compact is not None:
-        save_without_history(estimator, compact, remembered_options(model), saved_names(model), compact=True)
+        save_without_history(estimator, compact, model, compact=True)
         console.show(f"compact model: {compact}")
     if onnx is not None:
         from ...estimators.export import export_onnx

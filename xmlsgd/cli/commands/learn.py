@@ -79,12 +79,13 @@ def run(
     columns = Columns.of_model(estimator)
     train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
     held_out, held_out_later = (None, None) if test is None else read_test_for_learning(test, format_options, columns)
-    read_by = model_folder.remembered_options(model)
-    if read_by is None:  # empty options stay: the training data was read without flags
-        read_by = format_options.to_remember
-    rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=format_options.names_of_uris, read_by=read_by)
+    saved_options = model_folder.saved_options(model)
+    if saved_options is None:  # empty options stay: the training data was read without flags
+        saved_options = format_options.to_save
+    names_of_uris = format_options.names_of_uris
+    rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=names_of_uris, saved_options=saved_options)
     warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
-    known, n_records, results = len(estimator.classes_), len(estimator.history_), {}
+    n_records, results = len(estimator.history_), {}
     if held_out is not None:
         results["before"] = measure(estimator, held_out, console, with_thresholds=False)
     seconds = learn(estimator, train, columns, documents, new_label_texts)
@@ -98,7 +99,7 @@ def run(
         del result["data"]["train"]["nnz"]  # rows of texts are empty here
     target = model_folder.Target(folder, Path(data).name)
     model_folder.save(estimator, target, result, rows.names_of_uris, manifest_before)
-    new = [counted(len(estimator.classes_) - known, "new label")]
+    new = [counted(len(estimator.classes_) - columns.n_labels, "new label")]
     if n_renamed:
         new.append(counted(n_renamed, "renamed label"))
     if documents:

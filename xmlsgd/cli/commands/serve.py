@@ -31,7 +31,7 @@ from ..exit_codes import UsageError, exit_code_and_text
 from ..flags import DIR, EXCLUDE, INT, NAME, Flag, positional
 from ..line_files import read_excluded
 from ..messages import Console, say
-from ..model_folder import manifest_of, remembered_options, save_without_history, saved_names, unchanged
+from ..model_folder import manifest_of, save_without_history, saved_names, unchanged
 from ..models import read_learner, read_predictor
 from ..output_files import check_folder
 from ..parameters import parameter_flags
@@ -115,7 +115,7 @@ class ServedFolder:
     def save(self, model: XMLClassifier) -> None:
         """Replace the model by one that has learned more; raise `ModelFileError` if another process has replaced it."""
         with unchanged(self.folder, self._manifest):
-            save_without_history(model, self.folder, remembered_options(self.folder), saved_names(self.folder))
+            save_without_history(model, self.folder, self.folder)
             self._manifest = manifest_of(self.folder)
 
 

@@ -102,13 +102,13 @@ def run(
             raise
         stop = interrupt
     first, best = ended[0], best_of(ended)
-    flags = flags_of(parameters | best.parameters)
     held_out = "held-out rows" if n_held_out is None else f"{n_held_out:,} held-out rows"
     of_trials = f"{best.value:.2f} at best, of {counted(len(ended), 'trial')}"
     console.show(f"{metric} of {held_out}: {first.value:.2f} as given, {of_trials}")
     files = {"groups": groups, "label_texts": label_texts, "feature_names": feature_names}
-    of_data = flags_of({name: file for name, file in files.items() if file is not None} | format_options.given)
-    console.show(" ".join(filter(None, ["xmlsgd train", shlex.quote(train), of_data, flags, "--out model"])))
+    given = {name: file for name, file in files.items() if file is not None} | format_options.given
+    flags = flags_of(parameters | best.parameters)
+    console.show(" ".join(filter(None, ["xmlsgd train", shlex.quote(train), flags_of(given), flags, "--out model"])))
     write_json(json, {
         "metric": metric, "held_out_rows": n_held_out, "default": first.value, "best": best.value,
         "parameters": parameters | best.parameters, "flags": flags, "trials": [trial._asdict() for trial in ended],

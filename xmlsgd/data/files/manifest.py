@@ -22,7 +22,7 @@ from ...errors import ModelFileError, shorten
 from .atomic import atomic_file, read_consistently
 from .reading import is_there, open_regular, sha256_of
 from .system_errors import is_of_system
-from .temporary import END
+from .temporary import SUFFIX as TEMPORARY_SUFFIX
 
 MANIFEST = "MANIFEST.json"
 # Files that `xmlsgd train` adds to a model.
@@ -52,7 +52,7 @@ class FolderKind:
 
     def exists_at(self, path: Path) -> bool:
         """Return whether a folder has the main files of this kind, or a manifest of it; the files may be damaged."""
-        return (path / MANIFEST).is_file() and ((path / self.description).is_file() or self._others(path) is not None)
+        return (path / MANIFEST).is_file() and ((path / self.description).is_file() or self._foreign(path) is not None)
 
     def obstacle_at(self, path: Path) -> str:
         """Return why `path` must not be replaced by a new folder of this kind, for an error message; "" if it may be.
@@ -61,14 +61,14 @@ class FolderKind:
         """
         if not is_there(path) or (path.is_dir() and not any(path.iterdir())):
             return ""
-        others = read_consistently(path, self._others)
+        others = read_consistently(path, self._foreign)
         if others is None:
             return f"exists and is not a {self.noun}; choose another name or remove it"
         if others:
             return f"holds {others[0]}, which is no part of the {self.noun}; move it or choose another name"
         return ""
 
-    def _others(self, folder: Path) -> list[str] | None:
+    def _foreign(self, folder: Path) -> list[str] | None:
         """Return the names in a folder of this kind that do not belong to it; None if the folder is of another kind."""
         try:
             with open_regular(folder / MANIFEST) as stream:
@@ -83,7 +83,7 @@ class FolderKind:
             return None
         entries = sorted(folder.iterdir())
         return [
-            entry.name for entry in entries if not (_is_scratch(entry) or (entry.name in known and entry.is_file()))
+            entry.name for entry in entries if not (_is_temporary(entry) or (entry.name in known and entry.is_file()))
         ]
 
 
@@ -95,9 +95,9 @@ CHECKPOINT = FolderKind("xmlsgd-checkpoint", "run.json", "checkpoint")
 STORE = FolderKind("xmlsgd-store", "store.json", "store")
 
 
-def _is_scratch(entry: Path) -> bool:
+def _is_temporary(entry: Path) -> bool:
     """Return whether an entry has the name of a temporary file or folder of this package."""
-    return entry.name.startswith(".") and entry.name.endswith(END)
+    return entry.name.startswith(".") and entry.name.endswith(TEMPORARY_SUFFIX)
 
 
 class ListedFiles(NamedTuple):

@@ -21,7 +21,7 @@ from pathlib import Path
 from ...errors import DataError
 from .system_errors import disk_errors_named, is_of_system
 
-END = ".partial"
+SUFFIX = ".partial"
 # Permissions: for the owner alone, and the sticky bit, which has no meaning here, as a mark.
 MODE = 0o1700
 OPEN_FOLDERS = Path("/proc/self/fd")
@@ -36,7 +36,7 @@ def temporary_folder_beside(path: Path, by_descriptor: bool = False) -> Iterator
     by_descriptor : yield a path that leads to the folder even after others rename it, but in this process only.
     """
     remove_leftovers(path)
-    temporary, lock = create_locked(lambda: path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{END}"), path)
+    temporary, lock = create_locked(lambda: path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{SUFFIX}"), path)
     try:
         opened = OPEN_FOLDERS / str(lock)
         with disk_errors_named(path, temporary):
@@ -64,7 +64,7 @@ def sole_use(path: Path, refusal: str) -> Iterator[None]:
     process of another user that died keeps this one out, too: the error names the folder to remove then.
     """
     remove_leftovers(path)
-    reserved = path.with_name(f".{path.name}.{'0' * 8}{END}")
+    reserved = path.with_name(f".{path.name}.{'0' * 8}{SUFFIX}")
     try:
         folder, lock = create_locked(lambda: reserved, path)
     except FileExistsError:
@@ -84,7 +84,7 @@ def remove_leftovers(path: Path) -> None:
 
     Links and the folders of other users are left alone, whatever their names (`lock_folder`).
     """
-    for temporary in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}{END}"):
+    for temporary in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}{SUFFIX}"):
         remove_abandoned(temporary)
 
 
