@@ -4,10 +4,9 @@ import bz2
 import gzip
 import lzma
 
-import numpy as np
 import pytest
 
-from xmlsgd.data.text import index_labels, read_raw_text, split_labels
+from xmlsgd.data.text import read_raw_text
 from xmlsgd.errors import DataError
 
 
@@ -45,24 +44,6 @@ def test_tab_form_gives_label_names_and_text(write):
 
 
 @pytest.mark.parametrize(
-    ("field", "separator", "names"),
-    [
-        ('"Woolf, Virginia",novel', ",", ("Woolf, Virginia", "novel")),
-        (' "a ""b"", c" ,d,"a ""b"", c"', ",", ('a "b", c', "d")),
-        ('"a; b"; c', ";", ("a; b", "c")),
-        ('"a', ",", ('"a',)),
-        ('"a" b,c "d"', ",", ('"a" b', 'c "d"')),
-        ('"a, b', ",", ('"a', "b")),
-        ('"",a', ",", ("a",)),
-        ('a"b', '"', ("a", "b")),
-        ('"a\nb",c', ",", ("a\nb", "c")),
-    ],
-)
-def test_quotes_around_a_name_keep_its_separators(field, separator, names):
-    assert split_labels(field, separator) == names
-
-
-@pytest.mark.parametrize(
     ("content", "name", "message"),
     [
         ("one".encode("utf-16"), "docs.txt", r"docs\.txt:1: must be UTF-8, got byte 0xff at 0; "),
@@ -97,18 +78,3 @@ def test_missing_file_and_folder_are_refused(tmp_path):
         read_raw_text(tmp_path / "none.txt")
     with pytest.raises(DataError, match="a directory"):
         read_raw_text(tmp_path)
-
-
-def test_index_labels_sorts_names_and_rows():
-    Y, names = index_labels([("b", "a"), (), ("c", "b", "b")])
-    assert names == ["a", "b", "c"]
-    assert Y.shape == (3, 3)
-    assert Y.indptr.tolist() == [0, 2, 2, 4]
-    assert Y.indices.tolist() == [0, 1, 1, 2]
-    assert (Y.indptr.dtype, Y.indices.dtype, Y.data.dtype) == (np.int64, np.int32, np.float32)
-
-
-def test_index_labels_puts_unknown_names_behind_the_known_ones():
-    Y, names = index_labels([("new", "b"), ("also",)], ["b", "a"])
-    assert names == ["b", "a", "also", "new"]
-    assert [Y.row(i)[0].tolist() for i in range(2)] == [[0, 3], [2]]

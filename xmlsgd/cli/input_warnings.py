@@ -12,7 +12,7 @@ import numpy as np
 from ..data.cores import usable_cores
 from ..data.csr import CSR, Dataset
 from ..data.document_formats import first_lines
-from ..data.text import QUOTED
+from ..data.label_names import QUOTED
 from ..errors import shorten, warn
 from .format_options import FormatOptions
 from .sources import InputRows

@@ -25,7 +25,8 @@ def read_excluded(path: str | None, model: Model, names_of: Mapping[str, str]) -
         return None
     import numpy as np
 
-    from ..data.text import composed, label_name, lines_of_file
+    from ..data.label_names import composed, label_name
+    from ..data.text import lines_of_file
     from ..data.vocabulary import name_of
 
     columns = {str(name): column for column, name in enumerate(model.classes_.tolist())}

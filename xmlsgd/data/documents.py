@@ -12,7 +12,8 @@ from typing import Any
 
 from ..errors import DataError, nor_others, shorten, suggest, warn
 from .document_formats import DELIMITERS, LABEL_PREFIX, URIS, DocumentOptions, delimiter_of, is_annif
-from .text import Documents, composed, label_name, lines_of_file, numbered_lines, read_raw_text, split_labels
+from .label_names import composed, label_name, split_labels
+from .text import Documents, lines_of_file, numbered_lines, read_raw_text
 from .validation import check_choice, is_integer
 from .vocabulary import BRACKETED_URI, is_uri, label_of, name_of
 

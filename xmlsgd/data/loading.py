@@ -19,7 +19,8 @@ from .files.reading import COMPRESSED_SUFFIXES, checked_path
 from .formats import all_formats, find_splits, format_of, get_format
 from .formats.base import LABEL_NAMES, SPLITS, FileRows, Format
 from .formats.libsvm import SUFFIXES, text_to_store
-from .text import check_distinct, read_raw_text
+from .label_names import check_distinct
+from .text import read_raw_text
 
 TEXT_ENDS = (".txt", ".svm", ".libsvm")
 LABEL_FILES = tuple(f"{LABEL_NAMES}{suffix}" for suffix in SUFFIXES)

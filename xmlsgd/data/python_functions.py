@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 from ..errors import DataError
 from .csr import Dataset
-from .text import Documents, index_labels
+from .label_names import index_labels
+from .text import Documents
 from .vectorizer import TextVectorizer
 
 PACKAGES = ("joblib", "llvmlite", "numba", "numpy", "scipy", "sklearn", "threadpoolctl", "tqdm")

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import DataError, shorten
-from .text import label_name, numbered_lines
+from .label_names import label_name
+from .text import numbered_lines
 
 BARE_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 BRACKETED_URI = re.compile(r"<([^<>\s]+)>")

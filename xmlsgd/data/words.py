@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from .text import composed
+from .label_names import composed
 
 # Vowels and other marks of Arabic, Hebrew, Hindi, Thai, ... are no letters to Python, which would end a word at each.
 # Of all marks, only the variation selectors are not written in words.

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from ..data.text import label_name
+from ..data.label_names import label_name
 from ..data.validation import is_integer, is_number
 from ..errors import shorten, suggest
 
