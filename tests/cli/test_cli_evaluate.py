@@ -15,6 +15,7 @@ from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT,
 from shared.paths import DATA
 from xmlsgd import evaluate_ranking, load_file
 from xmlsgd.cli import main
+from xmlsgd.data.text import read_raw_text
 from xmlsgd.estimators import XMLClassifier
 
 
@@ -178,9 +179,11 @@ def test_the_file_of_labels_agrees_with_macro_f1(models, tmp_path):
     model = XMLClassifier.load(models / "text")
     assert [row["label"] for row in rows] == [*model.classes_, "brand_new_label"]
     assert rows[-1] == {
-        "label": "brand_new_label", "training_rows": "0", "test_rows": "1", "threshold": "", "precision": "0.00",
-        "recall": "0.00", "F1": "0.00",
+        "label": "brand_new_label", "training_rows": "0", "test_rows": "1", "predicted_rows": "0", "threshold": "",
+        "precision": "0.00", "recall": "0.00", "F1": "0.00",
     }  # fmt: skip
+    predicted = model.predict(read_raw_text(test, labelled=True).texts, "macro")
+    assert [int(row["predicted_rows"]) for row in rows[:-1]] == predicted.sum(axis=0).tolist()
     assert [int(row["training_rows"]) for row in rows[:-1]] == model.label_counts_.tolist()
     assert [row["threshold"] for row in rows[:-1]] == [f"{t:.2f}" for t in model.thresholds_["macro"]]
     mean = np.mean([float(row["F1"]) for row in rows])

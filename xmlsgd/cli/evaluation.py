@@ -32,7 +32,7 @@ from .sources import Columns, read_test_and_texts, read_training_labels, without
 
 KS = (1, 3, 5)
 ZERO_SHOT_K = 10
-PER_LABEL = ("training_rows", "test_rows", "threshold", "precision", "recall", "F1")
+PER_LABEL = ("training_rows", "test_rows", "predicted_rows", "threshold", "precision", "recall", "F1")
 CALIBRATED = 5  # calibration is measured on the best labels of each row; nearly all others have probability 0
 BATCH = 8192  # rows ranked between two updates of the progress bar
 
@@ -168,12 +168,13 @@ def write_per_label(path: str, model: Model, names: Sequence[Any], scores: Label
     counts, thresholds = model.label_counts_, model.thresholds_["macro"].tolist()
     with text_file(path) as stream:
         stream.write(csv_line(["label", *([] if uri_of is None else ["uri"]), *PER_LABEL]) + "\n")
-        for label, (n_true, _, _, *percent) in enumerate(zip(*(each.tolist() for each in scores), strict=True)):
+        for label, counted in enumerate(zip(*(each.tolist() for each in scores), strict=True)):
+            n_true, n_predicted, _, *shares = counted
             is_known = label < len(thresholds)  # only test rows have the others
             trained = 0 if not is_known else "" if counts is None else int(counts[label])
             least = f"{thresholds[label]:.2f}" if is_known else ""
-            shown = [f"{100 * value:.2f}" for value in percent]
-            stream.write(csv_line([*names_with_uri(names[label], uri_of), trained, n_true, least, *shown]) + "\n")
+            shown = [trained, n_true, n_predicted, least, *(f"{100 * share:.2f}" for share in shares)]
+            stream.write(csv_line([*names_with_uri(names[label], uri_of), *shown]) + "\n")
 
 
 def evaluate_thresholds(model: Model, test: Dataset, ranking: Ranking) -> tuple[dict[str, Any], LabelScores | None]:
