@@ -271,6 +271,16 @@ def test_rows_that_are_no_text_are_read_without_what_a_model_remembers_of_text(t
         assert main(["evaluate", str(tmp_path / "m"), str(tmp_path / to), *flags]) == 2
 
 
+def test_spaces_may_separate_labels_and_an_empty_separator_is_refused(tmp_path, capsys):
+    """As in files of labels that lie beside texts, line by line, after `paste`."""
+    (tmp_path / "rows.txt").write_text("sea new_york\ta book\nsea\tof waves\n" * 5)
+    call = ["train", str(tmp_path / "rows.txt"), "--out", str(tmp_path / "m"), *QUICK, "--label-separator"]
+    assert main([*call, ""]) == 2
+    assert "--label-separator: must not be empty" in capsys.readouterr().err
+    assert main([*call, " "]) == 0
+    assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == ["new_york", "sea"]
+
+
 @pytest.mark.parametrize("saved", ['{"read_by": [1]}', '{"read_by": {"label_separator": 1, "x": 2}}', "{", "[]"])
 def test_a_report_that_was_altered_is_not_read_by(tmp_path, saved):
     (tmp_path / "rows.jsonl").write_text(WRITTEN["rows.jsonl"])

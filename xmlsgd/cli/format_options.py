@@ -100,8 +100,8 @@ class FormatOptions(DocumentOptions):
         """Return the documents of a file."""
         from ..data.documents import read_documents
 
-        if not self.label_separator.strip(" "):
-            raise DataError(f"--label-separator: must not be blank, got {self.label_separator!r}")
+        if not self.label_separator:
+            raise DataError("--label-separator: must not be empty, got ''")
         return read_documents(path, self.document_format(path), labelled, self)
 
     def new_vectorizer(self) -> TextVectorizer:
