@@ -52,7 +52,7 @@ def test_line_i_is_the_text_of_label_i_beside_rows_of_numbers(tmp_path, capsys):
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("label_rows")]
     assert line.split()[1] == "3"
     assert main(call[:4] + call[-1:]) == 2
-    assert "pass feature_names" in capsys.readouterr().err
+    assert "pass feature_names (--feature-names)" in capsys.readouterr().err
 
 
 def test_line_i_is_the_text_of_label_i_of_documents_with_numbers(tmp_path, capsys):

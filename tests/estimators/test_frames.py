@@ -76,6 +76,11 @@ def scores(model, X=TEXTS):
     return model.predict_topk(X, 2)[1]
 
 
+def test_a_table_with_a_column_of_lists_is_refused_by_its_name(table_of):
+    with pytest.raises(DataError, match=r"lists in column 'vector'; leave it out, or .*\(np.stack\)"):
+        small().fit(table_of({"text": TEXTS, "vector": [[1.0, 2.0]] * len(TEXTS)}), LISTS)
+
+
 def only(table_of, name):
     return table_of({name: COLUMNS[name]})
 

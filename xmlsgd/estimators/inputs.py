@@ -233,6 +233,12 @@ def _check_no_words(X: Any) -> None:
     first = rows[0] if isinstance(rows, list | tuple | np.ndarray) and len(rows) else None
     if isinstance(first, bytes):
         raise DataError(f"X: must be texts or numbers, got bytes, {shorten(first)}; decode them, as by text.decode()")
+    cells = () if names is None or first is None else zip(names, first, strict=False)
+    if lists := [name for name, cell in cells if _is_list(cell)]:
+        raise DataError(
+            f"X: must be texts or numbers, got lists in column {shorten(lists[0])}; leave it out, or make columns of "
+            "it, as by FunctionTransformer(np.stack) in a ColumnTransformer"
+        )
     if not isinstance(first, list | tuple | set | np.ndarray) or not any(isinstance(value, str) for value in first):
         return
     if isinstance(rows, list):
@@ -279,7 +285,11 @@ def is_text(X: Any) -> bool:
 
 
 def _has_lists(column: Any) -> bool:
-    return isinstance(column, list) and len(column) > 0 and isinstance(column[0], list | tuple | np.ndarray)
+    return isinstance(column, list) and len(column) > 0 and _is_list(column[0])
+
+
+def _is_list(cell: Any) -> bool:
+    return isinstance(cell, list | tuple | np.ndarray)
 
 
 def _texts_among(label_texts: Any) -> list[str]:

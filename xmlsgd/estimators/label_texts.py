@@ -79,8 +79,8 @@ def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVecto
     names = features.names if feature_names is None else feature_names
     if names is None:
         raise DataError(
-            "label_texts: numeric features have no words; pass feature_names, the word of each column of X, or a "
-            "matrix of features (L, F)"
+            "label_texts: numeric features have no words; pass feature_names (--feature-names), the word of each "
+            "column of X, or, in Python, a matrix of features (L, F)"
         )
     words = [str(name) for name in as_list(names)]
     if len(set(words)) < len(words):
