@@ -72,7 +72,7 @@ def run(
 
     with hangups_noted() as early:
         folder = ServedFolder(model, parameters, exclude, learns=token is not None)
-        name = Path(model).resolve().name
+        name = Path(os.path.abspath(model)).name  # a link has a name of its own, whichever model it leads to
         service = Service(folder.load(), name, token, folder.save if save else None)
         app = new_app(service)
         listening = bound(host, port)
