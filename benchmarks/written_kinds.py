@@ -32,7 +32,7 @@ from xmlsgd.estimators.saving import contents_of
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.serving.service import Served, Service
+from xmlsgd.serving.service import ServedModel, Service
 from xmlsgd.training.checkpoints import Checkpoint, read_checkpoint, writer
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.job import Job
@@ -172,7 +172,7 @@ def learn_by_request(path: Path, version: int) -> None:
     if version == 0:
         model_of(0).save(path)
         return
-    service = Service(Served(model_of(0)), "texts", "token", lambda learned: learned.save(path))
+    service = Service(ServedModel(model_of(0)), "texts", "token", lambda learned: learned.save(path))
     asyncio.run(service.learn(TEXTS[:1], LABELS[1:2]))
     assert service.model is not model_of(0)
 

@@ -15,9 +15,9 @@ def model():
 
 @pytest.fixture
 def served(model):
-    from xmlsgd.serving.service import Served, Service
+    from xmlsgd.serving.service import ServedModel, Service
 
-    return Service(Served(model), "words", TOKEN)
+    return Service(ServedModel(model), "words", TOKEN)
 
 
 @pytest.fixture

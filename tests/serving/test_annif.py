@@ -320,7 +320,7 @@ def test_the_command_line_of_annif_trains_suggests_searches_and_learns(tmp_path)
     (tmp_path / "projects.cfg").write_text("\n".join(["[words]", *(f"{key}={value}" for key, value in config.items())]))
 
     def answer(*arguments, text=""):
-        script = "from xmlsgd.serving.annif import main; main()"
+        script = "from xmlsgd.serving import annif_command; annif_command()"
         command = [sys.executable, "-c", script, *arguments]
         done = subprocess.run(command, cwd=tmp_path, input=text, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

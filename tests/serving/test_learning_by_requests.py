@@ -15,12 +15,12 @@ from shared.served import AUTHORIZED, TOKEN
 from xmlsgd.errors import ModelFileError
 from xmlsgd.serving import requests
 from xmlsgd.serving.app import new_app
-from xmlsgd.serving.service import Served, Service
+from xmlsgd.serving.service import ServedModel, Service
 
 
 def test_feedback_is_learned_on_a_copy_and_saved_where_asked(model, tmp_path):
     model.save(tmp_path / "model")
-    served = Service(Served(model), "words", TOKEN, lambda learned: learned.save(tmp_path / "model"))
+    served = Service(ServedModel(model), "words", TOKEN, lambda learned: learned.save(tmp_path / "model"))
     documents = [{"text": "read a parquet file", "labels": ["parquet", "read"]}] * 8
     with TestClient(new_app(served)) as client:
         answer = client.post("/learn", json={"documents": documents}, headers=AUTHORIZED)
@@ -35,7 +35,7 @@ def test_a_model_that_another_process_has_changed_is_a_conflict_with_a_remedy(mo
     def save(_):
         raise ModelFileError("m: another process has changed the model meanwhile")
 
-    with TestClient(new_app(Service(Served(model), "words", TOKEN, save))) as client:
+    with TestClient(new_app(Service(ServedModel(model), "words", TOKEN, save))) as client:
         documents = [{"text": "read a parquet file", "labels": ["parquet"]}]
         answer = client.post("/learn", json={"documents": documents}, headers=AUTHORIZED)
     assert answer.status_code == 409
@@ -57,7 +57,7 @@ def test_the_scheme_of_a_token_may_be_written_in_any_case(client):
 
 
 def test_learning_is_off_without_a_token(model):
-    with TestClient(new_app(Service(Served(model), "words"))) as client:
+    with TestClient(new_app(Service(ServedModel(model), "words"))) as client:
         answer = client.post("/learn", json={"documents": [{"text": "a", "labels": ["b"]}]})
     assert answer.status_code == 403
     assert "learning is off" in answer.json()["detail"]

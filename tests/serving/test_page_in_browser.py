@@ -46,9 +46,9 @@ def model(tmp_path_factory: pytest.TempPathFactory):
 def address(model) -> Iterator[str]:
     from xmlsgd import XMLClassifier
     from xmlsgd.serving.app import new_app
-    from xmlsgd.serving.service import Served, Service
+    from xmlsgd.serving.service import ServedModel, Service
 
-    app = new_app(Service(Served(XMLClassifier.load(model)), "m"))
+    app = new_app(Service(ServedModel(XMLClassifier.load(model)), "m"))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -17,7 +17,7 @@ from shared.served import AUTHORIZED, SUGGEST
 from xmlsgd.errors import ModelFileError
 from xmlsgd.serving import app, requests, service
 from xmlsgd.serving.app import new_app
-from xmlsgd.serving.service import Served, Service
+from xmlsgd.serving.service import ServedModel, Service
 
 
 def test_an_error_of_the_model_in_prediction_is_no_conflict(client, served, monkeypatch):
@@ -103,7 +103,7 @@ def test_refusals_say_what_would_do_in_their_headers(client):
 
 def test_an_answer_that_takes_too_long_is_given_up(model, monkeypatch):
     monkeypatch.setattr(app, "ANSWER_SECONDS", 0.0)
-    with TestClient(new_app(Service(Served(model), "words"))) as client:
+    with TestClient(new_app(Service(ServedModel(model), "words"))) as client:
         answer = client.post("/suggest", json={"texts": ["a"]})
     assert (answer.status_code, answer.json()["title"]) == (503, "Service Unavailable")
 

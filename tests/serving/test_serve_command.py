@@ -22,7 +22,7 @@ import pytest
 from shared.paths import ROOT
 from xmlsgd import ModelFileError, XMLClassifier
 from xmlsgd.cli import main, run_command
-from xmlsgd.cli.commands.serve import ServedFolder, _serve, bound
+from xmlsgd.cli.commands.serve import ServedFolder, _serve, listening_socket
 from xmlsgd.serving import annif_command
 
 pytest.importorskip("uvicorn", reason='needs the extra "serve"')
@@ -206,12 +206,12 @@ def test_a_hangup_before_the_server_is_ready_loads_the_model_again(folder, monke
     async def reload():
         reloaded.set()
 
-    monkeypatch.setattr("xmlsgd.cli.commands.serve.compile_for", hung_up)
+    monkeypatch.setattr("xmlsgd.cli.commands.serve.compile_kernels_for", hung_up)
     monkeypatch.setattr("xmlsgd.cli.commands.serve._serve", noted)
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
-        with bound("127.0.0.1", 0) as listening:
-            monkeypatch.setattr("xmlsgd.cli.commands.serve.bound", lambda host, port: listening)
+        with listening_socket("127.0.0.1", 0) as listening:
+            monkeypatch.setattr("xmlsgd.cli.commands.serve.listening_socket", lambda host, port: listening)
             run_command(["serve", str(folder)])
         assert seen == [signal.SIGHUP]
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
@@ -224,13 +224,13 @@ LOADED = """
 import gc, sys
 from numba.core.dispatcher import Dispatcher
 from xmlsgd import ModelFileError, XMLClassifier
-from xmlsgd.cli.commands.serve import compile_for
-from xmlsgd.serving.service import Served
+from xmlsgd.cli.commands.serve import compile_kernels_for
+from xmlsgd.serving.service import ServedModel
 def kernels():
     # `isinstance` would ask a weak proxy, such as those of llvmlite, for the class of what may be gone.
     found = (each for each in gc.get_objects() if issubclass(type(each), Dispatcher))
     return {(each, signature) for each in found for signature in each.overloads}
-model = compile_for(Served(XMLClassifier.load(sys.argv[1]))).model
+model = compile_kernels_for(ServedModel(XMLClassifier.load(sys.argv[1]))).model
 before = kernels()
 model.predict_topk(["read a file", "write", ""] * 17, 10, proba=True)
 print(len(before), *{kernel.__name__ for kernel, _ in kernels() - before})
@@ -258,7 +258,7 @@ def test_the_precision_that_was_asked_for_is_served(token, folder, monkeypatch):
     model.fitted_ = replace(model.fitted_, precision="bfloat16")
     saved = folder.parent / f"bfloat16{len(token)}"
     model.save(saved)
-    monkeypatch.setattr("xmlsgd.cli.commands.serve.bound", lambda host, port: 1 / 0)
+    monkeypatch.setattr("xmlsgd.cli.commands.serve.listening_socket", lambda host, port: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run_command(["serve", str(saved), "--precision", "float32"])
     assert served[0].model.fitted_.precision == "float32"
@@ -267,7 +267,7 @@ def test_the_precision_that_was_asked_for_is_served(token, folder, monkeypatch):
 def test_the_labels_of_a_file_are_not_served(folder, tmp_path, monkeypatch):
     served = []
     monkeypatch.setattr("xmlsgd.serving.app.new_app", served.append)
-    monkeypatch.setattr("xmlsgd.cli.commands.serve.bound", lambda host, port: 1 / 0)
+    monkeypatch.setattr("xmlsgd.cli.commands.serve.listening_socket", lambda host, port: 1 / 0)
     (tmp_path / "deprecated.txt").write_text("write\n")
     with pytest.raises(ZeroDivisionError):
         run_command(["serve", str(folder), "--exclude", str(tmp_path / "deprecated.txt")])
@@ -278,7 +278,7 @@ def test_the_labels_of_a_file_are_not_served(folder, tmp_path, monkeypatch):
 def test_an_answer_does_not_wait_for_an_acknowledgement():
     """The accepted connection inherits the option of the listening socket."""
     with (
-        bound("127.0.0.1", 0) as listening,
+        listening_socket("127.0.0.1", 0) as listening,
         socket.create_connection(listening.getsockname()),
         listening.accept()[0] as accepted,
     ):

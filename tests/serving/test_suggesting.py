@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from shared.served import AUTHORIZED, SUGGEST, TEXTS, TOKEN, expected
 from xmlsgd.serving import service
 from xmlsgd.serving.app import new_app
-from xmlsgd.serving.service import Served, Service
+from xmlsgd.serving.service import ServedModel, Service
 
 
 def test_a_form_is_answered_as_annif_does(client, model):
@@ -37,7 +37,7 @@ def test_a_form_may_have_letters_of_utf_8_escaped_or_not(encode):
     model = XMLClassifier((4,), max_epochs=2, random_state=0, n_jobs=1).fit(texts, [[t.split()[0]] for t in texts])
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     body = encode("text=köp+böcker&limit=2").encode()
-    with TestClient(new_app(Service(Served(model), "words"))) as client:
+    with TestClient(new_app(Service(ServedModel(model), "words"))) as client:
         answer = client.post(SUGGEST, content=body, headers=headers)
     (found,) = expected(model, ["köp böcker"], 2)
     assert [(each["label"], each["score"]) for each in answer.json()["results"]] == [
@@ -71,7 +71,7 @@ def test_excluded_labels_give_way_to_the_next_also_after_learning(model):
     excluded = model.predict_topk(["read json"], 2)[0][0]
     ((*_, third, fourth),) = expected(model, ["read json"], 4)
     document = {"text": "open it", "labels": ["new"]}
-    with TestClient(new_app(Service(Served(model, exclude=excluded), "words", TOKEN))) as client:
+    with TestClient(new_app(Service(ServedModel(model, exclude=excluded), "words", TOKEN))) as client:
         assert client.post("/suggest", json={"texts": ["read json"], "limit": 2}).json()["results"] == [[third, fourth]]
         (best,) = client.post("/explain", json={"text": "read json", "limit": 1}).json()["results"]
         assert best["label"] == third["label"]
@@ -89,7 +89,7 @@ def test_an_explanation_has_probability_and_words(client, model):
 
 
 def test_suggestions_have_uris_and_learning_takes_them_where_there_is_a_vocabulary(model):
-    served = Service(Served(model, {"http://x/1": "json", "http://x/2": "open <http://x/2>"}), "words", TOKEN)
+    served = Service(ServedModel(model, {"http://x/1": "json", "http://x/2": "open <http://x/2>"}), "words", TOKEN)
     with TestClient(new_app(served)) as client:
         found = client.post(SUGGEST, data={"text": "read json", "limit": "50"}).json()["results"]
         uris = {each["label"]: each["uri"] for each in found}
@@ -110,7 +110,7 @@ def test_requests_that_come_together_are_one_call_of_the_model_for_each_number_o
     limits = (2, 3, 2, 3, 3, 2)
 
     async def together():
-        served = Service(Served(model), "words")
+        served = Service(ServedModel(model), "words")
         asked = [served.suggest([text, text], k) for text, k in zip(TEXTS, limits, strict=False)]
         return await asyncio.gather(*asked), served.metrics.counts
 
@@ -127,7 +127,7 @@ def test_a_call_of_the_model_has_a_limited_size_and_nothing_for_requests_that_we
     monkeypatch.setattr(service, "MAX_SUGGESTIONS", 8)
 
     async def together():
-        served = Service(Served(model), "words")
+        served = Service(ServedModel(model), "words")
         asked = [asyncio.ensure_future(served.suggest(["read", "write"], k)) for k in (2, 2, 2, 7, 1, 1)]
         await asyncio.sleep(0)
         asked[4].cancel()
@@ -150,7 +150,7 @@ def test_explanations_leave_threads_to_suggestions(model, monkeypatch):
     monkeypatch.setattr(service, "_explain", slow)
 
     async def together():
-        served = Service(Served(model), "words")
+        served = Service(ServedModel(model), "words")
         await asyncio.gather(*(served.explain("read", 1) for _ in range(20)), served.suggest(["read"], 1))
         return {thread.name for thread in served._explaining._threads}
 
@@ -197,7 +197,7 @@ def test_an_explanation_names_the_analyzer_of_its_words(client):
 
 def test_texts_that_waited_too_long_are_held_no_more(model):
     async def given_up():
-        served = Service(Served(model), "words")
+        served = Service(ServedModel(model), "words")
         asked = [asyncio.create_task(served.suggest([text], 1)) for text in ("read", "write")]
         await asyncio.sleep(0)
         asked[0].cancel()

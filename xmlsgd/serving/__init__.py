@@ -11,6 +11,8 @@ def annif_command() -> None:
         optional_module("annif", "annif")
     except MissingPackage as error:
         sys.exit(f"xmlsgd-annif: {error}")
-    from .annif import main
+    from annif.cli import cli
 
-    main()
+    from . import annif as annif  # adds the backend
+
+    cli()

@@ -346,11 +346,4 @@ def _python_value(value: Any) -> Any:
         return value
 
 
-def main() -> None:
-    """Run Annif's command line, in which projects may have `backend=xmlsgd`."""
-    from annif.cli import cli
-
-    cli()
-
-
 annif.backend._backend_fns[XMLBackend.name] = lambda: XMLBackend

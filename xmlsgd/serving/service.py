@@ -31,7 +31,7 @@ class _PendingRequest(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class ServedModel:
     """A model, and what a server knows of its labels.
 
     names_of_uris : the label of each URI of a vocabulary, empty without one. Texts to learn from may name labels by
@@ -57,8 +57,9 @@ class Service:
     """
 
     def __init__(
-        self, served: Served, name: str, token: str | None = None, save: Callable[[XMLClassifier], None] | None = None
-    ) -> None:
+        self, served: ServedModel, name: str, token: str | None = None,
+        save: Callable[[XMLClassifier], None] | None = None,
+    ) -> None:  # fmt: skip
         self.served, self.name, self.token, self.save = served, name, token, save
         self.metrics = RequestMetrics()
         self._waiting: list[_PendingRequest] = []
@@ -94,7 +95,7 @@ class Service:
         async with self._changing:
             names = self.served.names_of_uris
             named = [[name_of(label, names) if names else label for label in row] for row in labels]
-            learned = await asyncio.to_thread(_learned, self.model, texts, named)
+            learned = await asyncio.to_thread(_learn_on_copy, self.model, texts, named)
             if self.save is not None:
                 await asyncio.to_thread(self.save, learned)
             new: list[str] = learned.classes_[len(self.model.classes_) :].tolist()
@@ -102,7 +103,7 @@ class Service:
             self.metrics.counts["learned_texts"] += len(texts)
             return new
 
-    async def reload(self, load: Callable[[], Served]) -> None:
+    async def reload(self, load: Callable[[], ServedModel]) -> None:
         """Replace the model by what `load` returns; what was learned and not saved is lost."""
         async with self._changing:
             self.served = await asyncio.to_thread(load)
@@ -184,7 +185,7 @@ def _best(model: Model, texts: Sequence[str], k: int, exclude: np.ndarray | None
     return X, labels, scores
 
 
-def _learned(model: Any, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> XMLClassifier:
+def _learn_on_copy(model: Any, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> XMLClassifier:
     learned: XMLClassifier = copy.copy(model)
     learned.partial_fit(list(texts), [list(names) for names in labels])
     learned.load_kernels(list(texts[:1]))  # else the first request would wait for it

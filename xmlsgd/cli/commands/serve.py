@@ -38,7 +38,7 @@ from ..parameters import parameter_flags
 
 if TYPE_CHECKING:
     from ...estimators import XMLClassifier
-    from ...serving.service import Served
+    from ...serving.service import ServedModel
 
 TOKEN = "XMLSGD_TOKEN"
 FLAGS = (
@@ -53,7 +53,7 @@ EXAMPLES = """  xmlsgd serve model
   XMLSGD_TOKEN=change-me-please xmlsgd serve model --port 9000 --save"""
 GRACE_SECONDS = 30  # for requests that are not answered when a signal arrives
 MIN_TOKEN = 8  # characters
-MANY = ["a text"] * 16  # so many texts in one call run other kernels than a few
+MANY_TEXTS = ["a text"] * 16  # so many texts in one call run other kernels than a few
 
 
 def run(
@@ -75,8 +75,8 @@ def run(
         name = Path(os.path.abspath(model)).name  # a link has a name of its own, whichever model it leads to
         service = Service(folder.load(), name, token, folder.save if save else None)
         app = new_app(service)
-        listening = bound(host, port)
-        compile_for(service.served)
+        listening = listening_socket(host, port)
+        compile_kernels_for(service.served)
         gc.freeze()  # or a full collection would visit all objects of Numba and scikit-learn; answers would wait 0.1 s
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         console.show(f"serving {name} at {address}")
@@ -89,7 +89,7 @@ def run(
 
         async def reload() -> None:
             try:
-                await service.reload(lambda: compile_for(folder.load()))
+                await service.reload(lambda: compile_kernels_for(folder.load()))
                 console.show(f"serving {name} as {model} has it now")
             except Exception as error:  # noqa: BLE001  after any error, keep the model that is served
                 say(f"{exit_code_and_text(error)[1]}; the model that was loaded before goes on")
@@ -105,7 +105,7 @@ class ServedFolder:
         self._read = partial(read_served, folder, parameters, exclude, learns)
         self._manifest = b""  # of the model that is served
 
-    def load(self) -> Served:
+    def load(self) -> ServedModel:
         """Return the model in the folder."""
         manifest = manifest_of(self.folder)
         served = self._read()
@@ -119,24 +119,24 @@ class ServedFolder:
             self._manifest = manifest_of(self.folder)
 
 
-def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, learns: bool) -> Served:
+def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, learns: bool) -> ServedModel:
     """Return the model in a folder, with the names of its labels and the labels that must not be suggested.
 
     learns : whether the model must be able to learn more rows.
     """
-    from ...serving.service import Served
+    from ...serving.service import ServedModel
 
     try:
-        model = read_learner(folder, parameters) if learns else read_predictor(folder, folder, "serve", parameters)
+        model = read_learner(folder, parameters) if learns else read_predictor(folder, parameters)
     except (DataError, ModelFileError) as error:
         if not learns:
             raise
-        read_predictor(folder, folder, "serve", parameters)  # raises the error of a damaged model
+        read_predictor(folder, parameters)  # raises the error of a damaged model
         raise UsageError(f"{error}; or unset {TOKEN}, to serve it as it is") from error
     if getattr(model, "vectorizer_", None) is None:
         raise UsageError(f"{folder}: must be trained on text, got a model of numeric features")
     names_of_uris = saved_names(folder) or {}
-    return Served(model, names_of_uris, read_excluded(exclude, model, names_of_uris))
+    return ServedModel(model, names_of_uris, read_excluded(exclude, model, names_of_uris))
 
 
 @contextmanager
@@ -176,10 +176,10 @@ async def _serve(serving: Awaitable[None], reload: Callable[[], Awaitable[None]]
     reloading.cancel()
 
 
-def compile_for(served: Served) -> Served:
+def compile_kernels_for(served: ServedModel) -> ServedModel:
     """Compile or load all kernels that answer requests, single or many; return the model."""
-    served.model.load_kernels(MANY)
-    served.model.explain(MANY[:1])
+    served.model.load_kernels(MANY_TEXTS)
+    served.model.explain(MANY_TEXTS[:1])
     return served
 
 
@@ -192,7 +192,7 @@ def read_token() -> str | None:
     return token
 
 
-def bound(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket; raise `UsageError` if the address is in use, or not of this machine."""
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
