@@ -98,7 +98,7 @@ def test_source_files_are_sorted_python_files_of_installed_packages(tmp_path, mo
 
 def test_all_functions_of_a_file_lie_on_one_side_chosen_by_its_name():
     functions = [Function(f"p/{i % 50}.py", f"text {i}", ("call",)) for i in range(200)]
-    train, test = split(functions, test_share=5)
+    train, test = split(functions, one_in=5)
     of_file = {f.text: f.file for f in functions}
     train_files, test_files = ({of_file[text] for text in part.texts} for part in (train, test))
     assert not train_files & test_files

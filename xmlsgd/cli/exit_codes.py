@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..data.files.system_errors import disk_errors_named, is_of_system
+from ..data.files.system_errors import disk_errors_named, is_system_error
 from ..errors import DataError, DivergenceError, MemoryEstimateError, MissingPackage, ModelFileError, WorkerDied
 from .messages import STANDARD_OUTPUT, say
 from .signals import signal_number, signals_as_exceptions
@@ -99,7 +99,7 @@ def exit_code_and_text(error: Exception) -> tuple[int, str]:
     if isinstance(error, MemoryError):
         return FAILED, f"out of memory: {str(error) or 'an allocation failed'}; use fewer --hidden-layer-sizes or rows"
     if isinstance(error, OSError) and error.errno is not None:
-        code = FAILED if is_of_system(error) else BAD_INPUT
+        code = FAILED if is_system_error(error) else BAD_INPUT
         what = "" if error.filename is None else f"{error.filename}: "
         return code, f"{what}{error.strerror}{REMEDIES.get(error.errno, '')}"
     if isinstance(error, RuntimeError) and str(error) == NO_THREAD:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from .results import UriOf
 
 
-def check_model(folder: str, data: str, command: str) -> None:
+def check_model(folder: str, data: str = "", command: str = "") -> None:
     """Raise an error if a folder holds no model; data : the next argument of the command, which may be the model."""
     if not MODEL.exists_at(Path(folder)):
-        if MODEL.exists_at(Path(data)):
+        if data and MODEL.exists_at(Path(data)):
             right = f"xmlsgd {command} {data} {folder}"
             raise UsageError(f"{folder}: is not a saved model, but {data} is; the model comes first: {right}")
         from ..data.files.folders import read_folder
@@ -33,8 +33,8 @@ def check_model(folder: str, data: str, command: str) -> None:
         read_folder(folder)
 
 
-def read_predictor(folder: str, data: str, command: str, parameters: dict[str, Any]) -> Model:
-    """Return the model in a folder, with `parameters` set; data : as in `check_model`."""
+def read_predictor(folder: str, parameters: dict[str, Any], data: str = "", command: str = "") -> Model:
+    """Return the model in a folder, with `parameters` set; data, command : as in `check_model`."""
     check_model(folder, data, command)  # at once; with the imports below it would take seconds
     from ..estimators import load_model
 

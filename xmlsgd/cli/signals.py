@@ -112,14 +112,14 @@ def signal_number(interrupt: BaseException) -> int:
     return signal_number(interrupt.__cause__) if interrupt.__cause__ else int(signal.SIGINT)
 
 
-def in_words(number: int) -> str:
+def describe_signal(number: int) -> str:
     """Say what a signal has done: "interrupted", "ended by SIGTERM"."""
     return "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
     """Raise `SignalInterrupt`; or keep it for later, if it is deferred, or must not be raised in this frame."""
-    interrupt = SignalInterrupt(in_words(number), number)
+    interrupt = SignalInterrupt(describe_signal(number), number)
     deferral = _DEFERRALS[-1] if _DEFERRALS else _Deferral(first_raises=True)
     if not deferral.raises_now():
         deferral.received.append(interrupt)

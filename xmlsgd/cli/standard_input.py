@@ -8,7 +8,7 @@ from typing import BinaryIO, cast
 
 from ..data.csr import CSR
 from ..data.document_formats import format_by_lines
-from ..data.files.reading import BLOCK_BYTES, MAGIC, MAX_LINE_BYTES
+from ..data.files.reading import BLOCK_BYTES, COMPRESSIONS, MAX_LINE_BYTES
 from ..data.text import decode_line, labels_and_text
 from .format_options import FormatOptions
 from .messages import STDIN, STDIN_NAME
@@ -30,7 +30,7 @@ def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Itera
             head += more
         lines = head.decode(errors="replace").split("\n")
         lines = lines[:-1] or lines
-        is_packed = head.startswith(tuple(magic for magic, _ in MAGIC))
+        is_packed = head.startswith(tuple(magic for magic, _ in COMPRESSIONS))
         is_structured = options.format == "auto" and format_by_lines(lines, options) is not None
         if not is_packed and not is_structured and options.are_documents(lines, labelled=False):
             labelled = options.have_labels(lines)

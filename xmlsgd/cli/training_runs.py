@@ -19,7 +19,7 @@ from .machine import peak_memory_bytes, versions
 from .model_folder import Target
 from .models import classifiers_of, parameters_of, template_of
 from .results import size_numbers
-from .signals import SignalInterrupt, in_words, signal_number, signals_deferred
+from .signals import SignalInterrupt, describe_signal, signal_number, signals_deferred
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +129,7 @@ def train_and_save(
             result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
             folder = _save(model, rows, result, target, stop, manifest_before)
     if stop is not None:
-        raise ended(stop, progress(model) + what_is_left(folder, target.checkpoint)) from stop
+        raise error_of_stopped_run(stop, describe_progress(model) + describe_saved(folder, target.checkpoint)) from stop
     if received:
         first = received[0]
         text = f"{first} while the model was saved; it is complete, in {folder}"
@@ -159,14 +159,14 @@ def _save(
     return folder
 
 
-def progress(model: Model) -> str:
+def describe_progress(model: Model) -> str:
     """Say how far a run has come that ended early."""
     n_estimators = getattr(model, "n_estimators", 1)
     several = f"with {len(classifiers_of(model))} of {n_estimators} classifiers, " if n_estimators > 1 else ""
     return f"{several}after {counted(len(model.history_), 'whole epoch')}"
 
 
-def what_is_left(folder: str | None, checkpoint: Checkpoint | None) -> str:
+def describe_saved(folder: str | None, checkpoint: Checkpoint | None) -> str:
     """Return where the model of a run that ended early was saved, if it was, and what the same command would do."""
     saved = "" if folder is None else f"; the model as it was then is in {folder}"
     if not checkpoint:
@@ -180,11 +180,11 @@ def is_resumed_by_machine(stop: BaseException | None, checkpoint: Checkpoint) ->
     return isinstance(stop, KeyboardInterrupt) and signal_number(stop) != SIGINT and checkpoint.exists
 
 
-def ended(stop: KeyboardInterrupt | Exception, where: str) -> SignalInterrupt | TrainingStopped:
+def error_of_stopped_run(stop: KeyboardInterrupt | Exception, where: str) -> SignalInterrupt | TrainingStopped:
     """Return the exception to raise when a signal or an error has ended a run whose model is saved."""
     if isinstance(stop, KeyboardInterrupt):
         number = signal_number(stop)
-        return SignalInterrupt(f"{in_words(number)} {where}", number)
+        return SignalInterrupt(f"{describe_signal(number)} {where}", number)
     return TrainingStopped(f"stopped {where}: {exit_code_and_text(stop)[1]}")
 
 

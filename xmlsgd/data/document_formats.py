@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..errors import DataError
 from .files.reading import COMPRESSED_SUFFIXES, READ_ERRORS, open_text
-from .files.system_errors import raise_of_system
+from .files.system_errors import raise_system_error
 
 # The formats, and the suffixes of their files. A file of another suffix is recognized by its first lines.
 DOCUMENT_FORMATS: dict[str, tuple[str, ...]] = {
@@ -67,7 +67,7 @@ def first_lines(file: Path) -> list[str]:
         with open_text(file) as stream:
             lines = [stream.readline(LINE_BYTES) for _ in range(LINES_SEEN)]
     except (*READ_ERRORS, DataError) as error:
-        raise_of_system(error, file)
+        raise_system_error(error, file)
         return []
     return [line.decode(errors="replace") for line in itertools.takewhile(bool, lines)]
 

@@ -18,7 +18,7 @@ from .validation import check_choice, is_integer
 from .vocabulary import BRACKETED_URI, is_uri, label_of, name_of
 
 DEFAULTS = DocumentOptions()
-SEPARATOR = re.compile(r'"?sep=(.)"?')  # what Excel writes and reads before the header
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?')  # what Excel writes and reads before the header
 QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 ONE_OBJECT, AS_LINES = "must be one JSON object a line", "`jq -c '.[]' FILE` writes a list in lines"
 MAX_FIELD = 1 << 26  # characters of a field of CSV
@@ -100,18 +100,20 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
     """Yield the rows of a CSV file with a header, whose columns tell what separates fields."""
     lines: Iterable[str] = lines_of_file(path)
     first = next(iter(lines), "")
-    told = SEPARATOR.fullmatch(first)
-    mark = told[1] if told else delimiter_of(first, options.text_column) or max(DELIMITERS, key=first.count)
-    lines = itertools.chain(["" if told else first], lines)
-    if mark == "\t":
+    separator_line = SEPARATOR_LINE.fullmatch(first)
+    delimiter = delimiter_of(first, options.text_column) or max(DELIMITERS, key=first.count)
+    if separator_line:
+        delimiter = separator_line[1]
+    lines = itertools.chain(["" if separator_line else first], lines)
+    if delimiter == "\t":
         lines = _quoted_lines(list(lines))
-    reader, begins = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=mark), 1
+    reader, begins = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=delimiter), 1
     before = csv.field_size_limit(MAX_FIELD)  # of the whole process
     try:
-        if told:
+        if separator_line:
             next(reader)  # the line of the separator, left blank
         header = next(reader, [])
-        where = f"{path}:{2 if told else 1}"
+        where = f"{path}:{2 if separator_line else 1}"
         text = _column(where, header, options.text_column, "text_column")
         label = _column(where, header, options.label_column, "label_column") if labelled else 0
         begins = reader.line_num + 1  # a row has several lines if a cell has
@@ -120,8 +122,8 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
             if not row:
                 continue
             if len(row) != len(header):
-                remedy = f"quote fields that hold {mark!r}" if len(row) > len(header) else f"separate them by {mark!r}"
-                got = f"got {len(row)}; {remedy}"
+                remedy = "quote fields that hold" if len(row) > len(header) else "separate them by"
+                got = f"got {len(row)}; {remedy} {delimiter!r}"
                 raise DataError(f"{path}:{line}: must have {len(header)} fields, as the header, {got}")
             names = split_labels(row[label], options.label_separator) if labelled else ()
             yield line, row[text], names
@@ -150,13 +152,13 @@ def _as_quoted(cell: str) -> str:
 def _column(where: str, header: list[str], name: str, option: str) -> int:
     if name not in header:
         wanted = f"the header must have a column {name!r}"
-        raise DataError(f"{where}: {wanted}, got {shorten(header)}; {_pass(option)}{suggest(name, header)}")
+        raise DataError(f"{where}: {wanted}, got {shorten(header)}; {_remedy(option)}{suggest(name, header)}")
     if header.count(name) > 1:
         raise DataError(f"{where}: the header must have one column {name!r}, got {shorten(header)}; rename the others")
     return header.index(name)
 
 
-def _pass(option: str) -> str:
+def _remedy(option: str) -> str:
     """Return the remedy for a wrong option, on the command line and in Python."""
     return f"pass --{option.replace('_', '-')}, in Python {option}"
 
@@ -194,7 +196,7 @@ def _is_name(label: Any) -> bool:
 def _value(entry: dict[str, Any], name: str, option: str, where: str) -> Any:
     if name not in entry:
         wanted = f"must be an object with the key {name!r}"
-        raise DataError(f"{where}: {wanted}, got {shorten(entry)}; {_pass(option)}")
+        raise DataError(f"{where}: {wanted}, got {shorten(entry)}; {_remedy(option)}")
     return entry[name]
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .csr import CSR
 from .random_streams import HELD_OUT
 
-LARGEST_SHARE = 10  # hold out at most one row in so many
+MOST_ONE_IN = 10  # hold out at most one row in ten
 
 
 class HeldOutSize(NamedTuple):
@@ -26,7 +26,7 @@ class HeldOutSize(NamedTuple):
 
     def of(self, n_rows: int) -> int:
         """Return the number of rows to hold out of `n_rows`."""
-        n = min(max(int(self.share * n_rows), self.wanted), self.most, n_rows // LARGEST_SHARE)
+        n = min(max(int(self.share * n_rows), self.wanted), self.most, n_rows // MOST_ONE_IN)
         return n if n >= self.least else 0
 
 
@@ -83,13 +83,13 @@ def groups_of_similar_rows(X: CSR) -> NDArray[np.int64]:
     """Return the group of each row, int64 (n,), numbered from 0: rows with the same rarest feature form a group.
 
     The rarest feature of a row is the one that the fewest rows have; features of a single row, and of more than one row
-    in `LARGEST_SHARE`, are ignored. A row without such a feature is a group by itself.
+    in `MOST_ONE_IN`, are ignored. A row without such a feature is a group by itself.
     """
     if not X.n_rows:
         return np.empty(0, np.int64)
     counts = np.bincount(X.indices, minlength=X.n_cols)
     order = np.argsort(counts, kind="stable")
-    shared = (counts[order] > 1) & (counts[order] <= X.n_rows // LARGEST_SHARE)
+    shared = (counts[order] > 1) & (counts[order] <= X.n_rows // MOST_ONE_IN)
     rank = np.empty(X.n_cols, np.int64)
     rank[order] = np.where(shared, np.arange(X.n_cols), X.n_cols)
     rarest = np.minimum.reduceat(np.append(rank[X.indices], X.n_cols), X.indptr[:-1])

@@ -30,7 +30,7 @@ from .vectorizer import TextVectorizer
 
 PACKAGES = ("joblib", "llvmlite", "numba", "numpy", "scipy", "sklearn", "threadpoolctl", "tqdm")
 MIN_COUNT = 5  # a label must occur in at least so many training rows
-TEST_SHARE = 10  # one file in so many is a test file
+TEST_ONE_IN = 10  # one file in ten is a test file
 # Tests of the standard library are left out, as many builds of Python come without them; the other folders are code of
 # other projects.
 SKIPPED_FOLDERS = frozenset(
@@ -58,7 +58,7 @@ def python_functions_texts() -> tuple[Documents, Documents]:
     Labels of fewer than `MIN_COUNT` training rows are dropped, then rows without a label. Raises `DataError` if no
     Python source is installed.
     """
-    return select_labels(*split(parse_functions(list(source_files(PACKAGES))), TEST_SHARE), MIN_COUNT)
+    return select_labels(*split(parse_functions(list(source_files(PACKAGES))), TEST_ONE_IN), MIN_COUNT)
 
 
 def source_files(packages: Sequence[str]) -> Iterator[tuple[str, Path]]:
@@ -104,12 +104,12 @@ def functions_of(source: bytes | str) -> list[tuple[str, tuple[str, ...]]]:
     return [(" ".join(words), calls) for words, calls in rows if len(words) >= MIN_WORDS]
 
 
-def split(functions: Sequence[Function], test_share: int) -> tuple[Documents, Documents]:
-    """Return training and test splits: a hash of the file name puts one file in `test_share` into the test split."""
+def split(functions: Sequence[Function], one_in: int) -> tuple[Documents, Documents]:
+    """Return training and test splits: a hash of the file name puts one file in `one_in` into the test split."""
     parts: list[list[Function]] = [[], []]
     for function in functions:
         digest = hashlib.blake2b(function.file.encode(), digest_size=8).digest()
-        parts[int.from_bytes(digest, "little") % test_share == 0].append(function)
+        parts[int.from_bytes(digest, "little") % one_in == 0].append(function)
     if not all(parts):
         raise DataError(f"demo: needs the source files of Python, got {len(functions)} functions; install them")
     train, test = (Documents([f.text for f in part], [f.calls for f in part]) for part in parts)

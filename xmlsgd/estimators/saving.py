@@ -19,7 +19,7 @@ from .. import __version__
 from ..data.files.atomic import read_consistently
 from ..data.files.folders import FolderArrays, FolderContent, read_folder, write_folder
 from ..data.files.manifest import update_verified
-from ..data.files.system_errors import is_of_system
+from ..data.files.system_errors import is_system_error
 from ..data.validation import check_choice, is_integer, is_positive_integer
 from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS
@@ -152,7 +152,7 @@ def read_checked(path: str | PathLike[str], verify: bool, read: Callable[[Folder
             update_verified(Path(path), files.states)
         return model
     except OSError as error:
-        if is_of_system(error) or (error.errno is None and error.filename is None):  # raised by a library
+        if is_system_error(error) or (error.errno is None and error.filename is None):  # raised by a library
             raise
         raise ModelFileError(f"{error.filename or path}: cannot be read, got {error.strerror or error}") from error
 

@@ -13,7 +13,7 @@ from xmlsgd.data.document_formats import first_lines
 from xmlsgd.data.files import manifest
 from xmlsgd.data.files.atomic import atomic_folder
 from xmlsgd.data.files.folders import read_folder, write_folder
-from xmlsgd.data.files.system_errors import is_of_system
+from xmlsgd.data.files.system_errors import is_system_error
 
 
 def raise_error(*given, **named):
@@ -74,4 +74,4 @@ def test_a_temporary_folder_is_not_used_without_the_lock_that_keeps_it(tmp_path,
     [(OSError(errno.EMFILE, ""), True), (OSError(errno.ENOENT, ""), False), (DataError("damaged"), False)],
 )
 def test_only_numbers_of_the_machine_are_of_the_system(error, of_system):
-    assert is_of_system(error) == of_system
+    assert is_system_error(error) == of_system

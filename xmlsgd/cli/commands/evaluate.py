@@ -70,7 +70,7 @@ def run(
 ) -> None:
     """Load the model, read and rank the rows, compute and show the metrics."""
     format_options.check_inputs(test, propensity)
-    estimator = read_predictor(model, test, "evaluate", parameters)
+    estimator = read_predictor(model, parameters, test, "evaluate")
     if per_label and not estimator.fitted_.has_probabilities:
         raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
     from ...metrics import metric as find_metric

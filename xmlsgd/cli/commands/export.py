@@ -39,7 +39,7 @@ def run(model: str, compact: str | None, onnx: str | None, overwrite: bool, cons
             check_new(path, flag, overwrite)
     if compact is not None:
         check_folder(compact, model, flag="--compact")
-    estimator: Any = read_predictor(model, model, "export", {})
+    estimator: Any = read_predictor(model, {})
     if compact is not None:
         save_without_history(estimator, compact, model, compact=True)
         console.show(f"compact model: {compact}")

@@ -85,7 +85,7 @@ def run(
     if explain and output_format == "csv":
         raise UsageError("--explain: needs --output-format text or json, got csv")
     check_data(data, model, format_options)
-    estimator = read_predictor(model, data, "predict", parameters)
+    estimator = read_predictor(model, parameters, data, "predict")
     weight = label_weight_of(estimator, propensity_power)
     from ...training.progress_bar import in_batches
     from ..sources import Columns

@@ -39,7 +39,7 @@ def run(
 ) -> None:
     """Load the model, rank and evaluate the rows, and write the page."""
     format_options.check_inputs(test)
-    estimator = read_predictor(model, test, "report", parameters)
+    estimator = read_predictor(model, parameters, test, "report")
     from .. import evaluation, html_report
 
     rows, _, texts = evaluation.read_test_rows(estimator, test, options_of_model(format_options, model, estimator))

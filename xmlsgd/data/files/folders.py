@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import ModelFileError, shorten
 from .atomic import atomic_folder
 from .manifest import MODEL, FolderKind, compare_checksums, listed_files, read_folder_json, write_manifest
-from .system_errors import is_of_system
+from .system_errors import is_system_error
 
 BLOCK = 1 << 22  # numbers checked at once, so that temporary arrays stay small
 
@@ -120,7 +120,7 @@ def map_array(file: Path) -> np.ndarray:
     except MemoryError:
         raise
     except Exception as error:  # NumPy gives the header to Python's own parser, which may raise anything
-        if is_of_system(error):
+        if is_system_error(error):
             raise
         raise ModelFileError(f"{file}: must be a plain array, got {shorten(str(error), 100)}") from error
 

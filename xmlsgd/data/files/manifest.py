@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from ...errors import ModelFileError, shorten
 from .atomic import atomic_file, read_consistently
 from .reading import is_there, open_regular, sha256_of
-from .system_errors import is_of_system
+from .system_errors import is_system_error
 from .temporary import SUFFIX as TEMPORARY_SUFFIX
 
 MANIFEST = "MANIFEST.json"
@@ -76,7 +76,7 @@ class FolderKind:
             known = {MANIFEST, VERIFIED, *self.beside, *manifest["files"]}
             ours = manifest["format"] == self.format
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-            if is_of_system(error):
+            if is_system_error(error):
                 raise
             return None
         if not ours:
@@ -185,7 +185,7 @@ def read_json_object(file: Path, most: int) -> dict[str, Any]:
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        if is_of_system(error):
+        if is_system_error(error):
             raise
         raise ModelFileError(f"{file}: must be a JSON object, got {shorten(str(error), 100)}") from error
     if not isinstance(value, dict):

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from ...errors import DataError, shorten
-from .system_errors import raise_of_system
+from .system_errors import raise_system_error
 
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
-MAGIC = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
+COMPRESSIONS = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
 READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)  # of a damaged file, see `damage_of`
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
 UNPACK, AS_CSV = "unpack it first", "save a spreadsheet as CSV"
 # First bytes of files that are not text, what they are, and what to do.
-NO_TEXT = (
+NOT_TEXT = (
     (b"\x28\xb5\x2f\xfd", "zstandard", UNPACK),
     (b"\x04\x22\x4d\x18", "lz4", UNPACK),
     (b"7z\xbc\xaf\x27\x1c", "7-zip", UNPACK),
@@ -74,12 +74,12 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
             start = file.read(6)
         except OSError as error:  # it was opened, but cannot be read, such as /proc/self/mem
             raise damage_of(path, error) from error
-        for magic, name, remedy in NO_TEXT:
+        for magic, name, remedy in NOT_TEXT:
             if start.startswith(magic):
                 wanted = "must be text, plain or packed by gzip, bzip2 or xz"
                 raise DataError(f"{path}: {wanted}, got {name}; {remedy}")
         file.seek(0)
-        opener = next((opener for magic, opener in MAGIC if start.startswith(magic)), None)
+        opener = next((opener for magic, opener in COMPRESSIONS if start.startswith(magic)), None)
         if opener is None:
             yield file
         else:
@@ -92,7 +92,7 @@ def damage_of(path: str | os.PathLike[str], error: Exception, where: str = "") -
 
     Raises `error` itself if the disk or the machine is to blame. where : `file:line`, if the line is known.
     """
-    raise_of_system(error, path)
+    raise_system_error(error, path)
     where = where or os.fspath(path)
     if reason := getattr(error, "strerror", None):
         return DataError(f"{where}: cannot be read, got {reason}")

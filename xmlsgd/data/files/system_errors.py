@@ -13,14 +13,14 @@ DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 SYSTEM_ERRORS = DISK_FULL | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
 
 
-def is_of_system(error: BaseException) -> bool:
+def is_system_error(error: BaseException) -> bool:
     """Return whether the disk or the machine is to blame for an error: then no message may call the file damaged."""
     return isinstance(error, OSError) and error.errno in SYSTEM_ERRORS
 
 
-def raise_of_system(error: BaseException, path: str | os.PathLike[str]) -> None:
+def raise_system_error(error: BaseException, path: str | os.PathLike[str]) -> None:
     """Raise an error again, with the name of the file, if the disk or the machine is to blame for it."""
-    if isinstance(error, OSError) and is_of_system(error):
+    if isinstance(error, OSError) and is_system_error(error):
         error.filename = error.filename or os.fspath(path)
         raise error
 
@@ -35,7 +35,7 @@ def disk_errors_named(path: Path, temporary: Path | None = None) -> Iterator[Non
         yield
     except OSError as error:
         in_temporary = temporary is not None and error.filename is not None and _is_within(error.filename, temporary)
-        if (error.errno in DISK_FULL and error.filename is None) or (is_of_system(error) and in_temporary):
+        if (error.errno in DISK_FULL and error.filename is None) or (is_system_error(error) and in_temporary):
             error.filename = str(path)
         raise
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...errors import DataError
-from .system_errors import disk_errors_named, is_of_system
+from .system_errors import disk_errors_named, is_system_error
 
 SUFFIX = ".partial"
 # Permissions: for the owner alone, and the sticky bit, which has no meaning here, as a mark.
@@ -138,7 +138,7 @@ def _create(folder: Path, path: Path) -> int | None:
         os.close(descriptor)
         raise
     except OSError as error:
-        if not is_of_system(error):
+        if not is_system_error(error):
             return descriptor
         remove_locked(folder, descriptor)
         error.filename = str(path)

@@ -20,7 +20,7 @@ from ..files.reading import is_there
 from ..parser.parse import Options
 
 SPLITS = ("train", "test")
-NEUTRAL = ("n_threads", "labels_required")  # options that do not change the rows
+WITHOUT_EFFECT = ("n_threads", "labels_required")  # options that do not change the rows
 DESCRIPTION = STORE.description  # a folder with this file is a store
 LABEL_NAMES = "labels.txt"  # the name of label l on line l
 
@@ -150,7 +150,7 @@ def write_splits(
 def refuse_options(options: dict[str, Any], path: Path) -> None:
     """Raise `DataError` for options of `read_libsvm` that change the rows; `path` is no text."""
     defaults = {field.name: field.default for field in fields(Options)}
-    given = [name for name, value in options.items() if name not in NEUTRAL and value != defaults.get(name)]
+    given = [name for name, value in options.items() if name not in WITHOUT_EFFECT and value != defaults.get(name)]
     if given:
         raise DataError(f"{path}: {', '.join(given)} is for text files only; leave it out")
 

@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import DataError, shorten
 from ..csr import CSR
 from ..files.folders import read_array_header
-from ..files.system_errors import raise_of_system
+from ..files.system_errors import raise_system_error
 from .base import PairFormat
 
 # Types of the arrays that SciPy writes, by NumPy's letters: real numbers, integers, text.
@@ -80,7 +80,7 @@ def _load_matrix(path: Path) -> CSR:
     except MemoryError as error:  # a few bytes may claim any shape
         raise DataError(f"{path}: must fit memory, got {shorten(str(error), 100)}") from error
     except Exception as error:  # SciPy checks little of what a file claims: anything may be raised
-        raise_of_system(error, path)
+        raise_system_error(error, path)
         raise DataError(f"{path}: must be a sparse matrix saved by scipy, got {shorten(str(error), 100)}") from error
 
 
