@@ -26,11 +26,11 @@ def toy(server, monkeypatch):
 
 
 def test_the_table_names_each_data_set_once_with_a_source_and_a_shape():
-    assert len(public.PUBLIC) == len(public.TABLE)
-    for dataset in public.TABLE:
+    assert len(public.PUBLIC) == len(public.LINES)
+    for dataset in public.PUBLIC.values():
         assert dataset.urls
         assert min(dataset.n_train, dataset.n_test, dataset.n_features, dataset.n_labels) > 0
-    addresses = [url for dataset in public.TABLE for url in dataset.urls]
+    addresses = [url for dataset in public.PUBLIC.values() for url in dataset.urls]
     assert len(set(addresses)) == len(addresses)
 
 

@@ -32,8 +32,8 @@ from .sources import Columns, read_test_and_texts, read_training_labels, without
 
 KS = (1, 3, 5)
 ZERO_SHOT_K = 10
-PER_LABEL = ("training_rows", "test_rows", "predicted_rows", "threshold", "precision", "recall", "F1")
-CALIBRATED = 5  # calibration is measured on the best labels of each row; nearly all others have probability 0
+PER_LABEL_COLUMNS = ("training_rows", "test_rows", "predicted_rows", "threshold", "precision", "recall", "F1")
+CALIBRATED_LABELS = 5  # calibration is measured on the best labels of each row; nearly all others have probability 0
 BATCH = 8192  # rows ranked between two updates of the progress bar
 
 
@@ -95,7 +95,7 @@ def evaluate(
     labels, probabilities, seconds, label_weight = ranking
     found: dict[str, Any] = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
     if probabilities is not None:
-        best, probabilities = labels[:, :CALIBRATED], probabilities[:, :CALIBRATED]
+        best, probabilities = labels[:, :CALIBRATED_LABELS], probabilities[:, :CALIBRATED_LABELS]
         found["ECE@5"] = 100 * expected_calibration_error(test.Y, best, probabilities)
         found["reliability"] = {
             name: each.tolist() for name, each in reliability(test.Y, best, probabilities)._asdict().items()
@@ -167,7 +167,7 @@ def write_per_label(path: str, model: Model, names: Sequence[Any], scores: Label
     """Write a CSV file with a line per label: name, URI if any, rows, threshold, precision, recall, F1 in percent."""
     counts, thresholds = model.label_counts_, model.thresholds_["macro"].tolist()
     with text_file(path) as stream:
-        stream.write(csv_line(["label", *([] if uri_of is None else ["uri"]), *PER_LABEL]) + "\n")
+        stream.write(csv_line(["label", *([] if uri_of is None else ["uri"]), *PER_LABEL_COLUMNS]) + "\n")
         for label, counted in enumerate(zip(*(each.tolist() for each in scores), strict=True)):
             n_true, n_predicted, _, *shares = counted
             is_known = label < len(thresholds)  # only test rows have the others

@@ -59,8 +59,8 @@ def read_line(line: str) -> PublicDataset:
     return PublicDataset(name, int(n_train), int(n_test), int(n_features), int(n_labels), urls)
 
 
-TABLE = tuple(map(read_line, files(__package__).joinpath("public.tsv").read_text(encoding="utf-8").splitlines()[1:]))
-PUBLIC = {dataset.name.lower(): dataset for dataset in TABLE}
+LINES = files(__package__).joinpath("public.tsv").read_text(encoding="utf-8").splitlines()[1:]
+PUBLIC = {dataset.name.lower(): dataset for dataset in map(read_line, LINES)}
 
 
 def load_public(name: str, data_home: str | os.PathLike[str] | None = None, **options: Any) -> tuple[Dataset, Dataset]:
@@ -89,7 +89,7 @@ def load_public(name: str, data_home: str | os.PathLike[str] | None = None, **op
         If no source can be reached.
     """
     if name.lower() not in PUBLIC:
-        known = [dataset.name for dataset in TABLE]
+        known = [dataset.name for dataset in PUBLIC.values()]
         raise DataError(f"name: must be one of {', '.join(known)}, got {shorten(name)}{suggest(name, known)}")
     dataset = PUBLIC[name.lower()]
     home = Path(data_home or "~/.cache/xmlsgd/datasets").expanduser()

@@ -32,7 +32,7 @@ FLAGS = (
 )  # fmt: skip
 EXAMPLES = "  xmlsgd demo"
 EXAMPLE_ROWS = 5
-WORDS = 14  # words shown of an example
+WORDS_SHOWN = 14  # words shown of an example
 
 
 def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None, console: Console) -> None:
@@ -77,13 +77,13 @@ def examples(model: Model, test: Dataset, texts: Documents) -> list[str]:
     """Return two lines for each of some test rows: its words, and its best labels."""
     import numpy as np
 
-    long = np.flatnonzero([len(text.split()) >= WORDS // 2 for text in texts.texts])
+    long = np.flatnonzero([len(text.split()) >= WORDS_SHOWN // 2 for text in texts.texts])
     shown = long[np.linspace(0, len(long) - 1, min(EXAMPLE_ROWS, len(long))).astype(int)]
     labels, _ = model.predict_topk(test.X.take(shown), k=5)
     lines: list[str] = []
     for row, best in zip(shown.tolist(), labels, strict=True):
         words, true = texts.texts[row].split(), set((texts.labels or [])[row])
         names: list[Any] = [str(model.classes_[label]) for label in best if label >= 0]
-        lines.append(" ".join(words[:WORDS]) + (" ..." if len(words) > WORDS else ""))
+        lines.append(" ".join(words[:WORDS_SHOWN]) + (" ..." if len(words) > WORDS_SHOWN else ""))
         lines.append("    " + "  ".join(name + "*" * (name in true) for name in names))
     return lines

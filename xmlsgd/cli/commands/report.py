@@ -28,7 +28,7 @@ FLAGS = (
 )
 INSTEAD = {"--test": "the test rows are the second argument, xmlsgd report DIR TEST"}
 EXAMPLES = "  xmlsgd report model test.txt --out report.html"
-METRICS = (
+METRICS_NOTE = (
     "P@k is the share of the k best labels that are true, nDCG@k the same with more weight on the first, R@k the "
     "share of the true labels among the k best, and PSP@k is P@k with more weight on rare labels."
 )
@@ -67,7 +67,7 @@ def parts_of_metrics(rows: Dataset, result: dict[str, Any]) -> list[tuple[str, s
         for name in ("P", "nDCG", "R", "PSP")
         if f"{name}@1" in result
     ]
-    notes = "".join(f"\n<p>{line}</p>" for line in (METRICS, *evaluation.describe(result)))
+    notes = "".join(f"\n<p>{line}</p>" for line in (METRICS_NOTE, *evaluation.describe(result)))
     return [
         ("Test rows", f"<p>{size_text(rows)}</p>"),
         ("Metrics, in percent", html_report.html_table(["", *(f"@{k}" for k in evaluation.KS)], metrics) + notes),

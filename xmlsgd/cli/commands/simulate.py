@@ -43,11 +43,11 @@ COLUMNS = {
     "P@1": ".2f", "seconds": SIGNIFICANT, "to 95 %": SIGNIFICANT, "rows/s": SIGNIFICANT, "busy %": ".0f",
     "effic. %": ".0f", "sync %": ".1f",
 }  # fmt: skip
-CURVE = {"seconds": SIGNIFICANT, "P@1": ".2f", "loss": ".4g"}
-DEVICES = {
+CURVE_COLUMNS = {"seconds": SIGNIFICANT, "P@1": ".2f", "loss": ".4g"}
+DEVICE_COLUMNS = {
     "speed": "g", "rows %": ".1f", "updates %": ".1f", "busy %": ".0f", "batch": ".0f", "contribution %": ",.0f",
 }  # fmt: skip
-MEANING = {
+COLUMN_MEANINGS = {
     "P@1": "precision at 1 on the test rows, in percent",
     "seconds": "simulated seconds until the end",
     "to 95 %": "simulated seconds until 95 % of the best final P@1 was reached",
@@ -62,7 +62,7 @@ MEANING = {
     "batch": "rows per step at the end",
     "contribution %": "share of the throughput that would be lost without the device",
 }
-__doc__ += "\n".join(f"  {name:<10} {meaning}" for name, meaning in MEANING.items())
+__doc__ += "\n".join(f"  {name:<10} {meaning}" for name, meaning in COLUMN_MEANINGS.items())
 FLAGS = (
     positional("train", PATH, "DATA", "rows to learn from"),
     Flag("test", PATH, "rows to measure on", "data", default_text="the test split of DATA, or a fifth of its rows"),
@@ -84,7 +84,7 @@ EXAMPLES = """  xmlsgd simulate train.txt --fleet "gpu:1*2,cpu:.1"
   xmlsgd simulate train.txt --fleet S3 --compare adaptive,synchronous --plot curves.png"""
 TEST_ROWS = 2000  # most test rows: evaluating more of them several times per epoch would take longer than training
 ALONE = "fastest alone"
-PARTS = ("diverged", "curve", "workers", "records")  # attributes of an outcome that are written as JSON
+OUTCOME_FIELDS = ("diverged", "curve", "workers", "records")  # attributes of an outcome that are written as JSON
 
 
 def run(
@@ -251,7 +251,7 @@ def results(parameters: dict[str, Any], race: Race) -> dict[str, Any]:
         "fleet": [asdict(device) for device in race.fleet],
         "speed_one": asdict(race.base),
         "runs": {
-            name: {**summarize(outcome, race.outcomes), **{part: getattr(outcome, part) for part in PARTS}}
+            name: {**summarize(outcome, race.outcomes), **{field: getattr(outcome, field) for field in OUTCOME_FIELDS}}
             for name, outcome in race.outcomes.items()
         },
         "parameters": parameters,
@@ -289,10 +289,10 @@ def describe_outcome(outcome: Outcome) -> list[str]:
     """Return a table of P@1 over time, one of the devices, and lines about the whole run."""
     from ...training.worker_log import advice, describe_choice
 
-    found = [table({f"{point['rows']:>12,} rows": point for point in outcome.curve}, CURVE), ""]
+    found = [table({f"{point['rows']:>12,} rows": point for point in outcome.curve}, CURVE_COLUMNS), ""]
     if outcome.workers:
         devices = {outcome.fleet[entry["worker"]].name: summarize_device(outcome, entry) for entry in outcome.workers}
-        found += [table(devices, DEVICES), ""]
+        found += [table(devices, DEVICE_COLUMNS), ""]
     found.append(
         f"{significant(outcome.rows_per_second)} rows/s; scheduling efficiency {100 * outcome.efficiency:.0f} %, "
         f"merges and transfers {100 * outcome.sync_share:.1f} % of the time"

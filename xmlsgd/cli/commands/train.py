@@ -79,8 +79,8 @@ EXAMPLES = """  xmlsgd train train.txt --test test.txt --out model
   xmlsgd train train.txt --dry-run
   xmlsgd train train.txt --out model --hidden 512 --epochs 20 --lr 0.002 --seed 0
   xmlsgd train train.txt --out model --devices "cpu*2" --checkpoint 10"""
-OF_NETWORK = " (of the network alone; the table is of the model with its candidates)"
-OF_EACH = " (of each network alone; the table is of their mean)"
+CURVE_OF_NETWORK = " (of the network alone; the table is of the model with its candidates)"
+CURVE_OF_EACH_NETWORK = " (of each network alone; the table is of their mean)"
 
 
 def run(
@@ -187,8 +187,8 @@ def note_on_curve(model: Model, rows: InputRows) -> str:
     """Return a note if the learning curve is of networks alone, unlike the table of metrics."""
     classifiers = classifiers_of(model)
     if len(classifiers) > 1:
-        return OF_EACH
-    return OF_NETWORK if rows.test is not None and classifiers[0].candidates_ is not None else ""
+        return CURVE_OF_EACH_NETWORK
+    return CURVE_OF_NETWORK if rows.test is not None and classifiers[0].candidates_ is not None else ""
 
 
 def new_tracker(text: str) -> Callback:
