@@ -333,8 +333,9 @@ def test_groups_of_training_rows_are_one_a_line(tmp_path, capsys):
     run("train", ROWS, "--out", tmp_path / "m", "--groups", groups, "--quiet", *QUICK)
     assert load_model(tmp_path / "m").thresholds_["micro"] != 0.5
     groups.write_text("a\n" * 2107)
-    assert main(["train", ROWS, "--dry-run", "--groups", str(groups)]) == 2
-    assert "--groups" in capsys.readouterr().err
+    for given, said in ((str(groups), "must have a line for each of 2,108"), ("module", "no such file; pass a file")):
+        assert main(["train", ROWS, "--dry-run", "--groups", given]) == 2
+        assert f"--groups {given}: {said}" in capsys.readouterr().err
 
 
 def test_similar_rows_are_groups_without_a_file(capsys):

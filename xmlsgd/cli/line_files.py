@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import nor_others, shorten, warn
@@ -53,6 +54,8 @@ def groups_in_file(path: str | None, n_rows: int) -> list[str] | None:
         return None
     from ..data.text import lines_of_file
 
+    if not Path(path).exists():
+        raise UsageError(f"--groups {path}: no such file; pass a file whose line i is the group of row i")
     groups = [line.strip() for line in lines_of_file(path)]
     if len(groups) != n_rows:
         raise UsageError(f"--groups {path}: must have a line for each of {n_rows:,} rows, got {len(groups):,} lines")
