@@ -19,13 +19,15 @@ from .reader import callback_names
 
 PACKAGE = Path(__file__).parents[2]
 CODE_FOLDERS = ("algorithms", "devices", "nn", "training")  # their sources decide what a step learns
-CODE, DATA, MODEL = "xmlsgd", "data", "initial model"
+CODE, DATA, EVALUATED, MODEL, SEED = "xmlsgd", "data", "Evaluation.rows", "initial model", "seed"
+OF_ROWS = {DATA, EVALUATED, "network.input_scale"}  # another seed holds other rows out
 NONE = "none"
-# How to describe a setting that is a checksum, if it differs.
+# How to describe a setting that is a checksum or drawn at random, if it differs.
 SUMS = {
+    SEED: "another seed (random_state)",
     DATA: "other rows, labels or weights",
     MODEL: "another initial model",
-    "Evaluation.rows": "other rows to evaluate on",
+    EVALUATED: "other rows to evaluate on",
 }
 # Names of settings in error messages: most are parameters of the estimator.
 PARAMETERS = {
@@ -55,7 +57,7 @@ def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequ
     found.pop("network.gradient_rounding", None)  # depends on the device, and does not change the mean of gradients
     for name, callback in zip(callback_names(callbacks), callbacks, strict=True):
         found |= _as_text(name, callback.settings())
-    found |= _as_text("", {"batch": algorithm.batch, "learning_rate": algorithm.learning_rate, "seed": job.seed})
+    found |= _as_text("", {"batch": algorithm.batch, "learning_rate": algorithm.learning_rate, SEED: job.seed})
     found[CODE] = code_version()
     found[DATA] = checksum_of_rows(job.dataset, job.sample_weight)
     if job.start and job.start.epochs:
@@ -92,7 +94,8 @@ def _checksum(*arrays: np.ndarray | None) -> str:
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Describe how two runs differ; return "" if they are the same."""
     changes = []
-    for name in sorted(before.keys() | now.keys()):
+    of_seed = OF_ROWS if before.get(SEED) != now.get(SEED) else set()
+    for name in sorted((before.keys() | now.keys()) - of_seed):
         part = name.partition(".")[0]
         class_differs = part != name and before.get(part) != now.get(part)  # which is reported instead of its fields
         if before.get(name) != now.get(name) and not class_differs:
