@@ -121,15 +121,14 @@ def run(
     if out is None or dry_run:
         show_plan(model, rows, json, console)
         return
-    call = ""
-    if saved_state:
-        call = model_folder.call_of([parameters, n_estimators, compact, rows.texts, rows.groups], rows)
-    if finished and saved_state:
-        if finished["sha256"] == call:
-            model_folder.clean_up(out, finished, saved_state)
-            console.show(f"model: {out}; this call has made it before, nothing was trained")
-            write_json(json, model_folder.report_in(out))
-            return
+    settings = [parameters, n_estimators, compact, rows.texts, rows.groups]
+    call = model_folder.call_of(settings, rows) if saved_state else ""
+    if saved_state and finished and finished["sha256"] == call:
+        model_folder.clean_up(out, finished, saved_state)
+        console.show(f"model: {out}; this call has made it before, nothing was trained")
+        write_json(json, model_folder.report_in(out))
+        return
+    if finished:
         check_no_model(out, overwrite, n_estimators)
     result = train_and_save(model, rows, Target(out, Path(train).name, compact, saved_state, call), console, trackers)
     result["load_seconds"] = seconds
