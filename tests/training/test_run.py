@@ -15,7 +15,9 @@ from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.base import Executor
+from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.executors.worker_process import WorkerProcess
 from xmlsgd.training.job import Job
 from xmlsgd.training.kept_model import KeptModel
 from xmlsgd.training.loop import train
@@ -105,6 +107,25 @@ def test_an_error_before_anything_is_learned_carries_nothing():
     with pytest.raises(KeyError) as error:
         run_with(Refusing())
     assert run_of(error.value) is None
+
+
+def test_an_interrupt_while_workers_end_carries_the_whole_run_and_leaves_no_files(monkeypatch):
+    fate, interrupts = WorkerProcess.fate, [KeyboardInterrupt()]
+
+    def interrupted(process):
+        if interrupts:
+            raise interrupts.pop()
+        return fate(process)
+
+    monkeypatch.setattr(WorkerProcess, "fate", interrupted)
+    data, executor = toy.dataset(N_ROWS), Processes([light.Marking])
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        train(Job(data, toy.counting(data), SGD()), Sequential(BATCH, 0.1), executor, Schedule(2))
+    run = run_of(interrupt.value)
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
+    assert toy.marks(run.params, data).tolist() == [2] * N_ROWS
+    assert not executor.pool.processes
+    assert not executor.pool.folder.path.exists()
 
 
 def test_an_attribute_of_the_name_on_an_error_of_others_is_no_run():

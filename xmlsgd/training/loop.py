@@ -78,24 +78,19 @@ def train(
     job.check()
     algorithm.check_workers(executor.n_workers)
     kept = KeptModel() if rolls_back else NoModel()
-    with closing(kept) as last_good, closing(executor), reserved(checkpoint):
-        writer = None if checkpoint is None else CheckpointWriter(checkpoint, job, algorithm, schedule, callbacks)
-        if writer and writer.saved:
-            job = replace(job, start=writer.saved.start(job))
-        executor.start(job, algorithm.sharing)
-        loop = Loop(job, algorithm, executor, schedule, callbacks, writer, last_good)
-        loop.start()
-        try:
-            loop.keep_rollback_model()
-            with nullcontext() if writer is None else writer.accepting_requests():
-                while not loop.position.ended:
-                    if not loop.epoch():
-                        return loop.last_good_run()
-            return loop.finished_run()
-        except BaseException as error:
-            if loop.has_learned or isinstance(error, KeyboardInterrupt):
-                attach_run(error, loop.partial_run())
-            raise
+    run: Run | None = None
+    try:
+        with closing(kept) as last_good, closing(executor), reserved(checkpoint):
+            writer = None if checkpoint is None else CheckpointWriter(checkpoint, job, algorithm, schedule, callbacks)
+            if writer and writer.saved:
+                job = replace(job, start=writer.saved.start(job))
+            executor.start(job, algorithm.sharing)
+            run = Loop(job, algorithm, executor, schedule, callbacks, writer, last_good).run()
+    except KeyboardInterrupt as error:
+        if run is not None:  # Ctrl-C came while workers ended
+            attach_run(error, run)
+        raise
+    return run
 
 
 class Loop:
@@ -118,6 +113,21 @@ class Loop:
     def has_learned(self) -> bool:
         """Return whether any work is in the model."""
         return bool(self.history.records or self.router.committed)
+
+    def run(self) -> Run:
+        """Run all epochs and return the result; attach what was learned to an error that ends them."""
+        self.start()
+        try:
+            self.keep_rollback_model()
+            with nullcontext() if self.writer is None else self.writer.accepting_requests():
+                while not self.position.ended:
+                    if not self.epoch():
+                        return self.last_good_run()
+            return self.finished_run()
+        except BaseException as error:
+            if self.has_learned or isinstance(error, KeyboardInterrupt):
+                attach_run(error, self.partial_run())
+            raise
 
     def start(self) -> None:
         """Start the callbacks and the algorithm; resume the callbacks of a resumed run."""

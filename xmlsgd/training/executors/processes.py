@@ -96,7 +96,14 @@ class WorkerPool:
         return f"{text}; {OUT_OF_MEMORY}" if killed else text
 
     def close(self) -> None:
-        """End the processes and remove the shared files."""
+        """End the processes and remove the shared files; Ctrl-C is raised when they are gone."""
+        try:
+            self._close()
+        except KeyboardInterrupt:
+            self._close()
+            raise
+
+    def _close(self) -> None:
         for process in self.processes.values():
             process.dismiss()  # so that all end at the same time
         for process in self.processes.values():
