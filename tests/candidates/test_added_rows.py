@@ -56,6 +56,13 @@ def test_labels_that_come_later_get_classifiers_and_are_found(many, parts, model
     assert precision(model, many[1], 5) > before + 0.02
 
 
+def test_rows_without_features_change_no_linear_classifier(parts, model):
+    X, Y = parts[0]
+    before = model.candidates_.linear.bias.copy()
+    model.partial_fit(sp.csr_array((50, X.shape[1])), Y[:50])
+    np.testing.assert_array_equal(model.candidates_.linear.bias, before)
+
+
 def test_new_labels_are_rarely_the_best_of_earlier_rows(parts, model):
     model.partial_fit(*parts[1])
     assert np.mean(model.predict_topk(parts[0][0], 1)[0] < 100) < 0.1

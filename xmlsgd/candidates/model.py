@@ -93,6 +93,8 @@ class CandidateModel:
             factors = [self.stacking.calibration.factors(each) for each in frequencies]
             unit = unit_rows(X, None, device)
             is_new = knn.new_labels(self.knn)
+            # A row without features is a candidate of no label: it would raise biases, with no negatives against that.
+            weight = np.where(np.diff(X.indptr) > 0, weight, np.float32(0))
             known, negatives = Y.where(~is_new[Y.indices]), np.where(is_new[candidates], np.int32(-1), candidates)
             pairs = find_pairs(unit, known, without_wide_rows(unit, known, weight), negatives, device)
             linear = self.linear.with_rows(pairs, frequencies[0], factors, device)
