@@ -267,6 +267,7 @@ def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
     assert model.stacking.trees is None
 
 
+@pytest.mark.filterwarnings("ignore:X. 100% of the rows")
 def test_stacking_without_a_false_candidate_has_no_trees_and_passes_all():
     X, Y = np.ones((10_000, 2), np.float32), np.ones((10_000, 3), np.int64)
     X[::2, 1] = 0

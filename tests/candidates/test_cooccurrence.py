@@ -152,6 +152,7 @@ def test_pointers_and_labels_out_of_range_are_refused_and_nothing_else_is_read(d
     assert labels.max() < 80
 
 
+@pytest.mark.filterwarnings("ignore:X. 26% of the rows")
 def test_labels_that_one_frequent_feature_decides_are_found_though_no_neighbor_has_them():
     """Rows of a rare word that says nothing and a frequent one, which is too frequent for the neighbors."""
     rng, n = np.random.default_rng(0), 12_000

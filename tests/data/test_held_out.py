@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmlsgd.data.csr import CSR
-from xmlsgd.data.held_out import HELD_OUT_SMALL, HELD_OUT_STACKING, draw_rows, groups_of_similar_rows, held_out_folds
+from xmlsgd.data import held_out
+from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.held_out import (
+    HELD_OUT_SMALL,
+    HELD_OUT_STACKING,
+    are_copies,
+    draw_rows,
+    groups_of_similar_rows,
+    held_out_folds,
+)
 
 
 def test_rows_are_held_out_if_there_are_enough():
@@ -89,3 +97,12 @@ def test_an_empty_row_is_not_grouped_with_the_next_one():
     groups = groups_of_similar_rows(CSR.from_scipy(sp.csr_array(dense)))
     assert groups[3] == groups[5]
     assert np.count_nonzero(groups == groups[3]) == 2
+
+
+@pytest.mark.parametrize("entries", [1, 1 << 22])
+def test_copies_have_equal_features_and_labels(entries, monkeypatch):
+    monkeypatch.setattr(held_out, "COMPARED_ENTRIES", entries)
+    X = [[1, 0, 2], [1, 0, 2], [1, 0, 2], [0, 3, 0], [3, 0, 0], [0, 0, 0], [0, 0, 0], [0, 3, 0]]
+    Y = [[1, 0], [1, 0], [0, 1], [0, 0], [0, 0], [1, 1], [1, 1], [0, 0]]
+    rows = Dataset(*(CSR.from_scipy(sp.csr_array(np.array(each, np.float32))) for each in (X, Y)))
+    assert are_copies(rows).tolist() == [True, True, False, True, False, False, False, True]

@@ -48,6 +48,7 @@ def test_partial_fit_adds_new_names_behind_the_old():
     assert model.classes_.tolist() == ["fig", "pear", "apple", "kiwi"]
 
 
+@pytest.mark.filterwarnings("ignore:X. 100% of the rows")
 @pytest.mark.parametrize("candidates", [0, 2])
 def test_partial_fit_learns_from_rows_without_labels_alone(candidates):
     """Someone may have refused all that was suggested."""

@@ -10,6 +10,8 @@ from xmlsgd import DataError, XMLEnsemble
 from xmlsgd.data.csr import CSR
 from xmlsgd.data.held_out import HELD_OUT_SMALL, groups_of_similar_rows, held_out_folds
 
+COPIES = pytest.mark.filterwarnings("ignore:X. 100% of the rows")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def few_folds() -> None:
@@ -31,6 +33,16 @@ def test_rows_held_out_for_stacking_are_whole_groups(grouped):
         assert (np.bincount(groups[rows])[groups[rows]] == 10).all()
 
 
+def test_many_copies_of_rows_are_warned_of_unless_there_are_groups():
+    X, Y = planted(1200)
+    twice = np.append(np.arange(1200), np.arange(200))  # 400 of 1,400 rows are copies: 29 %
+    with pytest.warns(UserWarning, match=r"X: 29% of the rows .* pass groups='similar' \(--groups similar\)$"):
+        small(max_epochs=1).fit(X[twice], Y[twice])
+    small(max_epochs=1).fit(X[twice], Y[twice], groups="similar")
+    small(max_epochs=1).fit(X[twice[:1300]], Y[twice[:1300]])
+
+
+@COPIES
 def test_copies_of_a_row_make_probabilities_overconfident_unless_they_are_a_group(grouped):
     """A held-out row whose copies are learned says that the model is nearly always right."""
     X, Y, groups = grouped
@@ -41,6 +53,7 @@ def test_copies_of_a_row_make_probabilities_overconfident_unless_they_are_a_grou
     assert together.neighbors < alone.neighbors
 
 
+@COPIES
 def test_similar_rows_are_groups_where_groups_are_not_known(grouped):
     X, Y, _ = grouped
     alone, similar = (small(candidates=20, max_epochs=3).fit(X, Y, groups=each) for each in (None, "similar"))

@@ -237,6 +237,7 @@ print(len(before), *{kernel.__name__ for kernel, _ in kernels() - before})
 """
 
 
+@pytest.mark.filterwarnings("ignore:X. 100% of the rows")
 def test_requests_that_come_at_once_find_their_kernels_loaded(tmp_path):
     """Where nothing was compiled yet, they would wait for a minute."""
     texts, labels = TEXTS * 10, [[text.split()[0]] for text in TEXTS * 10]

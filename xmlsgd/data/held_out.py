@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .csr import CSR
+from .csr import CSR, Dataset, row_spans
 from .random_streams import HELD_OUT
 
 MOST_ONE_IN = 10  # hold out at most one row in ten
+COMPARED_ENTRIES = 1 << 22  # whose copies as float64 are in memory at a time
 
 
 class HeldOutSize(NamedTuple):
@@ -96,3 +97,14 @@ def groups_of_similar_rows(X: CSR) -> NDArray[np.int64]:
     alone = (rarest == X.n_cols) | (np.diff(X.indptr) == 0)  # reduceat gives an empty row the next one's
     _, groups = np.unique(np.where(alone, X.n_cols + np.arange(X.n_rows), rarest), return_inverse=True)
     return groups.astype(np.int64)
+
+
+def are_copies(rows: Dataset) -> NDArray[np.bool_]:
+    """Return which rows have the same features, at least one, and the same labels as another row, bool (n,)."""
+    random, sums = np.random.default_rng(0), np.zeros(rows.n_rows)
+    for matrix in (rows.X, rows.Y):
+        weight = random.random(matrix.n_cols)  # sums with random weights are equal where rows are
+        for first, last in row_spans([matrix], COMPARED_ENTRIES):
+            sums[first:last] += matrix.span(first, last).to_scipy() @ weight
+    _, number, count = np.unique(sums, return_inverse=True, return_counts=True)
+    return np.asarray((count[number] > 1) & (np.diff(rows.X.indptr) > 0))

@@ -13,6 +13,7 @@ from ..data.held_out import (
     HELD_OUT_SMALL,
     HELD_OUT_STACKING,
     HeldOutSize,
+    are_copies,
     held_out_folds,
 )
 from ..errors import warn
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .training_data import TrainingData
 
 FOLDED_ROWS, MOST_FOLDS = 600, 10  # rows that all folds hold out: more hardly help (docs/decisions/stacking.md)
+MANY_COPIES = 0.2  # share of rows that are copies, from which on `fit` warns (docs/decisions/stacking.md)
 
 
 def held_out_size(loss: str, form: Form, n_candidates: int) -> HeldOutSize:
@@ -49,6 +51,9 @@ def folds_to_hold_out(data: TrainingData, size: HeldOutSize, n_folds: int, seed:
         smallest = np.unique(groups, return_counts=True)[1].min()
         text = f"groups: none could be held out: needs {size.least} to {n} rows in whole groups, the smallest has "
         warn(f"{text}{smallest}; stacking and thresholds keep their defaults")
+    if found and groups is None and (share := are_copies(data.rows)[rows].mean()) > MANY_COPIES:
+        text = f"X: {share:.0%} of the rows have the features and labels of another, so that neighbors seem reliable"
+        warn(f"{text}; if new rows will not be such copies, remove them, or pass groups='similar' (--groups similar)")
     return found
 
 
