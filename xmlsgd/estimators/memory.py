@@ -242,7 +242,7 @@ def _replicas(plan: TrainingPlan) -> int:
 
 
 def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
-    """Return the bytes for learning candidates: scaled rows, their index, labels of features, pairs, classifiers.
+    """Return the bytes for learning candidates: damped and scaled rows, index, labels of features, pairs, classifiers.
 
     A label has weights for the features of its own rows, 8 bytes each, and 16 in a hash table. With
     `Pairs.all_features` there are no more, as small weights are dropped. While the classifiers are solved, a chunk of
@@ -267,7 +267,7 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     room = min(CHUNK, pairs * X.nnz // X.n_rows, every)
     held_out = plan.held_out_size.of(X.n_rows) * plan.n_folds
     scored = PAIR_BYTES * held_out * n_in_prediction(plan.n_candidates)
-    rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed
+    rows = 16 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed
     of_features = 8 * min(own, every, N_LABELS * X.n_cols)
     of_labels = Y.n_cols * (LABEL_BYTES + LABEL_SCRATCH * plan.n_candidate_threads)
     solving = 8 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_candidate_threads * X.n_cols
