@@ -221,7 +221,7 @@ TAKEN_NAMES = {
     ),
     "convert over other things, whatever is asked": (
         ("convert", "{place}/good.txt", "{place}/pair", "--overwrite"),
-        "pair: exists and is not a store; remove it or choose another name",
+        "pair: exists and is not a store; choose another name or remove it",
     ),
 }
 

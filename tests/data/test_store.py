@@ -191,9 +191,18 @@ def test_what_is_not_a_store_is_never_replaced(tmp_path, folder):
         path.mkdir()
     kept = path / "chapter" if folder else path
     kept.write_text("mine")
-    with pytest.raises(FileExistsError, match="thesis: exists and is not a store; remove it or choose another name"):
+    with pytest.raises(FileExistsError, match="thesis: exists and is not a store; choose another name or remove it"):
         write_store(example(), path)
     assert kept.read_text() == "mine"
+
+
+def test_a_store_with_a_file_of_the_user_is_never_replaced(tmp_path):
+    write_store(example(), tmp_path / "rows")
+    (tmp_path / "rows" / "notes.md").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"rows: holds notes.md, which is no part of the store; move it"):
+        write_store(example(seed=2), tmp_path / "rows")
+    assert (tmp_path / "rows" / "notes.md").read_text() == "mine"
+    assert equal(open_store(tmp_path / "rows"), example())
 
 
 @pytest.mark.parametrize("name", ["", " ", "two\nlines", "a\0b", "\ufeffmark", "\ud800", 5])

@@ -9,7 +9,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
-from xmlsgd.data.vectorizer import VECTORIZER_FILE, TextVectorizer
+from xmlsgd.data.files.manifest import VECTORIZER_FILE
+from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.data.words import TOKEN_PATTERN
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.estimators import XMLClassifier

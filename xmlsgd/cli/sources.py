@@ -15,12 +15,13 @@ import numpy as np
 from ..data.csr import CSR, Dataset
 from ..data.datasets import load_dataset
 from ..data.document_formats import first_lines
+from ..data.files.manifest import VECTORIZER_FILE
 from ..data.files.temporary import temporary_folder
 from ..data.formats.base import is_store
 from ..data.label_names import index_labels
 from ..data.loading import load_test
 from ..data.text import Documents, read_raw_text
-from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
+from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten, warn
 from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import DataError, ModelFileError, shorten, warn
 from .csr import CSR
-from .files.manifest import read_json_object
+from .files.manifest import VECTORIZER_FILE, read_json_object
 from .frames import column_names, only_column
 from .validation import FLOAT32_MAX, is_integer, is_positive_integer
 from .words import TOKEN, TOKEN_PATTERN, encodable, prepared, text_without_spaces
@@ -27,7 +27,6 @@ MAX_N = 16  # of n-grams: a text has as many for each n as it is long
 GIVEN = "as given"  # the reason for options that the user has chosen
 FORMAT = "xmlsgd text vectorizer"
 FORMAT_VERSION = 3
-VECTORIZER_FILE = "vectorizer.json"
 MAX_FILE_BYTES = 1 << 29  # enough for about 15 million words
 
 

@@ -71,8 +71,8 @@ def run(
 
 def lost_names(source: Path, target: Path, has_texts: bool) -> list[str]:
     """Return which names (of labels, of features) the source has and the target has not; texts have both."""
+    from ...data.files.manifest import VECTORIZER_FILE
     from ...data.formats.base import LABEL_NAMES
-    from ...data.vectorizer import VECTORIZER_FILE
 
     def files_of(path: Path) -> set[str]:
         return {file.name for file in path.rglob("*")} if path.is_dir() else set()

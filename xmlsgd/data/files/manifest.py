@@ -28,6 +28,7 @@ MANIFEST = "MANIFEST.json"
 # Files that `xmlsgd train` adds to a model.
 HISTORY, CURVE, REPORT, VOCABULARY = "history.jsonl", "learning_curve.png", "train.json", "vocabulary.tsv"
 VERIFIED = "verified.json"
+VECTORIZER_FILE = "vectorizer.json"  # of a store of texts
 MAX_MANIFEST_BYTES = 1 << 20  # of `MANIFEST` and of `VERIFIED`; enough for thousands of files
 VERSION = 1
 MAX_JSON_BYTES = 1 << 28  # enough for a history of a million epochs
@@ -92,7 +93,7 @@ MODEL = FolderKind(
     beside=(HISTORY, CURVE, REPORT, VOCABULARY), if_missing="pass the folder of a saved model",
 )  # fmt: skip
 CHECKPOINT = FolderKind("xmlsgd-checkpoint", "run.json", "checkpoint")
-STORE = FolderKind("xmlsgd-store", "store.json", "store")
+STORE = FolderKind("xmlsgd-store", "store.json", "store", beside=(VECTORIZER_FILE,))
 
 
 def _is_temporary(entry: Path) -> bool:

@@ -16,7 +16,6 @@ from ...errors import DataError
 from ..csr import CSR, Dataset
 from ..files.atomic import atomic_folder
 from ..files.manifest import STORE
-from ..files.reading import is_there
 from ..parser.parse import Options
 
 SPLITS = ("train", "test")
@@ -161,9 +160,14 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 
 
 def check_free(path: Path) -> None:
-    """Raise `FileExistsError` unless `path` is a store, a pair of them, or an empty folder, or does not exist."""
-    if is_there(path) and not is_store(path) and not (path.is_dir() and all(map(_is_split, path.iterdir()))):
-        raise FileExistsError(f"{path}: exists and is not a store; remove it or choose another name")
+    """Raise `FileExistsError` unless `path` is a store, a pair of them, or an empty folder, or does not exist.
+
+    A store with a file of the user is not free either, as a new one would replace this file.
+    """
+    is_pair = path.is_dir() and not is_store(path) and all(map(_is_split, path.iterdir()))
+    for store in sorted(path.iterdir()) if is_pair else [path]:
+        if reason := STORE.obstacle_at(store):
+            raise FileExistsError(f"{store}: {reason}")
 
 
 @contextmanager
