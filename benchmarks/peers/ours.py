@@ -51,7 +51,7 @@ class Ours(Runner):
         "network": {"candidates": 0},
         "compact": {"compact": True},
         "compact-network": {"compact": True, "candidates": 0},
-        "accurate": {"hidden_layer_sizes": [256], "max_epochs": 15, "hidden_dropout": 0.5, "n_estimators": 2},
+        "accurate": {"hidden_layer_sizes": [256], "max_epochs": 15, "hidden_dropout": 0.5, "n_estimators": 3},
     }
 
     def __init__(self, given: dict[str, Any]) -> None:
