@@ -64,6 +64,7 @@ def text_of(browser, name):
 
 def test_a_text_gets_labels_words_terms_and_rows_and_the_threshold_hides_labels(browser, address):
     browser.get(address)
+    assert not browser.find_element("id", "why").is_displayed()
     browser.find_element("id", "input").send_keys("open a file and read all lines, close the stream")
     wait_for(lambda: text_of(browser, "labels"))
     labels = browser.find_elements("class name", "label")
