@@ -193,7 +193,7 @@ async def learn(service: Service, request: Request) -> dict[str, Any]:
 
 
 def _above(found: Suggestions, threshold: float) -> Suggestions:
-    """Return the suggestions with at least this score; all for threshold 0, as margins may be negative."""
+    """Return the suggestions with at least this score; all for threshold 0, as log odds may be negative."""
     return [(label, score) for label, score in found if threshold == 0 or score >= threshold]
 
 
