@@ -58,6 +58,18 @@ def test_a_killed_fit_goes_on_and_ends_as_one_that_was_not(rows, held_out, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_model_is_kept_if_ctrl_c_comes_while_its_checkpoint_is_removed(rows, tmp_path, monkeypatch):
+    def interrupted(checkpoint):
+        raise KeyboardInterrupt
+
+    whole, model = (small(max_epochs=2, batch_size=100, n_jobs=1) for _ in range(2))
+    whole.fit(*rows)
+    monkeypatch.setattr(Checkpoint, "done", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*rows, checkpoint=tmp_path / "kept")
+    np.testing.assert_array_equal(model.params_, whole.params_)
+
+
 @pytest.mark.parametrize("stopping", [False, True])
 def test_where_no_seed_is_given_the_run_keeps_the_one_it_began_with(rows, tmp_path, stopping):
     model = small(max_epochs=3, random_state=None, early_stopping=stopping)

@@ -106,6 +106,7 @@ class Fitting:
                 raise DivergenceError(divergence_advice(plan, self.weight, start.epochs + 1))
             fitted = self._complete(run, candidates, initial)
         if checkpoint:
+            self.keep(fitted)  # first, as Ctrl-C may come while the checkpoint is removed
             checkpoint.done()
         if run.diverged:
             text = f"{divergence_advice(plan, self.weight, fitted.n_epochs + 1)}; the last good model is kept"
