@@ -52,7 +52,7 @@ def folds_to_hold_out(data: TrainingData, size: HeldOutSize, n_folds: int, seed:
         text = f"groups: none could be held out: needs {size.least} to {n} rows in whole groups, the smallest has "
         warn(f"{text}{smallest}; stacking and thresholds keep their defaults")
     if found and groups is None and (share := are_copies(data.rows)[rows].mean()) > MANY_COPIES:
-        text = f"X: {share:.0%} of the rows have the features and labels of another, so that neighbors seem reliable"
+        text = f"X: {share:.0%} of the rows have the features and labels of another, so that held-out rows seem easy"
         warn(f"{text}; if new rows will not be such copies, remove them, or pass groups='similar' (--groups similar)")
     return found
 
