@@ -1,4 +1,4 @@
-"""Stacking by trees: scores as in scikit-learn, saving, and errors."""
+"""Stacking by trees: trees and scores as those of scikit-learn, saving, and errors."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.special import expit
-from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
-from shared.candidates import DEVICE, ones, with_trees
+from shared.candidates import DEVICE, fit_trees_to, ones, with_trees
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates import stacking_training
-from xmlsgd.candidates.boosted_trees import N_META_FEATURES, BoostedTrees, complete_trees
+from xmlsgd.candidates.boosted_trees import (
+    L2_REGULARIZATION,
+    LEARNING_RATE,
+    N_META_FEATURES,
+    N_TREES,
+    BoostedTrees,
+    Examples,
+)
 from xmlsgd.candidates.cooccurrence import N_COOCCURRING
 from xmlsgd.candidates.fitting import CandidateRows, fit_base_models, fit_candidate_model
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.candidates.stacking import Inputs, log_losses
-from xmlsgd.candidates.stacking_training import HeldOutPairs, _grow, fit_trees
+from xmlsgd.candidates.stacking_training import HeldOutPairs, _grow, _halves, fit_trees
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.data.held_out import HELD_OUT_STACKING
@@ -64,17 +70,33 @@ def added(trees: BoostedTrees, known: np.ndarray, device: CPU) -> np.ndarray:
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-@pytest.mark.parametrize("max_leaf_nodes", [None, 5])
-def test_trees_say_what_those_of_scikit_learn_say(max_leaf_nodes, n_threads):
-    known, truth = examples(3000)
+def test_trees_are_those_of_scikit_learn(n_threads):
+    rng = np.random.default_rng(0)
+    known = rng.integers(0, [40, 30, 2, 50, 20], (6000, N_META_FEATURES)).astype(np.float32)  # a bin for each value
+    truth = rng.random(6000) < expit((known[:, 0] / 16 - 2) * (known[:, 1] / 15 - 1) + known[:, 2] - known[:, 4] / 10)
     with threadpool_limits(1, "openmp"):  # whose threads spin where another process has the core
-        grown = HistGradientBoostingRegressor(
-            max_iter=5, max_depth=DEPTH, max_leaf_nodes=max_leaf_nodes, early_stopping=False
-        ).fit(known, truth)
-    feature, threshold, value = complete_trees(grown)
-    trees = BoostedTrees(feature, threshold, value, np.arange(20, dtype=np.float32))
-    expected = grown.predict(known) - grown._baseline_prediction.item()
-    np.testing.assert_allclose(added(trees, known, CPU(n_threads)), expected, rtol=1e-5, atol=1e-6)
+        grown = HistGradientBoostingClassifier(
+            learning_rate=LEARNING_RATE, max_iter=N_TREES, max_depth=DEPTH, max_leaf_nodes=None, min_samples_leaf=1,
+            l2_regularization=L2_REGULARIZATION, early_stopping=False,
+        ).fit(known, truth)  # fmt: skip
+    start = np.log(truth.mean() / (1 - truth.mean()))
+    examples = Examples(known, truth, np.full(6000, start, np.float32), np.ones(6000))
+    device, spans = CPU(n_threads), np.array([[0, 3000], [0, 6000], [3000, 6000]])
+    with device.start():
+        _, trees, _ = BoostedTrees.fit(examples, spans, np.arange(20, dtype=np.float32), device)
+    np.testing.assert_allclose(start + added(trees, known, device), grown.decision_function(known), atol=1e-5)
+
+
+def test_trees_of_a_span_learn_its_examples_alone():
+    known, truth = examples(1000)
+    odds, ones = np.zeros(1000, np.float32), np.ones(1000)
+    spans = np.array([[0, 400], [400, 1000]])
+    with DEVICE.start():
+        found = BoostedTrees.fit(Examples(known, truth, odds, ones), spans, ones, DEVICE)
+        flipped = np.where(np.arange(1000) < 400, truth, ~truth)
+        others = BoostedTrees.fit(Examples(known, flipped, odds, ones), spans, ones, DEVICE)
+    np.testing.assert_array_equal(found[0].value, others[0].value)
+    assert not np.array_equal(found[1].value, others[1].value)
 
 
 def test_a_threshold_between_two_float32_numbers_parts_them():
@@ -82,7 +104,7 @@ def test_a_threshold_between_two_float32_numbers_parts_them():
     high = np.nextafter(low, np.float32(1))
     known = np.zeros((400, N_META_FEATURES), np.float32)
     known[::2, 1], known[1::2, 1] = low, high
-    trees = BoostedTrees.fit(known, np.arange(400) % 2 == 0, np.zeros(400, np.float32), np.zeros(1, np.float32))
+    trees = fit_trees_to(known, np.arange(400) % 2 == 0, np.zeros(400, np.float32), np.zeros(1, np.float32))
     votes, nothing = np.array([[low, high]]), np.zeros((1, 2), np.float32)
     with DEVICE.start():
         found = trees.corrected(nothing, np.zeros((1, 2), np.int32), (nothing, votes, nothing, nothing), DEVICE)
@@ -92,7 +114,7 @@ def test_a_threshold_between_two_float32_numbers_parts_them():
 def test_trees_find_what_no_weighted_sum_says():
     known, truth = examples(20_000)
     fresh, answer = examples(2400, seed=1)
-    trees = BoostedTrees.fit(known, truth, known[:, 2] - 1, np.arange(20, dtype=np.float32))
+    trees = fit_trees_to(known, truth, known[:, 2] - 1, np.arange(20, dtype=np.float32))
     best, linear = (np.argsort(-x)[:200] for x in (fresh[:, 2] + added(trees, fresh, DEVICE), fresh[:, 2]))
     assert answer[best].mean() > answer[linear].mean() + 0.1
 
@@ -102,7 +124,7 @@ def test_true_pairs_of_three_times_the_weight_have_three_times_the_odds():
     known, truth = rng.random((4200, 5)).astype(np.float32), rng.random(4200) < 0.5
     known[:, 4] = rng.integers(20, size=4200)
     nothing, frequency = np.zeros(4200, np.float32), np.arange(20, dtype=np.float32)
-    trees = BoostedTrees.fit(known, truth, nothing, frequency, np.where(truth, 3.0, 1.0))
+    trees = fit_trees_to(known, truth, nothing, frequency, np.where(truth, 3.0, 1.0))
     assert added(trees, known, DEVICE).mean() == pytest.approx(np.log(3), abs=0.1)
 
 
@@ -134,7 +156,7 @@ def test_trees_add_less_the_nearer_their_gain_is_to_its_standard_error(n):
     pairs, log_odds = pairs_of(*examples(n))
     with DEVICE.start():
         trees, (scores,) = fit_trees([pairs], [log_odds], pairs.frequency, DEVICE)
-    grown = _grow([pairs], [log_odds], pairs.frequency)
+        grown, _, _ = _grow([pairs], [log_odds], _halves([pairs]), pairs.frequency, DEVICE)
     share = np.abs(trees.value).sum() / np.abs(grown.value).sum()
     np.testing.assert_allclose(trees.value, share * grown.value, rtol=1e-4, atol=1e-7)
     unscaled = log_odds + (scores - log_odds) / share
@@ -248,7 +270,7 @@ def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from(monkeypa
 def test_trees_that_have_nothing_to_ask_say_how_often_labels_are_right():
     nothing, truth = np.zeros((64, N_META_FEATURES), np.float32), np.arange(64) % 4 == 0
     log_odds = np.full(64, np.log(1 / 3), np.float32)
-    trees = BoostedTrees.fit(nothing, truth, log_odds, np.zeros(6, np.float32))
+    trees = fit_trees_to(nothing, truth, log_odds, np.zeros(6, np.float32))
     np.testing.assert_allclose(added(trees, nothing[:6], DEVICE), 0, atol=1e-6)
 
 
@@ -293,18 +315,20 @@ def test_trees_are_judged_by_rows_of_other_groups(monkeypatch, n_folds):
         )
         for of_rows in groups
     ]  # fmt: skip
-    learned = []
+    learned: list[set[float]] = []
 
-    def noted(folds, log_odds, frequency):
-        learned.append(np.concatenate([fold.groups for fold in folds]))
-        return grow(folds, log_odds, frequency)
+    def noted(given, spans, *rest):
+        learned.extend({*given.inputs[first:last, 0].tolist()} for first, last in spans)
+        return fit(given, spans, *rest)
 
-    grow = stacking_training._grow
-    monkeypatch.setattr(stacking_training, "_grow", noted)
+    fit = BoostedTrees.fit
+    monkeypatch.setattr(BoostedTrees, "fit", noted)
     with DEVICE.start():
         fit_trees(folds, [np.zeros(shape, np.float32) for _ in folds], np.ones(4, np.float32), DEVICE)
-    assert not set(learned[0]) & set(learned[1])
-    assert set(learned[0]) | set(learned[1]) == set(groups.ravel())
+    logits = np.concatenate([fold.scores.logits for fold in folds])
+    first, both, second = (set(groups.ravel()[np.isin(logits, list(each)).any(axis=1)]) for each in learned)
+    assert not first & second
+    assert first | second == both == set(groups.ravel())
 
 
 def test_one_group_alone_learns_no_trees():

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from ..devices.cpu import CPU
-from ..devices.cpu.kernels.trees import DEPTH, INNER, tree_scores
+from ..devices.cpu.kernels.tree_training import BINS, grow
+from ..devices.cpu.kernels.trees import INNER, tree_scores
 
 N_META_FEATURES = 5  # inputs of the trees: network logit, share of votes, margin, co-occurrence, label frequency
-N_TREES, LEARNING_RATE, L2_REGULARIZATION, MIN_LEAF = 15, 0.3, 30.0, 50
+N_TREES, LEARNING_RATE, L2_REGULARIZATION = 15, 0.3, 30.0
+
+
+class Examples(NamedTuple):
+    """Pairs of a held-out row and a label, from which trees learn.
+
+    inputs : those of the trees, float32 (n, N_META_FEATURES); the last one is the label frequency among the rows that
+    the base models were trained on. truth : whether the label is true, bool (n,). log_odds : by the regression, float32
+    (n,). weights : in the log loss, float64 (n,).
+    """
+
+    inputs: np.ndarray
+    truth: np.ndarray
+    log_odds: np.ndarray
+    weights: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,27 +46,17 @@ class BoostedTrees:
     frequency: np.ndarray
 
     @classmethod
-    def fit(
-        cls, features: np.ndarray, truth: np.ndarray, log_odds: np.ndarray, frequency: np.ndarray,
-        weights: np.ndarray | None = None,
-    ) -> BoostedTrees:  # fmt: skip
-        """Fit trees to `truth`, bool (n,), given `features`, float32 (n, N_META_FEATURES), and log odds (n,).
+    def fit(cls, examples: Examples, spans: np.ndarray, frequency: np.ndarray, device: CPU) -> list[BoostedTrees]:
+        """Fit trees to each of the spans of examples, first and last + 1, int64 (s, 2); the device must be started.
 
-        The last column of `features` is the label frequency among the rows that the base models were trained on;
-        `frequency` is that among all rows, which prediction uses. weights : weights of the pairs, (n,); None for ones.
+        frequency : number of rows with each label among all training rows, float32 (L,), which prediction uses.
         """
-        from sklearn.ensemble import HistGradientBoostingRegressor
-        from threadpoolctl import threadpool_limits
-
-        model = HistGradientBoostingRegressor(
-            loss=_log_loss_from(log_odds, weights), learning_rate=LEARNING_RATE, max_iter=N_TREES, max_depth=DEPTH,
-            max_leaf_nodes=None, min_samples_leaf=MIN_LEAF, l2_regularization=L2_REGULARIZATION,
-            early_stopping=False, random_state=0,
-        )  # fmt: skip
-        with threadpool_limits(1, "openmp"):  # with so few rows, a second thread does not pay off
-            model.fit(features, truth)
-        feature, threshold, value = complete_trees(model)
-        return cls(feature, threshold, value, frequency)
+        size = len(spans), N_TREES
+        feature, threshold = np.zeros((*size, INNER), np.uint8), np.zeros((*size, INNER), np.float32)
+        value = np.zeros((*size, INNER + 1), np.float32)
+        settings = LEARNING_RATE, L2_REGULARIZATION
+        device.run(grow, spans, *examples, _edges(examples.inputs), *settings, feature, threshold, value)
+        return [cls(*arrays, frequency) for arrays in zip(feature, threshold, value, strict=True)]
 
     def corrected(
         self, scores: np.ndarray, labels: np.ndarray, inputs: Iterable[np.ndarray], device: CPU
@@ -78,53 +83,15 @@ NO_TREES = BoostedTrees(
 )
 
 
-def _log_loss_from(log_odds: np.ndarray, weights: np.ndarray | None) -> Any:
-    """Return the log loss of `log_odds` plus scores, for scikit-learn, whose boosting has no such offset.
+def _edges(inputs: np.ndarray) -> np.ndarray:
+    """Return the upper edges of the bins of each input but the last, ascending, float32 (inputs, BINS - 1).
 
-    weights : weights of the pairs; given to scikit-learn, they would make its bins weighted quantiles, in seven times
-    the time of everything else.
+    Edges are quantiles; infinite ones follow if quantiles are equal.
     """
-    from sklearn._loss.loss import HalfBinomialLoss
-
-    class LogLoss(HalfBinomialLoss):  # type: ignore[misc]
-        def fit_intercept_only(self, y_true: np.ndarray, sample_weight: Any = None) -> np.ndarray:
-            return np.zeros(1)
-
-        def gradient_hessian(self, y_true: np.ndarray, raw_prediction: np.ndarray, **options: Any) -> Any:
-            scores = raw_prediction + log_odds.reshape(raw_prediction.shape).astype(raw_prediction.dtype)
-            return super().gradient_hessian(y_true, scores, **options | {"sample_weight": weights})
-
-    return LogLoss()
-
-
-def complete_trees(model: Any) -> tuple[np.ndarray, ...]:
-    """Return feature, threshold and value arrays of the trees of a `HistGradientBoostingRegressor`."""
-    trees = [_complete_tree(predictor.nodes) for (predictor,) in model._predictors]
-    return tuple(np.stack(each) for each in zip(*trees, strict=True))
-
-
-def _complete_tree(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return feature, threshold and value arrays of one tree of scikit-learn, as a complete binary tree.
-
-    A leaf above the lowest level becomes nodes that always go left, and its value that of the leaf below them.
-    """
-    feature, threshold = np.zeros(INNER, np.uint8), np.full(INNER, np.inf, np.float32)
-    value = np.zeros(INNER + 1, np.float32)
-    position = {0: 0}  # node of scikit-learn -> its number in the complete tree
-    for n, node in enumerate(nodes):  # parents come before their children
-        at = position[n]
-        if node["is_leaf"]:
-            while at < INNER:
-                at = 2 * at + 1
-            value[at - INNER] = node["value"]
-        else:
-            feature[at] = node["feature_idx"]
-            threshold[at] = _rounded_down(node["num_threshold"])  # separates the same float32 values
-            position[int(node["left"])], position[int(node["right"])] = 2 * at + 1, 2 * at + 2
-    return feature, threshold, value
-
-
-def _rounded_down(number: float) -> np.float32:
-    """Return the largest float32 that is not above `number`."""
-    found = np.float32(number)
-    return found if found <= number else np.nextafter(found, np.float32(-np.inf))
+    ordered = np.sort(inputs, axis=0)
+    edges = np.full((inputs.shape[1], BINS - 1), np.inf, np.float32)
+    quantiles = ordered[np.linspace(0, len(inputs) - 1, BINS).astype(np.intp)[:-1]]
+    for values, most, out in zip(quantiles.T, ordered[-1], edges, strict=True):
+        found = np.unique(values[values < most])
+        out[: len(found)] = found
+    return edges

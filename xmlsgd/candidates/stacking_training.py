@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..data.csr import CSR
+from ..data.held_out import draw_pairs
 from ..devices.cpu import CPU
 from ..metrics.propensity import inverse_propensity_of
-from .boosted_trees import BoostedTrees
+from .boosted_trees import BoostedTrees, Examples
 from .exclusion import Exclusion
 from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking, fitted_log_loss, log_losses, meta_features
 
@@ -66,16 +67,20 @@ class HeldOutPairs:
         found = self.labels >= 0
         return meta_features(*self.scores)[found], self.truth[found], self.frequency[self.labels[found]]
 
-    def best_examples(self, log_odds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the inputs of the trees, truth, log odds and weights of the best candidates of each row, flattened."""
+    def best_examples(self, log_odds: np.ndarray, half: np.ndarray) -> tuple[Examples, np.ndarray]:
+        """Return the best candidates of each row for trees, and the half, 0 or 1, of each one's row.
+
+        log_odds : of all candidates, float32 (n, m). half : of each row, int (n,).
+        """
         best = best_columns(self.labels, log_odds, BEST)
         labels, truth, log_odds, weights, *scores = (
             np.take_along_axis(each, best, axis=1)
             for each in (self.labels, self.truth, log_odds, self.weights, *self.scores)
         )
         found = labels >= 0
-        features = np.stack([*(each[found] for each in scores), self.frequency[labels[found]]], axis=1)
-        return features, truth[found], log_odds[found], weights[found]
+        inputs = np.stack([*(each[found] for each in scores), self.frequency[labels[found]]], axis=1)
+        halves = np.broadcast_to(half[:, None], found.shape)
+        return Examples(inputs, truth[found], log_odds[found], weights[found]), halves[found]
 
     def calibrated(self, calibration: MarginCalibration) -> HeldOutPairs:
         """Return the pairs with calibrated margins."""
@@ -109,7 +114,9 @@ def fit_stacking(
     examples = zip(*(fold.examples for fold in folds), strict=True)
     features, truth, frequency = (np.concatenate(each) for each in examples)
     weights = np.concatenate([fold.weights[fold.labels >= 0] for fold in folds])
-    regression, calibration = LogisticStacking.fit_calibrated(features, truth, frequency, weights)
+    drawn, factor = draw_pairs(truth)
+    features, truth, weights = features[drawn], truth[drawn], factor * weights[drawn]
+    regression, calibration = LogisticStacking.fit_calibrated(features, truth, frequency[drawn], weights)
     some = slice(None, None, max(len(truth) // SELECTION_PAIRS, 1))
     selection = LogisticStacking.fit_without_margins(features[some], truth[some], weights[some])
     folds = [fold.calibrated(calibration) for fold in folds]
@@ -127,20 +134,17 @@ def fit_trees(
     Return the trees, and the corrected log odds of each half of the rows by trees that were fitted to the other half.
     If the mean gain in log loss of these is not above its standard error, return None and `log_odds`.
     """
-    scores = [odds.copy() for odds in log_odds]
     halves = _halves(folds)
-    for half in (0, 1):
-        learned = [each == half for each in halves]
-        trees = _grow(
-            [fold.take(rows) for fold, rows in zip(folds, learned, strict=True)],
-            [odds[rows] for odds, rows in zip(log_odds, learned, strict=True)],
-            full_frequency,
-        )
-        if trees is None:
-            return None, log_odds
-        for fold, rows, odds, out in zip(folds, learned, log_odds, scores, strict=True):
-            other, of_fold = fold.take(~rows), replace(trees, frequency=fold.frequency)
-            out[~rows] = of_fold.corrected(odds[~rows], other.labels, other.scores, device)
+    grown = _grow(folds, log_odds, halves, full_frequency, device)
+    if grown is None:
+        return None, log_odds
+    trees, *of_halves = grown
+    scores = [odds.copy() for odds in log_odds]
+    for half, of_half in enumerate(of_halves):
+        for fold, fold_half, odds, out in zip(folds, halves, log_odds, scores, strict=True):
+            others, of_fold = fold_half != half, replace(of_half, frequency=fold.frequency)
+            other = fold.take(others)
+            out[others] = of_fold.corrected(odds[others], other.labels, other.scores, device)
     gain = np.concatenate(
         [
             _gains(fold.labels, fold.truth, fold.weights, odds, out).sum(axis=1)
@@ -148,8 +152,7 @@ def fit_trees(
         ]
     )
     share = _share_to_keep(gain, 1.0)
-    trees = _grow(folds, log_odds, full_frequency) if share else None
-    if trees is None:
+    if not share:
         return None, log_odds
     scores = [odds + share * (out - odds) for odds, out in zip(log_odds, scores, strict=True)]
     return replace(trees, value=share * trees.value), scores
@@ -183,7 +186,9 @@ def fit_exclusion(
         for each, part, fold in zip(of_folds, _by_fold(odds, folds), folds, strict=True)
     ]
     lowered, at = np.concatenate(corrected) - odds, found.labels >= 0
-    known, low, true, weights_of = odds[at], lowered[at], truth[at], weights[at]
+    drawn, factor = draw_pairs(truth[at])
+    known, low, true, weights_of = (each[at][drawn] for each in (odds, lowered, truth, weights))
+    weights_of = factor * weights_of
 
     def loss(learned: np.ndarray) -> tuple[float, np.ndarray]:
         scores = known + learned[0] * low + learned[1]
@@ -237,16 +242,25 @@ def best_columns(labels: np.ndarray, log_odds: np.ndarray, n: int) -> np.ndarray
     return np.argsort(np.where(labels >= 0, -log_odds, np.inf), axis=1, kind="stable")[:, :n]
 
 
-def _grow(folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], frequency: np.ndarray) -> BoostedTrees | None:
-    """Return trees fitted to the best candidates of each row; None if all of them are true, or none.
+def _grow(
+    folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], halves: Sequence[np.ndarray], frequency: np.ndarray,
+    device: CPU,
+) -> list[BoostedTrees] | None:  # fmt: skip
+    """Return trees fitted to the best candidates of all rows, of the first half and of the second half.
 
+    Return None if all candidates of a half are true, or none. halves : the half, 0 or 1, of each row of each fold.
     frequency : label frequencies for prediction, float32 (L,).
     """
-    examples = [fold.best_examples(odds) for fold, odds in zip(folds, log_odds, strict=True)]
-    features, truth, odds, weights = (np.concatenate(each) for each in zip(*examples, strict=True))
-    if not truth.any() or truth.all():
+    best = [fold.best_examples(*of_fold) for fold, *of_fold in zip(folds, log_odds, halves, strict=True)]
+    examples, half_of_each = zip(*best, strict=True)
+    of_half = np.concatenate(half_of_each)
+    order = np.argsort(of_half, kind="stable")
+    ordered = Examples(*(np.concatenate(each)[order] for each in zip(*examples, strict=True)))
+    n, n_first = len(order), len(order) - int(of_half.sum())
+    if any(each.all() or not each.any() for each in (ordered.truth[:n_first], ordered.truth[n_first:])):
         return None
-    return BoostedTrees.fit(features, truth, odds, frequency, weights)
+    first, trees, second = BoostedTrees.fit(ordered, np.int64([[0, n_first], [0, n], [n_first, n]]), frequency, device)
+    return [trees, first, second]
 
 
 def frequency_of_learned(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> np.ndarray:

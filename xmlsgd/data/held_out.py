@@ -108,3 +108,14 @@ def are_copies(rows: Dataset) -> NDArray[np.bool_]:
             sums[first:last] += matrix.span(first, last).to_scipy() @ weight
     _, number, count = np.unique(sums, return_inverse=True, return_counts=True)
     return np.asarray((count[number] > 1) & (np.diff(rows.X.indptr) > 0))
+
+
+def draw_pairs(truth: NDArray[np.bool_], n_false: int = 1 << 16) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Draw pairs of a row and a label, the same in each run: all true ones and about `n_false` others.
+
+    Return their indices, and their weights, which make up for the pairs that were not drawn. truth : whether each pair
+    is true, bool (n,).
+    """
+    share = min(n_false / max(len(truth) - np.count_nonzero(truth), 1), 1.0)
+    drawn = np.flatnonzero(truth | (np.random.default_rng(0).random(len(truth)) < share))
+    return drawn, np.where(truth[drawn], 1, 1 / share)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
+from ..data.held_out import draw_pairs
 from ..data.validation import Checked, above_zero, ranged
 
 PENALIZED = 10.0  # inverse strength of the penalty on weights, as in scikit-learn's LogisticRegression
@@ -42,10 +43,11 @@ class BetaCalibration(Checked):
         if truth.all() or not truth.any():
             return cls()
         regression = LogisticRegression(C=PENALIZED, solver="newton-cholesky")
-        features = np.stack(_logs(scores), axis=1)
-        found = regression.fit(features, truth)
+        drawn, pair_weights = draw_pairs(truth)
+        features, truth = np.stack(_logs(scores[drawn]), axis=1), truth[drawn]
+        found = regression.fit(features, truth, pair_weights)
         if found.coef_.min() < MIN_WEIGHT:
-            found = regression.fit(features.sum(axis=1, keepdims=True), truth)
+            found = regression.fit(features.sum(axis=1, keepdims=True), truth, pair_weights)
         weights = np.maximum(found.coef_[0], MIN_WEIGHT)
         return cls(float(weights[0]), float(weights[-1]), float(found.intercept_[0]))
 

@@ -24,7 +24,6 @@ from .inference import Scorer
 from .inference.candidate_scorer import logits_of_pairs
 from .plan import TrainingPlan
 from .training_data import TrainingData
-from .workers import HALVED_FROM
 
 # Most held-out rows of a fold, and most pairs of a row and a label, for which the network scores all labels: to compare
 # it with the stacked model, and to learn the scores of labels that are not candidates.
@@ -50,9 +49,8 @@ class CandidateTraining:
     """Trains the candidate model of a run; leaving the context stops it.
 
     With `plan.concurrent_candidates`, the other base models are trained while the network is, on a Python thread of
-    their own. With few threads, both sides use all of them, so that one runs while threads of the other wait for each
-    other. With `HALVED_FROM` threads or more, each uses half of them until the other is done. The model is the same to
-    the bit.
+    their own. On a CPU, each side uses half of the threads until the other is done, or what the network leaves: with
+    more, it would wait for those of its threads whose core the other side uses. The model is the same to the bit.
 
     folds : of held-out rows, which stacking learns from. device : the device that trains the network.
     """
@@ -67,9 +65,11 @@ class CandidateTraining:
         self._cpu = _StoppableCPU(plan.n_candidate_threads, self._stopped)
         if plan.concurrent_candidates:
             start_layer()  # here, as two Python threads must not start it at once
-            if isinstance(device, CPU) and plan.n_candidate_threads >= HALVED_FROM:
-                self._cpu.is_halved = lambda: not self._has_network.is_set()
-                device.is_halved = lambda: not self._future.done()
+            if isinstance(device, CPU):
+                n_threads = plan.n_candidate_threads
+                of_network = min(device.n_threads, -(-n_threads // 2))
+                device.most_threads = lambda: n_threads if self._future.done() else of_network
+                self._cpu.most_threads = lambda: n_threads - (0 if self._has_network.is_set() else of_network)
             # A daemon, so that a process that ends does not wait for it.
             threading.Thread(target=self._run, name="candidates", daemon=True).start()
 
@@ -79,7 +79,7 @@ class CandidateTraining:
     def __exit__(self, *exception: object) -> None:
         self._stopped.set()
         if isinstance(self._device, CPU):
-            self._device.is_halved = None
+            self._device.most_threads = None
 
     def _run(self) -> None:
         try:

@@ -108,8 +108,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     n_jobs : int or None
         Threads of all workers; -1 for all cores; None for as many as the work keeps busy, which is all cores where
         candidates are learned. With 1, a seed gives the same bits, unless `algorithm` is one for several workers. While
-        a single worker trains the network, candidates are learned on as many threads again, unless `n_jobs` leaves
-        cores free; from four threads on, each side uses half.
+        a single worker trains the network, candidates are learned at the same time, each on half of the threads.
     warm_start : bool
         Whether `fit` continues from the last fit: it trains more epochs on the same rows, and on further rows if there
         are any. Fewer rows are refused (`partial_fit` learns new ones). Pass earlier rows first and in the same order,

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..algorithms.sequential import Sequential
-from ..data.cores import usable_threads
 from ..data.held_out import HeldOutSize
 from ..errors import DataError, warn
 from ..nn.network import Network
@@ -24,7 +23,7 @@ from .inputs import damped_values
 from .parameters import Parameters, is_auto, optimizer_of
 from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
-from .workers import HALVED_FROM, Worker, algorithm_of, flops, parse_devices, precision_of_cpu, thread_count, workers_of
+from .workers import Worker, algorithm_of, flops, parse_devices, precision_of_cpu, thread_count, workers_of
 
 GIVEN = "as given"
 
@@ -213,11 +212,10 @@ def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worke
     """Decide whether candidates are learned, on `n_threads` threads, while the network is trained."""
     if not n_candidates:
         return False
-    several = len(workers) > 1
-    halved = n_threads >= HALVED_FROM and workers[0].kind == "cpu"
-    concurrent = not several and (halved or n_threads >= usable_threads() > 1)
-    during = f"while the network is trained, on {n_threads} threads{', first on half of them' if halved else ''}"
-    after = "several workers train the network" if several else "n_jobs leaves cores free"
+    several, shared = len(workers) > 1, workers[0].kind == "cpu"
+    concurrent = not several and n_threads > 1
+    during = f"while the network is trained, on {n_threads} threads{', first on half of them' if shared else ''}"
+    after = "several workers train the network" if several else "there is one thread"
     return planner.decide("concurrent_candidates", concurrent, during if concurrent else after)
 
 

@@ -33,10 +33,6 @@ MOST_WORKERS = 256
 # threads wait for each other five times a step.
 FLOPS_PER_THREAD = 2e7
 LIST_FLOPS = 2.5e6  # work of the candidates of a row: 25 microseconds of a core
-# With at least this many threads, network and candidates that are learned at the same time use half of them each. Fewer
-# threads are shared: one side uses the time in which the other waits. With many threads, each side would wait for those
-# of its threads whose core the other side uses.
-HALVED_FROM = 4
 
 
 class Worker(NamedTuple):

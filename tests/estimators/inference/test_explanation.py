@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from shared.candidates import with_trees
+from shared.candidates import fit_trees_to, with_trees
 from xmlsgd import XMLClassifier, XMLEnsemble, make_xmc
-from xmlsgd.candidates.boosted_trees import BoostedTrees
 from xmlsgd.candidates.model import n_voted
 from xmlsgd.candidates.weighting import unit_rows
 from xmlsgd.data.csr import CSR, Dataset
@@ -64,7 +63,7 @@ def boosted(logistic) -> XMLClassifier:
     known[4] *= 100
     truth = rng.random(4000) < 1 / (1 + np.exp(4 - known[0] - 4 * known[1] * (1 + known[3]) - 2 * known[2]))
     frequency = logistic.candidates_.knn.frequency(120)
-    trees = BoostedTrees.fit(known.T.astype(np.float32), truth, np.zeros(4000, np.float32), frequency)
+    trees = fit_trees_to(np.ascontiguousarray(known.T, np.float32), truth, np.zeros(4000), frequency)
     model = XMLClassifier(**QUICK, candidates=16)
     model.fitted_ = replace(logistic.fitted_, candidates=with_trees(logistic.candidates_, trees))
     return model

@@ -47,11 +47,11 @@ class CPU(Device):
     A device of one thread runs only in the Python thread that calls it, and kernels release the GIL, so that several
     such devices can train in one process at once.
 
-    While `is_halved()` is true, kernels are launched on half of the threads, as another device computes on the others.
-    Work is split into the same parts, so that results do not depend on it.
+    Kernels are launched on at most `most_threads()` threads, as another device may compute on the others. Work is split
+    into the same parts, so that results do not depend on it.
     """
 
-    is_halved: Callable[[], bool] | None = None
+    most_threads: Callable[[], int] | None = None
     _launched = 0  # the number of Numba's threads that this device has set; 0 if it is not started
 
     def __init__(self, n_threads: int = 1, precision: str = "auto") -> None:
@@ -280,8 +280,9 @@ class CPU(Device):
 
     def call(self, kernel: Kernel, *arguments: Any) -> None:
         """Run a kernel as `run` does, but without `for_kernels`, which takes time for thirty arrays."""
-        is_halved = self.is_halved is not None and self.is_halved()
-        n_threads = (-(-self.n_threads // 2) if is_halved else self.n_threads) if self._has_threads else 1
+        n_threads = self.n_threads if self._has_threads else 1
+        if self.most_threads is not None:
+            n_threads = min(n_threads, self.most_threads())
         if kernel.threaded is None:
             run_parts(kernel.alone, self.n_threads, arguments, n_threads)
         elif self._has_threads:
