@@ -1,7 +1,8 @@
 """Kernels of candidates as a whole: rows of norm 1, and the best labels of a row from its features in one call.
 
 A single row is predicted in tens of microseconds, about the time in which a few small kernels are called. So one kernel
-computes all steps of prediction, row by row, for one row and for many.
+computes all steps of prediction, for one row and for many. Each step handles a block of rows, so that what it reads
+stays in the nearest caches.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .linear_margins import margins_of_row
 from .logits import best_of, log_probability, logits_of_row
 from .trees import trees_of_row
 
+BLOCK = 64  # rows that a step of prediction handles one after another (docs/decisions/prediction.md)
 DAMAGED = -2  # stands for all labels of a row if an index was damaged
 
 
@@ -109,54 +111,76 @@ def best_candidates(
     most = 0
     for i in rows:
         most = max(most, indptr[i + 1] - indptr[i])
-    row, hidden, proposed = np.empty(most, np.float32), np.empty(b0.size, np.float32), np.empty(m, np.int32)
-    found, kept = np.empty((4, m), np.float32), np.empty((4, n_kept), np.float32)  # scores by `selection`, logits, ...
-    listed, highest, places = np.empty(n_kept, np.int32), np.empty(n_kept, np.float32), np.empty(n_kept, np.int32)
-    margins, node, total = np.empty(n_kept, np.float32), np.empty(n_kept, np.uint32), np.empty(n_kept)
-    known = np.empty((5, n_kept), np.float32)
+    row, hidden = np.empty(most, np.float32), np.empty(b0.size, np.float32)
+    proposed, sound = np.empty((BLOCK, m), np.int32), np.empty(BLOCK, np.bool_)
+    found, kept = np.empty((BLOCK, 4, m), np.float32), np.empty((BLOCK, 4, n_kept), np.float32)  # scores, logits, ...
+    listed, margins = np.empty((BLOCK, n_kept), np.int32), np.empty((BLOCK, n_kept), np.float32)
+    highest, least, places = (
+        np.empty((BLOCK, n_kept), np.float32),
+        np.empty(BLOCK, np.float32),
+        np.empty(n_kept, np.int32),
+    )
+    known, node, total = np.empty((5, n_kept), np.float32), np.empty(n_kept, np.uint32), np.empty(n_kept)
     order, placed, chance = np.empty(n_kept, np.int32), np.empty(n_kept, np.int32), np.empty(n_kept, np.float32)
-    found[2, n_voted:] = 0
-    for i in rows:
-        features = indices[indptr[i] : indptr[i + 1]]
-        given, entries = data[indptr[i] : indptr[i + 1]], row[: features.size]
-        unit_row(features, given, scale, entries)
-        a = hidden
-        if b0.size > 0:
-            activate_row(features, given, W0, scales0, b0, a)
-        else:
-            a = A[i]
-        sound = vote_of_row(
-            features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-            n_neighbors, budget, budget, NO_ROW, clean[part], items[part], values[part], proposed[:n_voted],
-            found[2, :n_voted],
-        )  # fmt: skip
-        sound &= cooccurrence_of_row(
-            features, entries, share_ptr, share_label, share_value, share_scale, clean[part, label_ptr.size - 1 :],
-            items[part], values[part], proposed, n_voted, found[3],
-        )  # fmt: skip
-        logits_of_row(a, W, scales, b, proposed, found[1])
-        score_without_margins(found[1], found[2], found[3], selection, least_vote, least_cooccurrence, found[0])
-        least = np.float32(-np.inf)
-        if place.size > 0 and n_kept > n_excluding:
-            few = slice(0, n_excluding)
-            keep_highest(proposed, found, highest[few], places[few], listed[few], kept[:, few])
-            least = highest[0]
-        keep_highest(proposed, found, highest, places, listed, kept)
-        unit_row(features, given, scale[:0], entries)
-        sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, filters, bias, margins)
-        score_without_margins(kept[1], kept[2], kept[3], stacking, least_vote, least_cooccurrence, kept[0])
-        for j in range(n_kept):
-            kept[0, j] += stacking[2] * margins[j]
-        if feature.shape[0] > 0:
-            trees_of_row(
-                listed, kept[1], kept[2], margins, kept[3], frequency, feature, threshold, value, known, node,
-                total, kept[0],
+    few = slice(0, n_excluding)
+    found[:, 2, n_voted:] = 0
+    for first in range(rows.start, rows.stop, BLOCK):
+        n = min(BLOCK, rows.stop - first)
+        for j in range(n):
+            span = slice(indptr[first + j], indptr[first + j + 1])
+            features, entries = indices[span], row[: span.stop - span.start]
+            unit_row(features, data[span], scale, entries)
+            sound[j] = vote_of_row(
+                features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
+                n_neighbors, budget, budget, NO_ROW, clean[part], items[part], values[part], proposed[j, :n_voted],
+                found[j, 2, :n_voted],
             )  # fmt: skip
-        if place.size > 0:
-            exclude_in_row(
-                listed, highest, least, labels.shape[1], place, table, exclusion, order, placed, margins, kept[1],
-                chance, kept[0],
+        for j in range(n):
+            span = slice(indptr[first + j], indptr[first + j + 1])
+            features, entries = indices[span], row[: span.stop - span.start]
+            unit_row(features, data[span], scale, entries)
+            sound[j] &= cooccurrence_of_row(
+                features, entries, share_ptr, share_label, share_value, share_scale, clean[part, label_ptr.size - 1 :],
+                items[part], values[part], proposed[j], n_voted, found[j, 3],
             )  # fmt: skip
-        best_of(listed, kept[0], labels[i], scores[i])
-        if not sound:
-            labels[i, :] = DAMAGED
+        for j in range(n):
+            a = hidden
+            if b0.size > 0:
+                span = slice(indptr[first + j], indptr[first + j + 1])
+                activate_row(indices[span], data[span], W0, scales0, b0, a)
+            else:
+                a = A[first + j]
+            logits_of_row(a, W, scales, b, proposed[j], found[j, 1])
+        for j in range(n):
+            logits, votes, shares = found[j, 1], found[j, 2], found[j, 3]
+            score_without_margins(logits, votes, shares, selection, least_vote, least_cooccurrence, found[j, 0])
+            least[j] = -np.inf
+            if place.size > 0 and n_kept > n_excluding:
+                keep_highest(proposed[j], found[j], highest[j, few], places[few], listed[j, few], kept[j, :, few])
+                least[j] = highest[j, 0]
+            keep_highest(proposed[j], found[j], highest[j], places, listed[j], kept[j])
+        for j in range(n):
+            span = slice(indptr[first + j], indptr[first + j + 1])
+            features, entries = indices[span], row[: span.stop - span.start]
+            unit_row(features, data[span], scale[:0], entries)
+            sound[j] &= margins_of_row(
+                features, entries, listed[j], starts, keys, weights, factors, filters, bias, margins[j]
+            )
+        for j in range(n):
+            out, logits, votes, shares = kept[j, 0], kept[j, 1], kept[j, 2], kept[j, 3]
+            score_without_margins(logits, votes, shares, stacking, least_vote, least_cooccurrence, out)
+            for c in range(n_kept):
+                out[c] += stacking[2] * margins[j, c]
+            if feature.shape[0] > 0:
+                trees_of_row(
+                    listed[j], logits, votes, margins[j], shares, frequency, feature, threshold, value, known, node,
+                    total, out,
+                )  # fmt: skip
+            if place.size > 0:
+                exclude_in_row(
+                    listed[j], highest[j], least[j], labels.shape[1], place, table, exclusion, order, placed,
+                    margins[j], logits, chance, out,
+                )  # fmt: skip
+            best_of(listed[j], out, labels[first + j], scores[first + j])
+            if not sound[j]:
+                labels[first + j, :] = DAMAGED
