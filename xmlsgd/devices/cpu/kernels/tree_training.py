@@ -56,8 +56,8 @@ def grow(part, n_parts, spans, inputs, truth, log_odds, weights, edges, rate, l2
 
     spans int64 (s, 2) : first and last + 1 of the examples to learn. inputs float32 (n, inputs), truth bool, log_odds
     float32, weights float64 (n,) : the examples. edges float32 (inputs, BINS - 1) : the upper edges of bins but the
-    last, ascending. rate : learning rate. l2 : L2 regularization. The trees are
-    written to feature uint8 (s, T, INNER), threshold float32 (s, T, INNER) and value float32 (s, T, INNER + 1).
+    last, ascending. rate : learning rate. l2 : L2 regularization. The trees are written to feature uint8 (s, T, INNER),
+    threshold float32 (s, T, INNER) and value float32 (s, T, INNER + 1).
     """
     n_inputs = inputs.shape[1]
     sums = np.empty((1 << (DEPTH - 1), n_inputs, BINS, 2))
