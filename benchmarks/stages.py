@@ -99,7 +99,7 @@ def watch_stages(stages: Stages) -> None:
         (candidate_training.CandidateTraining, "score_fold", "held-out scores"),
         (candidate_training.CandidateTraining, "finish", "stacking"),
         (stacking, "_regression", "stacking: regressions"),
-        (boosted_trees.BoostedTrees, "fit", "stacking: trees"),
+        (boosted_trees.BoostedTrees, "fit_spans", "stacking: trees"),
         (stacking_training, "fit_trees", "stacking: trees and whether they help"),
         (whole, "calibrated", "thresholds"),
     ]

@@ -21,7 +21,7 @@ from xmlsgd.candidates.boosted_trees import (
     N_META_FEATURES,
     N_TREES,
     BoostedTrees,
-    Examples,
+    TreePairs,
 )
 from xmlsgd.candidates.cooccurrence import N_COOCCURRING
 from xmlsgd.candidates.fitting import CandidateRows, fit_base_models, fit_candidate_model
@@ -80,21 +80,23 @@ def test_trees_are_those_of_scikit_learn(n_threads):
             l2_regularization=L2_REGULARIZATION, early_stopping=False,
         ).fit(known, truth)  # fmt: skip
     start = np.log(truth.mean() / (1 - truth.mean()))
-    examples = Examples(known, truth, np.full(6000, start, np.float32), np.ones(6000))
+    pairs = TreePairs(known, truth, np.full(6000, start, np.float32), np.ones(6000))
     device, spans = CPU(n_threads), np.array([[0, 3000], [0, 6000], [3000, 6000]])
     with device.start():
-        _, trees, _ = BoostedTrees.fit(examples, spans, np.arange(20, dtype=np.float32), device)
+        _, trees, _ = BoostedTrees.fit_spans(pairs, spans, np.arange(20, dtype=np.float32), device)
     np.testing.assert_allclose(start + added(trees, known, device), grown.decision_function(known), atol=1e-5)
 
 
-def test_trees_of_a_span_learn_its_examples_alone():
+def test_trees_of_a_span_learn_its_pairs_alone():
     known, truth = examples(1000)
-    odds, ones = np.zeros(1000, np.float32), np.ones(1000)
+    odds, weights, frequency = np.zeros(1000, np.float32), np.ones(1000), np.arange(20, dtype=np.float32)
     spans = np.array([[0, 400], [400, 1000]])
+    flipped = np.where(np.arange(1000) < 400, truth, ~truth)
     with DEVICE.start():
-        found = BoostedTrees.fit(Examples(known, truth, odds, ones), spans, ones, DEVICE)
-        flipped = np.where(np.arange(1000) < 400, truth, ~truth)
-        others = BoostedTrees.fit(Examples(known, flipped, odds, ones), spans, ones, DEVICE)
+        found, others = (
+            BoostedTrees.fit_spans(TreePairs(known, each, odds, weights), spans, frequency, DEVICE)
+            for each in (truth, flipped)
+        )
     np.testing.assert_array_equal(found[0].value, others[0].value)
     assert not np.array_equal(found[1].value, others[1].value)
 
@@ -321,8 +323,8 @@ def test_trees_are_judged_by_rows_of_other_groups(monkeypatch, n_folds):
         learned.extend({*given.inputs[first:last, 0].tolist()} for first, last in spans)
         return fit(given, spans, *rest)
 
-    fit = BoostedTrees.fit
-    monkeypatch.setattr(BoostedTrees, "fit", noted)
+    fit = BoostedTrees.fit_spans
+    monkeypatch.setattr(BoostedTrees, "fit_spans", noted)
     with DEVICE.start():
         fit_trees(folds, [np.zeros(shape, np.float32) for _ in folds], np.ones(4, np.float32), DEVICE)
     logits = np.concatenate([fold.scores.logits for fold in folds])

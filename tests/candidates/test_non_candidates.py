@@ -78,7 +78,7 @@ def test_candidates_and_labels_that_only_held_out_rows_have_are_not_counted():
 
 
 def test_probabilities_of_all_labels_sum_up_to_the_true_ones(many, model):
-    assert model.predict_proba(many[1].X).sum() == pytest.approx(many[1].Y.nnz, rel=0.2)
+    assert model.predict_proba(many[1].X).sum() == pytest.approx(many[1].Y.nnz, rel=0.2)  # false pairs are sampled
 
 
 def test_of_a_model_that_was_saved_without_them_the_error_says_what_is_missing(model):

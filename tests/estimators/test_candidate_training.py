@@ -128,7 +128,9 @@ def test_an_error_of_candidates_is_raised_when_the_network_is_trained(rows, conc
     ("n_jobs", "devices", "expected"),
     [(None, "cpu", True), (8, "cpu", True), (2, "cpu", True), (1, "cpu", False), (-1, "cpu*2", False)],
 )
-def test_with_several_threads_candidates_are_learned_beside_the_network(rows, monkeypatch, n_jobs, devices, expected):
+def test_with_several_threads_and_one_worker_candidates_are_learned_beside_the_network(
+    rows, monkeypatch, n_jobs, devices, expected
+):
     monkeypatch.setattr(workers, "usable_threads", lambda: 8)
     plan = new_model(devices=devices).set_params(n_jobs=n_jobs).plan(rows.X, rows.Y)
     assert plan.concurrent_candidates is expected
@@ -148,5 +150,7 @@ def test_candidates_use_the_cores_that_a_step_cannot_feed(rows, monkeypatch):
     run_parts = device.run_parts
     monkeypatch.setattr(device, "run_parts", noted)
     model.fit(rows.X, rows.Y)
-    assert {n for name, n in calls if name == "candidates"} <= {3, 4}
+    counts = {n for name, n in calls if name == "candidates"}
+    assert 3 in counts
+    assert counts <= {3, 4}
     assert {n for name, n in calls if name == "MainThread"} == {1, 4}  # steps, stacking

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from xmlsgd.candidates import CandidateModel
-from xmlsgd.candidates.boosted_trees import BoostedTrees, Examples
+from xmlsgd.candidates.boosted_trees import BoostedTrees, TreePairs
 from xmlsgd.candidates.linear import COST, NONE_HELD_OUT, LinearClassifiers, find_pairs
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
@@ -31,10 +31,10 @@ def fit_trees_to(
     inputs: np.ndarray, truth: np.ndarray, log_odds: np.ndarray, frequency: np.ndarray,
     weights: np.ndarray | None = None,
 ) -> BoostedTrees:  # fmt: skip
-    """Return trees fitted to all of these examples; `weights` are ones for None."""
-    examples = Examples(inputs, truth, log_odds.astype(np.float32), np.ones(len(truth)) if weights is None else weights)
+    """Return trees fitted to all of these pairs; `weights` are ones for None."""
+    pairs = TreePairs(inputs, truth, log_odds.astype(np.float32), np.ones(len(truth)) if weights is None else weights)
     with DEVICE.start():
-        return BoostedTrees.fit(examples, np.array([[0, len(truth)]]), frequency, DEVICE)[0]
+        return BoostedTrees.fit_spans(pairs, np.array([[0, len(truth)]]), frequency, DEVICE)[0]
 
 
 def with_trees(model: CandidateModel, trees: BoostedTrees | None) -> CandidateModel:

@@ -16,7 +16,7 @@ N_META_FEATURES = 5  # inputs of the trees: network logit, share of votes, margi
 N_TREES, LEARNING_RATE, L2_REGULARIZATION = 15, 0.3, 30.0
 
 
-class Examples(NamedTuple):
+class TreePairs(NamedTuple):
     """Pairs of a held-out row and a label, from which trees learn.
 
     inputs : those of the trees, float32 (n, N_META_FEATURES); the last one is the label frequency among the rows that
@@ -46,16 +46,17 @@ class BoostedTrees:
     frequency: np.ndarray
 
     @classmethod
-    def fit(cls, examples: Examples, spans: np.ndarray, frequency: np.ndarray, device: CPU) -> list[BoostedTrees]:
-        """Fit trees to each of the spans of examples, first and last + 1, int64 (s, 2); the device must be started.
+    def fit_spans(cls, pairs: TreePairs, spans: np.ndarray, frequency: np.ndarray, device: CPU) -> list[BoostedTrees]:
+        """Fit trees to each span of pairs, and return them in the order of the spans.
 
-        frequency : number of rows with each label among all training rows, float32 (L,), which prediction uses.
+        spans : the first pair and the last + 1 of each, int64 (s, 2). frequency : number of rows with each label among
+        all training rows, float32 (L,), which prediction uses. The device must have been started.
         """
         size = len(spans), N_TREES
         feature, threshold = np.zeros((*size, INNER), np.uint8), np.zeros((*size, INNER), np.float32)
         value = np.zeros((*size, INNER + 1), np.float32)
         settings = LEARNING_RATE, L2_REGULARIZATION
-        device.run(grow, spans, *examples, _edges(examples.inputs), *settings, feature, threshold, value)
+        device.run(grow, spans, *pairs, _edges(pairs.inputs), *settings, feature, threshold, value)
         return [cls(*arrays, frequency) for arrays in zip(feature, threshold, value, strict=True)]
 
     def corrected(
@@ -84,9 +85,9 @@ NO_TREES = BoostedTrees(
 
 
 def _edges(inputs: np.ndarray) -> np.ndarray:
-    """Return the upper edges of the bins of each input but the last, ascending, float32 (inputs, BINS - 1).
+    """Return the upper edges of all bins but the last, for each input; ascending, float32 (inputs, BINS - 1).
 
-    Edges are quantiles; infinite ones follow if quantiles are equal.
+    Edges are quantiles of all pairs. Equal ones count once; infinities fill the rest.
     """
     ordered = np.sort(inputs, axis=0)
     edges = np.full((inputs.shape[1], BINS - 1), np.inf, np.float32)

@@ -1,4 +1,4 @@
-"""Choose rows to hold out, which stacking, calibration and thresholds learn from."""
+"""Choose rows to hold out, and pairs of them to learn from: for stacking, calibration and thresholds."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from .csr import CSR, Dataset, row_spans
 from .random_streams import HELD_OUT
 
 MOST_ONE_IN = 10  # hold out at most one row in ten
+FALSE_PAIRS = 1 << 16  # that `draw_pairs` draws at most (docs/decisions/stacking.md)
 COMPARED_ENTRIES = 1 << 22  # whose copies as float64 are in memory at a time
 
 
@@ -110,12 +111,12 @@ def are_copies(rows: Dataset) -> NDArray[np.bool_]:
     return np.asarray((count[number] > 1) & (np.diff(rows.X.indptr) > 0))
 
 
-def draw_pairs(truth: NDArray[np.bool_], n_false: int = 1 << 16) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Draw pairs of a row and a label, the same in each run: all true ones and about `n_false` others.
+def draw_pairs(truth: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Draw all true pairs of a row and a label, and about `FALSE_PAIRS` false ones, the same in each run.
 
-    Return their indices, and their weights, which make up for the pairs that were not drawn. truth : whether each pair
-    is true, bool (n,).
+    Return their indices, intp (m,), and weights, float64 (m,): 1 for true pairs, the inverse of the share drawn for
+    false ones (King and Zeng 2001). truth : whether each pair is true, bool (n,).
     """
-    share = min(n_false / max(len(truth) - np.count_nonzero(truth), 1), 1.0)
+    share = min(FALSE_PAIRS / max(len(truth) - np.count_nonzero(truth), 1), 1.0)
     drawn = np.flatnonzero(truth | (np.random.default_rng(0).random(len(truth)) < share))
     return drawn, np.where(truth[drawn], 1, 1 / share)

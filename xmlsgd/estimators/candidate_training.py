@@ -24,6 +24,7 @@ from .inference import Scorer
 from .inference.candidate_scorer import logits_of_pairs
 from .plan import TrainingPlan
 from .training_data import TrainingData
+from .workers import threads_beside_candidates
 
 # Most held-out rows of a fold, and most pairs of a row and a label, for which the network scores all labels: to compare
 # it with the stacked model, and to learn the scores of labels that are not candidates.
@@ -49,8 +50,8 @@ class CandidateTraining:
     """Trains the candidate model of a run; leaving the context stops it.
 
     With `plan.concurrent_candidates`, the other base models are trained while the network is, on a Python thread of
-    their own. On a CPU, each side uses half of the threads until the other is done, or what the network leaves: with
-    more, it would wait for those of its threads whose core the other side uses. The model is the same to the bit.
+    their own. On a CPU, the network uses at most half of the threads, and candidates the others, until one side is
+    done: with more, a side would wait for threads whose core the other uses. The model is the same to the bit.
 
     folds : of held-out rows, which stacking learns from. device : the device that trains the network.
     """
@@ -67,7 +68,7 @@ class CandidateTraining:
             start_layer()  # here, as two Python threads must not start it at once
             if isinstance(device, CPU):
                 n_threads = plan.n_candidate_threads
-                of_network = min(device.n_threads, -(-n_threads // 2))
+                of_network = threads_beside_candidates(device.n_threads, n_threads)
                 device.most_threads = lambda: n_threads if self._future.done() else of_network
                 self._cpu.most_threads = lambda: n_threads - (0 if self._has_network.is_set() else of_network)
             # A daemon, so that a process that ends does not wait for it.

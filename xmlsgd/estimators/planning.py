@@ -23,7 +23,16 @@ from .inputs import damped_values
 from .parameters import Parameters, is_auto, optimizer_of
 from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
-from .workers import Worker, algorithm_of, flops, parse_devices, precision_of_cpu, thread_count, workers_of
+from .workers import (
+    Worker,
+    algorithm_of,
+    flops,
+    parse_devices,
+    precision_of_cpu,
+    thread_count,
+    threads_beside_candidates,
+    workers_of,
+)
 
 GIVEN = "as given"
 
@@ -214,7 +223,8 @@ def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worke
         return False
     several, shared = len(workers) > 1, workers[0].kind == "cpu"
     concurrent = not several and n_threads > 1
-    during = f"while the network is trained, on {n_threads} threads{', first on half of them' if shared else ''}"
+    at_first = n_threads - threads_beside_candidates(workers[0].n_threads, n_threads)
+    during = f"while the network is trained, on {n_threads} threads{f', at first on {at_first}' if shared else ''}"
     after = "several workers train the network" if several else "there is one thread"
     return planner.decide("concurrent_candidates", concurrent, during if concurrent else after)
 

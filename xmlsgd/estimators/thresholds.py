@@ -52,8 +52,9 @@ class Thresholds:
         frequency : ndarray (L,)
             Number of training rows of each label.
         """
-        could_count = probabilities >= CHOICES[0]
-        labels, probabilities, truth = labels[could_count], probabilities[could_count], truth[could_count]
+        # Pairs below the least threshold are never predicted; most pairs are.
+        predictable = probabilities >= CHOICES[0]
+        labels, probabilities, truth = labels[predictable], probabilities[predictable], truth[predictable]
         curves = _Counts.counted(np.zeros(len(labels), np.int64), probabilities, truth, n_true.sum(keepdims=True))
         octave = np.log2(1 + frequency).astype(np.int64)
         similar = _Counts.counted(octave[labels], probabilities, truth, np.bincount(octave, n_true)).with_prior(curves)

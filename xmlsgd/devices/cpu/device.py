@@ -47,8 +47,8 @@ class CPU(Device):
     A device of one thread runs only in the Python thread that calls it, and kernels release the GIL, so that several
     such devices can train in one process at once.
 
-    Kernels are launched on at most `most_threads()` threads, as another device may compute on the others. Work is split
-    into the same parts, so that results do not depend on it.
+    If `most_threads` is set, kernels run on at most `most_threads()` threads, as another device computes on the others.
+    Work is split into the same parts, so that results do not depend on it.
     """
 
     most_threads: Callable[[], int] | None = None

@@ -41,6 +41,15 @@ def unit_row(features, entries, scale, out):
         out[p] = np.float64(entries[p]) * factor / norm
 
 
+@njit(nogil=True)
+def unit_row_of(i, indptr, indices, data, scale, row):
+    """Return the features of row i, and its entries scaled by `unit_row`, which are written to `row`."""
+    span = slice(indptr[i], indptr[i + 1])
+    features, entries = indices[span], row[: span.stop - span.start]
+    unit_row(features, data[span], scale, entries)
+    return features, entries
+
+
 @kernel_of_part()
 def unit_rows(part, n_parts, indptr, indices, data, scale, out):
     """Write the entries of all rows, scaled by feature and of norm 1, into `out` float32 (nnz,)."""
@@ -111,38 +120,36 @@ def best_candidates(
     most = 0
     for i in rows:
         most = max(most, indptr[i + 1] - indptr[i])
+    size = min(BLOCK, len(rows))
     row, hidden = np.empty(most, np.float32), np.empty(b0.size, np.float32)
-    proposed, sound = np.empty((BLOCK, m), np.int32), np.empty(BLOCK, np.bool_)
-    found, kept = np.empty((BLOCK, 4, m), np.float32), np.empty((BLOCK, 4, n_kept), np.float32)  # scores, logits, ...
-    listed, margins = np.empty((BLOCK, n_kept), np.int32), np.empty((BLOCK, n_kept), np.float32)
-    highest, least, places = (
-        np.empty((BLOCK, n_kept), np.float32),
-        np.empty(BLOCK, np.float32),
-        np.empty(n_kept, np.int32),
-    )
+    proposed, sound = np.empty((size, m), np.int32), np.empty(size, np.bool_)
+    # Of each candidate: its score (by `selection`, then the final one), logit, votes and co-occurrence.
+    found, kept = np.empty((size, 4, m), np.float32), np.empty((size, 4, n_kept), np.float32)
+    listed, margins = np.empty((size, n_kept), np.int32), np.empty((size, n_kept), np.float32)
+    highest, least = np.empty((size, n_kept), np.float32), np.empty(size, np.float32)
+    places = np.empty(n_kept, np.int32)
     known, node, total = np.empty((5, n_kept), np.float32), np.empty(n_kept, np.uint32), np.empty(n_kept)
     order, placed, chance = np.empty(n_kept, np.int32), np.empty(n_kept, np.int32), np.empty(n_kept, np.float32)
     few = slice(0, n_excluding)
     found[:, 2, n_voted:] = 0
     for first in range(rows.start, rows.stop, BLOCK):
         n = min(BLOCK, rows.stop - first)
+        # Votes of the neighbors.
         for j in range(n):
-            span = slice(indptr[first + j], indptr[first + j + 1])
-            features, entries = indices[span], row[: span.stop - span.start]
-            unit_row(features, data[span], scale, entries)
+            features, entries = unit_row_of(first + j, indptr, indices, data, scale, row)
             sound[j] = vote_of_row(
                 features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
                 n_neighbors, budget, budget, NO_ROW, clean[part], items[part], values[part], proposed[j, :n_voted],
                 found[j, 2, :n_voted],
             )  # fmt: skip
+        # Co-occurrence.
         for j in range(n):
-            span = slice(indptr[first + j], indptr[first + j + 1])
-            features, entries = indices[span], row[: span.stop - span.start]
-            unit_row(features, data[span], scale, entries)
+            features, entries = unit_row_of(first + j, indptr, indices, data, scale, row)
             sound[j] &= cooccurrence_of_row(
                 features, entries, share_ptr, share_label, share_value, share_scale, clean[part, label_ptr.size - 1 :],
                 items[part], values[part], proposed[j], n_voted, found[j, 3],
             )  # fmt: skip
+        # Logits of the network.
         for j in range(n):
             a = hidden
             if b0.size > 0:
@@ -151,6 +158,7 @@ def best_candidates(
             else:
                 a = A[first + j]
             logits_of_row(a, W, scales, b, proposed[j], found[j, 1])
+        # The candidates that get margins and trees.
         for j in range(n):
             logits, votes, shares = found[j, 1], found[j, 2], found[j, 3]
             score_without_margins(logits, votes, shares, selection, least_vote, least_cooccurrence, found[j, 0])
@@ -159,13 +167,13 @@ def best_candidates(
                 keep_highest(proposed[j], found[j], highest[j, few], places[few], listed[j, few], kept[j, :, few])
                 least[j] = highest[j, 0]
             keep_highest(proposed[j], found[j], highest[j], places, listed[j], kept[j])
+        # Margins of the linear classifiers.
         for j in range(n):
-            span = slice(indptr[first + j], indptr[first + j + 1])
-            features, entries = indices[span], row[: span.stop - span.start]
-            unit_row(features, data[span], scale[:0], entries)
+            features, entries = unit_row_of(first + j, indptr, indices, data, scale[:0], row)
             sound[j] &= margins_of_row(
                 features, entries, listed[j], starts, keys, weights, factors, filters, bias, margins[j]
             )
+        # Stacking, trees, exclusion and the best labels.
         for j in range(n):
             out, logits, votes, shares = kept[j, 0], kept[j, 1], kept[j, 2], kept[j, 3]
             score_without_margins(logits, votes, shares, stacking, least_vote, least_cooccurrence, out)
