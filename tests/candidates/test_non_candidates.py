@@ -9,6 +9,8 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import expit
 
+from shared.candidates import SETTINGS
+from xmlsgd import XMLClassifier
 from xmlsgd.candidates.non_candidates import CENTERS, NonCandidateScores, count_non_candidates
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.candidates.stacking import MIN_NETWORK, Inputs, LogisticStacking, log_probability
@@ -78,7 +80,13 @@ def test_candidates_and_labels_that_only_held_out_rows_have_are_not_counted():
 
 
 def test_probabilities_of_all_labels_sum_up_to_the_true_ones(many, model):
-    assert model.predict_proba(many[1].X).sum() == pytest.approx(many[1].Y.nnz, rel=0.2)  # false pairs are sampled
+    (X, Y), fresh = (many[0].X, many[0].Y), many[1]
+    models = (
+        model,
+        XMLClassifier(**{**SETTINGS, "random_state": 1}).fit(X, Y),
+    )  # two, as the sum of one varies by a tenth
+    sums = [each.predict_proba(fresh.X).sum() for each in models]
+    assert np.mean(sums) == pytest.approx(fresh.Y.nnz, rel=0.15)
 
 
 def test_of_a_model_that_was_saved_without_them_the_error_says_what_is_missing(model):

@@ -18,19 +18,6 @@ BINS = 64  # of each input
 
 
 @njit(nogil=True)
-def bin_of(value, edges):
-    """Return how many of the ascending edges are below a value."""
-    low, high = 0, edges.size
-    while low < high:
-        middle = (low + high) // 2
-        if edges[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@njit(nogil=True)
 def best_split(sums, l2):
     """Return the input and the last bin on the left of the split that lowers the loss most; (-1, 0) if none does.
 
@@ -67,7 +54,7 @@ def grow(part, n_parts, spans, inputs, truth, log_odds, weights, edges, rate, l2
         node, gradient, hessian = np.empty(n, np.uint8), np.empty(n), np.empty(n)
         for i in range(n):
             for f in range(n_inputs):
-                bins[i, f] = bin_of(inputs[first + i, f], edges[f])
+                bins[i, f] = np.searchsorted(edges[f], inputs[first + i, f])
         for t in range(feature.shape[1]):
             # Gradient and Hessian of the log loss; all pairs are in the root.
             for i in range(n):
