@@ -17,6 +17,7 @@ from xmlsgd.candidates.stacking import MIN_NETWORK, Inputs, LogisticStacking, lo
 from xmlsgd.candidates.stacking_training import HeldOutPairs
 from xmlsgd.data.csr import CSR
 from xmlsgd.data.files.folders import FolderArrays
+from xmlsgd.devices.cpu import CPU
 from xmlsgd.errors import ModelFileError
 
 STACKING = LogisticStacking()
@@ -72,8 +73,9 @@ def test_candidates_and_labels_that_only_held_out_rows_have_are_not_counted():
     Y = CSR.from_scipy(sp.csr_array([[1, 1, 0, 0, 1], [1, 0, 0, 0, 0], [0, 1, 0, 1, 0]], dtype=np.float32))
     pairs = HeldOutPairs(labels, Inputs(*[nothing] * 4), Y.has(labels), frequency, 100)
     logits = np.float32([[9, 1, 9, 2, 3], [9, 9, 9, 9, 9], [0, 9, 0, -99, 4]])
-    blocks = [(np.array([0, 1]), logits[:2]), (np.array([2]), logits[2:])]
-    false, true = count_non_candidates(blocks, Y, pairs)
+    blocks = [(np.array([0, 1]), logits[:2] - 1), (np.array([2]), logits[2:] - 1)]
+    W, b = np.eye(5, dtype=np.float32), np.ones(5, np.float32)
+    false, true = count_non_candidates(blocks, W, b, Y, pairs, CPU(2))
     assert {float(CENTERS[at]) // 1: false[at] for at in np.flatnonzero(false)} == {2: 1, 0: 2, 4: 1}
     weight = pairs.weights_of_true(np.array([1]))[0]
     assert {float(CENTERS[at]) // 1: true[at] for at in np.flatnonzero(true)} == {1: weight, -32: weight}

@@ -261,10 +261,11 @@ def _train(
     limit : the most weights. trained : only score held-out rows by classifiers of these labels, without returning
     classifiers; None to train all labels.
     """
-    X, starts, entries, (initial, ease) = pairs.X, pairs.starts, pairs.entries, start
+    X, starts, (initial, ease) = pairs.X, pairs.starts, start
     known, cost = initial.weights, initial.cost
     n_labels, bias = len(initial.bias), initial.bias.copy()
     is_trained = np.ones(n_labels, np.bool_) if trained is None else np.isin(np.arange(n_labels), trained)
+    entries = pointers(np.where(is_trained, np.diff(pairs.entries), 0))
     counts, learns_all = np.zeros(n_labels, np.int64), trained is None
     margins = np.full(held_out.labels.shape, np.nan, np.float32)
     numbers = _held_out_numbers(held_out, X.n_rows)

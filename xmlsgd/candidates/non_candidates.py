@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from ..data.csr import CSR
+from ..devices.cpu import CPU
+from ..devices.cpu.kernels.non_candidates import LARGEST, N_BINS, WIDTH, count_others
 from .stacking import MIN_COOCCURRENCE, MIN_NETWORK, MIN_VOTE, LogisticStacking, log_probability
 from .stacking_training import HeldOutPairs
 
-# Logits are counted in bins of this width; those beyond `LARGEST` are in the first and the last bin.
-WIDTH, LARGEST = 1 / 32, 32
-CENTERS = np.arange(-LARGEST, LARGEST, WIDTH, dtype=np.float32) + np.float32(WIDTH / 2)
+CENTERS = np.arange(-LARGEST, LARGEST, WIDTH, dtype=np.float32) + WIDTH / 2  # of the bins of logits
 
 
 class NonCandidateScores(NamedTuple):
@@ -73,30 +73,25 @@ class NonCandidateScores(NamedTuple):
 
 
 def count_non_candidates(
-    logits: Iterable[tuple[np.ndarray, np.ndarray]], Y: CSR, pairs: HeldOutPairs
+    activations: Iterable[tuple[np.ndarray, np.ndarray]],
+    W: np.ndarray,
+    b: np.ndarray,
+    Y: CSR,
+    pairs: HeldOutPairs,
+    device: CPU,
 ) -> NDArray[np.float64]:
     """Count the labels of held-out rows that are not their candidates, by logit: false and true, float64 (2, bins).
 
     True labels have the weights that they have among candidates (`HeldOutPairs.weights`). Two kinds do not count: true
     labels that no other row has, as the network has not seen them, and all labels of rows without candidates.
 
-    logits : blocks of row indices and their logits (rows, L). Y : the labels of the rows. pairs : their candidates.
+    activations : blocks of row indices and their activations (rows, H). W (L, H), b (L,) : the output layer, float32.
+    Y : the labels of the rows. pairs : their candidates.
     """
-    counts, weights = np.zeros((2, len(CENTERS))), pairs.weights_of_true(np.arange(Y.n_cols))
-    for rows, Z in logits:
-        for row, z in zip(rows, Z, strict=True):
-            candidates = pairs.labels[row][pairs.labels[row] >= 0]
-            if not len(candidates):
-                continue
-            other, true = np.ones(len(z), bool), Y.row(row)[0]
-            other[candidates] = False
-            true = true[other[true]]
-            other[true] = False
-            counts[0] += np.bincount(_bins(z[other]), minlength=len(CENTERS))
-            true = true[pairs.frequency[true] > 0]
-            counts[1] += np.bincount(_bins(z[true]), weights[true], minlength=len(CENTERS))
-    return counts
-
-
-def _bins(logits: np.ndarray) -> NDArray[np.intp]:
-    return ((logits + LARGEST) / WIDTH).clip(0, len(CENTERS) - 1).astype(np.intp)
+    counts = np.zeros((device.n_threads, 2, N_BINS))
+    weights = np.where(pairs.frequency > 0, pairs.weights_of_true(np.arange(Y.n_cols)), 0)
+    for rows, A in activations:
+        true = Y.take(rows)
+        with device.start():
+            device.run(count_others, A, W, b, pairs.labels[rows], true.indptr, true.indices, weights, counts)
+    return np.asarray(counts.sum(axis=0))

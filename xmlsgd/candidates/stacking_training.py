@@ -22,7 +22,6 @@ MIN_Z, MIN_Z_RANKED, RANKED, MAX_WEIGHT = 4.0, 2.0, 10, 10.0
 # True pairs weigh as much as the inverse propensity of their label to this power, so that of labels that are about as
 # probable the rarest ranks first (docs/decisions/stacking.md).
 PROPENSITY_POWER = 0.2
-SELECTION_PAIRS = 1 << 15  # the weights of the selection are learned from about this many pairs
 BEST = 32  # trees learn from the best candidates of each row; 64 gain at most 0.03 in twice the time
 
 
@@ -61,11 +60,22 @@ class HeldOutPairs:
         """Return the weights of true pairs of these labels, float64."""
         return inverse_propensity_of(self.frequency[labels], self.n_rows) ** PROPENSITY_POWER
 
+    def examples(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return inputs of the regression, truth and label frequency of candidates; pairs : indices of flat arrays."""
+        labels, truth, *scores = (each.ravel()[pairs] for each in (self.labels, self.truth, *self.scores))
+        return meta_features(*scores), truth, self.frequency[labels]
+
     @property
-    def examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the inputs of the regression, the truth and the label frequency of all candidates, flattened."""
-        found = self.labels >= 0
-        return meta_features(*self.scores)[found], self.truth[found], self.frequency[self.labels[found]]
+    def all_examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return `examples` of all candidates."""
+        return self.examples(np.flatnonzero(self.labels >= 0))
+
+    @property
+    def drawn_examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return `examples` of candidates drawn by `draw_pairs`, and their weights in the log loss, float64 (n,)."""
+        found = np.flatnonzero(self.labels >= 0)
+        drawn, weights = draw_pairs(self.truth.ravel()[found])
+        return *self.examples(found[drawn]), weights * self.weights.ravel()[found[drawn]]
 
     def best_pairs(self, log_odds: np.ndarray) -> TreePairs:
         """Return the pairs of the best candidates of each row, flattened; log_odds : of all, float32 (n, m)."""
@@ -97,7 +107,7 @@ def label_rows_help(pairs: HeldOutPairs, votes: np.ndarray, margins: np.ndarray,
     votes, margins, cooccurrence : float32 (n, m).
     """
     others = replace(pairs, scores=Inputs(pairs.scores.logits, votes, margins, cooccurrence))
-    return not fitted_log_loss(*others.examples) < fitted_log_loss(*pairs.examples)
+    return not fitted_log_loss(*others.all_examples) < fitted_log_loss(*pairs.all_examples)
 
 
 def fit_stacking(
@@ -107,14 +117,10 @@ def fit_stacking(
 
     full_frequency : label frequencies for prediction, float32 (L,). The device must have been started.
     """
-    examples = zip(*(fold.examples for fold in folds), strict=True)
-    features, truth, frequency = (np.concatenate(each) for each in examples)
-    weights = np.concatenate([fold.weights[fold.labels >= 0] for fold in folds])
-    drawn, pair_weights = draw_pairs(truth)
-    features, truth, weights = features[drawn], truth[drawn], pair_weights * weights[drawn]
-    regression, calibration = LogisticStacking.fit_calibrated(features, truth, frequency[drawn], weights)
-    some = slice(None, None, max(len(truth) // SELECTION_PAIRS, 1))
-    selection = LogisticStacking.fit_without_margins(features[some], truth[some], weights[some])
+    examples = zip(*(fold.drawn_examples for fold in folds), strict=True)
+    features, truth, frequency, weights = (np.concatenate(each) for each in examples)
+    regression, calibration = LogisticStacking.fit_calibrated(features, truth, frequency, weights)
+    selection = LogisticStacking.fit_without_margins(features, truth, weights)
     folds = [fold.calibrated(calibration) for fold in folds]
     log_odds = [regression.scores(*fold.scores) for fold in folds]
     trees, scores = fit_trees(folds, log_odds, full_frequency, device)
@@ -235,7 +241,7 @@ def _by_fold(rows: np.ndarray, folds: Sequence[HeldOutPairs]) -> list[np.ndarray
 
 def best_columns(labels: np.ndarray, log_odds: np.ndarray, n: int) -> np.ndarray:
     """Return the columns of the n candidates of each row with the highest log odds, both (rows, m), best first."""
-    return np.argsort(np.where(labels >= 0, -log_odds, np.inf), axis=1, kind="stable")[:, :n]
+    return np.argsort(np.where(labels >= 0, -log_odds, np.float32(np.inf)), axis=1)[:, :n]
 
 
 def _grow(

@@ -11,7 +11,7 @@ from .csr import CSR, Dataset, row_spans
 from .random_streams import HELD_OUT
 
 MOST_ONE_IN = 10  # hold out at most one row in ten
-FALSE_PAIRS = 1 << 16  # that `draw_pairs` draws at most (docs/decisions/stacking.md)
+FALSE_PAIRS = 1 << 15  # that `draw_pairs` draws at most (docs/decisions/stacking.md)
 COMPARED_ENTRIES = 1 << 22  # whose copies as float64 are in memory at a time
 
 

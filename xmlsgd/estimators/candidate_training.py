@@ -116,7 +116,8 @@ class CandidateTraining:
         pairs, n_labels = base.pairs(number, logits), self._plan.network.n_labels
         ranked = X.span(0, min(X.n_rows, RANKED_ROWS, max(RANKED_PAIRS // n_labels, 1)))
         best_alone, _ = alone.top_k(ranked, max(min(5, n_labels // 2), 1))
-        others = count_non_candidates(alone.logits(ranked), self._data.dataset.Y.take(held_out), pairs)
+        Y, found = self._data.dataset.Y.take(held_out), alone.activations(ranked)
+        others = count_non_candidates(found, alone.output.W, alone.output.b, Y, pairs, self._cpu)
         return ScoredFold(held_out, pairs, best_alone, others)
 
     def finish(self, folds: Sequence[ScoredFold]) -> tuple[CandidateModel, HeldOutScores | None]:

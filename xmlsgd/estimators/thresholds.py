@@ -55,19 +55,19 @@ class Thresholds:
         # Pairs below the least threshold are never predicted; most pairs are.
         predictable = probabilities >= CHOICES[0]
         labels, probabilities, truth = labels[predictable], probabilities[predictable], truth[predictable]
-        curves = _Counts.counted(np.zeros(len(labels), np.int64), probabilities, truth, n_true.sum(keepdims=True))
+        n_choices = np.searchsorted(CHOICES, probabilities, side="right")
+        curves = _Counts.counted(np.zeros(len(labels), np.int64), n_choices, truth, n_true.sum(keepdims=True))
         octave = np.log2(1 + frequency).astype(np.int64)
-        similar = _Counts.counted(octave[labels], probabilities, truth, np.bincount(octave, n_true)).with_prior(curves)
+        similar = _Counts.counted(octave[labels], n_choices, truth, np.bincount(octave, n_true)).with_prior(curves)
         macro, seen = similar.best()[octave], np.flatnonzero(n_true)
         order = np.argsort(labels, kind="stable")
-        sorted_labels, sorted_probabilities = labels[order], probabilities[order]
+        sorted_labels, probabilities, n_choices = labels[order], probabilities[order], n_choices[order]
         for first in range(0, len(seen), BLOCK):
             block = seen[first : first + BLOCK]
             pairs = slice(*np.searchsorted(sorted_labels, (block[0], block[-1] + 1)))
             number = np.searchsorted(block, sorted_labels[pairs])
             own = block[number] == sorted_labels[pairs]
-            chances = sorted_probabilities[pairs][own]
-            expected = _Counts.counted(number[own], chances, chances, n_true[block])
+            expected = _Counts.counted(number[own], n_choices[pairs][own], probabilities[pairs][own], n_true[block])
             macro[block] = expected.with_prior(similar.of(octave[block])).half_of_best_f1()
         return cls.of(np.concatenate([curves.half_of_best_f1(), macro]))
 
@@ -105,12 +105,14 @@ class _Counts(NamedTuple):
     true: NDArray[np.float64]
 
     @classmethod
-    def counted(
-        cls, group: NDArray[np.int64], probabilities: NDArray[np.float64], hits: NDArray, true: NDArray
-    ) -> _Counts:
-        """Count pairs by their `group` (n,). hits (n,) : whether, or with which probability, each pair is true."""
+    def counted(cls, group: NDArray[np.int64], n_choices: NDArray[np.int64], hits: NDArray, true: NDArray) -> _Counts:
+        """Count pairs by their `group` (n,).
+
+        n_choices (n,) : number of choices at which each pair is predicted. hits (n,) : whether, or with which
+        probability, it is true.
+        """
         shape = len(true), len(CHOICES) + 1
-        at = group * shape[1] + np.searchsorted(CHOICES, probabilities, side="right")
+        at = group * shape[1] + n_choices
         counts = (np.bincount(at, weights, shape[0] * shape[1]) for weights in (hits, None))
         n_hits, predicted = (each.reshape(shape)[:, :0:-1].cumsum(axis=1)[:, ::-1].astype(float) for each in counts)
         return cls(n_hits, predicted, np.asarray(true, float)[:, None])

@@ -11,8 +11,8 @@ Numba takes arrays and numbers only, so kernels have long argument lists. A name
     keys                           label * 2^32 + batch row of each true label of the batch, ascending
     scale                          the weights of the rows of the batch, (B,), 0 for padding
     target, log_sum                of a normalized loss: 1 / labels of a row, and the log of its sum of exponentials
-    loss                           the address of the loss (`parts.loss_address`)
-    update, hyper                  the address of the optimizer (`parts.update_address`), and its numbers, (8,)
+    loss                           the address of the loss (`loss_address`)
+    update, hyper                  the address of the optimizer (`update_address`), and its numbers, (8,)
     bias_update, bias_hyper        the same for biases
     threshold, seed                of dropout, or of stochastic gradient sparsification, and of its random draws
     part, n_parts                  which part of the rows or labels a call handles, of how many
