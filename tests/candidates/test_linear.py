@@ -63,6 +63,7 @@ def test_labels_solved_in_many_chunks_are_those_solved_in_one(data, rows, monkey
         with device.start():
             return fit_linear(rows, data.Y, ones(600), candidates, device)
 
+    monkeypatch.setattr(linear, "CHUNKS", 1)
     one = fitted(DEVICE)
     monkeypatch.setattr(linear, "CHUNK", 500)
     many = fitted(CPU(2, precision="float32"))
@@ -85,6 +86,7 @@ def test_of_more_weights_than_there_is_room_for_the_largest_are_kept(data, rows,
 
     monkeypatch.setattr(linear, "WEIGHTS_PER_ENTRY", 0)
     whole = fitted(1 << 20)
+    monkeypatch.setattr(linear, "CHUNKS", 1)
     monkeypatch.setattr(linear, "CHUNK", chunk)
     few = fitted(2000)
     all_of, some_of = (path.weights.to_scipy().toarray() for path in (whole, few))

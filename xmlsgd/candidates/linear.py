@@ -28,7 +28,9 @@ PASSES, MORE_PASSES, TRIAL_PASSES = 10, 4, 6
 MIN_WEIGHT = 0.05  # smaller weights are dropped, which are half of all, without a difference in P@k
 SLOTS_PER_WEIGHT = 2  # size of a hash table; between 1.7 and 2.5, the speed differs by a tenth
 LABELS = 1 << 12  # labels that are calibrated at a time
-CHUNK = 1 << 23  # entries of the pairs of labels that are solved at a time
+# Labels are solved in this many chunks or more, of at most CHUNK entries of their pairs: each starts with all threads
+# that are free.
+CHUNKS, CHUNK = 8, 1 << 23
 # Limit of the number of weights, per stored feature of the rows, and its minimum (512 MB): labels with few rows have
 # weights for nearly every feature of these, most of which add little.
 WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26
@@ -274,9 +276,9 @@ def _train(
     n_folds = int(held_out.fold.max(initial=-1)) + 1
     # The system allocates memory page by page as it is written; the unused rest is freed at the end.
     features, weights = (np.empty(min(limit, entries[-1] + known.nnz), kind) for kind in (np.int32, np.float32))
-    first, n = 0, 0
+    first, n, chunk = 0, 0, min(entries[-1] // CHUNKS + 1, CHUNK)
     while first < n_labels:
-        last = max(int(np.searchsorted(entries, entries[first] + CHUNK, side="right")) - 1, first + 1)
+        last = max(int(np.searchsorted(entries, entries[first] + chunk, side="right")) - 1, first + 1)
         labels, sizes = np.arange(first, last), np.diff(entries[first : last + 1])
         labels = labels[np.argsort(-sizes, kind="stable")]
         room = np.zeros(n_labels + 1, np.int64)
