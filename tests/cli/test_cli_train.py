@@ -187,8 +187,9 @@ def test_more_workers_than_cores_are_warned_of(monkeypatch):
 def test_a_dry_run_prints_the_training_plan_and_writes_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("train", ROWS, "--dry-run", "--epochs", "3")
-    plan = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("max_epochs"))
-    assert plan[1] == "3"
+    plan = {line.split()[0]: line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()}
+    assert plan["max_epochs"].split()[0] == "3"
+    assert re.match(r"\d+\.\d MB +estimated, besides Python and kernels; a run may use \d+\.\d GB", plan["memory"])
     run("train", ROWS, "--dry-run", "--epochs", "3", "--json", "-")
     assert json.loads(capsys.readouterr().out)["max_epochs"]["value"] == 3
     assert list(tmp_path.iterdir()) == []

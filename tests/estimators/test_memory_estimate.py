@@ -35,6 +35,16 @@ def test_a_run_that_would_not_fit_is_refused_with_what_would(rows, monkeypatch):
     small(hidden_layer_sizes=(width,), max_epochs=1).fit(*rows)
 
 
+@pytest.mark.parametrize(("share", "begin"), [(2.0, "estimated, "), (1.0, "too large: estimated, ")])
+def test_the_plan_tells_the_estimate_and_whether_it_is_too_large(rows, monkeypatch, share, begin):
+    total = small().estimate_memory(*rows)["total"]
+    monkeypatch.setattr(memory, "memory_limit", lambda: share * total)
+    *_, told = small().plan(*rows).decisions
+    assert (told.name, told.value) == ("memory", memory.readable(total))
+    assert told.reason.startswith(begin)
+    assert f"a run may use {memory.readable(int(0.8 * share * total))}, " in told.reason
+
+
 @pytest.mark.parametrize(
     ("hidden", "largest"), [((10**8,), r"\(\d{3,5},\)"), ((10**8, 10**7), r"\(\d{3,4}, \d{2,3}\)")]
 )

@@ -345,10 +345,11 @@ class XMLClassifier(Predictor, BaseEstimator):
         Returns
         -------
         TrainingPlan
-            `print` shows each decision with its reason.
+            `print` shows each decision with its reason, and how much memory `fit` would need.
         """
         rows = GivenRows(X, y, eval_set=eval_set, groups=groups, label_texts=label_texts, feature_names=feature_names)
-        return self._planned(rows)[0]
+        plan, data = self._planned(rows)
+        return memory.with_estimate(plan, data, getattr(self, "fitted_", None))
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
         """Return the bytes of memory that `fit` would need, without training.

@@ -21,14 +21,14 @@ from ..training.messages import Sharing
 from ..training.shared_parameters import shared_shape, worker_arrays
 from .fitted import FittedModel
 from .inference.compact import CompactParams
-from .plan import TrainingPlan
+from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
 
 SCRATCH = 0.03  # share of the model and optimizer state: chunks of the output layer, evaluation
 STEP_ROW = 1000  # bytes per row and thread of a step besides activations: packed logits of a chunk, features, labels
 SCRATCH_ROW = 8  # bytes per row: the row order
 WORKER_BYTES = 150_000_000  # of a worker process with Numba and its kernels
-# Per pair of a held-out row and a label while stacking is learned: scores, scikit-learn's copies, gradients.
+# Per pair of a held-out row and a label while stacking is learned: scores, log odds, losses.
 PAIR_BYTES = 150
 MOST_PER_ENTRY = 6  # weights of the linear classifiers per stored feature of the rows; 0.2 to 3 were measured
 # Per label while candidates are learned: counts, pointers and frequencies; and per label and thread, scratch arrays.
@@ -67,6 +67,14 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
         "candidates": _candidates(plan, data),
     }
     return {**parts, "total": sum(parts.values())}
+
+
+def with_estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None) -> TrainingPlan:
+    """Return the plan with the estimated memory among its decisions."""
+    total, most = estimate(plan, data, earlier)["total"], allowed()
+    too_large = "too large: " if total > most else ""
+    reason = f"{too_large}estimated, besides Python and kernels; a run may use {readable(most)}, 80 % of the memory"
+    return replace(plan, decisions=(*plan.decisions, Decision("memory", readable(total), reason)))
 
 
 def most_rows(plan: TrainingPlan, data: TrainingData) -> int:
