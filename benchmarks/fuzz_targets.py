@@ -83,7 +83,7 @@ def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
 
     def libsvm(data: bytes) -> None:
         duplicates = ("error", "sum")[len(data) % 2]
-        parse(data + b"\n", Options(True, True, False, duplicates), None, None)
+        parse(data + b"\n", Options(True, True, duplicates), None, None)
 
     answered = functools.partial(refusing, (requests.RequestError,))
     fields = {

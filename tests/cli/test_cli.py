@@ -13,7 +13,7 @@ import pytest
 from shared.command_line import QUICK, ROWS, TEST_TEXT, TEXT, run
 from shared.paths import ROOT
 from xmlsgd.cli import COMMANDS, new_parser
-from xmlsgd.cli.flags import collect
+from xmlsgd.cli.flags import collect, flag_of
 from xmlsgd.cli.parameters import PARAMETERS
 from xmlsgd.data.text import read_raw_text
 from xmlsgd.estimators import XMLClassifier
@@ -112,7 +112,7 @@ def parameters_of(*words):
 def test_every_spelling_of_a_flag_sets_the_parameter(parameter):
     value = {"hidden_layer_sizes": "7,5", "class_weight": "balanced"}.get(parameter.name, "1")
     read = True if parameter.value_type is None else parameter.value_type.read(value)
-    for flag in (parameter.flag, f"--{parameter.name}", *parameter.synonyms):
+    for flag in (flag_of(parameter.name), f"--{parameter.name}", *parameter.synonyms):
         words = [flag] if parameter.value_type is None else [f"{flag}={value}"]
         assert parameters_of("train", "x", "--out", "y", *words) == {parameter.name: read}, flag
 

@@ -278,7 +278,7 @@ BAD_CALLS = {
     "no rows to predict for": (("predict", "{place}/rows", "{place}/none"), "none: no such file or folder"),
     "unknown algorithm to compare": (
         ("simulate", "{place}/good.txt", "--compare", "adaptive,foo"),
-        "--compare: algorithm must be one of auto, adaptive, adaptive_hogbatch, ",
+        "algorithm must be one of auto, adaptive, adaptive_hogbatch, ",
     ),
     "unknown fleet": (
         ("simulate", "{place}/good.txt", "--fleet", "S9"),

@@ -70,10 +70,6 @@ def test_training_time_includes_candidates_and_the_curve_says_it_does_not_show_t
     result, last = json.loads((tmp_path / "r.json").read_text()), XMLClassifier.load(tmp_path / "m").history_[-1]
     assert last["seconds"] + 100 < result["train_seconds"] < last["seconds"] + 200
     assert result["rows_per_second"] == pytest.approx(2108 / result["train_seconds"])
-    assert (
-        "learning curve (of the network alone; the table is of the model with its candidates): "
-        in capsys.readouterr().out
-    )
 
 
 def test_the_training_time_of_a_diverged_run_is_that_of_its_finished_epochs(tmp_path, monkeypatch):
@@ -277,7 +273,6 @@ def test_an_ensemble_trains_evaluates_and_predicts_like_one_model(tmp_path, caps
     history = [json.loads(line) for line in (tmp_path / "m" / "history.jsonl").read_text().splitlines()]
     told = capsys.readouterr().out
     assert "trained 2 classifiers in" in told
-    assert "learning curve (of each network alone; the table is of their mean)" in told
     assert [(record["estimator"], record["epoch"]) for record in history] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert result["epochs"] == 4
     assert result["parameters"]["n_estimators"] == 2

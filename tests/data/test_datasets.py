@@ -169,8 +169,8 @@ class TestLoadDataset:
             return TRAIN, TEST
 
         monkeypatch.setattr(public, "load_public", load_public)
-        assert datasets.load_dataset("eurlex-4k", data_home="there", header=False) == (TRAIN, TEST)
-        assert asked == [(("eurlex-4k", "there"), {"header": False})]
+        assert datasets.load_dataset("eurlex-4k", data_home="there", zero_based=False) == (TRAIN, TEST)
+        assert asked == [(("eurlex-4k", "there"), {"zero_based": False})]
 
     def test_a_folder_goes_before_a_data_set_of_the_same_name(self, tmp_path, monkeypatch):
         write_store(TRAIN, tmp_path / "bibtex")

@@ -88,10 +88,6 @@ def test_duplicates_are_added_in_the_order_of_the_file(read):
     assert rows_of(read(text, duplicates="sum")) == [([0], expected)]
 
 
-def test_header_can_be_demanded(read):
-    assert rows_of(read(b"2 4 3\n" + PLAIN, header=True)) == PLAIN_ROWS
-
-
 @pytest.mark.parametrize("n", [2, 47, 48, 49, 50, 1000, 4097])
 def test_long_rows_are_sorted(read, n):
     order = np.random.default_rng(n).permutation(n)

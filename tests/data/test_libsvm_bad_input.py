@@ -149,18 +149,6 @@ FILES = [
     ("fewer rows than the header", b"3 4 3\n" + GOOD, {}, f":1: header promises 3 rows, got 2; {COMPLETE}"),
     ("more rows than the header", b"# c\n1 4 3\n" + GOOD, {}, f":2: header promises 1 rows, got 2; {COMPLETE}"),
     ("a second header", b"2 4 3\n2 4 3\n" + GOOD, {}, f":2: feature must be 'index:value', got '4'{FORMS}"),
-    (
-        "no header where one must be",
-        GOOD,
-        {"header": True},
-        ":1: header must be 'rows features labels', got '0,2 0:1 3:-0.5'; pass header=False (--header no)",
-    ),
-    (
-        "a header where none may be",
-        b"2 4 3\n" + GOOD,
-        {"header": False},
-        f":1: feature must be 'index:value', got '4'{FORMS}",
-    ),
     ("a header of four numbers", b"2 4 3 1\n" + GOOD, {}, f":1: feature must be 'index:value', got '4'{FORMS}"),
     ("a header with no features", b"2 0 3\n" + GOOD, {}, f":1: header must promise 1 to {MAX} features, got 0"),
     ("a header with no labels", b"2 4 0\n" + GOOD, {}, f":1: header must promise 1 to {MAX} labels, got 0"),
@@ -283,7 +271,6 @@ def test_a_malformed_file_of_features_alone_gives_one_line(tmp_path, data, messa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"header": "maybe"}, "header must be \"auto\", True or False, got 'maybe'"),
         ({"duplicates": "drop"}, 'duplicates must be "error" or "sum", got \'drop\''),
         ({"n_features": 0}, f"n_features must be in [1, {MAX}] or None, got 0"),
         ({"n_features": "4"}, "n_features must be a whole number or None, got '4'"),

@@ -188,7 +188,7 @@ def test_options_of_text_are_refused_where_there_is_none_to_read(tmp_path):
     for path in (tmp_path / "set", tmp_path / "npz" / "X.trn.npz"):
         with pytest.raises(DataError, match=f"{path.name}: zero_based is for text files only"):
             load_file(path, zero_based=False)
-        assert load_file(path, zero_based=True, header="auto", duplicates="error", n_threads=2).n_rows == 40
+        assert load_file(path, zero_based=True, duplicates="error", n_threads=2).n_rows == 40
 
 
 def test_equal_label_names_are_refused_with_their_lines(tmp_path):

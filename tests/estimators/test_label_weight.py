@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from shared.planted import N_LABELS, planted, small
 from shared.saved_models import rewrite
-from xmlsgd import XMLClassifier, XMLEnsemble, evaluate_ranking, inverse_propensity, load_model
+from xmlsgd import XMLEnsemble, evaluate_ranking, inverse_propensity, load_model
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
 
 
@@ -87,17 +85,6 @@ def test_rows_that_come_later_are_counted_too_and_a_new_fit_counts_anew():
     np.testing.assert_array_equal(model.inverse_propensity(), inverse_propensity(Y[:100]))
     names = small(max_epochs=1).partial_fit(X[:3], [["a"], ["b"], ["b"]]).partial_fit(X[:1], [["c"]])
     assert (names.label_counts_.tolist(), names.n_samples_seen_) == ([1, 2, 1], 4)
-
-
-def test_a_model_that_was_saved_before_labels_were_counted_says_so(skewed, tmp_path):
-    fitted = small(max_epochs=1).fit(*skewed)
-    fitted.fitted_ = replace(fitted.fitted_, label_counts=None, n_samples_seen=0)
-    fitted.save(tmp_path / "m")
-    old = XMLClassifier.load(tmp_path / "m")
-    with pytest.raises(DataError, match=r"saved without its label counts; take xmlsgd.inverse_propensity\(Y_train\)"):
-        old.inverse_propensity()
-    assert old.partial_fit(skewed[0][:9], skewed[1][:9]).label_counts_ is None
-    assert old.fit(*skewed).n_samples_seen_ == skewed[0].shape[0]
 
 
 @pytest.mark.parametrize("change", [{"samples_seen": n} for n in (-1, "many", None, 10**30)])

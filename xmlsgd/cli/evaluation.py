@@ -120,7 +120,7 @@ def _zero_shot_recall(model: Model, test: Dataset, label_weight: np.ndarray | No
     timed ranking does not depend on their labels.
     """
     counts = model.label_counts_
-    if counts is None or counts.all():
+    if counts.all():
         return {}
     counts = np.concatenate([counts, np.zeros(max(test.n_labels - len(counts), 0), np.int64)])
     unseen = test.Y.where(counts[test.Y.indices] == 0)
@@ -171,7 +171,7 @@ def write_per_label(path: str, model: Model, names: Sequence[Any], scores: Label
         for label, counted in enumerate(zip(*(each.tolist() for each in scores), strict=True)):
             n_true, n_predicted, _, *shares = counted
             is_known = label < len(thresholds)  # only test rows have the others
-            trained = 0 if not is_known else "" if counts is None else int(counts[label])
+            trained = int(counts[label]) if is_known else 0
             least = f"{thresholds[label]:.2f}" if is_known else ""
             shown = [trained, n_true, n_predicted, least, *(f"{100 * share:.2f}" for share in shares)]
             stream.write(csv_line([*names_with_uri(names[label], uri_of), *shown]) + "\n")

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ..data.files.system_errors import disk_errors_named, is_system_error
@@ -115,10 +116,5 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def _discard_output() -> None:
     """Connect stdout to the null device, so that its flush at exit does not raise the same error again."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (OSError, ValueError, AttributeError):
-        return  # no real stream, as in tests
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, descriptor)
-    os.close(null)
+    with suppress(OSError, ValueError, AttributeError):  # no real stream, as in tests
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, NoReturn
 
 from ..data.document_formats import DOCUMENT_FORMATS
@@ -40,13 +41,6 @@ class ValueType:
     choices: tuple[str, ...] = ()
 
 
-def _read_path(text: str) -> str:
-    """Return the name of a file or folder, which must not be empty."""
-    if not text:  # mostly because a variable of the shell is not set
-        raise ArgumentTypeError("must be a name, got ''")
-    return text
-
-
 def _reader(
     convert: Callable[[str], Any], wanted: str, fits: Callable[[Any], bool] = lambda value: True
 ) -> Callable[[str], Any]:
@@ -69,9 +63,10 @@ def number(wanted: str, fits: Callable[[float], bool]) -> ValueType:
     return ValueType("FLOAT", _reader(float, wanted, fits))
 
 
-PATH = ValueType("PATH", _read_path)
-FILE = ValueType("FILE", _read_path)  # a file that the command writes; those that it reads are a PATH
-DIR = ValueType("DIR", _read_path)
+# Of a file or folder; a name is empty mostly because a variable of the shell is not set.
+PATH = ValueType("PATH", _reader(str, "a name", bool))
+FILE = replace(PATH, name="FILE")  # a file that the command writes; those that it reads are a PATH
+DIR = replace(PATH, name="DIR")
 NAME = ValueType("NAME", str)
 INT = ValueType("INT", _reader(int, "a whole number"))
 FLOAT = ValueType("FLOAT", _reader(float, "a number"))
@@ -146,14 +141,9 @@ class Flag:
     repeated: bool = False
 
     @property
-    def flag(self) -> str:
-        """Return the flag as the help shows it."""
-        return flag_of(self.name)
-
-    @property
     def spellings(self) -> tuple[str, ...]:
         """Return the flag and its synonyms, each with hyphens and with underscores."""
-        names = (self.flag, *self.synonyms)
+        names = (flag_of(self.name), *self.synonyms)
         return (*names, *(name[:2] + name[2:].replace("-", "_") for name in names if "-" in name[2:]))
 
     @property
@@ -187,13 +177,8 @@ class Flag:
         group.add_argument(*self.spellings, **options)
 
 
-@dataclass(frozen=True)
-class FormatFlag(Flag):
-    """A flag that sets a field of `FormatOptions`; the defaults are there."""
-
-    group: str = "data"
-    collected_in: str = "format_options"
-    only_if_given: bool = True
+# A flag that sets a field of `FormatOptions`; the defaults are there.
+FormatFlag = partial(Flag, group="data", collected_in="format_options", only_if_given=True)
 
 
 def add_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
@@ -258,7 +243,6 @@ FORMAT_FLAGS = (
                default_text="those of the model, or the URIs"),
     FormatFlag("one_based", None, "features count from 1, as in LIBSVM files", default=False),
     FormatFlag("one_based_labels", None, "labels count from 1", default=False),
-    FormatFlag("header", name_among("auto", "yes", "no"), "whether the first line holds the shape", default="auto"),
     FormatFlag("duplicates", name_among("error", "sum"), "what to do about a feature that occurs twice in a row",
                default="error"),
 )  # fmt: skip

@@ -45,7 +45,6 @@ class FormatOptions(DocumentOptions):
     format: str = "auto"
     one_based: bool = False
     one_based_labels: bool = False
-    header: str = "auto"
     duplicates: str = "error"
     min_df: float | None = None
     max_df: float | None = None
@@ -163,7 +162,6 @@ class FormatOptions(DocumentOptions):
         return {
             "zero_based": not rows.one_based,
             "zero_based_labels": not rows.one_based_labels,
-            "header": {"auto": "auto", "yes": True, "no": False}[self.header],
             "duplicates": self.duplicates,
         }
 

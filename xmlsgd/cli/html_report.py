@@ -147,14 +147,13 @@ def by_frequency(Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarra
 
 
 def most_missed(
-    Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarray | None, names: Sequence[Any]
+    Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarray, names: Sequence[Any]
 ) -> list[tuple[Any, ...]]:
     """Return name, training rows, test rows and missed rows of the ten labels that are missed in most rows."""
     n_true = np.bincount(Y.indices, minlength=Y.n_cols)
     missed = n_true - np.bincount(labels[hits], minlength=Y.n_cols)
     worst = [label for label in np.argsort(-missed, kind="stable")[:10].tolist() if missed[label]]
-    trained = ["-" if counts is None else int(counts[label]) for label in worst]
-    return [(names[label], n, int(n_true[label]), int(missed[label])) for label, n in zip(worst, trained, strict=True)]
+    return [(names[label], *(int(each[label]) for each in (counts, n_true, missed))) for label in worst]
 
 
 def explained_errors(

@@ -180,17 +180,6 @@ def draw_curve(folder: Path, records: list[EpochRecord], title: str) -> str | No
     return None
 
 
-def training_speed(folder: str, ends: list[EpochRecord]) -> dict[str, Any]:
-    """Return "train_seconds" and "rows_per_second" of a saved model, from its report or else from `ends`.
-
-    ends : the last record of the model's history, or one for each classifier of an ensemble.
-    """
-    with suppress(OSError, ValueError, TypeError, LookupError, RecursionError):  # no report, or a broken one
-        report = report_in(folder)
-        return {name: report[name] for name in ("train_seconds", "rows_per_second")}
-    return speed(ends)
-
-
 def speed(ends: list[EpochRecord], seconds_after: float = 0.0) -> dict[str, Any]:
     """Return the seconds of runs with these last records, plus `seconds_after`, and the rows per second."""
     rows, seconds = (sum(end.get(name, 0) for end in ends) for name in ("rows", "seconds"))

@@ -12,7 +12,7 @@ from typing import Any
 from ..data.files.atomic import check_not_within
 from ..data.files.manifest import MODEL
 from .exit_codes import UsageError
-from .flags import DIR, FILE, PATH, Flag
+from .flags import DIR, FILE, PATH, Flag, flag_of
 from .messages import STDIN, STDOUT
 
 
@@ -22,7 +22,7 @@ def check_files(flags: Sequence[Flag], values: Mapping[str, Any]) -> None:
     inputs = [values.get(flag.name) for flag in flags if flag.value_type in (PATH, DIR) and flag.name != "out"]
     for flag in flags:
         if flag.value_type is FILE:
-            check_file(values[flag.name], flag.flag, *inputs, beside=out)
+            check_file(values[flag.name], flag_of(flag.name), *inputs, beside=out)
 
 
 def check_file(path: str | None, flag: str, *inputs: str | None, beside: str | None = None) -> None:

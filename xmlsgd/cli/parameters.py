@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,8 @@ def named(*choices: str) -> ValueType:
     return ValueType("NAME", str, choices)
 
 
-@dataclass(frozen=True)
-class Parameter(Flag):
-    """The flag of a parameter of `XMLClassifier`; its default, shown in the help, is the estimator's own."""
-
-    collected_in: str = "parameters"
-    only_if_given: bool = True
-
-
+# The flag of a parameter of `XMLClassifier`; its default, shown in the help, is the estimator's own.
+Parameter = partial(Flag, collected_in="parameters", only_if_given=True)
 AUTO_INT, AUTO_FLOAT = or_word(INT, "auto"), or_word(FLOAT, "auto")
 
 # The estimator checks ranges and names.

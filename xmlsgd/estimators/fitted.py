@@ -56,13 +56,12 @@ class FittedModel:
     form : form of the training labels, in which `predict` returns labels.
     features : how X is read.
     device, precision : device that predicts, and precision of its products, "float32" or "bfloat16".
+    label_counts : number of training rows of each label, int64 (L,). n_samples_seen : number of training rows.
     seed : seed of the training run. history : epoch records. n_epochs : number of epochs, with those of earlier runs.
     candidates : k-NN index, linear classifiers and stacking; None for the network alone.
     candidates_seconds : seconds of learning the candidates after the network, including models of folds.
     calibration : turns scores into the log odds that labels are true; leaves them unchanged if nothing was held out.
     thresholds : thresholds of probabilities for `predict`; None if no rows were held out.
-    label_counts : number of training rows of each label, int64 (L,); None if a file lacks them.
-    n_samples_seen : number of training rows.
     optimizer : optimizer state that `partial_fit` leaves for its next call; None after `fit` and in files, since after
         a full run a new optimizer learns as well (docs/decisions/training.md).
     """
@@ -74,6 +73,8 @@ class FittedModel:
     features: FeatureSpace
     device: str
     precision: str
+    label_counts: NDArray[np.int64]
+    n_samples_seen: int
     seed: int
     history: list[dict[str, Any]]
     n_epochs: int
@@ -81,8 +82,6 @@ class FittedModel:
     candidates_seconds: float = 0.0
     calibration: BetaCalibration = UNCALIBRATED
     thresholds: Thresholds | None = None
-    label_counts: NDArray[np.int64] | None = None
-    n_samples_seen: int = 0
     optimizer: OptimizerState | None = None
     _scorers: dict[int, Scorer] = field(default_factory=dict, init=False, repr=False)  # of the last predictions
 
@@ -173,7 +172,7 @@ class FittedAttributes:
     classes_ = learned("classes", "Names of the label columns (L,).")
     n_features_in_ = learned("features.n_features", "Number of features.")
     label_form_ = learned("form", "Form of the training labels.")
-    label_counts_ = learned("label_counts", "int64 (L,), training rows of each label; None where a file lacks them.")
+    label_counts_ = learned("label_counts", "int64 (L,), training rows of each label.")
     n_samples_seen_ = learned("n_samples_seen", "Number of training rows.")
     network_ = learned("network", "Shape and loss of the network.")
 

@@ -227,11 +227,9 @@ def train_more(
     else:
         start = grown_start(earlier, plan, Y, data.weight, data.n_label_rows)
     counts, n_rows = data.rows.Y.column_counts(), data.n_rows
-    if earlier is not None and earlier.label_counts is not None:
+    if earlier is not None:
         counts[: len(earlier.label_counts)] += earlier.label_counts
         n_rows += earlier.n_samples_seen
-    if earlier is not None and earlier.label_counts is None:  # loaded from a file without counts
-        counts, n_rows = None, earlier.n_samples_seen
 
     def fitted_by(run: Run) -> FittedModel:
         candidates = None if earlier is None else earlier.candidates

@@ -47,20 +47,19 @@ def grown_start(
         network.initialize_features(flat, old.n_features, int(mixed[0]))
         network.layout.views(flat)[network.output_bias][:] = network.initial_biases(Y, weight)
     copy_rows(old.layout, earlier.float_params, network.layout, start.params)
-    if earlier.label_counts is not None:
-        n_rows = Y.n_rows - n_label_rows
-        counts = Y.span(0, n_rows).column_counts()
-        fresh = np.ones(network.n_labels, bool)
-        fresh[: old.n_labels] = earlier.label_counts == 0
-        biases = network.layout.views(start.params)[network.output_bias]
-        found = network.biases_of(counts, earlier.n_samples_seen + n_rows)
-        # Without rows, training can only lower a bias. If it is above the bias of a label without rows, a label text
-        # has taught it. The number of rows with label texts is known only to the candidate model.
-        n_before = earlier.n_samples_seen if earlier.candidates is None else earlier.candidates.knn.Y.n_rows
-        known, known_found = biases[: old.n_labels], found[: old.n_labels]
-        taught = known > network.biases_of(np.zeros(1), n_before)
-        np.maximum(known, known_found, out=known_found, where=taught)
-        biases[fresh] = found[fresh]
+    n_rows = Y.n_rows - n_label_rows
+    counts = Y.span(0, n_rows).column_counts()
+    fresh = np.ones(network.n_labels, bool)
+    fresh[: old.n_labels] = earlier.label_counts == 0
+    biases = network.layout.views(start.params)[network.output_bias]
+    found = network.biases_of(counts, earlier.n_samples_seen + n_rows)
+    # Without rows, training can only lower a bias. If it is above the bias of a label without rows, a label text
+    # has taught it. The number of rows with label texts is known only to the candidate model.
+    n_before = earlier.n_samples_seen if earlier.candidates is None else earlier.candidates.knn.Y.n_rows
+    known, known_found = biases[: old.n_labels], found[: old.n_labels]
+    taught = known > network.biases_of(np.zeros(1), n_before)
+    np.maximum(known, known_found, out=known_found, where=taught)
+    biases[fresh] = found[fresh]
     if earlier.optimizer is None or earlier.optimizer.name != optimizer.name:
         return replace(start, epochs=earlier.n_epochs)
     layouts = [state_layout(layout, optimizer) for layout in (old.layout, network.layout)]

@@ -249,12 +249,9 @@ class Predictor(FittedAttributes, ClassifierMixin):
         Raises
         ------
         DataError
-            If the model has learned fewer than 3 rows, or was saved without its label counts.
+            If the model has learned fewer than 3 rows.
         """
         check_is_fitted(self)
-        if self.label_counts_ is None:
-            text = "the model was saved without its label counts"
-            raise DataError(f"inverse_propensity: {text}; take xmlsgd.inverse_propensity(Y_train)")
         return inverse_propensity_of(self.label_counts_, self.n_samples_seen_, A, B, n_labels)
 
     def decision_function(self, X: Any, *, labels: Any = None) -> np.ndarray:

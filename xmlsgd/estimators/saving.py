@@ -113,9 +113,7 @@ def predicting_on(fitted: FittedModel, device: str | None, precision: str | None
 
 def shared_arrays(fitted: FittedModel) -> dict[str, np.ndarray]:
     """Return the arrays that the classifiers of an ensemble share: names of labels and features, label counts."""
-    arrays = names_to_arrays("classes", fitted.classes)
-    if fitted.label_counts is not None:
-        arrays[COUNTS] = fitted.label_counts
+    arrays = names_to_arrays("classes", fitted.classes) | {COUNTS: fitted.label_counts}
     if fitted.features.names is not None:
         arrays |= names_to_arrays("features", fitted.features.names)
     if fitted.features.words is not None:
@@ -222,8 +220,8 @@ def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict
     n_rows = files.description.get("samples_seen", 0)
     if not is_integer(n_rows) or not 0 <= n_rows < 1 << 62:
         raise ModelFileError(f"{path}: samples_seen must be a number of rows, got {shorten(n_rows)}")
-    counts = saved.array(COUNTS, np.int64, network.n_labels) if COUNTS in saved.arrays else None
-    if counts is not None and saved.check and ((counts < 0) | (counts > n_rows)).any():
+    counts = saved.array(COUNTS, np.int64, network.n_labels)
+    if saved.check and ((counts < 0) | (counts > n_rows)).any():
         got = f"{counts.min()} to {counts.max()}"
         raise ModelFileError(f"{path}: {COUNTS} must be between 0 and the {n_rows} rows, got {got}")
     return {

@@ -271,7 +271,7 @@ def _check_not_fewer(labels: Labels, earlier: FittedModel) -> None:
     Y, got = labels.Y, ""
     if Y.n_rows < earlier.n_samples_seen:
         got = f"{Y.n_rows} of {earlier.n_samples_seen} rows"
-    elif earlier.label_counts is not None:
+    else:
         counts = Y.column_counts()[: len(earlier.label_counts)]
         if len(fewer := np.flatnonzero(counts < earlier.label_counts)):
             name = shorten(python_values(labels.classes[fewer[:1]])[0])

@@ -72,7 +72,7 @@ def draw(figure: Any, records: Sequence[EpochRecord]) -> None:
             for j, model in enumerate(models_of([record for record in timed if name in record])):
                 measured = [(record["at"], record[name]) for record in model]
                 precision.plot(*zip(*measured, strict=True), "o-", color=f"C{i}", label=None if j else name)
-        precision.set(xlabel="seconds of training", ylabel="percent")
+        precision.set(xlabel="seconds of training", ylabel="percent, by the network alone")
         precision.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(measures), frameon=False)
     for panel in (losses, *others):
         panel.grid(alpha=0.3)

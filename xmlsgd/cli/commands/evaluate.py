@@ -15,16 +15,8 @@ from ..format_options import FormatOptions
 from ..line_files import groups_in_file
 from ..machine import peak_memory_bytes, versions
 from ..messages import Console
-from ..model_folder import saved_names, training_speed
-from ..models import (
-    classifiers_of,
-    finder_of_uris,
-    label_weight_of,
-    names_in,
-    options_of_model,
-    parameters_of,
-    read_predictor,
-)
+from ..model_folder import saved_names
+from ..models import finder_of_uris, label_weight_of, names_in, options_of_model, parameters_of, read_predictor
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
 
@@ -97,7 +89,6 @@ def run(
         )
     console.show(f"{counted(rows.n_rows, 'row')} ranked in {result['predict_seconds']:.2f} s")
     result |= {
-        **training_speed(model, [end for each in classifiers_of(estimator) for end in each.history_[-1:]]),
         "peak_memory_bytes": peak_memory_bytes(),
         "parameters": parameters_of(estimator),
         "data": {"test": size_numbers(rows)},

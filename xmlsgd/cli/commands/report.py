@@ -81,12 +81,11 @@ def parts_of_labels(model: Model, rows: Dataset, ranking: Ranking, result: dict[
     from .. import html_report
 
     labels, hits = ranking.labels, rows.Y.has(ranking.labels)
-    parts, counts = [], model.label_counts_
-    if counts is not None:
-        counts = np.concatenate([counts, np.zeros(rows.Y.n_cols - len(counts), np.int64)])
-        heads = ["training rows", "labels", "true", "in the top 5", "precision", "recall"]
-        found = html_report.by_frequency(rows.Y, labels, hits, counts)
-        parts.append(("The five best labels by label frequency", html_report.html_table(heads, found)))
+    counts = model.label_counts_
+    counts = np.concatenate([counts, np.zeros(rows.Y.n_cols - len(counts), np.int64)])
+    heads = ["training rows", "labels", "true", "in the top 5", "precision", "recall"]
+    found = html_report.by_frequency(rows.Y, labels, hits, counts)
+    parts = [("The five best labels by label frequency", html_report.html_table(heads, found))]
     if ranking.probabilities is not None:
         listed = np.where(labels >= 0, ranking.probabilities, -np.inf)
         curve = html_report.precision_and_recall(hits, listed, rows.Y.nnz, result["threshold"])

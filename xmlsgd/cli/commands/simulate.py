@@ -8,6 +8,19 @@ which have noise, stalls, slowdowns and absences. Devices named cpu write a shar
 copies of it and push their changes, which takes time by --bandwidth, as merges do.
 
 Columns of the tables:
+  P@1        precision at 1 on the test rows, in percent
+  seconds    simulated seconds until the end
+  to 95 %    simulated seconds until 95 % of the best final P@1 was reached
+  rows/s     training rows per simulated second
+  busy %     share of its time in which a device computes
+  effic. %   rows/s in percent of what all devices could do without waiting
+  sync %     share of the time spent on merges and transfers
+  loss       mean loss per row since the row above
+  speed      of the device; this machine has speed 1
+  rows %     share of the training rows
+  updates %  share of the updates
+  batch      rows per step at the end
+  contribution % share of the throughput that would be lost without the device
 """
 
 from __future__ import annotations
@@ -17,8 +30,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError, suggest
-from ..exit_codes import UsageError
-from ..flags import COUNT, FILE, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, positional
+from ..flags import COUNT, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, number, positional
 from ..machine import versions
 from ..parameters import parameter_flags
 from ..results import SIGNIFICANT, significant, table, write_json
@@ -47,22 +59,6 @@ CURVE_COLUMNS = {"seconds": SIGNIFICANT, "P@1": ".2f", "loss": ".4g"}
 DEVICE_COLUMNS = {
     "speed": "g", "rows %": ".1f", "updates %": ".1f", "busy %": ".0f", "batch": ".0f", "contribution %": ",.0f",
 }  # fmt: skip
-COLUMN_MEANINGS = {
-    "P@1": "precision at 1 on the test rows, in percent",
-    "seconds": "simulated seconds until the end",
-    "to 95 %": "simulated seconds until 95 % of the best final P@1 was reached",
-    "rows/s": "training rows per simulated second",
-    "busy %": "share of its time in which a device computes",
-    "effic. %": "rows/s in percent of what all devices could do without waiting",
-    "sync %": "share of the time spent on merges and transfers",
-    "loss": "mean loss per row since the row above",
-    "speed": "of the device; this machine has speed 1",
-    "rows %": "share of the training rows",
-    "updates %": "share of the updates",
-    "batch": "rows per step at the end",
-    "contribution %": "share of the throughput that would be lost without the device",
-}
-__doc__ += "\n".join(f"  {name:<10} {meaning}" for name, meaning in COLUMN_MEANINGS.items())
 FLAGS = (
     positional("train", PATH, "DATA", "rows to learn from"),
     Flag("test", PATH, "rows to measure on", "data", default_text="the test split of DATA, or a fifth of its rows"),
@@ -75,7 +71,8 @@ FLAGS = (
     ),
     Flag("fleet", NAME, "the devices: a scenario, or NAME:SPEED,...", "workers", "S2", metavar="FLEET"),
     Flag("compare", NAME, "in place of --algorithm: several, or all", "workers", metavar="NAME,..."),
-    Flag("bandwidth", FLOAT, "GB per second of merges and transfers", "workers", 20.0),
+    Flag("bandwidth", number("a finite number above 0", lambda rate: 0 < rate < math.inf),
+         "GB per second of merges and transfers", "workers", 20.0),
     Flag("points", COUNT, "measurements per epoch", "output", 4),
     Flag("plot", FILE, "draw P@1 over time (needs matplotlib)", "output"),
     JSON_FILE,
@@ -103,8 +100,6 @@ def run(
 ) -> None:
     """Read the rows, time this machine, train on the simulated clock and show the results."""
     format_options.check_inputs(train, test)
-    if not 0 < bandwidth < math.inf:
-        raise UsageError(f"--bandwidth: must be finite and above 0, in GB per second, got {bandwidth:g}")
     if plot is not None:
         from ...training.plots import check_suffix
 
@@ -216,10 +211,7 @@ def algorithms_of(algorithm: str, compare: str | None) -> list[str]:
         return ["auto", *algorithm_names()]
     names = [name.strip() for name in compare.split(",")] if compare else [algorithm]
     for name in names:
-        try:
-            check_algorithm(name)
-        except DataError as error:
-            raise DataError(f"--compare: {error}" if compare else str(error)) from error
+        check_algorithm(name)
     return names
 
 

@@ -79,8 +79,6 @@ EXAMPLES = """  xmlsgd train train.txt --test test.txt --out model
   xmlsgd train train.txt --dry-run
   xmlsgd train train.txt --out model --hidden 512 --epochs 20 --lr 0.002 --seed 0
   xmlsgd train train.txt --out model --devices "cpu*2" --checkpoint 10"""
-CURVE_OF_NETWORK = " (of the network alone; the table is of the model with its candidates)"
-CURVE_OF_EACH_NETWORK = " (of each network alone; the table is of their mean)"
 
 
 def run(
@@ -135,7 +133,7 @@ def run(
     for line in outcome(model, rows, result):
         console.show(line)
     console.show(f"model: {out}")
-    console.show(f"learning curve{note_on_curve(model, rows)}: {result['learning_curve'] or result['not_drawn']}")
+    console.show(f"learning curve: {result['learning_curve'] or result['not_drawn']}")
     write_json(json, result)
 
 
@@ -180,14 +178,6 @@ def outcome(model: Model, rows: InputRows, result: dict[str, Any]) -> list[str]:
     if rows.vectorizer is not None and rows.vectorizer.was_chosen:
         lines.append(f"features by {rows.vectorizer}: {rows.vectorizer.reason}")
     return [*lines, *describe_choice(classifiers[-1].history_), *advice(result["workers"])]
-
-
-def note_on_curve(model: Model, rows: InputRows) -> str:
-    """Return a note if the learning curve is of networks alone, unlike the table of metrics."""
-    classifiers = classifiers_of(model)
-    if len(classifiers) > 1:
-        return CURVE_OF_EACH_NETWORK
-    return CURVE_OF_NETWORK if rows.test is not None and classifiers[0].candidates_ is not None else ""
 
 
 def new_tracker(text: str) -> Callback:

@@ -37,7 +37,7 @@ class Split(PairFormat):
             "zero_based": X_options.pop("zero_based_labels", True),
             "n_features": X_options.pop("n_labels", None),
             "duplicates": "sum",  # a label twice counts once
-            **{name: options[name] for name in ("header", "n_threads") if name in options},
+            "n_threads": options.get("n_threads"),
         }
         for filters in sorted(X_path.parent.glob(FILTERS)):
             warn(f"{filters}: not read; the labels that it excludes are ranked like others")

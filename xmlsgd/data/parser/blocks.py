@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from ...errors import DataError, shorten
+from ...errors import DataError
 from ..cores import usable_cores
 from ..csr import INT32_MAX
 from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, damage_of, open_text
@@ -107,13 +107,8 @@ class LibsvmBlocks:
 
     def _take_header(self, block: bytes) -> bytes:
         """Read the header at the start of a block, if there is one; return the rest of the block."""
-        found = HEADER.match(block) if self._options.header is not False else None
+        found = HEADER.match(block)
         if found is None:
-            if self._options.header is True:
-                got = block[:200].split(b"\n", 1)[0].decode(errors="backslashreplace").rstrip("\r")
-                raise self._error(
-                    0, f"header must be 'rows features labels', got {shorten(got)}; pass header=False (--header no)"
-                )
             return block
         self._header_rows, n_features = int(found[1]), int(found[2])
         self._header_line = self._line

@@ -8,9 +8,9 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from ...errors import NUL_BYTE, TO_UTF8, DataError, shorten
+from ...errors import NUL_BYTE, TO_UTF8, shorten
 from ..csr import INT32_MAX
-from ..validation import at_least, check_fields, ranged
+from ..validation import Checked, at_least, ranged
 
 TOKEN = re.compile(rb"[^ \t\r\n#]*")
 ENTRY = re.compile(rb":[-+.\d]")
@@ -31,25 +31,18 @@ class RowBlock(NamedTuple):
 NUMBER = f"in [1, {INT32_MAX}]", lambda n: 1 <= n <= INT32_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+@dataclass(frozen=True)
+class Options(Checked):
     """Options of `read_libsvm`. labelled : False for files with only `index:value` entries."""
 
     zero_based: bool = True
     zero_based_labels: bool = True
-    header: bool | str = "auto"
     duplicates: str = ranged("error", '"error" or "sum"', lambda word: word in ("error", "sum"))
     n_features: int | None = ranged(None, *NUMBER)
     n_labels: int | None = ranged(None, *NUMBER)
     labels_required: bool = True
     n_threads: int | None = at_least(None, 1)
     labelled: bool = True
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for an option that is out of range."""
-        check_fields(self)
-        if self.header not in ("auto", True, False):
-            raise DataError(f'header must be "auto", True or False, got {self.header!r}')
 
 
 class Parsed(NamedTuple):

@@ -1,4 +1,4 @@
-"""The kernel that counts the labels of rows that are not their candidates, by logit."""
+"""The kernel that counts the logits of labels that are not candidates of their row."""
 
 from __future__ import annotations
 
