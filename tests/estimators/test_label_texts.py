@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from shared.candidates import DEVICE
 from xmlsgd import TextVectorizer, XMLClassifier, XMLEnsemble
-from xmlsgd.candidates.cooccurrence import Cooccurrence
-from xmlsgd.candidates.fitting import CandidateRows, fit_base_models
-from xmlsgd.candidates.knn import LABEL_ROW_VOTES, KNNIndex, row_votes
-from xmlsgd.candidates.stacking import Inputs
-from xmlsgd.candidates.stacking_training import HeldOutPairs, label_rows_help
-from xmlsgd.candidates.weighting import unit_rows
-from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.candidates.knn import LABEL_ROW_VOTES
+from xmlsgd.data.csr import CSR
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.held_out import folds_to_hold_out
 from xmlsgd.estimators.initial_model import grown_start
@@ -86,53 +80,7 @@ def test_label_rows_are_not_counted(taught):
     _, Y = library()
     assert taught.n_samples_seen_ == N_ROWS
     assert taught.label_counts_.tolist() == np.asarray(Y.sum(axis=0)).astype(int).tolist()
-    assert taught.candidates_.knn.Y.n_rows >= N_ROWS + UNSEEN
-
-
-@pytest.mark.parametrize("part", [0, 1, 2], ids=["votes", "margins", "cooccurrence"])
-def test_label_rows_help_where_held_out_rows_are_told_better_with_them(part):
-    rng = np.random.default_rng(0)
-    truth, shape = rng.random((200, 8)) < 0.2, (200, 8)
-    logits, *others = (rng.random(shape).astype(np.float32) for _ in range(4))
-    poor, good = (rng.random(shape).astype(np.float32) + np.float32(strength) * truth for strength in (0.1, 1))
-    labels = np.tile(np.arange(8, dtype=np.int32), (200, 1))
-    for with_rows, without, helps in ((good, poor, True), (poor, good, False)):
-        found, left_out = ([*others[:part], each, *others[part + 1 :]] for each in (with_rows, without))
-        pairs = HeldOutPairs(labels, Inputs(logits, *found), truth, np.ones(8, np.float32), 200)
-        assert label_rows_help(pairs, *left_out) is helps
-
-
-def test_models_without_label_rows_are_those_of_the_other_rows():
-    texts, Y = library()
-    data = read_training_data(checked_parameters(classifier()), GivenRows(texts, Y, label_texts=NAMES))
-    weight, fold = np.ones(data.dataset.n_rows, np.float32), np.arange(0, N_ROWS, 40)
-    rows = CandidateRows(data.dataset, weight, [fold], 16, n_label_rows=data.n_label_rows)
-    found = fit_base_models(rows, DEVICE)
-    left = np.setdiff1d(np.arange(data.dataset.n_rows), [*fold, *rows.label_rows_of_seen_labels])
-    n_label_rows = np.count_nonzero(left >= N_ROWS)
-    with DEVICE.start():
-        unit = unit_rows(data.dataset.X, found.model.scale, DEVICE)
-        index = KNNIndex.build(unit.take(left), data.dataset.Y.take(left), row_votes(weight[left], n_label_rows))
-        labels, shares = index.votes(unit.take(fold), 16, DEVICE)
-        counted = Cooccurrence.count(data.dataset.X.take(left), data.dataset.Y.take(left), weight[left], DEVICE)
-        _, cooccurrence = counted.candidates(unit.take(fold), found.held_out.labels, DEVICE)
-    votes = [dict(zip(*each, strict=True)) for each in zip(labels.tolist(), shares, strict=True)]
-    expected = [[votes[i].get(label, 0) for label in row] for i, row in enumerate(found.held_out.labels.tolist())]
-    known = found.held_out.labels >= 0
-    np.testing.assert_allclose(found.without[0][known], np.array(expected)[known], rtol=1e-5)
-    np.testing.assert_allclose(found.without[2], cooccurrence[:, : known.shape[1]], rtol=1e-5)
-
-
-def test_a_label_that_only_held_out_rows_have_keeps_its_text():
-    """Else stacking would learn from held-out rows that labels without rows are never true."""
-    Y = CSR.from_scipy(sp.csr_array(np.eye(4, dtype=np.float32)[[0, 0, 1, 2, 0, 1, 2, 3]]))
-    dataset = Dataset(CSR.from_scipy(sp.eye_array(8, dtype=np.float32).tocsr()), Y)
-    folds = [np.array([1]), np.array([2])]  # label 1 has no other row, label 0 has row 0
-    rows = CandidateRows(dataset, np.float32([1, 1, 1, 0, 1, 1, 1, 1]), folds, 4, n_label_rows=4)
-    assert rows.label_rows_of_seen_labels.tolist() == [4]
-    kept = rows.without_label_rows_of_seen_labels()
-    assert kept.n_label_rows == 3
-    assert kept.dataset.Y.indices.tolist() == [0, 0, 1, 2, 1, 2, 3]
+    assert taught.candidates_.knn.Y.n_rows == N_ROWS + LABEL_ROWS
 
 
 def test_the_plan_says_that_label_texts_were_used(taught):
@@ -182,17 +130,10 @@ def test_labels_may_have_no_text():
     assert model.plan_.to_dict()["label_rows"]["value"] == LABEL_ROWS - 3
 
 
-def test_texts_that_mislead_are_left_out_but_for_labels_without_rows():
-    texts, Y = library()
-    model = classifier().fit(texts, Y, label_texts=NAMES[::-1])
-    n_kept = model.candidates_.knn.Y.n_rows - N_ROWS
-    assert UNSEEN <= n_kept < 2 * UNSEEN  # a few labels have held-out rows alone
-
-
 def test_every_classifier_of_an_ensemble_learns_label_texts():
     texts, Y = library()
     model = XMLEnsemble(classifier(), 2).fit(texts, Y, label_texts=NAMES)
-    assert all(each.candidates_.knn.Y.n_rows >= N_ROWS + UNSEEN for each in model.estimators_)
+    assert all(each.candidates_.knn.Y.n_rows == N_ROWS + LABEL_ROWS for each in model.estimators_)
 
 
 def test_partial_fit_learns_a_new_label_by_its_text():

@@ -17,14 +17,7 @@ from .linear import MARGIN_WITHOUT_ROWS, HeldOutLabels, LinearClassifiers, Pairs
 from .model import CandidateModel, Logits, n_voted, padded_votes
 from .non_candidates import NonCandidateScores
 from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking
-from .stacking_training import (
-    HeldOutPairs,
-    HeldOutScores,
-    fit_exclusion,
-    fit_stacking,
-    frequency_of_learned,
-    label_rows_help,
-)
+from .stacking_training import HeldOutPairs, HeldOutScores, fit_exclusion, fit_stacking, frequency_of_learned
 from .weighting import idf_weights, unit_rows, without_wide_rows
 
 BLOCK = 1 << 16  # rows whose votes are in memory at a time
@@ -41,9 +34,8 @@ class CandidateRows:
     folds : disjoint folds of held-out rows, intp, from which stacking learns; each is scored by models that have not
         learned its rows.
     n_candidates : candidate labels per row by votes.
-    cost : cost of the hinge loss; None to choose it, and `all_features`, on some of the rows.
-    all_features : whether classifiers have weights for all features of their pairs (`Pairs`), as they always do with at
-        most `FEW_ROWS` rows.
+    cost : cost of the hinge loss; None to choose it, and the features of the classifiers, on some of the rows. With at
+        most `FEW_ROWS` rows, classifiers have weights for all features of their pairs (`Pairs`).
     groups : groups of the rows without label rows, int64; rows that are drawn include all rows of a group or none. None
         for independent rows.
     n_label_rows : number of label rows.
@@ -54,7 +46,6 @@ class CandidateRows:
     folds: Sequence[np.ndarray]
     n_candidates: int
     cost: float | None = None
-    all_features: bool = False
     groups: np.ndarray | None = None
     n_label_rows: int = 0
 
@@ -64,28 +55,6 @@ class CandidateRows:
         learned[self.folds[fold]] = 0
         return learned
 
-    @property
-    def label_rows_of_seen_labels(self) -> np.ndarray:
-        """Return the label rows of labels that other rows have, too, not counting held-out rows.
-
-        The other label rows are always kept, so that held-out rows, like new rows, may have labels of which only the
-        text is known.
-        """
-        Y, first = self.dataset.Y, self.dataset.X.n_rows - self.n_label_rows
-        learned = self.weight[:first].copy()
-        learned[np.concatenate([np.empty(0, np.intp), *self.folds])] = 0
-        seen = np.bincount(Y.columns_of(np.flatnonzero(learned)), minlength=Y.n_cols) > 0
-        return first + np.flatnonzero(seen[Y.indices[Y.indptr[first] :]])
-
-    def without_label_rows_of_seen_labels(self) -> CandidateRows:
-        """Return the rows without `label_rows_of_seen_labels`."""
-        label_rows = self.label_rows_of_seen_labels
-        kept = np.setdiff1d(np.arange(self.dataset.X.n_rows), label_rows)
-        dataset = Dataset(self.dataset.X.take(kept), self.dataset.Y.take(kept))
-        return replace(
-            self, dataset=dataset, weight=self.weight[kept], n_label_rows=self.n_label_rows - len(label_rows)
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class BaseModels:
@@ -93,8 +62,7 @@ class BaseModels:
 
     model : k-NN index, co-occurrence and linear classifiers, with default stacking. held_out : the held-out rows of all
     folds, with their candidate labels, int32 (h, m). votes, margins, cooccurrence : scores of these labels by models
-    that have not learned the rows of the same fold, float32 (h, m). without : votes, margins and co-occurrence of the
-    first fold by models without `label_rows_of_seen_labels`; None if there are none.
+    that have not learned the rows of the same fold, float32 (h, m).
     """
 
     rows: CandidateRows
@@ -103,7 +71,6 @@ class BaseModels:
     votes: np.ndarray
     margins: np.ndarray
     cooccurrence: np.ndarray
-    without: tuple[np.ndarray, np.ndarray, np.ndarray] | None
 
     def pairs(self, fold: int, logits: Logits) -> HeldOutPairs:
         """Return the pairs of a fold; `logits` computes those of a network that has not learned the fold."""
@@ -122,7 +89,7 @@ def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
     """Fit k-NN index, co-occurrence and linear classifiers, once for all folds."""
     X, Y, weight = rows.dataset.X, rows.dataset.Y, rows.weight
     n_rows = X.n_rows - rows.n_label_rows
-    scale, without = idf_weights(X.span(0, n_rows)), None
+    scale = idf_weights(X.span(0, n_rows))
     with device.start():
         weighted = unit_rows(X, scale, device)  # input of k-NN and co-occurrence
         knn = KNNIndex.build(weighted, Y, row_votes(weight, rows.n_label_rows))
@@ -133,58 +100,16 @@ def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
         del weighted
         unit = unit_rows(X, None, device)  # input of the linear classifiers
         pairs = _learned_pairs(rows, unit, weight, candidates, held_out, device)
-        cost, pairs = rows.cost, pairs._replace(all_features=rows.all_features or X.n_rows <= FEW_ROWS)
+        cost, pairs = rows.cost, pairs._replace(all_features=X.n_rows <= FEW_ROWS)
         if cost is None:
             cost, all_features = choose_cost_and_features(Y, weight, pairs, validation, device)
             pairs = pairs._replace(all_features=all_features)
-        rows = replace(rows, cost=cost, all_features=pairs.all_features)
-        if rows.folds and len(rows.label_rows_of_seen_labels):
-            # First, so that memory never holds both sets of classifiers.
-            without = _scores_without_label_rows(rows, scale, unit, candidates, held_out, device)
         linear, margins = _fit_and_score(pairs, cost, held_out, device)
     nothing = Stacking(LogisticStacking(), MarginCalibration())
     label_rows = np.arange(n_rows, X.n_rows, dtype=np.int64)
     scores = NonCandidateScores.from_stacking(nothing.regression)
     model = CandidateModel(scale, knn, cooccurrence, linear, nothing, scores, rows.n_candidates, label_rows)
-    return BaseModels(rows, model, held_out, votes, margins, shares, without)
-
-
-def _scores_without_label_rows(
-    rows: CandidateRows, scale: np.ndarray, unit: CSR, candidates: np.ndarray, held_out: HeldOutLabels, device: CPU
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return votes, margins and co-occurrence of the first fold by models without `label_rows_of_seen_labels`."""
-    assert rows.cost is not None
-    weight, first = rows.weight.copy(), held_out.of_fold(0)
-    weight[rows.label_rows_of_seen_labels] = 0
-    pairs = _learned_pairs(rows, unit, weight, candidates, held_out, device)._replace(all_features=rows.all_features)
-    _, margins = _fit_and_score(pairs, rows.cost, first, device)
-    del pairs
-    votes, cooccurrence = _scores_of_first_fold(replace(rows, weight=weight), scale, first, device)
-    return votes, margins, cooccurrence
-
-
-def _scores_of_first_fold(
-    rows: CandidateRows, scale: np.ndarray, held_out: HeldOutLabels, device: CPU
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return votes and co-occurrence of the candidates of the first fold, learned from rows of weight above 0."""
-    learned = rows.learned(0)
-    kept, votes = np.flatnonzero(learned), row_votes(learned, rows.n_label_rows)
-    X, Y = rows.dataset.X.take(kept), rows.dataset.Y.take(kept)
-    of_fold = unit_rows(rows.dataset.X.take(held_out.rows), scale, device)
-    index = KNNIndex.build(unit_rows(X, scale, device), Y, votes[kept])
-    found, shares = index.votes(of_fold, rows.n_candidates, device)
-    counted = Cooccurrence.count(X, Y, learned[kept], device)
-    cooccurrence = counted.candidates(of_fold, held_out.labels, device)[1][:, : held_out.labels.shape[1]]
-    return _values_of(found, shares, held_out.labels), cooccurrence
-
-
-def _values_of(found: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the values of `labels` (n, m), given those of the labels `found` (n, k); 0 for labels not found."""
-    out = np.zeros(labels.shape, np.float32)
-    for row, (named, value) in enumerate(zip(found, values, strict=True)):
-        _, at, place = np.intersect1d(labels[row], named, return_indices=True)
-        out[row, at] = value[place]
-    return np.where(labels >= 0, out, 0)
+    return BaseModels(rows, model, held_out, votes, margins, shares)
 
 
 def _candidates_by_votes(
@@ -249,17 +174,6 @@ def _fit_and_score(
     """Return classifiers that have learned all pairs, and out-of-fold margins of the held-out rows."""
     linear, margins = LinearClassifiers.fit_and_score(pairs, cost, held_out, device)
     return linear, np.where(np.isnan(margins), MARGIN_WITHOUT_ROWS, margins)
-
-
-def keep_useful_label_rows(base: BaseModels, logits: Logits, device: CPU) -> BaseModels:
-    """Return the base models, fitted again without `label_rows_of_seen_labels` if these do not help.
-
-    They do not help if stacking of votes, margins and co-occurrence has a lower log loss on the first fold without
-    them. logits : computes the logits of a network that has not learned this fold.
-    """
-    if base.without is None or label_rows_help(base.pairs(0, logits), *base.without):
-        return base
-    return fit_base_models(base.rows.without_label_rows_of_seen_labels(), device)
 
 
 def fit_candidate_model(

@@ -245,11 +245,6 @@ class HeldOutLabels(NamedTuple):
     labels: np.ndarray
     fold: np.ndarray
 
-    def of_fold(self, fold: int) -> HeldOutLabels:
-        """Return the rows of one fold, as fold 0."""
-        at = self.fold == fold
-        return HeldOutLabels(self.rows[at], self.labels[at], self.fold[at] - fold)
-
 
 NONE_HELD_OUT = HeldOutLabels(np.empty(0, np.intp), np.empty((0, 0), np.int32), np.empty(0, np.int32))
 

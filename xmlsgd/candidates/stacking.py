@@ -153,27 +153,15 @@ class Stacking(NamedTuple):
         return log_odds
 
 
-def fitted_log_loss(features: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> float:
-    """Return the mean log loss of a regression with calibration, fitted to these pairs; 0 if all are true, or none."""
-    if truth.all() or not truth.any():
-        return 0.0
-    mean = float(np.log1p(frequency).mean())
-    return float(_fitted_log_losses(_with_frequency(features, frequency, mean), truth).mean())
-
-
 def fitted_log_losses_of_margins(margins: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> np.ndarray:
-    """Return the log losses of a regression on margins, float32 (n,), log label frequency and their product."""
+    """Return the log losses of a regression on margins, float32 (n,), log label frequency and their product.
+
+    The regression is fitted to these pairs. C must stay, as thresholds for differences of losses were chosen with it.
+    """
     if truth.all() or not truth.any():
         return np.zeros(len(truth))
     logs = np.log1p(frequency)
-    return _fitted_log_losses(np.stack([margins, logs, logs * margins], axis=1), truth)
-
-
-def _fitted_log_losses(columns: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the log losses of a regression on the pairs that it is fitted to.
-
-    C must stay, as thresholds for differences of these losses were chosen with it.
-    """
+    columns = np.stack([margins, logs, logs * margins], axis=1)
     return log_losses(_regression(columns, truth, C=10.0).decision_function(columns), truth)
 
 

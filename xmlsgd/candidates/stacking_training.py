@@ -14,7 +14,7 @@ from ..devices.cpu import CPU
 from ..metrics.propensity import inverse_propensity_of
 from .boosted_trees import BoostedTrees, TreePairs
 from .exclusion import Exclusion
-from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking, fitted_log_loss, log_losses, meta_features
+from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking, log_losses, meta_features
 
 # Exclusion is used only if the gain in log loss is at least `MIN_Z` standard errors over all candidates, and
 # `MIN_Z_RANKED` over the `RANKED` best of each row (docs/decisions/stacking.md). Its weight is at most `MAX_WEIGHT`.
@@ -60,22 +60,15 @@ class HeldOutPairs:
         """Return the weights of true pairs of these labels, float64."""
         return inverse_propensity_of(self.frequency[labels], self.n_rows) ** PROPENSITY_POWER
 
-    def examples(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return inputs of the regression, truth and label frequency of candidates; pairs : indices of flat arrays."""
-        labels, truth, *scores = (each.ravel()[pairs] for each in (self.labels, self.truth, *self.scores))
-        return meta_features(*scores), truth, self.frequency[labels]
-
     @property
-    def all_examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return `examples` of all candidates."""
-        return self.examples(np.flatnonzero(self.labels >= 0))
-
-    @property
-    def drawn_examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return `examples` of candidates drawn by `draw_pairs`, and their weights in the log loss, float64 (n,)."""
+    def examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return inputs of the regression, truth, label frequency and weight of candidates drawn by `draw_pairs`."""
         found = np.flatnonzero(self.labels >= 0)
-        drawn, weights = draw_pairs(self.truth.ravel()[found])
-        return *self.examples(found[drawn]), weights * self.weights.ravel()[found[drawn]]
+        drawn, drawn_weights = draw_pairs(self.truth.ravel()[found])
+        labels, truth, weights, *scores = (
+            each.ravel()[found[drawn]] for each in (self.labels, self.truth, self.weights, *self.scores)
+        )
+        return meta_features(*scores), truth, self.frequency[labels], drawn_weights * weights
 
     def best_pairs(self, log_odds: np.ndarray) -> TreePairs:
         """Return the pairs of the best candidates of each row, flattened; log_odds : of all, float32 (n, m)."""
@@ -101,15 +94,6 @@ class HeldOutScores(NamedTuple):
     scores: np.ndarray
 
 
-def label_rows_help(pairs: HeldOutPairs, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray) -> bool:
-    """Return whether label rows help: the log loss is no lower with the given scores of models without label rows.
-
-    votes, margins, cooccurrence : float32 (n, m).
-    """
-    others = replace(pairs, scores=Inputs(pairs.scores.logits, votes, margins, cooccurrence))
-    return not fitted_log_loss(*others.all_examples) < fitted_log_loss(*pairs.all_examples)
-
-
 def fit_stacking(
     folds: Sequence[HeldOutPairs], full_frequency: np.ndarray, device: CPU
 ) -> tuple[Stacking, HeldOutScores]:
@@ -117,7 +101,7 @@ def fit_stacking(
 
     full_frequency : label frequencies for prediction, float32 (L,). The device must have been started.
     """
-    examples = zip(*(fold.drawn_examples for fold in folds), strict=True)
+    examples = zip(*(fold.examples for fold in folds), strict=True)
     features, truth, frequency, weights = (np.concatenate(each) for each in examples)
     regression, calibration = LogisticStacking.fit_calibrated(features, truth, frequency, weights)
     selection = LogisticStacking.fit_without_margins(features, truth, weights)

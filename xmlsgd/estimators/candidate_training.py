@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..candidates import CandidateModel, HeldOutPairs, HeldOutScores
-from ..candidates.fitting import BaseModels, CandidateRows, fit_base_models, fit_candidate_model, keep_useful_label_rows
+from ..candidates.fitting import BaseModels, CandidateRows, fit_base_models, fit_candidate_model
 from ..candidates.non_candidates import NonCandidateScores, count_non_candidates
 from ..candidates.stacking_training import best_columns
 from ..devices.base import Device
@@ -103,17 +103,11 @@ class CandidateTraining:
         return self._base
 
     def score_fold(self, number: int, device: Device, params: NDArray[np.float32]) -> ScoredFold:
-        """Return a fold of held-out rows, scored by the network with these parameters, which has not learned them.
-
-        Fold 0 has to be scored first, as it decides whether label rows are kept; without it they are.
-        """
+        """Return a fold of held-out rows, scored by the network with these parameters, which has not learned them."""
         held_out = self._folds[number]
         X, alone = self._data.dataset.X.take(held_out), Scorer(self._plan.network, params, device)
         logits = logits_of_pairs(alone, self._cpu)
-        base = self._base_models()
-        if number == 0:
-            self._base = base = keep_useful_label_rows(base, logits, self._cpu)
-        pairs, n_labels = base.pairs(number, logits), self._plan.network.n_labels
+        pairs, n_labels = self._base_models().pairs(number, logits), self._plan.network.n_labels
         ranked = X.span(0, min(X.n_rows, RANKED_ROWS, max(RANKED_PAIRS // n_labels, 1)))
         best_alone, _ = alone.top_k(ranked, max(min(5, n_labels // 2), 1))
         Y, found = self._data.dataset.Y.take(held_out), alone.activations(ranked)

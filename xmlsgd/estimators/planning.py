@@ -172,8 +172,7 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
     planner.decide("held_out_rows", n_held_out, f"of {n_weighted}, for {learners}{_in_groups(data)}")
     planner.decide("groups", *_groups(data))
     if data.n_label_rows:
-        used = ", where held-out rows agree, candidates" if n_candidates else ""
-        planner.decide("label_rows", data.n_label_rows, f"labels whose text has known words; for the network{used}")
+        planner.decide("label_rows", data.n_label_rows, "labels whose text has known words")
     return held_out, n_folds, n_temporary
 
 
