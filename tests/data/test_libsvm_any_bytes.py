@@ -91,7 +91,7 @@ def test_ten_thousand_mutated_blocks_are_parsed_as_the_grammar_says_or_refused()
             data[place : place + int(rng.integers(0, 3))] = rng.choice(alphabet, int(rng.integers(0, 3))).tobytes()
         block = first + bytes(data).removesuffix(b"\n") + b"\n"
         duplicates = ("error", "sum")[k % 2]
-        parsed = parse(block, Options(True, True, False, duplicates), None, None)
+        parsed = parse(block, Options(True, True, duplicates), None, None)
         try:
             rows, (n_features, n_labels) = reference(block, duplicates == "sum")
         except ValueError:

@@ -29,7 +29,7 @@ STEP_ROW = 1000  # bytes per row and thread of a step besides activations: packe
 SCRATCH_ROW = 8  # bytes per row: the row order
 WORKER_BYTES = 150_000_000  # of a worker process with Numba and its kernels
 # Per pair of a held-out row and a label while stacking is learned: scores, log odds, losses.
-PAIR_BYTES = 150
+PAIR_BYTES = 130
 MOST_PER_ENTRY = 6  # weights of the linear classifiers per stored feature of the rows; 0.2 to 3 were measured
 # Per label while candidates are learned: counts, pointers and frequencies; and per label and thread, scratch arrays.
 # With a million labels of 600 rows, 260 bytes per label were measured with one thread and 430 with two.
@@ -254,14 +254,14 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
 
     A label has weights for the features of its own rows, 8 bytes each, and 16 in a hash table. With
     `Pairs.all_features` there are no more, as small weights are dropped. While the classifiers are solved, a chunk of
-    labels has room for all features of its pairs. Only a part of it is written, but the system takes pages of up to
-    2 MB: 35 to 45 MB of 67 MB for 4,000 rows.
+    labels has room for all features of its pairs, 8 bytes each. Only a part of it is written, but the system takes
+    pages of up to 2 MB: 35 to 45 MB of 67 MB for 4,000 rows, so that 5 bytes count.
     """
     if not plan.n_candidates:
         return 0
     # Imported here, so that creating an estimator does not import Numba.
     from ..candidates.cooccurrence import N_COOCCURRING_IN_TRAINING, N_LABELS
-    from ..candidates.linear import CHUNK, max_weights, n_random_negatives
+    from ..candidates.linear import CHUNK, CHUNKS, max_weights, n_random_negatives
     from ..candidates.model import n_in_prediction
 
     X, Y = data.dataset.X, data.dataset.Y
@@ -272,13 +272,13 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     listed = plan.n_candidates + N_COOCCURRING_IN_TRAINING
     pairs = Y.nnz + X.n_rows * listed
     pairs += n_random_negatives(pairs, Y.n_cols) * Y.n_cols
-    room = min(CHUNK, pairs * X.nnz // X.n_rows, every)
+    room = min(CHUNK, pairs * X.nnz // X.n_rows // CHUNKS, every)
     held_out = plan.held_out_size.of(X.n_rows) * plan.n_folds
     scored = PAIR_BYTES * held_out * n_in_prediction(plan.n_candidates)
     rows = 16 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed
     of_features = 8 * min(own, every, N_LABELS * X.n_cols)
     of_labels = Y.n_cols * (LABEL_BYTES + LABEL_SCRATCH * plan.n_candidate_threads)
-    solving = 8 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_candidate_threads * X.n_cols
+    solving = 5 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_candidate_threads * X.n_cols
     return rows + of_features + of_labels + solving + scored
 
 
