@@ -266,7 +266,7 @@ def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from(monkeypa
     whole = XMLClassifier(**SETTINGS).estimate_memory(rows.X, rows.Y)["candidates"]
     monkeypatch.setattr("xmlsgd.estimators.held_out.HELD_OUT_STACKING", HELD_OUT_STACKING._replace(most=200))
     few = XMLClassifier(**SETTINGS).estimate_memory(rows.X, rows.Y)["candidates"]
-    assert whole - few == 150 * (1200 - 200) * (16 + N_COOCCURRING)
+    assert whole - few == 130 * (1200 - 200) * (16 + N_COOCCURRING)
 
 
 def test_trees_that_have_nothing_to_ask_say_how_often_labels_are_right():
