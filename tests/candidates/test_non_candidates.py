@@ -81,6 +81,15 @@ def test_candidates_and_labels_that_only_held_out_rows_have_are_not_counted():
     assert {float(CENTERS[at]) // 1: true[at] for at in np.flatnonzero(true)} == {1: weight, -32: weight}
 
 
+def test_logits_that_are_no_numbers_are_in_the_first_and_the_last_bin():
+    A, W = np.ones((1, 1), np.float32), np.float32([[np.nan], [-np.inf], [np.inf], [-1e30], [1e30], [0]])
+    nothing = np.zeros((1, 1), np.float32)
+    Y = CSR.from_scipy(sp.csr_array((1, 6), dtype=np.float32))
+    pairs = HeldOutPairs(np.int32([[5]]), Inputs(*[nothing] * 4), nothing > 0, np.ones(6, np.float32), 100)
+    false, _ = count_non_candidates([(np.array([0]), A)], W, np.zeros(6, np.float32), Y, pairs, CPU(1))
+    assert (false[0], false[-1], false.sum()) == (3, 2, 5)
+
+
 def test_probabilities_of_all_labels_sum_up_to_the_true_ones(many, model):
     (X, Y), fresh = (many[0].X, many[0].Y), many[1]
     models = (

@@ -15,8 +15,10 @@ ROWS = 16  # that are multiplied at a time
 
 @njit(nogil=True)
 def bin_of(logit):
-    """Return the bin of a logit."""
-    return int(min(max((logit + LARGEST) / WIDTH, np.float32(0)), np.float32(N_BINS - 1)))
+    """Return the bin of a logit; that of NaN is the first one."""
+    if not logit > -LARGEST:
+        return 0
+    return int(min((logit + LARGEST) / WIDTH, np.float32(N_BINS - 1)))
 
 
 @kernel_of_part()
