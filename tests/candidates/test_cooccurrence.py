@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,7 +9,7 @@ import scipy.sparse as sp
 from shared.candidates import DEVICE, ones
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.cooccurrence import N_COOCCURRING, SHRINKAGE, Cooccurrence
-from xmlsgd.candidates.fitting import _learned_pairs
+from xmlsgd.candidates.fitting import CandidateRows, _learned_pairs
 from xmlsgd.candidates.knn import KNNIndex
 from xmlsgd.candidates.linear import NONE_HELD_OUT
 from xmlsgd.candidates.weighting import idf_weights, unit_rows
@@ -103,14 +101,14 @@ def test_a_row_of_nearly_all_features_and_labels_is_neither_counted_nor_learned(
         CSR.from_scipy(sp.vstack([a.to_scipy(), b.to_scipy()]).tocsr())
         for a, b in zip((data.X, data.Y), every, strict=True)
     )
-    nothing, rows = np.full((601, 1), -1, np.int32), SimpleNamespace(dataset=Dataset(X, Y), n_label_rows=0)
+    nothing, rows = np.full((601, 1), -1, np.int32), CandidateRows(Dataset(X, Y), ones(601), [], 1)
     for most, n in (300 * 80, 601), (300 * 80 - 1, 600):
         monkeypatch.setattr("xmlsgd.candidates.weighting.MOST_PAIRS", most)
         expected, found = counted(X.span(0, n), Y.span(0, n), ones(n)), counted(X, Y, ones(601))
         np.testing.assert_array_equal(found.totals, expected.totals)
         np.testing.assert_array_equal(found.shares.data, expected.shares.data)
         with DEVICE.start():
-            pairs = _learned_pairs(rows, X, ones(601), nothing, NONE_HELD_OUT, DEVICE)
+            pairs = _learned_pairs(rows, X, nothing, NONE_HELD_OUT, DEVICE)
         assert np.isin(pairs.rows, (600, -601)).sum() == (80 if n == 601 else 0)
 
 

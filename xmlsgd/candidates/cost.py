@@ -13,7 +13,7 @@ from .stacking import fitted_log_losses_of_margins
 COSTS = COST, COST / 2, COST / 4  # tried until one does not help; a cost above `COST` does not help stacked scores
 ROWS, LEAST_ROWS = 2000, 100  # validation rows, at most a tenth of all; with fewer, the defaults are used
 LABEL_SHARE = 1 / 32  # a sample of the labels, with this share of the entries of all pairs, is trained for validation
-MIN_ENTRIES = 1 << 20  # or with this many entries, if that is more; half of it to choose the cost alone
+MIN_ENTRIES = 1 << 20  # but at least this many entries; half as many if only the cost has to be chosen
 # Weights for all features of a label's pairs may be four times as many as those for the features of its own rows. With
 # more than `FEW_ROWS` training rows, they are used only if they lower the log loss on validation rows by `LEAST_GAIN`
 # (relative) and by two standard errors. This is tried on labels with `MIN_ENTRIES` entries.

@@ -34,8 +34,8 @@ class CandidateRows:
     folds : disjoint folds of held-out rows, intp, from which stacking learns; each is scored by models that have not
         learned its rows.
     n_candidates : candidate labels per row by votes.
-    cost : cost of the hinge loss; None to choose it, and the features of the classifiers, on some of the rows. With at
-        most `FEW_ROWS` rows, classifiers have weights for all features of their pairs (`Pairs`).
+    cost : cost of the hinge loss; None to choose it on validation rows. With more than `FEW_ROWS` rows, classifiers
+        have weights for all features of their pairs (`Pairs`) only if the cost is chosen and they help on these rows.
     groups : groups of the rows without label rows, int64; rows that are drawn include all rows of a group or none. None
         for independent rows.
     n_label_rows : number of label rows.
@@ -99,7 +99,7 @@ def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
         candidates, held_out, shares = _add_by_cooccurrence(rows, cooccurrence, weighted, candidates, held_out, device)
         del weighted
         unit = unit_rows(X, None, device)  # input of the linear classifiers
-        pairs = _learned_pairs(rows, unit, weight, candidates, held_out, device)
+        pairs = _learned_pairs(rows, unit, candidates, held_out, device)
         cost, pairs = rows.cost, pairs._replace(all_features=X.n_rows <= FEW_ROWS)
         if cost is None:
             cost, all_features = choose_cost_and_features(Y, weight, pairs, validation, device)
@@ -159,11 +159,9 @@ def _add_by_cooccurrence(
     return more, held_out._replace(labels=labels), shares
 
 
-def _learned_pairs(
-    rows: CandidateRows, X: CSR, weight: np.ndarray, candidates: np.ndarray, held_out: HeldOutLabels, device: CPU
-) -> Pairs:
+def _learned_pairs(rows: CandidateRows, X: CSR, candidates: np.ndarray, held_out: HeldOutLabels, device: CPU) -> Pairs:
     """Return the pairs that the classifiers learn, with random negatives, which are never label rows."""
-    weight = without_wide_rows(X, rows.dataset.Y, weight)
+    weight = without_wide_rows(X, rows.dataset.Y, rows.weight)
     pairs = find_pairs(X, rows.dataset.Y, weight, candidates, device, held_out)
     return with_random_negatives(pairs, X.n_rows - rows.n_label_rows, device)
 

@@ -28,8 +28,8 @@ PASSES, MORE_PASSES, TRIAL_PASSES = 10, 4, 6
 MIN_WEIGHT = 0.05  # smaller weights are dropped, which are half of all, without a difference in P@k
 SLOTS_PER_WEIGHT = 2  # size of a hash table; between 1.7 and 2.5, the speed differs by a tenth
 LABELS = 1 << 12  # labels that are calibrated at a time
-# Labels are solved in this many chunks or more, of at most CHUNK entries of their pairs: each starts with all threads
-# that are free.
+# Labels are solved in at least CHUNKS calls of a kernel, each of at most CHUNK entries of their pairs. A call keeps the
+# threads that it begins with; only the next one also uses threads that the network has left meanwhile.
 CHUNKS, CHUNK = 8, 1 << 23
 # Limit of the number of weights, per stored feature of the rows, and its minimum (512 MB): labels with few rows have
 # weights for nearly every feature of these, most of which add little.

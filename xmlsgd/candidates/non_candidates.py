@@ -15,7 +15,7 @@ from ..devices.cpu.kernels.non_candidates import LARGEST, N_BINS, WIDTH, count_o
 from .stacking import MIN_COOCCURRENCE, MIN_NETWORK, MIN_VOTE, LogisticStacking, log_probability
 from .stacking_training import HeldOutPairs
 
-CENTERS = np.arange(-LARGEST, LARGEST, WIDTH, dtype=np.float32) + WIDTH / 2  # of the bins of logits
+CENTERS = np.arange(-LARGEST, LARGEST, WIDTH, dtype=np.float32) + WIDTH / 2  # of the bins of `count_others`
 
 
 class NonCandidateScores(NamedTuple):

@@ -224,7 +224,10 @@ def _by_fold(rows: np.ndarray, folds: Sequence[HeldOutPairs]) -> list[np.ndarray
 
 
 def best_columns(labels: np.ndarray, log_odds: np.ndarray, n: int) -> np.ndarray:
-    """Return the columns of the n candidates of each row with the highest log odds, both (rows, m), best first."""
+    """Return the columns of the n candidates of each row with the highest log odds, both (rows, m), best first.
+
+    Equal ones are in any order.
+    """
     return np.argsort(np.where(labels >= 0, -log_odds, np.float32(np.inf)), axis=1)[:, :n]
 
 

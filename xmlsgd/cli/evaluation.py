@@ -201,12 +201,12 @@ def evaluate_thresholds(model: Model, test: Dataset, ranking: Ranking) -> tuple[
     return result, scores[1]
 
 
-def inverse_propensity_if_known(
+def inverse_propensity_or_none(
     model: Model, n_labels: int, Y_train: CSR | None = None, A: float = 0.55, B: float = 1.5
 ) -> np.ndarray | None:
     """Return the inverse propensity of each label by the labels `Y_train`, by default those of the training rows.
 
-    Warn and return None if the model does not know its label counts, or was trained on too few rows.
+    Warn and return None if the model was trained on too few rows.
     """
     if Y_train is not None:
         return inverse_propensity(Y_train, A, B, n_labels)

@@ -63,7 +63,7 @@ def number(wanted: str, fits: Callable[[float], bool]) -> ValueType:
     return ValueType("FLOAT", _reader(float, wanted, fits))
 
 
-# Of a file or folder; a name is empty mostly because a variable of the shell is not set.
+# Names of files and folders. An empty name is an error: mostly a variable of the shell that is not set.
 PATH = ValueType("PATH", _reader(str, "a name", bool))
 FILE = replace(PATH, name="FILE")  # a file that the command writes; those that it reads are a PATH
 DIR = replace(PATH, name="DIR")

@@ -192,10 +192,10 @@ def measure(model: Model, test: Dataset | None, console: Console, with_threshold
     """Return the metrics on test rows, if any, by default with F1 at the learned thresholds."""
     if test is None:
         return {}
-    from .evaluation import evaluate, evaluate_thresholds, inverse_propensity_if_known, rank_rows
+    from .evaluation import evaluate, evaluate_thresholds, inverse_propensity_or_none, rank_rows
 
     ranking = rank_rows(model, test.X, quiet=console.quiet)
-    result = evaluate(model, test, ranking, inv_propensity=inverse_propensity_if_known(model, test.Y.n_cols))
+    result = evaluate(model, test, ranking, inv_propensity=inverse_propensity_or_none(model, test.Y.n_cols))
     return result | (evaluate_thresholds(model, test, ranking)[0] if with_thresholds else {})
 
 

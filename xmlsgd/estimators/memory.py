@@ -254,8 +254,8 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
 
     A label has weights for the features of its own rows, 8 bytes each, and 16 in a hash table. With
     `Pairs.all_features` there are no more, as small weights are dropped. While the classifiers are solved, a chunk of
-    labels has room for all features of its pairs, 8 bytes each. Only a part of it is written, but the system takes
-    pages of up to 2 MB: 35 to 45 MB of 67 MB for 4,000 rows, so that 5 bytes count.
+    labels has room for all features of its pairs, 8 bytes each. The system takes only the pages that are written, of up
+    to 2 MB (35 to 45 MB of 67 MB in an earlier version), so that 5 bytes each are estimated.
     """
     if not plan.n_candidates:
         return 0

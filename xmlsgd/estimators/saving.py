@@ -217,7 +217,7 @@ def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict
     damped = files.description.get("damped")
     if not isinstance(damped, bool):
         raise ModelFileError(f"{path}: damped must be true or false, got {shorten(damped)}; fit the model again")
-    n_rows = files.description.get("samples_seen", 0)
+    n_rows: Any = files.description.get("samples_seen")
     if not is_integer(n_rows) or not 0 <= n_rows < 1 << 62:
         raise ModelFileError(f"{path}: samples_seen must be a number of rows, got {shorten(n_rows)}")
     counts = saved.array(COUNTS, np.int64, network.n_labels)

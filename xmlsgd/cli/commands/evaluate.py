@@ -75,7 +75,7 @@ def run(
     rows, Y_train, _ = evaluation.read_test_rows(estimator, test, format_options, ks, propensity)
     group_of = groups_in_file(groups, rows.n_rows)
     weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
-    q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
+    q = evaluation.inverse_propensity_or_none(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
     ranking = evaluation.rank_rows(estimator, rows.X, ks[-1], console.quiet, weight)
     result = evaluation.evaluate(estimator, rows, ranking, ks, q, more)
     if group_of is not None:

@@ -44,7 +44,7 @@ def run(
 
     rows, _, texts = evaluation.read_test_rows(estimator, test, options_of_model(format_options, model, estimator))
     ranking = evaluation.rank_rows(estimator, rows.X, evaluation.KS[-1], console.quiet)
-    q = evaluation.inverse_propensity_if_known(estimator, rows.Y.n_cols)
+    q = evaluation.inverse_propensity_or_none(estimator, rows.Y.n_cols)
     result = evaluation.evaluate(estimator, rows, ranking, inv_propensity=q)
     result |= evaluation.evaluate_thresholds(estimator, rows, ranking)[0]
     parts = [*parts_of_metrics(rows, result), *parts_of_labels(estimator, rows, ranking, result)]

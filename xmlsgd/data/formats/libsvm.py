@@ -49,8 +49,6 @@ def read_libsvm(path: str | os.PathLike[str], **options: Any) -> Dataset:
         The file.
     zero_based, zero_based_labels : bool, default True
         Whether features, and labels, count from zero; from one otherwise.
-    header : {"auto", True, False}, default "auto"
-        Whether the first line is a header. "auto": if it has two or three plain integers.
     duplicates : {"error", "sum"}, default "error"
         What to do with a feature that occurs twice in a row. A label that occurs twice counts once.
     n_features, n_labels : int, optional
