@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from shared.candidates import SETTINGS
 from xmlsgd import XMLClassifier
+from xmlsgd.candidates import linear
 from xmlsgd.data.csr import CSR
 from xmlsgd.estimators.initial_model import grown_start
 from xmlsgd.metrics import precision_at_k
@@ -61,6 +62,19 @@ def test_rows_without_features_change_no_linear_classifier(parts, model):
     before = model.candidates_.linear.bias.copy()
     model.partial_fit(sp.csr_array((50, X.shape[1])), Y[:50])
     np.testing.assert_array_equal(model.candidates_.linear.bias, before)
+
+
+def test_known_weights_are_kept_however_many_chunks_labels_are_solved_in(parts, model, monkeypatch):
+    """A chunk has room for the known weights of its labels, too, of which some have far more than new rows."""
+    X, Y = parts[0]
+    X, Y = sp.vstack([X[:30]] + 20 * [X[:1]]), sp.vstack([Y[:30]] + 20 * [Y[:1]])
+    learned = []
+    for chunks in (1, 8, 100):
+        monkeypatch.setattr(linear, "CHUNKS", chunks)
+        learned.append(copy.deepcopy(model).partial_fit(X, Y).candidates_.linear)
+    for other in learned[1:]:
+        np.testing.assert_array_equal(other.weights.indptr, learned[0].weights.indptr)
+        np.testing.assert_array_equal(other.weights.data, learned[0].weights.data)
 
 
 def test_new_labels_are_rarely_the_best_of_earlier_rows(parts, model):

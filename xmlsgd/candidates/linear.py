@@ -270,7 +270,8 @@ def _train(
     folds[held_out.rows] = held_out.fold
     n_folds = int(held_out.fold.max(initial=-1)) + 1
     # The system allocates memory page by page as it is written; the unused rest is freed at the end.
-    features, weights = (np.empty(min(limit, entries[-1] + known.nnz), kind) for kind in (np.int32, np.float32))
+    possible = entries + known.indptr  # at least as many as the weights of all labels before
+    features, weights = (np.empty(min(limit, possible[-1]), kind) for kind in (np.int32, np.float32))
     first, n, chunk = 0, 0, min(entries[-1] // CHUNKS + 1, CHUNK)
     while first < n_labels:
         last = max(int(np.searchsorted(entries, entries[first] + chunk, side="right")) - 1, first + 1)
@@ -287,7 +288,7 @@ def _train(
             int(n_pairs.max()), int((sizes + n_pairs).max()), room, *found, counts, bias, folds,
             n_folds, numbers, held_out.labels, margins,
         )  # fmt: skip
-        share = limit * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
+        share = limit * int(possible[last] - possible[first]) // max(int(possible[-1]), 1)
         kept = _limited(found, room[first : last + 1], counts[first:last], share, device)
         features[n : n + len(kept[0])], weights[n : n + len(kept[1])] = kept
         first, n = last, n + len(kept[0])
