@@ -61,8 +61,7 @@ class CandidateTraining:
     ) -> None:
         self._plan, self._data, self._folds, self._device = plan, data, folds, device
         self._stopped, self._has_network = threading.Event(), threading.Event()
-        self._base: BaseModels | None = None
-        self._future: Future[BaseModels] = Future()  # what the Python thread finds
+        self._future: Future[BaseModels] = Future()
         self._cpu = _StoppableCPU(plan.n_candidate_threads, self._stopped)
         if plan.concurrent_candidates:
             start_layer()  # here, as two Python threads must not start it at once
@@ -98,9 +97,9 @@ class CandidateTraining:
 
     def _base_models(self) -> BaseModels:
         self._has_network.set()
-        if self._base is None:
-            self._base = self._future.result() if self._plan.concurrent_candidates else self._fit()
-        return self._base
+        if not self._plan.concurrent_candidates and not self._future.done():
+            self._run()
+        return self._future.result()
 
     def score_fold(self, number: int, device: Device, params: NDArray[np.float32]) -> ScoredFold:
         """Return a fold of held-out rows, scored by the network with these parameters, which has not learned them."""

@@ -10,7 +10,7 @@ from ..compiling import kernel_of_part, range_of_part
 # Logits are counted in bins of this width; those beyond `LARGEST` are in the first and the last bin.
 WIDTH, LARGEST = np.float32(1 / 32), np.float32(32)
 N_BINS = int(2 * LARGEST / WIDTH)
-ROWS = 16  # that are multiplied at a time, so that their logits fit a cache
+ROWS = 16  # that are multiplied at a time, which bounds the memory of their logits
 
 
 @njit(nogil=True)
