@@ -8,7 +8,7 @@ import pytest
 from shared.layers import FLOAT32, HALF_ULP, assert_same_change, copy, output_batch, random_layer
 from shared.on_host import OnHost
 from xmlsgd.data.csr import CSR
-from xmlsgd.devices.base import Targets
+from xmlsgd.devices.base import Rounding, Targets
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.device import FEW_PARTS
 from xmlsgd.devices.cpu.intrinsics import avx512
@@ -30,9 +30,13 @@ def squared_error(z, target, log_sum):
 SQUARED_ERROR = Loss(squared_error, np.zeros_like)
 
 
+@pytest.mark.parametrize("seed", [0, 2**31 - 1])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_output_step_is_exact_where_every_number_is_a_small_integer(cpu, shape):
-    """Integers below 256 are exact in bfloat16 and their sums in float32: nothing may differ, not even in one bit."""
+def test_output_step_is_exact_where_every_number_is_a_small_integer(cpu, shape, seed):
+    """Integers below 256 are exact in bfloat16 and their sums in float32: nothing may differ, not even in one bit.
+
+    The seed decides with which chunk of labels a step begins.
+    """
     B, H, L = shape
     A, targets, layer = output_batch(shape)
     rng = np.random.default_rng(shape)
@@ -44,7 +48,7 @@ def test_output_step_is_exact_where_every_number_is_a_small_integer(cpu, shape):
     expected, got = copy(layer), copy(layer)
     value, dA = Reference().output_step(A, targets, expected, SQUARED_ERROR, update)
     assert np.abs(A @ layer.W.T + layer.b).max() * 2 * 2 < 256, "the gradient must be exact in bfloat16"
-    value2, dA2 = cpu.output_step(A, targets, got, SQUARED_ERROR, update)
+    value2, dA2 = cpu.output_step(A, targets, got, SQUARED_ERROR, update, Rounding(0.0, seed))
     assert value2 == value
     np.testing.assert_array_equal(dA2, dA)
     np.testing.assert_array_equal(got.W, expected.W)

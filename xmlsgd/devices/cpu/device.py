@@ -158,8 +158,8 @@ class CPU(Device):
         else:
             part, backward = self._backward(padded)
             self.run(
-                output_layer.output_step, *head, chunk, Z, self.buffer("dW", (n, Z.shape[1], Hp)), dA, part, db, ints,
-                logits, losses, padded, backward, *operands,
+                output_layer.output_step, *head, chunk, rounding.seed, Z, self.buffer("dW", (n, Z.shape[1], Hp)), dA,
+                part, db, ints, logits, losses, padded, backward, *operands,
             )  # fmt: skip
         return float(losses.sum()), np.ascontiguousarray(self._sum(dA)[:B, :H])  # the layout that kernels expect
 

@@ -220,13 +220,16 @@ def first_key(keys, label):
 @kernel()
 def output_step(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update, bias_hyper,
-    chunk, Z, dW, dA, part, db, ints, logits, losses, A, backward, forward, packed, pads,
+    chunk, seed, Z, dW, dA, part, db, ints, logits, losses, A, backward, forward, packed, pads,
 ):  # fmt: skip
     """Run one step of the output layer: update W, b and their state in place.
 
     dA (threads, B, H) and `losses` (threads,) get the parts of each thread; their sums are the gradient of the
     activations and the loss. `part` (threads, B, H) is scratch of products in float32, `backward` an operand of
     products in bfloat16; the other one is None.
+
+    The seed of a batch decides with which of its chunks a thread begins. If two processes that share W began with the
+    same one, they would write the same cache lines at the same time in every step.
     """
     L, H = W.shape
     n_threads, block, _ = Z.shape
@@ -237,11 +240,12 @@ def output_step(
         bf16.tiles_on()
         z, g, d_bias, positives = Z[thread], dW[thread], db[thread], ints[thread]
         first_chunk, last_chunk = n_chunks * thread // n_threads, n_chunks * (thread + 1) // n_threads
-        at = first_key(keys, first_chunk * chunk)
+        n_own = last_chunk - first_chunk
         value = 0.0
         dA[thread] = ZERO
-        for c in range(first_chunk, last_chunk):
-            start, stop = c * chunk, min((c + 1) * chunk, L)
+        for c in range(n_own):
+            start = (first_chunk + (c + seed) % n_own) * chunk
+            stop, at = min(start + chunk, L), first_key(keys, start)
             for label in range(start, stop, block):
                 n_labels, tile = min(block, stop - label), (label - start) // block
                 block_logits(W, label, n_labels, A, forward, packed, pads, thread, z, chunk, tile)
