@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from xmlsgd.data.document_formats import DocumentOptions, are_annif, format_by_name, is_annif
+from xmlsgd.data.document_formats import DocumentOptions, are_annif, format_by_lines, format_by_name, is_annif
 from xmlsgd.data.documents import read_documents
 from xmlsgd.errors import DataError
 
@@ -97,6 +97,32 @@ def test_columns_may_have_other_names_and_labels_may_be_missing(path_of):
     path = path_of("f.csv", "body\ta\nx,y\n".replace("\t", ","))
     assert read(path, "csv", labelled=False, text_column="body").texts == ["x"]
     assert read(path, "csv", text_column="body", label_column="a").labels == [("y",)]
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("csv", "title,by,series,labels\nSea,x,Tides,a\n"),
+        ("csv", "title;by;series;labels\nSea;x;Tides;a\n"),
+        ("jsonl", '{"title": "Sea", "series": "Tides", "labels": ["a"]}\n'),
+    ],
+)
+def test_texts_in_several_columns_are_joined(path_of, form, text):
+    options = DocumentOptions(text_column="title,series")
+    assert format_by_lines([text.split("\n")[0]], options) == form
+    raw = read(path_of("f", text), form, text_column=options.text_column)
+    assert (raw.texts, raw.labels) == (["Sea Tides"], [("a",)])
+    with pytest.raises(DataError, match=r"f:1: .* '?series2'?"):
+        read(path_of("f", text), form, text_column="title,series2")
+
+
+def test_the_name_of_a_column_may_have_a_comma(path_of):
+    assert read(path_of("f", 'title,"title,by",by,labels\nSea,Waves,x,a\n'), "csv", text_column="title,by").texts == [
+        "Waves"
+    ]
+    null = path_of("f", '{"title": "Sea", "by": null, "labels": []}\n')
+    with pytest.raises(DataError, match=r"f:1: 'by' must be a string, got null; write \"\" where there is none"):
+        read(null, "jsonl", text_column="title,by")
 
 
 @pytest.mark.parametrize(

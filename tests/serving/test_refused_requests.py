@@ -44,7 +44,7 @@ def test_an_error_of_the_model_in_prediction_is_no_conflict(client, served, monk
         ({"texts": ["a"], "limit": 0}, "limit: must be an integer from 1 to 1000, got 0"),
         ({"texts": ["a"], "limit": True}, "limit: must be an integer from 1 to 1000, got True"),
         ({"texts": ["a"], "limit": "many"}, "limit: must be an integer from 1 to 1000, got 'many'"),
-        ({"texts": ["a"], "threshold": 2}, "threshold: must be a number from 0 to 1, got 2"),
+        ({"texts": ["a"], "threshold": 2}, "threshold: must be a number from 0 to 1 or 'micro', got 2"),
         ({"texts": ["a"] * 1000, "limit": 101}, "limit: must be an integer from 1 to 100 for 1000 texts, got 101"),
         ([1], "body: must be a JSON object, got [1]"),
     ],

@@ -29,6 +29,10 @@ def test_a_form_is_answered_as_annif_does(client, model):
     }
     least = found[1]["score"]
     assert len(client.post(SUGGEST, data={"text": "read json", "threshold": str(least)}).json()["results"]) == 2
+    reached = sum(
+        score >= model.thresholds_["micro"] for score in model.predict_topk(["read json"], 10, proba=True)[1][0]
+    )
+    assert len(client.post(SUGGEST, data={"text": "read json", "threshold": "micro"}).json()["results"]) == reached < 10
 
 
 @pytest.mark.parametrize("encode", [str, lambda text: text.replace("ö", "%C3%B6")])

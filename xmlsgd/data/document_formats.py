@@ -9,7 +9,7 @@ import csv
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,7 +38,7 @@ class DocumentOptions:
     Parameters
     ----------
     text_column, label_column : str
-        Columns of CSV, keys of JSON lines.
+        Columns of CSV, keys of JSON lines. Texts may be in several, separated by commas, which are joined.
     label_separator : str
         Text between two labels, in raw text and CSV.
     vocabulary : str, optional
@@ -89,7 +89,7 @@ def format_by_lines(lines: Iterable[str], options: DocumentOptions) -> str | Non
     is_named = options.text_column != DocumentOptions.text_column
     if mark and (is_named or delimiter_of(first, options.label_column) == mark):
         return "csv"
-    if has_key(first, options.text_column):
+    if has_keys(first, options.text_column):
         return "jsonl"
     if are_fasttext(lines):
         return "fasttext"
@@ -142,22 +142,27 @@ def are_fasttext(lines: Iterable[str]) -> bool:
     return any(line.startswith(LABEL_PREFIX) and len(line.split()[0]) > len(LABEL_PREFIX) for line in lines)
 
 
-def delimiter_of(header: str, column: str) -> str | None:
-    """Return the character that separates the columns of a header, if `column` is one of several; else None."""
+def names_of_columns(option: str, known: Container[str]) -> list[str]:
+    """Return the columns that an option names, separated by commas, unless it is the name of a single one."""
+    return [option] if option in known else option.split(",")
+
+
+def delimiter_of(header: str, columns: str) -> str | None:
+    """Return the character that separates the columns of a header of several, if it has `columns`; else None."""
     for mark in DELIMITERS:
         try:
             fields = next(csv.reader([header], delimiter=mark), [])
         except csv.Error:  # the reader of the file will report it
             continue
-        if len(fields) > 1 and column in fields:
+        if len(fields) > 1 and set(names_of_columns(columns, fields)) <= set(fields):
             return mark
     return None
 
 
-def has_key(line: str, key: str) -> bool:
-    """Return whether a line is a JSON object with the key."""
+def has_keys(line: str, keys: str) -> bool:
+    """Return whether a line is a JSON object with the keys that an option names."""
     try:
         entry = json.loads(line) if line.startswith("{") else None
     except (ValueError, RecursionError):
         return False
-    return isinstance(entry, dict) and key in entry
+    return isinstance(entry, dict) and set(names_of_columns(keys, entry)) <= set(entry)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, nor_others, shorten, suggest, warn
-from .document_formats import DELIMITERS, LABEL_PREFIX, URIS, DocumentOptions, delimiter_of, is_annif
+from .document_formats import DELIMITERS, LABEL_PREFIX, URIS, DocumentOptions, delimiter_of, is_annif, names_of_columns
 from .label_names import composed, label_name, split_labels
 from .text import Documents, lines_of_file, numbered_lines, read_raw_text
 from .validation import check_choice, is_integer
@@ -114,7 +114,8 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
             next(reader)  # the line of the separator, left blank
         header = next(reader, [])
         where = f"{path}:{2 if separator_line else 1}"
-        text = _column(where, header, options.text_column, "text_column")
+        names = names_of_columns(options.text_column, header)
+        texts = [_column(where, header, name, "text_column") for name in names]
         label = _column(where, header, options.label_column, "label_column") if labelled else 0
         begins = reader.line_num + 1  # a row has several lines if a cell has
         for row in reader:
@@ -125,8 +126,8 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
                 remedy = "quote fields that hold" if len(row) > len(header) else "separate them by"
                 got = f"got {len(row)}; {remedy} {delimiter!r}"
                 raise DataError(f"{path}:{line}: must have {len(header)} fields, as the header, {got}")
-            names = split_labels(row[label], options.label_separator) if labelled else ()
-            yield line, row[text], names
+            labels = split_labels(row[label], options.label_separator) if labelled else ()
+            yield line, " ".join(row[column] for column in texts), labels
     except csv.Error as error:
         remedy = "a cell that begins with a quote ends with one, and quotes inside it are written twice"
         raise DataError(f"{path}:{begins}: must be CSV, got {error}; {remedy}") from error
@@ -173,15 +174,17 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
             raise DataError(f"{where}: {ONE_OBJECT}, got {error}; {AS_LINES}") from error
         if not isinstance(entry, dict):
             raise DataError(f"{where}: {ONE_OBJECT}, got {shorten(entry)}; {AS_LINES}")
-        text = _value(entry, options.text_column, "text_column", where)
-        if not isinstance(text, str):
-            got = f'got {_as_json(text)}; write "" where there is none'
-            raise DataError(f"{where}: {options.text_column!r} must be a string, {got}")
+        names = names_of_columns(options.text_column, entry)
+        texts = [_value(entry, name, "text_column", where) for name in names]
+        for name, text in zip(names, texts, strict=True):
+            if not isinstance(text, str):
+                got = f'got {_as_json(text)}; write "" where there is none'
+                raise DataError(f"{where}: {name!r} must be a string, {got}")
         labels = _value(entry, options.label_column, "label_column", where) if labelled else []
         if not isinstance(labels, list) or not all(map(_is_name, labels)):
             got = f'got {_as_json(labels)}; write ["a", "b"], and [] where there is none'
             raise DataError(f"{where}: {options.label_column!r} must be a list of strings or whole numbers, {got}")
-        yield number, text, tuple(label_name(str(label)) for label in labels)
+        yield number, " ".join(texts), tuple(label_name(str(label)) for label in labels)
 
 
 def _as_json(value: Any) -> str:

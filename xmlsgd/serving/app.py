@@ -147,7 +147,8 @@ async def annif_suggest(service: Service, request: Request) -> dict[str, Any]:
     _check_project(service, request)
     form = requests.form_of(await requests.read_body(request, requests.FORM))
     text = requests.text_of(form.get("text"))
-    limit, threshold = requests.limit_of(form.get("limit")), requests.threshold_of(form.get("threshold"))
+    limit = requests.limit_of(form.get("limit"))
+    threshold = requests.threshold_of(form.get("threshold"), service.micro_threshold)
     (found,) = await service.suggest([text], limit)
     results = []
     for label, score in _above(found, threshold):
@@ -161,7 +162,7 @@ async def suggest(service: Service, request: Request) -> dict[str, Any]:
     body = await requests.read_json(request, "texts", "limit", "threshold")
     texts = requests.texts_of(body.get("texts"))
     limit = requests.limit_of(body.get("limit"), len(texts))
-    threshold = requests.threshold_of(body.get("threshold"))
+    threshold = requests.threshold_of(body.get("threshold"), service.micro_threshold)
     found = await service.suggest(texts, limit)
     rows = [_above(row, threshold) for row in found]
     return {"results": [[{**service.with_uri(label), "score": score} for label, score in row] for row in rows]}

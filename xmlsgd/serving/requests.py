@@ -103,11 +103,17 @@ def limit_of(value: Any, n_texts: int = 1, most: int = MAX_LIMIT) -> int:
     return limit
 
 
-def threshold_of(value: Any) -> float:
-    """Return the field "threshold", the lowest score to return; value : from JSON or a form, None for 0."""
+def threshold_of(value: Any, micro: float | None = None) -> float:
+    """Return the field "threshold", the lowest score to return.
+
+    value : from JSON or a form, None for 0. micro : the learned threshold that "micro" stands for, if there is one.
+    """
+    if value == "micro" and micro is not None:
+        return micro
     threshold = _number(value, 0.0, float)
     if not is_number(threshold) or not 0 <= threshold <= 1:
-        raise RequestError(400, f"threshold: must be a number from 0 to 1, got {shorten(value)}")
+        or_micro = "" if micro is None else " or 'micro'"
+        raise RequestError(400, f"threshold: must be a number from 0 to 1{or_micro}, got {shorten(value)}")
     return float(threshold)
 
 

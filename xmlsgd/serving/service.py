@@ -72,6 +72,11 @@ class Service:
         """Return the current model."""
         return self.served.model
 
+    @property
+    def micro_threshold(self) -> float | None:
+        """Return the probability that training found best for micro F1; None if scores are no probabilities."""
+        return float(self.model.thresholds_["micro"]) if self.model.fitted_.has_probabilities else None
+
     async def suggest(self, texts: Sequence[str], limit: int) -> list[Suggestions]:
         """Return the `limit` best labels of each text; one call of the model answers requests that come together."""
         future: asyncio.Future[list[Suggestions]] = asyncio.get_running_loop().create_future()
