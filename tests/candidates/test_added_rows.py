@@ -113,7 +113,7 @@ def test_the_bias_of_a_new_label_starts_at_its_frequency_among_all_rows(parts, m
     Y, fitted = parts[1][1][[0]], model.fitted_
     n_known, twice = fitted.n_samples_seen, CSR.from_scipy(sp.vstack([Y, Y]).tocsr())
     for rows, n_label_rows in ((CSR.from_scipy(Y), 0), (twice, 1)):  # the last is of a label text: not counted
-        start = grown_start(fitted, model.plan_, rows, None, n_label_rows)
+        start = grown_start(fitted, model.plan_, rows, n_label_rows)
         bias = fitted.network.layout.views(start.params)["b1"][Y.indices[Y.indices < 100]]
         np.testing.assert_allclose(bias, np.log(1.01 / (n_known + 2)), rtol=1e-4)
 

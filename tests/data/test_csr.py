@@ -233,3 +233,4 @@ def test_pairs_of_a_row_and_a_column_are_found_and_no_column_is_none():
     columns = np.array([[4, 0, -1], [4, -1, 0], [1, 2, 4]])
     assert matrix.has(columns).tolist() == [[True, True, False], [False, False, False], [True, False, False]]
     assert not matrix[1:2].has(columns[:1]).any()
+    assert not matrix.has(np.array([[11], [6], [5]])).any()  # columns behind the last one, though row 2 has column 1

@@ -191,6 +191,12 @@ def test_options_of_text_are_refused_where_there_is_none_to_read(tmp_path):
         assert load_file(path, zero_based=True, duplicates="error", n_threads=2).n_rows == 40
 
 
+def test_names_of_labels_are_composed_and_have_no_spaces_at_their_ends(tmp_path):
+    put(tmp_path / "set", train__txt="2 2 2\n0 0:1\n1 1:1\n", labels__txt="a\u0308 \n pear\n")
+    train, _ = load_folder(tmp_path / "set")
+    assert train.label_names == ["\u00e4", "pear"]
+
+
 def test_equal_label_names_are_refused_with_their_lines(tmp_path):
     put(tmp_path / "set", train__txt="2 2 2\n0 0:1\n1 1:1\n", labels__txt="pear\npear\n")
     with pytest.raises(DataError, match=r"labels.txt: label names must differ, got 'pear' on lines 1 and 2"):

@@ -43,7 +43,8 @@ def test_written_npz_files_are_those_of_scipy(tmp_path):
 def test_half_a_pair_is_refused(tmp_path, write):
     write(tmp_path / "set", TRAIN)
     next((tmp_path / "set").glob("*Y*")).unlink()
-    with pytest.raises(DataError, match="X and Y must lie beside each other, got only one of them; for rows without"):
+    remedy = "; for rows without labels, save a Y without entries" if write is write_npz else ""
+    with pytest.raises(DataError, match=f"X and Y must lie beside each other, got only one of them{remedy}$"):
         load_folder(tmp_path / "set")
 
 

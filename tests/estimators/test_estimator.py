@@ -15,7 +15,7 @@ from sklearn.preprocessing import normalize
 from shared.failing import Failing
 from shared.planted import N_LABELS, small
 from shared.spoiling import Spoiling
-from xmlsgd import DataError, DivergenceError, make_xmc
+from xmlsgd import DataError, DivergenceError, XMLClassifier, make_xmc
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu.intrinsics import bf16
 from xmlsgd.estimators.defaults import input_scale
@@ -118,6 +118,25 @@ def test_a_warm_start_refuses_rows_without_those_learned_so_far(rows, part, got)
     with pytest.raises(DataError, match=text):
         model.fit(X[part], other)
     assert model.fitted_ is before
+
+
+def test_a_warm_start_takes_names_in_the_order_of_the_first_fit_and_new_ones_last(rows):
+    X, Y = rows
+    names = [f"label {j}" for j in range(Y.shape[1])]
+    model = small(max_epochs=1, warm_start=True).fit(X, Y, label_names=names)
+    with pytest.raises(
+        DataError, match="label_names: column 0 must be 'label 0', as seen before, got 'label 1'; bring"
+    ):
+        model.fit(X, Y[:, [1, 0, *range(2, len(names))]], label_names=[names[1], names[0], *names[2:]])
+    with_more = sp.hstack([Y, Y[:, [0]]]).tocsr()
+    assert model.fit(X, with_more, label_names=[*names, "new"]).classes_.tolist() == [*names, "new"]
+
+
+def test_a_warm_start_refuses_a_compact_model(rows, tmp_path):
+    small(max_epochs=1).fit(*rows).save(tmp_path / "model", compact=True)
+    model = XMLClassifier.load(tmp_path / "model").set_params(warm_start=True)
+    with pytest.raises(DataError, match="is compact and cannot be trained further"):
+        model.fit(*rows)
 
 
 def test_a_warm_start_takes_the_rows_of_a_fit_that_held_some_out(rows):

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from shared.planted import N_FEATURES, N_LABELS, small
-from xmlsgd import CSR, MemoryEstimateError
+from xmlsgd import CSR, DataError, MemoryEstimateError
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.metrics import precision_at_k
 
@@ -73,6 +73,16 @@ def test_labels_to_rank_or_exclude_may_be_names(rows):
         by_name, by_column = (model.predict_topk(X, **{name: each})[0] for each in (["label 30", "label 4"], [30, 4]))
         assert np.array_equal(by_name, by_column)
     assert np.array_equal(model.decision_function(X, labels=["label 4"])[:, 0], model.decision_function(X)[:, 4])
+
+
+def test_a_name_of_two_columns_is_refused_as_a_label_to_rank_or_exclude(rows):
+    X, Y = rows
+    with pytest.warns(UserWarning, match="'a' names 2 columns"):
+        model = small(max_epochs=1).fit(X, Y, label_names=["a", "a", *map(str, range(2, N_LABELS))])
+    for name in ("labels", "exclude"):
+        with pytest.raises(DataError, match=f"{name}: a label must name one column, got 'a', which names 2; pass col"):
+            model.predict_topk(X, **{name: ["a"]})
+        model.predict_topk(X, **{name: ["5"]})
 
 
 def test_probabilities_are_the_sigmoid_of_the_calibrated_scores(fitted, held_out):

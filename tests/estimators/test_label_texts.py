@@ -153,7 +153,7 @@ def test_later_rows_lower_no_bias_that_a_label_text_has_taught(candidates):
     model = classifier(candidates=candidates).fit(texts, Y, label_texts=[*NAMES[:-1], None])
     fitted, given = model.fitted_, N_LABELS - UNSEEN  # a label that later rows have
     later = CSR.from_scipy(sp.csr_array((np.ones(3), ([0, 1, 2], [given] * 3)), shape=(9, N_LABELS), dtype=np.float32))
-    start = grown_start(fitted, model.plan_, later, None)
+    start = grown_start(fitted, model.plan_, later)
     old, new = (fitted.network.layout.views(params)["b1"] for params in (fitted.params, start.params))
     assert np.array_equal(new[:given], old[:given])
     assert new[given] == fitted.network.biases_of(np.full(1, 3), N_ROWS + 9) > old[given]

@@ -37,6 +37,12 @@ def test_the_best_parameters_make_an_estimator():
     assert model.score(ROWS.X, ROWS.Y) > 0.1
 
 
+def test_a_parameter_given_as_an_array_is_not_searched():
+    model = XMLClassifier(hidden_layer_sizes=np.array([8]), max_epochs=2, random_state=0, n_jobs=1)
+    found = tune(ROWS.X, ROWS.Y, model, n_trials=3, seconds=math.inf)
+    assert not any("hidden_layer_sizes" in trial.parameters for trial in found.trials)
+
+
 def test_the_same_seed_gives_the_same_trials():
     first, again = (tune(ROWS.X, ROWS.Y, MODEL, n_trials=3, seconds=math.inf) for _ in range(2))
     assert without_times(first.trials) == without_times(again.trials)

@@ -160,3 +160,9 @@ def test_the_command_line_chooses_unless_a_flag_says_how(tmp_path, flags, analyz
     store = str(tmp_path / "store")
     assert main(["convert", str(tmp_path / "train.txt"), store, "--format", "raw", *flags]) == 0
     assert TextVectorizer.from_files(store).analyzer == analyzer
+
+
+def test_rows_must_have_the_features_of_a_fitted_vectorizer():
+    vectorizer = TextVectorizer().fit(["one word", "two words"])
+    with pytest.raises(DataError, match="X: must have the 4 features of the fitted vectorizer, got 5; pass texts, or"):
+        XMLClassifier(vectorizer=vectorizer).fit(np.eye(5), np.eye(5))

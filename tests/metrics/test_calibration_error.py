@@ -43,6 +43,7 @@ def test_probability_one_is_in_the_last_bin_and_empty_bins_are_zero():
 
 def test_no_predicted_label_has_no_error():
     assert expected_calibration_error(Y, np.full((2, 1), -1), np.zeros((2, 1))) == 0
+    assert expected_calibration_error(Y, np.empty((2, 0), int), np.empty((2, 0))) == 0
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_ndcg_equals_the_definition(case):
     np.testing.assert_allclose(metrics.ndcg_at_k(case.Y, case.padded), expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize(("A", "B"), [(0.55, 1.5), (0.5, 0.4), (0.6, 2.6)])
+@pytest.mark.parametrize(("A", "B"), [(0.55, 1.5), (0.5, 0.4), (0.6, 2.6), (1, 1)])
 def test_inverse_propensity_equals_the_definition(case, A, B):
     expected = naive_propensity(case.true, case.n_labels, A, B)
     np.testing.assert_allclose(metrics.inverse_propensity(case.Y, A, B), expected, **TOLERANCE)

@@ -148,7 +148,7 @@ class CSR:
             return np.zeros(columns.shape, np.bool_)
         wanted = np.arange(self.n_rows)[:, None] * np.int64(self.n_cols) + columns
         found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.asarray((keys[found] == wanted) & (columns >= 0))
+        return np.asarray((keys[found] == wanted) & (columns >= 0) & (columns < self.n_cols))
 
     def where(self, kept: np.ndarray) -> CSR:
         """Return the rows with only those entries for which `kept`, bool (nnz,), is true."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..errors import DataError, shorten
 from .csr import CSR, indicator
@@ -62,3 +64,17 @@ def check_distinct(names: Sequence[str], where: str) -> None:
         first = seen.setdefault(name, line)
         if first != line:
             raise DataError(f"{where}: label names must differ, got {shorten(name)} on lines {first} and {line}")
+
+
+def columns_by_name(
+    names: Sequence[Any], found: Iterable[Any], where: str, remedy: str = "pass an indicator matrix"
+) -> dict[Any, int]:
+    """Return the column of each name; raise `DataError` if one in `found` names several columns."""
+    columns = {label: column for column, label in enumerate(names)}
+    if len(columns) < len(names):
+        counts = Counter(names)
+        for label in found:
+            if counts[label] > 1:
+                got = f"{shorten(label)}, which names {counts[label]}"
+                raise DataError(f"{where}: a label must name one column, got {got}; {remedy}")
+    return columns

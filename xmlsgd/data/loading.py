@@ -19,7 +19,7 @@ from .files.reading import COMPRESSED_SUFFIXES, checked_path
 from .formats import all_formats, find_splits, format_of, get_format
 from .formats.base import LABEL_NAMES, SPLITS, FileRows, Format
 from .formats.libsvm import SUFFIXES, text_to_store
-from .label_names import check_distinct
+from .label_names import check_distinct, label_name
 from .text import read_raw_text
 
 TEXT_ENDS = (".txt", ".svm", ".libsvm")
@@ -174,7 +174,7 @@ def _agreed(splits: list[FileRows], names_file: Path | None) -> list[FileRows]:
     n_labels = _agreed_size([split.dataset.n_labels for split in splits], splits, 1, "labels")
     names: Sequence[str] | None = None
     if names_file is not None:
-        names = read_raw_text(names_file).texts
+        names = [label_name(name) for name in read_raw_text(names_file).texts]
         if len(names) < n_labels or (len(names) > n_labels and any(split.declared[1] for split in splits)):
             wanted = f"{n_labels} labels of {splits[0].path.name}"
             raise DataError(f"{names_file}: must have a line for each of the {wanted}, got {len(names)}")

@@ -225,6 +225,7 @@ class TextVectorizer:
             return self
         idf = smooth_idf(np.array([counts[word] for word in new]), n)
         grown = TextVectorizer(**self.options)
+        grown.reason = self.reason
         grown._set_words([*self.words, *new], np.concatenate([self._idf, idf]))
         return grown
 

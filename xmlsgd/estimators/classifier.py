@@ -25,7 +25,7 @@ from .parameters import checked_parameters
 from .plan import TrainingPlan
 from .planning import make_plan
 from .predicting import Predictor
-from .targets import check_declared, with_declared
+from .targets import check_declared, with_declared, with_further_columns
 from .training_data import GivenRows, TrainingData, read_training_data
 
 
@@ -259,7 +259,9 @@ class XMLClassifier(Predictor, BaseEstimator):
         checkpoint, fitted = as_checkpoint(checkpoint), getattr(self, "fitted_", None)
         earlier = self._continued()
         seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
-        names = names_of_columns(label_names) if earlier is None else earlier.classes
+        names = names_of_columns(label_names)
+        if earlier is not None:
+            names = earlier.classes if names is None else with_further_columns(earlier.classes, names, "label_names")
         rows = GivenRows(
             X, y, sample_weight=sample_weight, eval_set=eval_set, groups=groups, label_texts=label_texts,
             feature_names=feature_names,
@@ -287,9 +289,9 @@ class XMLClassifier(Predictor, BaseEstimator):
         """Learn from more rows in one pass at a constant learning rate.
 
         Columns of X and labels may be added at any time. The optimizer continues from the last call, but starts again
-        after `fit` and `load`. The learning rate is low for a model that `fit` has trained, so that it forgets little.
-        k-NN index, co-occurrence and linear classifiers learn the rows, too. Each call copies the model, so that one
-        call with many rows costs less than many calls.
+        after `fit` and `load`. The learning rate is low for a model that `fit` has trained with held-out rows, so that
+        it forgets little. k-NN index, co-occurrence and linear classifiers learn the rows, too. Each call copies the
+        model, so that one call with many rows costs less than many calls.
 
         Parameters
         ----------
@@ -372,7 +374,10 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     def _continued(self) -> FittedModel | None:
         """Return the model from which `fit` continues, if any."""
-        return getattr(self, "fitted_", None) if self.warm_start else None
+        earlier: FittedModel | None = getattr(self, "fitted_", None) if self.warm_start else None
+        if earlier is not None:
+            earlier.check_trainable("the model")
+        return earlier
 
     def _planned(self, rows: GivenRows) -> tuple[TrainingPlan, TrainingData]:
         """Return the plan of `fit` for these rows, and the rows as it would read them."""

@@ -225,7 +225,7 @@ def train_more(
     if earlier is None:
         start = initial_start(plan, Y, seed, data.weight)
     else:
-        start = grown_start(earlier, plan, Y, data.weight, data.n_label_rows)
+        start = grown_start(earlier, plan, Y, data.n_label_rows)
     counts, n_rows = data.rows.Y.column_counts(), data.n_rows
     if earlier is not None:
         counts[: len(earlier.label_counts)] += earlier.label_counts

@@ -28,14 +28,13 @@ def empty_state(network: Network, optimizer: Optimizer) -> NDArray[np.float32]:
     return zeros(state_layout(network.layout, optimizer).size)
 
 
-def grown_start(
-    earlier: FittedModel, plan: TrainingPlan, Y: CSR, weight: NDArray[np.float32] | None, n_label_rows: int = 0
-) -> Start:
+def grown_start(earlier: FittedModel, plan: TrainingPlan, Y: CSR, n_label_rows: int = 0) -> Start:
     """Return a copy of `earlier` as a model of the plan's network, which may have more features and labels.
 
     New features and labels start as in a new model. The output bias of a label that had no rows so far starts at its
-    frequency among all rows but the last `n_label_rows`, unless a label text has taught a higher one. The optimizer
-    state is kept if there is one of the same optimizer.
+    frequency among all rows but the last `n_label_rows`, unless a label text has taught a higher one; with softmax, at
+    its share of the labels of the new rows, as new classes would hardly be learned from a low bias. The optimizer state
+    is kept if there is one of the same optimizer.
     """
     old, network, optimizer = earlier.network, plan.network, plan.optimizer
     flat, state = zeros(network.layout.size), empty_state(network, optimizer)
@@ -45,7 +44,6 @@ def grown_start(
         start = Start(flat, state)
         mixed = np.random.SeedSequence((earlier.seed, old.n_features, network.n_features)).generate_state(1)
         network.initialize_features(flat, old.n_features, int(mixed[0]))
-        network.layout.views(flat)[network.output_bias][:] = network.initial_biases(Y, weight)
     copy_rows(old.layout, earlier.float_params, network.layout, start.params)
     n_rows = Y.n_rows - n_label_rows
     counts = Y.span(0, n_rows).column_counts()

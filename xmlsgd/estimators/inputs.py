@@ -102,6 +102,9 @@ def learn_features(
             vectorizer = TextVectorizer() if labels is None else choose_vectorizer(X, labels().Y)
         vectorizer.fit(X, label_texts=_texts_among(label_texts))
     rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
+    if vectorizer is not None and rows.n_cols != vectorizer.n_features:
+        wanted = f"must have the {vectorizer.n_features} features of the fitted vectorizer, got {rows.n_cols}"
+        raise DataError(f"X: {wanted}; pass texts, or vectorizer=None")
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
 
 

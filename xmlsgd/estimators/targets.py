@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -15,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..data.csr import CSR, check_csr, from_dense, indicator, row_of
 from ..data.frames import as_matrix, as_table, column_names, only_column
+from ..data.label_names import columns_by_name
 from ..errors import DataError, shorten, warn
 from .inputs import as_data_errors, check_no_iterator, check_plain, shape_of
 from .names import (
@@ -117,18 +117,21 @@ def _names_in_table(Y: Any, name: str) -> np.ndarray | None:
 def _with_table_columns(known: Names | None, named: np.ndarray, name: str) -> Names:
     """Return the names known so far, followed by those of further columns of a table.
 
-    Raises `DataError` if columns have changed their order. If the table has none of the known names, these were given
-    as `label_names`, and are kept.
+    If earlier labels were a matrix without names, or the table has none of the known names, which were then given as
+    `label_names`, the known names are kept.
     """
     if known is None:
         return named
-    if np.array_equal(known, np.arange(len(known))):  # earlier labels were a matrix without names
+    if np.array_equal(known, np.arange(len(known))) or set(python_values(known)).isdisjoint(named.tolist()):
         return known
+    return with_further_columns(known, named, name)
+
+
+def with_further_columns(known: Names, named: np.ndarray, name: str) -> Names:
+    """Return `named`, which must begin with the names known so far; raise `DataError` if their order has changed."""
     before, given = python_values(known), named.tolist()
     if given[: len(before)] == before:
         return named if len(given) > len(before) else known
-    if set(before).isdisjoint(given):
-        return known
     at = next((i for i, pair in enumerate(zip(before, given, strict=False)) if pair[0] != pair[1]), len(given))
     got = shorten(given[at]) if at < len(given) else f"{len(given)} columns"
     wanted = f"column {at} must be {shorten(before[at])}, as seen before"
@@ -270,7 +273,7 @@ def _read_lists(Y: Any, classes: Names | None, name: str) -> Labels:
         raise DataError(f"{name}: must have at least one label, got none in {len(rows)} rows")
     if classes is None and max(map(len, rows)) == 1 and isinstance(names[0], str):
         _warn_of_joined(python_values(names), name)
-    indicators = indicator(rows, _columns(names, found, name))
+    indicators = indicator(rows, columns_by_name(python_values(names), found, name))
     return Labels(replace(indicators, n_cols=len(names)), names, "lists")
 
 
@@ -313,7 +316,7 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
         classes = found
     else:
         classes = _with_new_labels(classes, found.tolist(), name)
-        index = _columns(classes, found.tolist(), name)
+        index = columns_by_name(python_values(classes), found.tolist(), name)
         ids = np.array([index[label] for label in found.tolist()], dtype=np.int32)[ids]
     indices = np.asarray(ids, dtype=np.int32).ravel()
     n = len(indices)
@@ -352,16 +355,3 @@ def _with_new_labels(known: Names | None, found: Iterable[Any], name: str) -> Na
     ordered = np.sort(label_array(list(found), name))
     warn_of_decomposed(set(ordered.tolist()).difference(() if known is None else python_values(known)), name)
     return ordered if known is None else with_new_names(known, ordered.tolist(), name)
-
-
-def _columns(names: Names, found: Iterable[Any], name: str) -> dict[Any, int]:
-    """Return the column of each name, as a Python value; raise `DataError` if a label in `found` names several."""
-    listed = python_values(names)
-    columns = {label: column for column, label in enumerate(listed)}
-    if len(columns) < len(listed):
-        counts = Counter(listed)
-        for label in found:
-            if counts[label] > 1:
-                got = f"{shorten(label)}, which names {counts[label]}"
-                raise DataError(f"{name}: a label must name one column, got {got}; pass an indicator matrix")
-    return columns

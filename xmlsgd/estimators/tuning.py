@@ -97,7 +97,10 @@ class SearchSpace:
         self, model: XMLClassifier, plan: TrainingPlan, rows: Dataset, label_texts: Any, fixed: Collection[str] = ()
     ) -> None:
         given, defaults = model.get_params(), XMLClassifier().get_params().items()
-        self._free = {name: value for name, value in defaults if name not in fixed and given[name] == value}
+        self._free = {
+            name: value for name, value in defaults
+            if name not in fixed and not isinstance(given[name], np.ndarray) and given[name] == value
+        }  # fmt: skip
         self._rows, self._label_texts = rows, label_texts
         # The number of candidates planned for all rows, even if the rows of trials were too few for candidates.
         self.base = clone(model).set_params(candidates=plan.n_candidates)

@@ -67,7 +67,7 @@ def reliability(Y_true: Matrix, labels: ArrayLike, probabilities: ArrayLike, n_b
             f"got {ranking.dtype} of shape {ranking.shape} and {chances.dtype} of shape {chances.shape}"
         )
     compared = compare(Y_true, ranking, max(ranking.shape[1], 1))
-    hits, chances = compared.hits[ranking >= 0], chances[ranking >= 0].astype(np.float64)
+    hits, chances = compared.hits[:, : ranking.shape[1]][ranking >= 0], chances[ranking >= 0].astype(np.float64)
     bad = chances[~((chances >= 0) & (chances <= 1))]
     if len(bad):
         raise DataError(f"probabilities: must be in [0, 1], got {bad[0]:g}; predict_topk(..., proba=True) returns them")

@@ -56,7 +56,7 @@ def inverse_propensity_of(
     if n_rows < 3:
         raise DataError(f"propensities: need at least 3 training rows, got {n_rows}")
     C = (np.log(n_rows) - 1) * (B + 1) ** A
-    return np.asarray(1 + C * (np.pad(counts, (0, n_more)) + B) ** -A, dtype=np.float64)
+    return np.asarray(1 + C * (np.pad(counts, (0, n_more)) + float(B)) ** -A, dtype=np.float64)
 
 
 def psprecision_at_k(Y_true: Matrix, predicted: Matrix, inv_propensity: np.ndarray, k: int = 5) -> NDArray[np.float64]:

@@ -77,10 +77,11 @@ class Format(ABC):
 class PairFormat(Format):
     """A format with X and Y in two files, which have fixed names.
 
-    names : the files of X and Y of each split.
+    names : the files of X and Y of each split. without_labels : how to write rows without labels, for an error.
     """
 
     names: ClassVar[dict[str, tuple[str, str]]]
+    without_labels: ClassVar[str] = ""
 
     def recognizes(self, path: Path) -> bool:
         """Return whether a path has the name of X or Y."""
@@ -97,8 +98,9 @@ class PairFormat(Format):
         pair = path.with_name(X_name), path.with_name(Y_name)
         for file in pair:
             if not file.is_file():
-                remedy = "for rows without labels, save a Y without entries"
-                raise DataError(f"{file}: X and Y must lie beside each other, got only one of them; {remedy}")
+                raise DataError(
+                    f"{file}: X and Y must lie beside each other, got only one of them{self.without_labels}"
+                )
         return pair
 
     def read(self, path: Path, options: dict[str, Any]) -> FileRows:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from ...data.csr import CSR, Dataset
+from ...data.label_names import columns_by_name
 from ...data.validation import FLOAT32_MAX, as_vector, check_unmasked
 from ...devices.base import Layer
 from ...devices.compact import CompactLayer, widened
@@ -268,7 +269,7 @@ def columns_of(labels: Any, fitted: Any, name: str = "labels") -> np.ndarray:
     fitted : the `FittedModel` of which they are labels.
     """
     if isinstance(labels, list | tuple | np.ndarray) and all(isinstance(label, str) for label in labels):
-        columns = {label: column for column, label in enumerate(fitted.classes.tolist())}
+        columns = columns_by_name(fitted.classes.tolist(), labels, name, "pass columns")
         unknown = [label for label in labels if label not in columns]
         if unknown:
             raise DataError(f"{name}: must be of classes_, got {shorten(unknown[0])}")
