@@ -69,6 +69,8 @@ def test_a_model_of_numbers_learns_rows_with_fewer_and_with_new_columns_in_its_o
     second = XMLClassifier.load(tmp_path / "m")
     assert (second.n_features_in_, len(second.classes_)) == (n_features + 1, n_labels + 1)
     assert second.n_samples_seen_ == first.n_samples_seen_ + 2
+    run("learn", tmp_path / "m", tmp_path / "new.txt", "--out", tmp_path / "of" / "today", "--quiet")
+    assert XMLClassifier.load(tmp_path / "of" / "today").n_samples_seen_ == second.n_samples_seen_ + 1
 
 
 def test_learning_measures_before_and_after(tmp_path):

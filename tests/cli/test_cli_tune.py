@@ -69,7 +69,8 @@ def test_flags_of_every_kind_are_written_as_train_reads_them():
 
 
 def test_errors_are_one_line(tmp_path, capsys, monkeypatch):
-    assert main(["tune", ROWS, "--metric", "P", "--quiet", *GIVEN]) == 2
+    (tmp_path / "broken.txt").write_text("no rows")  # the metric is checked before it is read
+    assert main(["tune", str(tmp_path / "broken.txt"), "--metric", "P", "--quiet", *GIVEN]) == 2
     assert "metric: must be a name and a rank, as in nDCG@5" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert main(["tune", ROWS]) == 2

@@ -23,6 +23,7 @@ from shared.paths import ROOT
 from xmlsgd import ModelFileError, XMLClassifier
 from xmlsgd.cli import main, run_command
 from xmlsgd.cli.commands.serve import ServedFolder, _serve, listening_socket
+from xmlsgd.data.files.temporary import sole_use
 from xmlsgd.serving import annif_command
 
 pytest.importorskip("uvicorn", reason='needs the extra "serve"')
@@ -74,6 +75,32 @@ def test_what_another_process_has_saved_is_not_replaced_by_what_was_learned(fold
         served_folder.save(learned)
     assert XMLClassifier.load(path).n_samples_seen_ == other.n_samples_seen_
     served_folder.save(served_folder.load().model)
+
+
+def test_a_model_that_could_not_be_served_is_not_replaced_by_what_the_earlier_one_learns(folder, tmp_path):
+    path = shutil.copytree(folder, tmp_path / "m")
+    served_folder = ServedFolder(str(path), {}, None, learns=True)
+    served = served_folder.load().model
+    XMLClassifier.load(path).partial_fit(["open a file"], [["open"]]).save(path)
+
+    def fail(_):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        served_folder.load(fail)
+    with pytest.raises(ModelFileError, match="m: another process has changed the model meanwhile"):
+        served_folder.save(served)
+    with (
+        sole_use(path, "m: another process is saving a model there"),
+        pytest.raises(ModelFileError, match="m: another process is saving a model there"),
+    ):
+        served_folder.save(served_folder.load().model)
+
+
+def test_a_model_that_may_learn_uses_threads_as_asked_and_not_those_of_its_training(folder):
+    assert XMLClassifier.load(folder).n_jobs == 1
+    assert ServedFolder(str(folder), {}, None, learns=True).load().model.n_jobs is None
+    assert ServedFolder(str(folder), {"n_jobs": 2}, None, learns=True).load().model.n_jobs == 2
 
 
 HEARS_HANGUPS = """
@@ -197,7 +224,6 @@ def test_a_hangup_before_the_server_is_ready_loads_the_model_again(folder, monke
 
     def hung_up(served):
         signal.raise_signal(signal.SIGHUP)
-        return served
 
     async def noted(serving, reload, early):
         serving.close()
@@ -206,7 +232,7 @@ def test_a_hangup_before_the_server_is_ready_loads_the_model_again(folder, monke
     async def reload():
         reloaded.set()
 
-    monkeypatch.setattr("xmlsgd.cli.commands.serve.compile_kernels_for", hung_up)
+    monkeypatch.setattr("xmlsgd.cli.commands.serve.load_kernels", hung_up)
     monkeypatch.setattr("xmlsgd.cli.commands.serve._serve", noted)
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
@@ -224,13 +250,14 @@ LOADED = """
 import gc, sys
 from numba.core.dispatcher import Dispatcher
 from xmlsgd import ModelFileError, XMLClassifier
-from xmlsgd.cli.commands.serve import compile_kernels_for
+from xmlsgd.cli.commands.serve import load_kernels
 from xmlsgd.serving.service import ServedModel
 def kernels():
     # `isinstance` would ask a weak proxy, such as those of llvmlite, for the class of what may be gone.
     found = (each for each in gc.get_objects() if issubclass(type(each), Dispatcher))
     return {(each, signature) for each in found for signature in each.overloads}
-model = compile_kernels_for(ServedModel(XMLClassifier.load(sys.argv[1]))).model
+model = XMLClassifier.load(sys.argv[1])
+load_kernels(ServedModel(model))
 before = kernels()
 model.predict_topk(["read a file", "write", ""] * 17, 10, proba=True)
 print(len(before), *{kernel.__name__ for kernel, _ in kernels() - before})

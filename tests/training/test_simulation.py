@@ -235,6 +235,7 @@ def test_the_json_of_a_simulation_has_fleet_runs_and_versions(tmp_path):
 def test_a_comparison_says_which_runs_diverged(tmp_path, capsys):
     words = [word for word in SMALL if word != "--quiet"]
     words += ["--lr", "1e38", "--optimizer", "sgd", "--compare", " adaptive , synchronous"]
+    words += ["--plot", str(tmp_path / "nothing_to_draw.png")]
     assert main(["simulate", str(DATA), *words]) == 0
     *table, last = capsys.readouterr().out.splitlines()
     assert "adaptive, synchronous, fastest alone: the loss was not finite" in last

@@ -111,11 +111,16 @@ def save(
         with unchanged(target.out, manifest_before):
             _write(model, target, result, names_of_uris)
     except Exception as error:
-        spare = Path(tempfile.mkdtemp(prefix="xmlsgd-model-"), Path(target.out).name)
+        parent = None
         try:
+            parent = tempfile.mkdtemp(prefix="xmlsgd-model-")
+            spare = Path(parent, Path(target.out).name)
             _write(model, replace(target, out=str(spare)), result, names_of_uris)
-        except Exception:  # noqa: BLE001  report the first error instead
-            shutil.rmtree(spare.parent, ignore_errors=True)
+        except BaseException as second:
+            if parent is not None:
+                shutil.rmtree(parent, ignore_errors=True)
+            if not isinstance(second, Exception):
+                raise
             raise error from None
         text = f"{exit_code_and_text(error)[1]}; the model is in {spare} instead"
         raise TrainingStopped(text) from error
@@ -148,7 +153,8 @@ def unchanged(folder: str, manifest: bytes) -> Iterator[None]:
     Otherwise a model would replace another that was trained, or has learned, at the same time. manifest : what
     `manifest_of` returned when the work began. Raises `DataError` if another process is in.
     """
-    with sole_use(Path(os.path.realpath(folder)), f"{folder}: another process is saving a model there"):
+    path = Path(os.path.realpath(folder))
+    with parents_created(path), sole_use(path, f"{folder}: another process is saving a model there"):
         if manifest_of(folder) != manifest:
             raise ModelFileError(f"{folder}: another process has changed the model meanwhile")
         yield

@@ -194,8 +194,7 @@ def tune(
     optuna = optional_module("optuna", "tune")  # here, as it is slow to import
 
     model = XMLClassifier() if model is None else model
-    metric_of = _find_metric(metric)
-    _check_limits(seconds, n_trials)
+    metric_of = check_search(metric, seconds, n_trials)
     seed = int(random_state_of(model).randint(np.iinfo(np.int32).max))
     given = GivenRows(X, y, groups=groups, label_texts=label_texts, feature_names=feature_names)
     data, split, of_labels = _read_rows(model, given, seed)
@@ -233,12 +232,13 @@ def best_of(trials: Sequence[Trial]) -> Trial:
     return max(trials, key=lambda trial: -math.inf if math.isnan(trial.value) else trial.value)
 
 
-def _check_limits(seconds: float, n_trials: int | None) -> None:
-    """Raise `DataError` if the time budget or the number of trials is invalid."""
+def check_search(metric: str, seconds: float, n_trials: int | None) -> Metric:
+    """Return the metric of a name; raise `DataError` if it, the time budget or the number of trials is invalid."""
     if not seconds > 0:
         raise DataError(f"seconds: must be above 0, got {shorten(seconds)}")
     if n_trials is not None and not is_positive_integer(n_trials):
         raise DataError(f"n_trials: must be an integer of at least 1, got {shorten(n_trials)}")
+    return _find_metric(metric)
 
 
 def _read_rows(model: XMLClassifier, given: GivenRows, seed: int) -> tuple[TrainingData, TrainingData, CSR | None]:

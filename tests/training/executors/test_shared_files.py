@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,11 @@ import pytest
 
 from shared.light import Light
 from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors import shared_files
+from xmlsgd.training.executors import processes, shared_files
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.shared_files import ArrayFile, MappedJob, RunFolder
@@ -92,6 +94,25 @@ def test_a_run_folder_that_does_not_fit_in_memory_is_on_the_disk_or_an_error(mon
     with pytest.raises(OSError, match=r"the workers share 10\.0 MB, but only 0\.0 MB are free"):
         RunFolder(10_000_000)
     assert not list(tmp_path.iterdir())
+
+
+def test_workers_need_no_room_for_data_that_is_in_files_already(job, monkeypatch, tmp_path):
+    asked = []
+
+    class Asked(RunFolder):
+        def __init__(self, n_bytes):
+            asked.append(n_bytes)
+            super().__init__(n_bytes)
+
+    monkeypatch.setattr(processes, "RunFolder", Asked)
+    X, Y = job.dataset.X, job.dataset.Y
+    for name in shared_files.PARTS:
+        np.save(tmp_path / name, getattr(X, name))
+    indptr, indices, data = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in shared_files.PARTS)
+    in_files = Dataset(CSR(indptr, indices, data, X.n_cols), Y)
+    for rows in (job.dataset, in_files):
+        train(replace(job, dataset=rows), Synchronous(2, 0.1), Processes([Light]), Schedule(1))
+    assert asked[0] - asked[1] == X.indptr.nbytes + X.indices.nbytes + X.data.nbytes
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def run(
     if save:
         check_folder(model, flag="--save:")
     from ...serving.app import new_app
-    from ...serving.connections import Connection, most_connections
+    from ...serving.connections import WAIT_SECONDS, Connection, most_connections
     from ...serving.service import Service
 
     with hangups_noted() as early:
@@ -76,7 +76,7 @@ def run(
         service = Service(folder.load(), name, token, folder.save if save else None)
         app = new_app(service)
         listening = listening_socket(host, port)
-        compile_kernels_for(service.served)
+        load_kernels(service.served)
         gc.freeze()  # or a full collection would visit all objects of Numba and scikit-learn; answers would wait 0.1 s
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         console.show(f"serving {name} at {address}")
@@ -85,11 +85,12 @@ def run(
         config = uvicorn.Config(  # logs only errors, as a line for each malformed request could fill a disk
             app, log_level="error", access_log=False, lifespan="off", http=Connection, ws="none",
             limit_concurrency=most_connections(), timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_keep_alive=int(WAIT_SECONDS),
         )  # fmt: skip
 
         async def reload() -> None:
             try:
-                await service.reload(lambda: compile_kernels_for(folder.load()))
+                await service.reload(lambda: folder.load(load_kernels))
                 console.show(f"serving {name} as {model} has it now")
             except Exception as error:  # noqa: BLE001  after any error, keep the model that is served
                 say(f"{exit_code_and_text(error)[1]}; the model that was loaded before goes on")
@@ -105,18 +106,23 @@ class ServedFolder:
         self._read = partial(read_served, folder, parameters, exclude, learns)
         self._manifest = b""  # of the model that is served
 
-    def load(self) -> ServedModel:
-        """Return the model in the folder."""
+    def load(self, prepare: Callable[[ServedModel], None] | None = None) -> ServedModel:
+        """Return the model in the folder, prepared; if this fails, the earlier one is still the one that is served."""
         manifest = manifest_of(self.folder)
         served = self._read()
+        if prepare is not None:
+            prepare(served)
         self._manifest = manifest
         return served
 
     def save(self, model: XMLClassifier) -> None:
-        """Replace the model by one that has learned more; raise `ModelFileError` if another process has replaced it."""
-        with unchanged(self.folder, self._manifest):
-            save_without_history(model, self.folder, self.folder)
-            self._manifest = manifest_of(self.folder)
+        """Replace the model by one that has learned more; raise `ModelFileError` if another process replaces it."""
+        try:
+            with unchanged(self.folder, self._manifest):
+                save_without_history(model, self.folder, self.folder)
+                self._manifest = manifest_of(self.folder)
+        except DataError as error:
+            raise ModelFileError(str(error)) from error
 
 
 def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, learns: bool) -> ServedModel:
@@ -176,11 +182,10 @@ async def _serve(serving: Awaitable[None], reload: Callable[[], Awaitable[None]]
     reloading.cancel()
 
 
-def compile_kernels_for(served: ServedModel) -> ServedModel:
-    """Compile or load all kernels that answer requests, single or many; return the model."""
+def load_kernels(served: ServedModel) -> None:
+    """Compile or load all kernels that answer requests, single or many."""
     served.model.load_kernels(MANY_TEXTS)
     served.model.explain(MANY_TEXTS[:1])
-    return served
 
 
 def read_token() -> str | None:

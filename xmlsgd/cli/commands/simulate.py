@@ -119,10 +119,10 @@ def run(
     for line in lines:
         console.answer(line)
     write_json(json, results(parameters, race))
-    if plot is not None:
+    curves = {name: [outcome.curve] for name, outcome in race.outcomes.items() if outcome.curve}
+    if plot is not None and curves:
         from ...training.plots import plot_over_time
 
-        curves = {name: [outcome.curve] for name, outcome in race.outcomes.items() if outcome.curve}
         plot_over_time(curves, plot, title=f"{fleet}, simulated")
 
 

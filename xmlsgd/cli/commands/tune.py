@@ -73,13 +73,15 @@ def run(
     """Read the rows, search, and show the best parameters."""
     optuna = optional_module("optuna", "tune")  # raises an error before rows are read
     format_options.check_inputs(train)
-    from ...estimators.tuning import best_of, tune
+    from ...estimators.tuning import best_of, check_search, tune
     from ..sources import read_training
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    check_search(metric, seconds, trials)  # before the data are read, which may take minutes
     model = new_model(parameters)
     read = read_training(train, None, format_options, label_texts, feature_names)
     rows = read.train
+    group_of = groups_in_training(groups, rows.n_rows)
     model.set_params(vectorizer=read.vectorizer)
     console.note(f"{train}: {size_text(rows)}")
     compile_kernels(model.get_params(deep=False), rows.n_labels, compact=False)
@@ -95,7 +97,7 @@ def run(
     try:
         n_held_out = tune(
             rows.X, rows.Y, model, metric=metric, seconds=seconds, n_trials=trials,
-            groups=groups_in_training(groups, rows.n_rows), **read.texts, fixed=parameters, callback=show,
+            groups=group_of, **read.texts, fixed=parameters, callback=show,
         ).n_held_out  # fmt: skip
     except KeyboardInterrupt as interrupt:
         if not ended:

@@ -24,7 +24,7 @@ from ..messages import Event, Fetch, Invalidate, Joined, Left, Sharing, Step
 from ..shared_parameters import MakeShared, SharedParameters, SharedShape, WorkerArrays
 from .base import Executor
 from .liveness import Liveness
-from .shared_files import MappedJob, RunFolder, data_arrays
+from .shared_files import MappedJob, RunFolder, data_arrays, mapped_base
 from .worker_process import Assignment, WorkerProcess
 
 PARAMETERS = "parameters"  # file of the shared parameters
@@ -51,7 +51,8 @@ class WorkerPool:
         """Return a function that makes the shared parameters, in a folder with room for the data of the job, too."""
 
         def make(shape: SharedShape) -> SharedParameters:
-            self.folder = RunFolder(4 * shape.floats + sum(array.nbytes for array in data_arrays(job).values()))
+            written = sum(array.nbytes for array in data_arrays(job).values() if mapped_base(array) is None)
+            self.folder = RunFolder(4 * shape.floats + written)
             with self.folder.naming():
                 return SharedParameters.create(self.folder.path / PARAMETERS, shape)
 

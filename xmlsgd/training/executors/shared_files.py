@@ -85,10 +85,8 @@ class ArrayFile:
     def of(cls, array: np.ndarray, path: Path) -> ArrayFile:
         """Return the file of a memory-mapped array; write any other array to `path`."""
         array = np.ascontiguousarray(array)
-        base = array
-        while base is not None and not (isinstance(base, np.memmap) and not isinstance(base.base, np.ndarray)):
-            base = base.base if isinstance(base, np.ndarray) else None
-        if base is None or not _matches_its_file(base):
+        base = mapped_base(array)
+        if base is None:
             with disk_errors_named(path), path.open("wb") as stream:
                 stream.write(array.reshape(-1).view(np.uint8).data)  # unlike `tofile`, reports which error occurred
             return cls(str(path), array.dtype.str, array.shape, 0, _identity(path))
@@ -102,6 +100,16 @@ class ArrayFile:
         if not os.path.exists(self.path) or _identity(self.path) != self.identity:
             raise DataError(f"{self.path}: must not change during training, but was removed or replaced")
         return np.memmap(self.path, self.dtype, "r", self.offset, self.shape).view(np.ndarray)
+
+
+def mapped_base(array: np.ndarray) -> np.memmap | None:
+    """Return the memory map that an array is a view of, if its file has the same data; else None."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap) and not isinstance(base.base, np.ndarray):
+            return base if _matches_its_file(base) else None
+        base = base.base
+    return None
 
 
 def _identity(path: str | Path) -> tuple[int, int, int]:
