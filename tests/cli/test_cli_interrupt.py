@@ -229,14 +229,29 @@ def test_a_model_that_cannot_be_written_is_saved_among_the_temporary_files(tmp_p
     assert XMLClassifier.load(place / "m").n_epochs_ == 1
 
 
-def test_a_failed_save_leaves_no_temporary_files(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("has_temporary_folder", [True, False])
+def test_a_failed_save_says_why_and_leaves_no_temporary_files(tmp_path, monkeypatch, capsys, has_temporary_folder):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "m")
 
     monkeypatch.setattr("xmlsgd.cli.model_folder.draw_curve", full)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    if not has_temporary_folder:
+        monkeypatch.setattr("xmlsgd.cli.training_runs.compile_kernels", lambda *_: None)  # which needs one, too
+        monkeypatch.setattr("tempfile.mkdtemp", lambda **_: open("/nowhere/file"))  # noqa: SIM115
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]) == 1
     assert capsys.readouterr().err == "xmlsgd: m: No space left on device\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["m.history.jsonl"]
+
+
+def test_an_interruption_of_the_second_save_leaves_no_temporary_files(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise asked.pop()
+
+    asked = [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device", "m")]
+    monkeypatch.setattr("xmlsgd.cli.model_folder.draw_curve", full)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]) == 130
     assert [path.name for path in tmp_path.iterdir()] == ["m.history.jsonl"]
 
 

@@ -15,7 +15,7 @@ from xmlsgd.cli import main
 from xmlsgd.cli.commands import learn as command_learn
 from xmlsgd.cli.model_folder import manifest_of, unchanged
 from xmlsgd.data.vectorizer import TextVectorizer
-from xmlsgd.errors import DataError
+from xmlsgd.errors import ModelFileError
 from xmlsgd.estimators import XMLClassifier
 
 NEW = "a_label_never_seen\tread a yzzyva and close it\n" * 3
@@ -69,8 +69,13 @@ def test_a_model_of_numbers_learns_rows_with_fewer_and_with_new_columns_in_its_o
     second = XMLClassifier.load(tmp_path / "m")
     assert (second.n_features_in_, len(second.classes_)) == (n_features + 1, n_labels + 1)
     assert second.n_samples_seen_ == first.n_samples_seen_ + 2
-    run("learn", tmp_path / "m", tmp_path / "new.txt", "--out", tmp_path / "of" / "today", "--quiet")
-    assert XMLClassifier.load(tmp_path / "of" / "today").n_samples_seen_ == second.n_samples_seen_ + 1
+
+
+def test_learning_makes_the_folders_above_its_output(tmp_path, words):
+    Path(tmp_path, "new.txt").write_text(NEW)
+    run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "of" / "today", "--quiet")
+    before, after = (XMLClassifier.load(path) for path in (words, tmp_path / "of" / "today"))
+    assert after.n_samples_seen_ == before.n_samples_seen_ + 3
 
 
 def test_learning_measures_before_and_after(tmp_path):
@@ -214,7 +219,11 @@ def test_a_model_that_another_process_has_saved_meanwhile_is_not_replaced(tmp_pa
 def test_processes_that_have_learned_at_once_do_not_replace_the_same_model(tmp_path, words):
     model = str(shutil.copytree(words, tmp_path / "m"))
     manifest = manifest_of(model)
-    with unchanged(model, manifest), pytest.raises(DataError, match="is saving a model"), unchanged(model, manifest):
+    with (
+        unchanged(model, manifest),
+        pytest.raises(ModelFileError, match="is saving a model"),
+        unchanged(model, manifest),
+    ):
         pass
     with unchanged(model, manifest):
         assert manifest_of(model) == manifest

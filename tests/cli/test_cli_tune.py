@@ -68,10 +68,13 @@ def test_flags_of_every_kind_are_written_as_train_reads_them():
     assert {name: vars(new_parser().parse_args(words))[name] for name in parameters} == parameters
 
 
-def test_errors_are_one_line(tmp_path, capsys, monkeypatch):
-    (tmp_path / "broken.txt").write_text("no rows")  # the metric is checked before it is read
+def test_an_unknown_metric_is_refused_before_rows_are_read(tmp_path, capsys):
+    (tmp_path / "broken.txt").write_text("no rows")
     assert main(["tune", str(tmp_path / "broken.txt"), "--metric", "P", "--quiet", *GIVEN]) == 2
     assert "metric: must be a name and a rank, as in nDCG@5" in capsys.readouterr().err
+
+
+def test_a_missing_optuna_is_one_line(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert main(["tune", ROWS]) == 2
     assert 'optuna is missing: pip install "xmlsgd[tune]"' in capsys.readouterr().err

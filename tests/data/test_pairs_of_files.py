@@ -39,12 +39,14 @@ def test_written_npz_files_are_those_of_scipy(tmp_path):
     assert (TRAIN.X.to_scipy() != X).nnz == 0
 
 
-@pytest.mark.parametrize("write", [write_npz, write_split])
-def test_half_a_pair_is_refused(tmp_path, write):
+@pytest.mark.parametrize(
+    ("write", "remedy"),
+    [(write_npz, "for rows without labels, save a Y without entries"), (write_split, "add trn_X_Y.txt")],
+)
+def test_half_a_pair_is_refused(tmp_path, write, remedy):
     write(tmp_path / "set", TRAIN)
     next((tmp_path / "set").glob("*Y*")).unlink()
-    remedy = "; for rows without labels, save a Y without entries" if write is write_npz else ""
-    with pytest.raises(DataError, match=f"X and Y must lie beside each other, got only one of them{remedy}$"):
+    with pytest.raises(DataError, match=f"X and Y must lie beside each other, got only one of them; {remedy}$"):
         load_folder(tmp_path / "set")
 
 

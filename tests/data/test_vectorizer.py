@@ -36,8 +36,12 @@ def test_words_of_more_texts_come_behind_with_the_idf_of_all_texts():
     assert row.data[0] / row.data[1] == pytest.approx(idf["apples"] / idf["pears"])
     assert before.transform(more).shape[1] == len(before.words)
     assert grown.with_words_of(more, 99) is grown
-    before.reason = "chosen"
-    assert before.with_words_of(more, len(TEXTS)).reason == "chosen"
+
+
+def test_a_vectorizer_with_more_words_keeps_the_reason_of_its_choice():
+    chosen = TextVectorizer().fit(TEXTS)
+    chosen.reason = "chosen on held-out texts"
+    assert chosen.with_words_of(["apples and pears"], len(TEXTS)).reason == "chosen on held-out texts"
 
 
 def test_options_of_a_vectorizer_decide_which_words_are_new():

@@ -90,6 +90,11 @@ def test_a_model_that_could_not_be_served_is_not_replaced_by_what_the_earlier_on
         served_folder.load(fail)
     with pytest.raises(ModelFileError, match="m: another process has changed the model meanwhile"):
         served_folder.save(served)
+
+
+def test_a_model_that_another_process_is_saving_is_not_replaced(folder, tmp_path):
+    path = shutil.copytree(folder, tmp_path / "m")
+    served_folder = ServedFolder(str(path), {}, None, learns=True)
     with (
         sole_use(path, "m: another process is saving a model there"),
         pytest.raises(ModelFileError, match="m: another process is saving a model there"),

@@ -29,10 +29,28 @@ def test_a_form_is_answered_as_annif_does(client, model):
     }
     least = found[1]["score"]
     assert len(client.post(SUGGEST, data={"text": "read json", "threshold": str(least)}).json()["results"]) == 2
-    reached = sum(
-        score >= model.thresholds_["micro"] for score in model.predict_topk(["read json"], 10, proba=True)[1][0]
+
+
+def test_the_threshold_micro_is_that_of_training(client, model):
+    (scores,) = model.predict_topk(["read json"], 10, proba=True)[1]
+    reached = sum(scores >= model.thresholds_["micro"])
+    assert reached < 10
+    answer = client.post(SUGGEST, data={"text": "read json", "threshold": "micro"})
+    assert len(answer.json()["results"]) == reached
+    (found,) = client.post("/suggest", json={"texts": ["read json"], "threshold": "micro"}).json()["results"]
+    assert len(found) == reached
+
+
+def test_micro_is_refused_where_scores_are_not_probabilities():
+    texts = ["read a file", "write a file"] * 5
+    model = XMLClassifier((4,), loss="softmax", max_epochs=2, random_state=0, n_jobs=1)
+    model.fit(texts, [text.split()[0] for text in texts])
+    with TestClient(new_app(Service(ServedModel(model), "words"))) as client:
+        answer = client.post("/suggest", json={"texts": ["read"], "threshold": "micro"})
+    assert (answer.status_code, answer.json()["detail"]) == (
+        400,
+        "threshold: must be a number from 0 to 1, got 'micro'",
     )
-    assert len(client.post(SUGGEST, data={"text": "read json", "threshold": "micro"}).json()["results"]) == reached < 10
 
 
 @pytest.mark.parametrize("encode", [str, lambda text: text.replace("ö", "%C3%B6")])

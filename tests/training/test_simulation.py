@@ -235,11 +235,18 @@ def test_the_json_of_a_simulation_has_fleet_runs_and_versions(tmp_path):
 def test_a_comparison_says_which_runs_diverged(tmp_path, capsys):
     words = [word for word in SMALL if word != "--quiet"]
     words += ["--lr", "1e38", "--optimizer", "sgd", "--compare", " adaptive , synchronous"]
-    words += ["--plot", str(tmp_path / "nothing_to_draw.png")]
     assert main(["simulate", str(DATA), *words]) == 0
     *table, last = capsys.readouterr().out.splitlines()
     assert "adaptive, synchronous, fastest alone: the loss was not finite" in last
     assert [re.split("  +", line)[3] for line in table[-3:]] == ["-"] * 3
+
+
+def test_nothing_is_drawn_if_all_runs_diverged(tmp_path, capsys):
+    plot = tmp_path / "curves.png"
+    words = [word for word in SMALL if word != "--quiet"]
+    assert main(["simulate", str(DATA), *words, "--lr", "1e38", "--optimizer", "sgd", "--plot", str(plot)]) == 0
+    assert f"--plot {plot}: nothing to draw, as the loss of every run was not finite" in capsys.readouterr().err
+    assert not plot.exists()
 
 
 def test_a_simulation_is_drawn_where_a_file_is_asked_for(tmp_path):

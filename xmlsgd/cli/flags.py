@@ -235,8 +235,8 @@ EVERYWHERE = (
 FORMAT_FLAGS = (
     FormatFlag("format", name_among("auto", "rows", *DOCUMENT_FORMATS), "numeric features, or texts as raw "
                "text, CSV, JSON lines, Annif corpus or fastText; auto looks at name and first lines", default="auto"),
-    FormatFlag("text_column", NAME, "column of the texts in CSV, or their key in JSON lines; several, separated by "
-               "commas, are joined", default="text"),
+    FormatFlag("text_column", NAME, "column of the texts in CSV, or their key in JSON lines; `a,b` joins several "
+               "by spaces", default="text"),
     FormatFlag("label_column", NAME, "column of the labels in CSV, or their key in JSON lines", default="labels"),
     FormatFlag("label_separator", NAME, "text between two labels in raw text and CSV", default=","),
     FormatFlag("vocabulary", PATH, "file of lines `<uri><TAB>label`, the names of labels that are URIs; "

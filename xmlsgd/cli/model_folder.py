@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..data.files.atomic import atomic_folder, parents_created
 from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT, VOCABULARY
 from ..data.files.temporary import sole_use, temporary_folder_beside
-from ..errors import ModelFileError, warn
+from ..errors import DataError, ModelFileError, warn
 from .exit_codes import TrainingStopped, UsageError, exit_code_and_text
 from .output_files import check_folder
 from .results import as_json, write_json
@@ -111,16 +111,14 @@ def save(
         with unchanged(target.out, manifest_before):
             _write(model, target, result, names_of_uris)
     except Exception as error:
-        parent = None
         try:
-            parent = tempfile.mkdtemp(prefix="xmlsgd-model-")
-            spare = Path(parent, Path(target.out).name)
-            _write(model, replace(target, out=str(spare)), result, names_of_uris)
-        except BaseException as second:
-            if parent is not None:
-                shutil.rmtree(parent, ignore_errors=True)
-            if not isinstance(second, Exception):
-                raise
+            with ExitStack() as on_failure:
+                parent = tempfile.mkdtemp(prefix="xmlsgd-model-")
+                on_failure.callback(shutil.rmtree, parent, ignore_errors=True)
+                spare = Path(parent, Path(target.out).name)
+                _write(model, replace(target, out=str(spare)), result, names_of_uris)
+                on_failure.pop_all()  # keep the folder
+        except Exception:  # noqa: BLE001  report the first error instead
             raise error from None
         text = f"{exit_code_and_text(error)[1]}; the model is in {spare} instead"
         raise TrainingStopped(text) from error
@@ -148,13 +146,17 @@ def manifest_of(folder: str) -> bytes:
 
 @contextmanager
 def unchanged(folder: str, manifest: bytes) -> Iterator[None]:
-    """Raise `ModelFileError` unless a folder holds the model with this manifest, and keep other processes out.
+    """Raise `ModelFileError` unless a folder holds the model with this manifest, or if another process is saving there.
 
     Otherwise a model would replace another that was trained, or has learned, at the same time. manifest : what
-    `manifest_of` returned when the work began. Raises `DataError` if another process is in.
+    `manifest_of` returned when the work began.
     """
     path = Path(os.path.realpath(folder))
-    with parents_created(path), sole_use(path, f"{folder}: another process is saving a model there"):
+    with parents_created(path), ExitStack() as stack:
+        try:
+            stack.enter_context(sole_use(path, f"{folder}: another process is saving a model there"))
+        except DataError as error:
+            raise ModelFileError(str(error)) from error
         if manifest_of(folder) != manifest:
             raise ModelFileError(f"{folder}: another process has changed the model meanwhile")
         yield

@@ -48,7 +48,7 @@ def read_learner(folder: str, parameters: dict[str, Any]) -> XMLClassifier:
     """Return the classifier in a folder, with `parameters` set; raise an error if it cannot learn more rows."""
     from ..estimators import XMLClassifier
 
-    given = {"n_jobs": None, **parameters}
+    given = {"n_jobs": None, **parameters}  # not the threads of its training
     model = XMLClassifier.load(folder, precision=given.pop("precision", None)).set_params(**given)
     model.fitted_.check_trainable(folder)
     return model

@@ -38,7 +38,8 @@ class DocumentOptions:
     Parameters
     ----------
     text_column, label_column : str
-        Columns of CSV, keys of JSON lines. Texts may be in several, separated by commas, which are joined.
+        Columns of CSV, keys of JSON lines. `text_column` may name several, separated by commas; their texts are
+        joined by spaces.
     label_separator : str
         Text between two labels, in raw text and CSV.
     vocabulary : str, optional
@@ -142,9 +143,9 @@ def are_fasttext(lines: Iterable[str]) -> bool:
     return any(line.startswith(LABEL_PREFIX) and len(line.split()[0]) > len(LABEL_PREFIX) for line in lines)
 
 
-def names_of_columns(option: str, known: Container[str]) -> list[str]:
-    """Return the columns that an option names, separated by commas, unless it is the name of a single one."""
-    return [option] if option in known else option.split(",")
+def split_columns(columns: str, known: Container[str]) -> list[str]:
+    """Return the names in `a,b`; one name if `known`, a header or the keys of an object, has it with the comma."""
+    return [columns] if columns in known else columns.split(",")
 
 
 def delimiter_of(header: str, columns: str) -> str | None:
@@ -154,7 +155,7 @@ def delimiter_of(header: str, columns: str) -> str | None:
             fields = next(csv.reader([header], delimiter=mark), [])
         except csv.Error:  # the reader of the file will report it
             continue
-        if len(fields) > 1 and set(names_of_columns(columns, fields)) <= set(fields):
+        if len(fields) > 1 and set(split_columns(columns, fields)) <= set(fields):
             return mark
     return None
 
@@ -165,4 +166,4 @@ def has_keys(line: str, keys: str) -> bool:
         entry = json.loads(line) if line.startswith("{") else None
     except (ValueError, RecursionError):
         return False
-    return isinstance(entry, dict) and set(names_of_columns(keys, entry)) <= set(entry)
+    return isinstance(entry, dict) and set(split_columns(keys, entry)) <= set(entry)

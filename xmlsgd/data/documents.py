@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, nor_others, shorten, suggest, warn
-from .document_formats import DELIMITERS, LABEL_PREFIX, URIS, DocumentOptions, delimiter_of, is_annif, names_of_columns
+from .document_formats import DELIMITERS, LABEL_PREFIX, URIS, DocumentOptions, delimiter_of, is_annif, split_columns
 from .label_names import composed, label_name, split_labels
 from .text import Documents, lines_of_file, numbered_lines, read_raw_text
 from .validation import check_choice, is_integer
@@ -114,7 +114,7 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
             next(reader)  # the line of the separator, left blank
         header = next(reader, [])
         where = f"{path}:{2 if separator_line else 1}"
-        names = names_of_columns(options.text_column, header)
+        names = split_columns(options.text_column, header)
         texts = [_column(where, header, name, "text_column") for name in names]
         label = _column(where, header, options.label_column, "label_column") if labelled else 0
         begins = reader.line_num + 1  # a row has several lines if a cell has
@@ -174,7 +174,7 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
             raise DataError(f"{where}: {ONE_OBJECT}, got {error}; {AS_LINES}") from error
         if not isinstance(entry, dict):
             raise DataError(f"{where}: {ONE_OBJECT}, got {shorten(entry)}; {AS_LINES}")
-        names = names_of_columns(options.text_column, entry)
+        names = split_columns(options.text_column, entry)
         texts = [_value(entry, name, "text_column", where) for name in names]
         for name, text in zip(names, texts, strict=True):
             if not isinstance(text, str):

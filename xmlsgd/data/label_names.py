@@ -66,14 +66,15 @@ def check_distinct(names: Sequence[str], where: str) -> None:
             raise DataError(f"{where}: label names must differ, got {shorten(name)} on lines {first} and {line}")
 
 
-def columns_by_name(
-    names: Sequence[Any], found: Iterable[Any], where: str, remedy: str = "pass an indicator matrix"
-) -> dict[Any, int]:
-    """Return the column of each name; raise `DataError` if one in `found` names several columns."""
+def columns_by_name(names: Sequence[Any], wanted: Iterable[Any], where: str, remedy: str) -> dict[Any, int]:
+    """Return the column of each name; raise `DataError` if a name in `wanted` names several columns.
+
+    where, remedy : begin and end of the error message.
+    """
     columns = {label: column for column, label in enumerate(names)}
     if len(columns) < len(names):
         counts = Counter(names)
-        for label in found:
+        for label in wanted:
             if counts[label] > 1:
                 got = f"{shorten(label)}, which names {counts[label]}"
                 raise DataError(f"{where}: a label must name one column, got {got}; {remedy}")

@@ -225,7 +225,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         eval_set : (X, y), optional
             Rows that are evaluated after every epoch: P@1, P@3 and P@5 in percent, in `history_`.
         label_names : list, optional
-            Names of the columns of an indicator matrix, in order. Tables have names of their own.
+            Names of the columns of an indicator matrix, in order. Tables have names of their own. With `warm_start`,
+            they begin with those of the earlier `fit`.
         groups : array of int or str (n,), or "similar", optional
             Groups of rows that are alike, such as the records of one library. All rows of a group are held out, or
             none, so that stacking, thresholds and early stopping suit rows of new groups. "similar" is for new rows

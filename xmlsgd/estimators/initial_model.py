@@ -31,10 +31,10 @@ def empty_state(network: Network, optimizer: Optimizer) -> NDArray[np.float32]:
 def grown_start(earlier: FittedModel, plan: TrainingPlan, Y: CSR, n_label_rows: int = 0) -> Start:
     """Return a copy of `earlier` as a model of the plan's network, which may have more features and labels.
 
-    New features and labels start as in a new model. The output bias of a label that had no rows so far starts at its
-    frequency among all rows but the last `n_label_rows`, unless a label text has taught a higher one; with softmax, at
-    its share of the labels of the new rows, as new classes would hardly be learned from a low bias. The optimizer state
-    is kept if there is one of the same optimizer.
+    New features and labels start as in a new model. The output bias of a label without rows so far starts at its
+    frequency among all rows but the last `n_label_rows`, or stays if a label text has taught a higher one. With softmax
+    it starts at the label's share of the new rows' labels: from a lower bias, new classes are hardly learned. The
+    optimizer state is kept if there is one of the same optimizer.
     """
     old, network, optimizer = earlier.network, plan.network, plan.optimizer
     flat, state = zeros(network.layout.size), empty_state(network, optimizer)

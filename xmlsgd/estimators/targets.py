@@ -36,6 +36,7 @@ SEPARATORS = (",", ";", "|")  # characters that may join several labels in one s
 # Classes are taken for joined labels if more than this share of their parts also occur at another position. The share
 # is at most 0.18 for real names with commas, and 0.55 for made-up names "last, first".
 SHARE_JOINED = 0.6
+USE_INDICATOR = "pass an indicator matrix"
 COLLECTIONS = list | tuple | set | frozenset | np.ndarray
 
 
@@ -115,10 +116,10 @@ def _names_in_table(Y: Any, name: str) -> np.ndarray | None:
 
 
 def _with_table_columns(known: Names | None, named: np.ndarray, name: str) -> Names:
-    """Return the names known so far, followed by those of further columns of a table.
+    """Return the column names of a table, which must begin with those known so far.
 
-    If earlier labels were a matrix without names, or the table has none of the known names, which were then given as
-    `label_names`, the known names are kept.
+    The known names are kept if they are column numbers, or if the table has none of them: then they were given as
+    `label_names`.
     """
     if known is None:
         return named
@@ -273,7 +274,7 @@ def _read_lists(Y: Any, classes: Names | None, name: str) -> Labels:
         raise DataError(f"{name}: must have at least one label, got none in {len(rows)} rows")
     if classes is None and max(map(len, rows)) == 1 and isinstance(names[0], str):
         _warn_of_joined(python_values(names), name)
-    indicators = indicator(rows, columns_by_name(python_values(names), found, name))
+    indicators = indicator(rows, columns_by_name(python_values(names), found, name, USE_INDICATOR))
     return Labels(replace(indicators, n_cols=len(names)), names, "lists")
 
 
@@ -316,7 +317,7 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
         classes = found
     else:
         classes = _with_new_labels(classes, found.tolist(), name)
-        index = columns_by_name(python_values(classes), found.tolist(), name)
+        index = columns_by_name(python_values(classes), found.tolist(), name, USE_INDICATOR)
         ids = np.array([index[label] for label in found.tolist()], dtype=np.int32)[ids]
     indices = np.asarray(ids, dtype=np.int32).ravel()
     n = len(indices)

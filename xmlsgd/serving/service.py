@@ -74,7 +74,7 @@ class Service:
 
     @property
     def micro_threshold(self) -> float | None:
-        """Return the probability that training found best for micro F1; None if scores are no probabilities."""
+        """Return the threshold for micro F1 (0.5 without held-out rows); None if scores are not probabilities."""
         return float(self.model.thresholds_["micro"]) if self.model.fitted_.has_probabilities else None
 
     async def suggest(self, texts: Sequence[str], limit: int) -> list[Suggestions]:

@@ -85,7 +85,7 @@ def run(
         config = uvicorn.Config(  # logs only errors, as a line for each malformed request could fill a disk
             app, log_level="error", access_log=False, lifespan="off", http=Connection, ws="none",
             limit_concurrency=most_connections(), timeout_graceful_shutdown=GRACE_SECONDS,
-            timeout_keep_alive=int(WAIT_SECONDS),
+            timeout_keep_alive=int(WAIT_SECONDS),  # or uvicorn would close idle connections earlier
         )  # fmt: skip
 
         async def reload() -> None:
@@ -107,7 +107,7 @@ class ServedFolder:
         self._manifest = b""  # of the model that is served
 
     def load(self, prepare: Callable[[ServedModel], None] | None = None) -> ServedModel:
-        """Return the model in the folder, prepared; if this fails, the earlier one is still the one that is served."""
+        """Return the model in the folder after `prepare(model)`; if either fails, `save` does not replace it."""
         manifest = manifest_of(self.folder)
         served = self._read()
         if prepare is not None:
@@ -117,12 +117,9 @@ class ServedFolder:
 
     def save(self, model: XMLClassifier) -> None:
         """Replace the model by one that has learned more; raise `ModelFileError` if another process replaces it."""
-        try:
-            with unchanged(self.folder, self._manifest):
-                save_without_history(model, self.folder, self.folder)
-                self._manifest = manifest_of(self.folder)
-        except DataError as error:
-            raise ModelFileError(str(error)) from error
+        with unchanged(self.folder, self._manifest):
+            save_without_history(model, self.folder, self.folder)
+            self._manifest = manifest_of(self.folder)
 
 
 def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, learns: bool) -> ServedModel:

@@ -29,7 +29,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...errors import DataError, suggest
+from ...errors import DataError, suggest, warn
 from ..flags import COUNT, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, number, positional
 from ..machine import versions
 from ..parameters import parameter_flags
@@ -120,7 +120,9 @@ def run(
         console.answer(line)
     write_json(json, results(parameters, race))
     curves = {name: [outcome.curve] for name, outcome in race.outcomes.items() if outcome.curve}
-    if plot is not None and curves:
+    if plot is not None and not curves:
+        warn(f"--plot {plot}: nothing to draw, as the loss of every run was not finite")
+    elif plot is not None:
         from ...training.plots import plot_over_time
 
         plot_over_time(curves, plot, title=f"{fleet}, simulated")

@@ -81,7 +81,7 @@ def run(
     model = new_model(parameters)
     read = read_training(train, None, format_options, label_texts, feature_names)
     rows = read.train
-    group_of = groups_in_training(groups, rows.n_rows)
+    row_groups = groups_in_training(groups, rows.n_rows)
     model.set_params(vectorizer=read.vectorizer)
     console.note(f"{train}: {size_text(rows)}")
     compile_kernels(model.get_params(deep=False), rows.n_labels, compact=False)
@@ -97,7 +97,7 @@ def run(
     try:
         n_held_out = tune(
             rows.X, rows.Y, model, metric=metric, seconds=seconds, n_trials=trials,
-            groups=group_of, **read.texts, fixed=parameters, callback=show,
+            groups=row_groups, **read.texts, fixed=parameters, callback=show,
         ).n_held_out  # fmt: skip
     except KeyboardInterrupt as interrupt:
         if not ended:

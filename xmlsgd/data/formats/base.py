@@ -77,7 +77,7 @@ class Format(ABC):
 class PairFormat(Format):
     """A format with X and Y in two files, which have fixed names.
 
-    names : the files of X and Y of each split. without_labels : how to write rows without labels, for an error.
+    names : the files of X and Y of each split. without_labels : a remedy, how to write rows that have no labels.
     """
 
     names: ClassVar[dict[str, tuple[str, str]]]
@@ -98,9 +98,8 @@ class PairFormat(Format):
         pair = path.with_name(X_name), path.with_name(Y_name)
         for file in pair:
             if not file.is_file():
-                raise DataError(
-                    f"{file}: X and Y must lie beside each other, got only one of them{self.without_labels}"
-                )
+                remedy = self.without_labels or f"add {file.name}"
+                raise DataError(f"{file}: X and Y must lie beside each other, got only one of them; {remedy}")
         return pair
 
     def read(self, path: Path, options: dict[str, Any]) -> FileRows:

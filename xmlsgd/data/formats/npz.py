@@ -39,7 +39,7 @@ class Npz(PairFormat):
     files = "X.trn.npz and Y.trn.npz (*.tst.npz)"
     precedence = 3
     names: ClassVar = {"train": ("X.trn.npz", "Y.trn.npz"), "test": ("X.tst.npz", "Y.tst.npz")}
-    without_labels = "; for rows without labels, save a Y without entries"
+    without_labels = "for rows without labels, save a Y without entries"
 
     def recognizes(self, path: Path) -> bool:
         """Return whether a path is an npz file of any name; `pair_of` refuses wrong names, with the right ones."""

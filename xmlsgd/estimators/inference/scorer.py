@@ -269,7 +269,7 @@ def columns_of(labels: Any, fitted: Any, name: str = "labels") -> np.ndarray:
     fitted : the `FittedModel` of which they are labels.
     """
     if isinstance(labels, list | tuple | np.ndarray) and all(isinstance(label, str) for label in labels):
-        columns = columns_by_name(fitted.classes.tolist(), labels, name, "pass columns")
+        columns = columns_by_name(fitted.classes.tolist(), labels, name, "pass column numbers")
         unknown = [label for label in labels if label not in columns]
         if unknown:
             raise DataError(f"{name}: must be of classes_, got {shorten(unknown[0])}")
