@@ -116,6 +116,20 @@ def test_texts_in_several_columns_are_joined(path_of, form, text):
         read(path_of("f", text), form, text_column="title,series2")
 
 
+@pytest.mark.parametrize(
+    ("line", "form"),
+    [
+        ('{"title": "Sea"}', "jsonl"),
+        ('{"titel": "Sea"}', "jsonl"),
+        ("sep=;", "csv"),
+        ('"sep=;"', "csv"),
+        ("{read} json", None),
+    ],
+)
+def test_a_first_line_that_no_document_has_tells_the_format_though_columns_are_missing(line, form):
+    assert format_by_lines([line], DocumentOptions(text_column="title,subtitle")) == form
+
+
 def test_the_name_of_a_column_may_have_a_comma(path_of):
     assert read(path_of("f", 'title,"title,by",by,labels\nSea,Waves,x,a\n'), "csv", text_column="title,by").texts == [
         "Waves"

@@ -173,7 +173,7 @@ def test_partial_fit_refuses_fewer_features_labels_and_another_form(rows):
     model = small().partial_fit(X, Y)
     with pytest.raises(DataError, match="X has 100 features, but XMLClassifier is expecting 120"):
         model.partial_fit(X[:, :100], Y)
-    with pytest.raises(DataError, match="Y: must have at least the 40 columns seen before, got 39"):
+    with pytest.raises(DataError, match="Y: must have a column for each of the 40 labels named or seen before, got 39"):
         model.partial_fit(X, Y[:, :39])
     with pytest.raises(
         DataError, match="Y: must have the form of the training labels, label lists or an indicator matrix"

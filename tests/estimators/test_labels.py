@@ -319,7 +319,7 @@ FORM = "Y: must have the form of the training labels"
 @pytest.mark.parametrize(
     ("learned", "given", "message"),
     [
-        (Y, Y[:, :3], "Y: must have at least the 4 columns seen before, got 3"),
+        (Y, Y[:, :3], "Y: must have a column for each of the 4 labels named or seen before, got 3"),
         (Y, sp.hstack([Y, Y]).tocsr(), "Y: must have the 4 columns of the model, got 8"),
         (Y, halves(0, 1), f"{FORM}, label lists or an indicator matrix, got one class a row"),
         (halves(0, 1), Y, f"{FORM}, one class a row, got label lists or an indicator matrix"),

@@ -37,6 +37,12 @@ def test_the_best_parameters_make_an_estimator():
     assert model.score(ROWS.X, ROWS.Y) > 0.1
 
 
+@pytest.mark.parametrize("seconds", ["a", None, 0, math.nan])
+def test_a_time_budget_that_is_no_positive_number_is_refused(seconds):
+    with pytest.raises(DataError, match="seconds: must be above 0, got"):
+        tune(ROWS.X, ROWS.Y, MODEL, seconds=seconds)
+
+
 def test_a_parameter_given_as_an_array_is_not_searched():
     model = XMLClassifier(hidden_layer_sizes=np.array([8]), max_epochs=2, random_state=0, n_jobs=1)
     found = tune(ROWS.X, ROWS.Y, model, n_trials=3, seconds=math.inf)

@@ -28,6 +28,7 @@ DELIMITERS = ",;\t"  # of CSV; spreadsheets write semicolons where the comma is 
 URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")  # of an Annif corpus
 LABEL_PREFIX = "__label__"  # of fastText
 ENTRY = re.compile(r"-?\d*:")  # the beginning of an entry `feature:value`, also of a broken one
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?')  # what Excel writes and reads before the header
 NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a word of the header
 
 
@@ -86,12 +87,14 @@ def format_by_lines(lines: Iterable[str], options: DocumentOptions) -> str | Non
     """
     lines = [line for line in lines if line.strip()]
     first = lines[0].removeprefix("\ufeff") if lines else ""
+    if SEPARATOR_LINE.fullmatch(first.strip()):
+        return "csv"
     mark = delimiter_of(first, options.text_column)
     is_named = options.text_column != DocumentOptions.text_column
     if mark and (is_named or delimiter_of(first, options.label_column) == mark):
         return "csv"
-    if has_keys(first, options.text_column):
-        return "jsonl"
+    if is_json_object(first):
+        return "jsonl"  # its reader tells of missing keys
     if are_fasttext(lines):
         return "fasttext"
     without_subjects = all(line.strip(" \r\n").endswith("\t") for line in lines)
@@ -160,10 +163,9 @@ def delimiter_of(header: str, columns: str) -> str | None:
     return None
 
 
-def has_keys(line: str, keys: str) -> bool:
-    """Return whether a line is a JSON object with the keys that an option names."""
+def is_json_object(line: str) -> bool:
+    """Return whether a line is a JSON object."""
     try:
-        entry = json.loads(line) if line.startswith("{") else None
+        return line.startswith("{") and isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
-    return isinstance(entry, dict) and set(split_columns(keys, entry)) <= set(entry)

@@ -11,14 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, nor_others, shorten, suggest, warn
-from .document_formats import DELIMITERS, LABEL_PREFIX, URIS, DocumentOptions, delimiter_of, is_annif, split_columns
+from .document_formats import (
+    DELIMITERS,
+    LABEL_PREFIX,
+    SEPARATOR_LINE,
+    URIS,
+    DocumentOptions,
+    delimiter_of,
+    is_annif,
+    split_columns,
+)
 from .label_names import composed, label_name, split_labels
 from .text import Documents, lines_of_file, numbered_lines, read_raw_text
 from .validation import check_choice, is_integer
 from .vocabulary import BRACKETED_URI, is_uri, label_of, name_of
 
 DEFAULTS = DocumentOptions()
-SEPARATOR_LINE = re.compile(r'"?sep=(.)"?')  # what Excel writes and reads before the header
 QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 ONE_OBJECT, AS_LINES = "must be one JSON object a line", "`jq -c '.[]' FILE` writes a list in lines"
 MAX_FIELD = 1 << 26  # characters of a field of CSV

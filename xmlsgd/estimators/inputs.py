@@ -102,9 +102,7 @@ def learn_features(
             vectorizer = TextVectorizer() if labels is None else choose_vectorizer(X, labels().Y)
         vectorizer.fit(X, label_texts=_texts_among(label_texts))
     rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
-    if vectorizer is not None and rows.n_cols != vectorizer.n_features:
-        wanted = f"must have the {vectorizer.n_features} features of the fitted vectorizer, got {rows.n_cols}"
-        raise DataError(f"X: {wanted}; pass texts, or vectorizer=None")
+    _check_words(rows, vectorizer)
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
 
 
@@ -125,6 +123,7 @@ def grow_features(X: Any, known: FeatureSpace, n_known: int | None, label_texts:
         raise DataError(f"X: the first {known.n_features} {text}")
     if rows.n_cols < known.n_features:
         raise _wrong_width(rows, known)
+    _check_words(rows, known.vectorizer)
     words = known.words if rows.n_cols == known.n_features else None
     return rows, replace(known, n_features=rows.n_cols, names=names, words=words)
 
@@ -135,6 +134,13 @@ def read_features(X: Any, known: FeatureSpace) -> CSR:
     if rows.n_cols != known.n_features:
         raise _wrong_width(rows, known)
     return rows
+
+
+def _check_words(rows: CSR, vectorizer: TextVectorizer | None) -> None:
+    """Raise `DataError` if rows have other features than the words of a vectorizer, whose texts could not be read."""
+    if vectorizer is not None and rows.n_cols != vectorizer.n_features:
+        wanted = f"must have the {vectorizer.n_features} features of the fitted vectorizer, got {rows.n_cols}"
+        raise DataError(f"X: {wanted}; pass texts, or rows that it makes of them")
 
 
 def _wrong_width(rows: CSR, known: FeatureSpace) -> DataError:

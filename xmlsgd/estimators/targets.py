@@ -97,7 +97,8 @@ def read_labels(Y: Any, classes: Names | None = None, name: str = "Y") -> Labels
             f"{name}: must have a column for each of the {n_known} named labels, got {csr.n_cols}; name all of them"
         )
     elif csr.n_cols < n_known:
-        raise DataError(f"{name}: must have at least the {n_known} columns seen before, got {csr.n_cols}")
+        wanted = f"must have a column for each of the {n_known} labels named or seen before"
+        raise DataError(f"{name}: {wanted}, got {csr.n_cols}")
     return Labels(csr, classes, form)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from ..data.csr import CSR, Dataset
-from ..data.validation import is_positive_integer
+from ..data.validation import is_number, is_positive_integer
 from ..errors import DataError, DivergenceError, MemoryEstimateError, optional_module, shorten
 from ..metrics import label_scores
 from ..metrics.evaluation import metrics_by_name, takes_propensity
@@ -234,7 +234,7 @@ def best_of(trials: Sequence[Trial]) -> Trial:
 
 def check_search(metric: str, seconds: float, n_trials: int | None) -> Metric:
     """Return the metric of a name; raise `DataError` if it, the time budget or the number of trials is invalid."""
-    if not seconds > 0:
+    if not is_number(seconds) or seconds <= 0:
         raise DataError(f"seconds: must be above 0, got {shorten(seconds)}")
     if n_trials is not None and not is_positive_integer(n_trials):
         raise DataError(f"n_trials: must be an integer of at least 1, got {shorten(n_trials)}")

@@ -108,7 +108,9 @@ def threshold_of(value: Any, micro: float | None = None) -> float:
 
     value : from JSON or a form, None for 0. micro : the learned threshold that "micro" stands for, if there is one.
     """
-    if value == "micro" and micro is not None:
+    if value == "micro":
+        if micro is None:
+            raise RequestError(400, "threshold: 'micro' needs a probability of each label by itself, got scores")
         return micro
     threshold = _number(value, 0.0, float)
     if not is_number(threshold) or not 0 <= threshold <= 1:
