@@ -128,8 +128,16 @@ def test_a_warm_start_takes_names_in_the_order_of_the_first_fit_and_new_ones_las
         DataError, match="label_names: column 0 must be 'label 0', as seen before, got 'label 1'; bring"
     ):
         model.fit(X, Y[:, [1, 0, *range(2, len(names))]], label_names=[names[1], names[0], *names[2:]])
+    assert model.fit(X, Y, label_names=names).classes_.tolist() == names
     with_more = sp.hstack([Y, Y[:, [0]]]).tocsr()
     assert model.fit(X, with_more, label_names=[*names, "new"]).classes_.tolist() == [*names, "new"]
+
+
+def test_a_warm_start_takes_the_names_of_the_first_fit_though_rows_had_others():
+    X, labels, names = np.eye(3), [["a"], ["b"], ["c"]], ["b", "a"]
+    model = small(max_epochs=1, warm_start=True).fit(X, labels, label_names=names)
+    assert model.classes_.tolist() == ["b", "a", "c"]
+    assert model.fit(X, labels, label_names=names).classes_.tolist() == ["b", "a", "c"]
 
 
 def test_a_warm_start_refuses_a_compact_model(rows, tmp_path):

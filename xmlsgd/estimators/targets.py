@@ -130,14 +130,14 @@ def _with_table_columns(known: Names | None, named: np.ndarray, name: str) -> Na
 
 
 def with_further_columns(known: Names, named: np.ndarray, name: str) -> Names:
-    """Return `named`, which must begin with the names known so far; raise `DataError` if their order has changed."""
+    """Return the names known so far, followed by further ones of `named`; raise `DataError` if their order differs."""
     before, given = python_values(known), named.tolist()
-    if given[: len(before)] == before:
-        return named if len(given) > len(before) else known
-    at = next((i for i, pair in enumerate(zip(before, given, strict=False)) if pair[0] != pair[1]), len(given))
-    got = shorten(given[at]) if at < len(given) else f"{len(given)} columns"
-    wanted = f"column {at} must be {shorten(before[at])}, as seen before"
-    raise DataError(f"{name}: {wanted}, got {got}; bring the columns into the order of classes_, new ones last")
+    n_both = min(len(before), len(given))
+    if given[:n_both] == before[:n_both]:
+        return named if len(given) > n_both else known
+    at = next(i for i, pair in enumerate(zip(before, given, strict=False)) if pair[0] != pair[1])
+    wanted = f"column {at} must be {shorten(before[at])}, as seen before, got {shorten(given[at])}"
+    raise DataError(f"{name}: {wanted}; bring the columns into the order of classes_, new ones last")
 
 
 def with_declared(known: Names | None, classes: Any, Y: Any) -> Names | None:
