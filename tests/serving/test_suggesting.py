@@ -41,14 +41,17 @@ def test_the_threshold_micro_is_that_of_training(client, model):
     assert len(found) == reached
 
 
-def test_micro_is_refused_where_scores_are_not_probabilities():
+def test_a_threshold_is_refused_where_scores_are_not_probabilities():
     texts = ["read a file", "write a file"] * 5
     model = XMLClassifier((4,), loss="softmax", max_epochs=2, random_state=0, n_jobs=1)
     model.fit(texts, [text.split()[0] for text in texts])
     with TestClient(new_app(Service(ServedModel(model), "words"))) as client:
-        answer = client.post("/suggest", json={"texts": ["read"], "threshold": "micro"})
-    assert answer.status_code == 400
-    assert answer.json()["detail"] == "threshold: 'micro' needs a probability of each label by itself, got scores"
+        for threshold in ("micro", 0.5):
+            answer = client.post("/suggest", json={"texts": ["read"], "threshold": threshold})
+            assert answer.status_code == 400
+            assert answer.json()["detail"].startswith("threshold: needs a probability of each label by itself")
+        (found,) = client.post("/suggest", json={"texts": ["read"], "threshold": 0}).json()["results"]
+    assert len(found) == 2
 
 
 @pytest.mark.parametrize("encode", [str, lambda text: text.replace("ö", "%C3%B6")])

@@ -106,16 +106,14 @@ def limit_of(value: Any, n_texts: int = 1, most: int = MAX_LIMIT) -> int:
 def threshold_of(value: Any, micro: float | None = None) -> float:
     """Return the field "threshold", the lowest score to return.
 
-    value : from JSON or a form, None for 0. micro : the learned threshold that "micro" stands for, if there is one.
+    value : from JSON or a form, None for 0. micro : the learned threshold that "micro" stands for; None if scores are
+    not probabilities, and can have no threshold but 0.
     """
-    if value == "micro":
-        if micro is None:
-            raise RequestError(400, "threshold: 'micro' needs a probability of each label by itself, got scores")
-        return micro
-    threshold = _number(value, 0.0, float)
+    threshold = micro if value == "micro" and micro is not None else _number(value, 0.0, float)
+    if micro is None and (value == "micro" or (is_number(threshold) and threshold > 0)):
+        raise RequestError(400, "threshold: needs a probability of each label by itself, which this model lacks")
     if not is_number(threshold) or not 0 <= threshold <= 1:
-        or_micro = "" if micro is None else " or 'micro'"
-        raise RequestError(400, f"threshold: must be a number from 0 to 1{or_micro}, got {shorten(value)}")
+        raise RequestError(400, f"threshold: must be a number from 0 to 1 or 'micro', got {shorten(value)}")
     return float(threshold)
 
 
