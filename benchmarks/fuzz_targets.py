@@ -87,7 +87,8 @@ def parsers(folder: Path) -> dict[str, Callable[[bytes], Any]]:
 
     answered = functools.partial(refusing, (requests.RequestError,))
     fields = {
-        "limit": answered(requests.limit_of), "threshold": answered(requests.threshold_of),
+        "limit": answered(requests.limit_of),
+        "threshold": answered(functools.partial(requests.threshold_of, micro=0.5)),
         "text": answered(requests.text_of), "texts": answered(requests.texts_of),
         "documents": answered(requests.documents_of),
     }  # fmt: skip

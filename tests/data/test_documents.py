@@ -123,6 +123,7 @@ def test_texts_in_several_columns_are_joined(path_of, form, text):
         ('{"titel": "Sea"}', "jsonl"),
         ("sep=;", "csv"),
         ('"sep=;"', "csv"),
+        ("sep=\t\r\n", "csv"),
         ("{read} json", None),
     ],
 )

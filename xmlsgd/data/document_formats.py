@@ -87,7 +87,7 @@ def format_by_lines(lines: Iterable[str], options: DocumentOptions) -> str | Non
     """
     lines = [line for line in lines if line.strip()]
     first = lines[0].removeprefix("\ufeff") if lines else ""
-    if SEPARATOR_LINE.fullmatch(first.strip()):
+    if SEPARATOR_LINE.fullmatch(first.rstrip("\r\n")):
         return "csv"
     mark = delimiter_of(first, options.text_column)
     is_named = options.text_column != DocumentOptions.text_column

@@ -89,7 +89,8 @@ class Rounding(NamedTuple):
     kernels; labels are numbered as in the step).
 
     A label without a gradient left, that no row with a weight above 0 has, is not updated, except for its bias: the
-    gradients of biases stay exact. Threshold 0: nothing is rounded, and all labels are updated.
+    gradients of biases stay exact. Threshold 0: nothing is rounded, and all labels are updated; the
+    seed may decide in which order.
     """
 
     threshold: float

@@ -137,7 +137,7 @@ def read_features(X: Any, known: FeatureSpace) -> CSR:
 
 
 def _check_words(rows: CSR, vectorizer: TextVectorizer | None) -> None:
-    """Raise `DataError` if rows have other features than the words of a vectorizer, whose texts could not be read."""
+    """Raise `DataError` unless rows have a feature for each word of the vectorizer by which the model reads texts."""
     if vectorizer is not None and rows.n_cols != vectorizer.n_features:
         wanted = f"must have the {vectorizer.n_features} features of the fitted vectorizer, got {rows.n_cols}"
         raise DataError(f"X: {wanted}; pass texts, or rows that it makes of them")

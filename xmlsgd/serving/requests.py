@@ -103,7 +103,7 @@ def limit_of(value: Any, n_texts: int = 1, most: int = MAX_LIMIT) -> int:
     return limit
 
 
-def threshold_of(value: Any, micro: float | None = None) -> float:
+def threshold_of(value: Any, micro: float | None) -> float:
     """Return the field "threshold", the lowest score to return.
 
     value : from JSON or a form, None for 0. micro : the learned threshold that "micro" stands for; None if scores are
