@@ -46,6 +46,15 @@ def test_a_feature_keeps_the_labels_that_most_of_its_rows_have(data, monkeypatch
     assert (np.where(kept > 0, 0, shares).max(axis=1) <= least + 1e-6).all()
 
 
+def test_rows_beyond_2_to_the_24_are_counted():
+    """A sum in float32 would stay at 2^24: here one row of that weight, which all others follow."""
+    n = 100
+    X, Y = (CSR(np.arange(n + 1), np.zeros(n, np.int32), ones(n), 1) for _ in range(2))
+    weight = ones(n)
+    weight[0] = 2**24
+    assert counted(X, Y, weight).totals.tolist() == [2**24 + n]  # the next float32
+
+
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_candidates_are_the_given_labels_and_those_that_co_occur_most_beside_them(data, monkeypatch, n_threads):
     monkeypatch.setattr("xmlsgd.candidates.cooccurrence.N_LABELS", 80)

@@ -185,6 +185,22 @@ def test_softmax_stands_logits_of_ten_thousand(device):
     np.testing.assert_allclose(got.b, expected.b, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(("logit", "tolerance"), [(-16.8, 3e-3), (0.0, 1e-6)])
+def test_softmax_counts_all_of_many_labels(cpu, logit, tolerance):
+    """Terms of 5e-8 beside one of 1, and many equal terms: a sum in float32 would lose the former, and drift.
+
+    The block of labels with the largest term may lose its small ones: 256 of 100,000.
+    """
+    n_labels = 100_000
+    A = np.zeros((2, 32), np.float32)
+    layer = random_layer(np.random.default_rng(0), (n_labels, 32), n_labels)
+    layer.W[:], layer.b[:], layer.b[7] = 0, logit, 0
+    Y = CSR(np.arange(3), np.array([7, 7], np.int32), np.ones(2, np.float32), n_labels)
+    value, _ = cpu.output_step(A, Targets(Y, np.arange(2), np.full(2, 0.5, np.float32)), layer, find_loss("softmax"),
+                               SGD().update(1.0, 1))  # fmt: skip
+    assert value == pytest.approx(np.log1p((n_labels - 1) * np.exp(logit)), rel=tolerance)
+
+
 @pytest.mark.parametrize("loss", loss_names())
 def test_a_row_of_weight_zero_changes_nothing(device, loss):
     A, targets, layer = output_batch((8, 32, 50))

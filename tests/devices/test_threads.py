@@ -85,6 +85,17 @@ def test_the_blas_has_its_threads_back_when_the_last_one_leaves():
     assert blas.number.n == 4
 
 
+def test_the_blas_of_a_forked_process_forgets_threads_that_were_inside():
+    """A fork copies the thread that forks alone."""
+    blas = Four(of_process=True)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(blas.limit.__enter__).result()
+    with blas.limit:
+        blas.limit.forget_other_threads()
+        assert blas.number.n == 1
+    assert blas.number.n == 4
+
+
 @pytest.fixture
 def two_threads():
     with threadpool_limits(2, user_api="blas"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,11 +13,13 @@ from shared.fake_gpu.memory import DeviceArray
 from shared.fake_gpu.shim import shim_device
 from shared.needs import NEEDS_COMPILER
 from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.cuda.runtime import Runtime
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
+from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.serial import Serial
@@ -77,6 +81,14 @@ def test_a_loss_that_is_not_finite_ends_the_run_a_few_steps_late(worst):
     assert len(done.records) == (worst > STEPS)
     end = STEPS if worst <= STEPS else 2 * STEPS
     assert device.steps == min(worst + PENDING_STEPS, end)
+
+
+@NEEDS_COMPILER
+def test_a_batch_that_trains_no_label_has_a_loss_of_zero():
+    none = CSR(np.zeros(N_ROWS + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), DATA.n_labels)
+    job = Job(replace(DATA, Y=none), NETWORK, Adam(), sampler=UniformNegatives(0))
+    records = train(job, Sequential(BATCH, 0.01), Serial([shim_device("float32")]), Schedule(1)).records
+    assert records[0]["loss"] == 0
 
 
 @NEEDS_COMPILER

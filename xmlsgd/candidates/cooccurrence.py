@@ -45,9 +45,11 @@ class Cooccurrence:
         bounds[0], bounds[-1] = 0, X.n_cols
         labels, shares = np.empty(room[-1], np.int32), np.empty(room[-1], np.float32)
         totals = np.empty(X.n_cols, np.float32)
+        _, named, values = _scratch(Y.n_cols, device)
+        clean = device.buffer("labels counted", named.shape, np.float64)
         device.run(
             count_labels, starts, columns.indices.astype(np.int32, copy=False), Y.indptr, Y.indices, weight, bounds,
-            room, *_scratch(Y.n_cols, device), totals, labels, shares,
+            room, clean, named, values, totals, labels, shares,
         )  # fmt: skip
         kept = CSR(room, labels, shares, Y.n_cols).where(labels >= 0)
         return cls(CSR.from_scipy(kept.to_scipy()), totals)  # `from_scipy` sorts the labels of each feature

@@ -172,7 +172,7 @@ class Device(ABC):
         """Return relu(A W^T + b)."""
 
     def through_relu(self, dA: np.ndarray, A: np.ndarray, factor: float) -> np.ndarray:
-        """Return `factor` dA where A > 0, and 0 elsewhere, in the array dA."""
+        """Return `factor` dA where A > 0, and 0 elsewhere (NaN if dA is not finite), in the array dA."""
         np.multiply(dA, A > 0, out=dA)  # many times as fast as `np.where`, which branches
         if factor != 1:
             dA *= np.float32(factor)

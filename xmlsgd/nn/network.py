@@ -179,7 +179,8 @@ class Network(Checked):
         Y, rows, scale = targets
         own = Targets(true_among(Y, rows, labels), np.arange(len(rows)), scale)
         if not len(labels):
-            return 0.0, 0 * A
+            dA = 0 * A
+            return dA[0, 0], dA  # a loss in the memory of the device
         part = device.take(output, labels)
         value, dA = device.output_step(A, own, part, loss, update, rounding)
         device.put(part, output, labels)

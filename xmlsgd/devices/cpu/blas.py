@@ -102,6 +102,11 @@ class OneThreadBlas:
             self._limit_of_thread.leave()
             self._limit.leave()
 
+    def forget_other_threads(self) -> None:
+        """Leave for the threads that a fork has not copied."""
+        for _ in range(self._limit.inside - self._limit_of_thread.inside):
+            self._limit.leave()
+
     def limit_thread(self) -> None:
         """Limit the BLAS of this Python thread for good, if each has its own number; another must be inside."""
         self._limit_of_thread.enter(self._of_thread)

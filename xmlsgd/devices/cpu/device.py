@@ -69,9 +69,9 @@ class CPU(Device):
         return for_kernels(flat)
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
-        """Return a buffer, zeros at first, that keeps its content between calls with the same name and shape."""
+        """Return a buffer, zeros at first, that keeps its content between calls with the same arguments."""
         known = self._buffers.get(name)
-        if known is None or known.shape != shape:
+        if known is None or known.shape != shape or known.dtype != dtype:
             size = math.prod(shape) * np.dtype(dtype).itemsize
             known = zeros(-(-size // 4)).view(dtype)[: math.prod(shape)].reshape(shape)
             self._buffers[name] = known
@@ -187,14 +187,14 @@ class CPU(Device):
         if not self.bfloat16:
             return self.buffer("dA_part", (self.n_threads, *padded.shape)), None
         packed = self.buffer("backward", (padded.size // 2,), np.uint32)
-        output_layer.pack_backward.alone(for_kernels(padded), packed, self.n_threads)  # faster than launching threads
+        output_layer.pack_backward.alone(for_kernels(padded), packed)  # faster than launching threads
         return None, packed
 
     def _log_sum(
         self, layer: Layer, chunk: int, Z: np.ndarray, logits: np.ndarray, padded: np.ndarray, operands: Any
     ) -> np.ndarray:
         """Return the log of the sum of exponentials of each row's logits (B,); each thread computes a part of it."""
-        largest, total = self.buffer("largest", logits.shape), self.buffer("total", logits.shape)
+        largest, total = self.buffer("largest", logits.shape), self.buffer("total", logits.shape, np.float64)
         self.run(output_layer.log_sums, layer.W, layer.b, chunk, Z, largest, total, logits, padded, *operands)
         top: np.ndarray = largest.max(axis=0)
         with np.errstate(invalid="ignore"):  # a run that diverges is found by its loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
@@ -42,10 +43,15 @@ def _run_tasks(tasks: SimpleQueue[Task | None]) -> None:
 
 class _OfThread(threading.local):
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
         self.pool = ThreadPool()
 
 
 _OF_THREAD = _OfThread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_OF_THREAD.renew)  # a fork does not copy the threads of the pool
 
 
 def run_parts(kernel: Callable[..., None], n_parts: int, arguments: tuple[Any, ...], n_threads: int) -> None:

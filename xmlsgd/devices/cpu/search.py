@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 PREDICT_BATCH = 256  # rows that are ranked together
 LONG = 4096  # for a larger k, sort all logits: inserting into a list takes k^2 / 4 steps
 SORTED = 1 << 22  # logits that are sorted at once, which bounds memory
-ROUNDING = np.float32(0.25)  # a logit in bfloat16 hardly ever lies further below the one in float32
+# A logit in bfloat16 hardly ever lies further below the one in float32: this much, or this share of a large one.
+ROUNDING, ROUNDING_SHARE = np.float32(0.25), np.float32(1 / 64)
 FEW = 8  # so few rows are ranked row by row: packing would take longer (docs/decisions/prediction.md)
 
 
@@ -39,7 +40,7 @@ def top_k(
     wide = min(k if few or not cpu.bfloat16 else k + SPARE_CANDIDATES, L)
     scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
     if floor is not None:  # as if all places were taken by labels with this logit, so that only larger ones enter
-        scores[:] = floor[:, None] - ROUNDING
+        scores[:] = np.minimum(floor - ROUNDING, floor * (1 - np.copysign(ROUNDING_SHARE, floor)))[:, None]
     if few:
         cpu.run(topk.top_k_few, A, *weights_of(layer), scores, labels)
     else:

@@ -73,7 +73,7 @@ class OneAtATime:
 
 
 def _after_fork() -> None:
-    """Record whether the parent had started Numba's threads; replace locks that its other threads held."""
+    """Record whether the parent had started Numba's threads; release what its other threads held."""
     with contextlib.suppress(ValueError):  # raised if no threading layer was started
         numba.threading_layer()
         FORKED_FROM_THREADS.set()
@@ -82,6 +82,7 @@ def _after_fork() -> None:
             owner._lock.release()
         else:
             owner._lock = type(owner._lock)()
+    ONE_THREAD_BLAS.forget_other_threads()
 
 
 if hasattr(os, "register_at_fork"):

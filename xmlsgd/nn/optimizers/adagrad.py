@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...data.validation import above_zero
 from .base import EPSILON, RATE, Optimizer
 
 
@@ -14,7 +15,7 @@ from .base import EPSILON, RATE, Optimizer
 class Adagrad(Optimizer):
     """s <- s + g g; w <- w - rate g / (sqrt(s) + epsilon)."""
 
-    epsilon: float = 1e-8
+    epsilon: float = above_zero(1e-8)
 
     adaptive = True
     slots = 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...data.validation import below_one
 from .base import EPSILON, FIRST, FIRST_SCALE, RATE, SECOND, SECOND_SCALE
 from .rmsprop import RMSprop
 
@@ -21,8 +22,8 @@ class Adam(RMSprop):
     m^ = m / (1 - beta1^steps), v^ = v / (1 - beta2^steps); m is s, v is t.
     """
 
-    beta2: float = 0.999
-    beta1: float = 0.9
+    beta2: float = below_one(0.999)
+    beta1: float = below_one(0.9)
 
     slots = 2
     default_rate = 6e-3

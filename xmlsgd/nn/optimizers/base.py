@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ...data.validation import Checked, at_least
 from ...errors import DataError
 
 # Indices of `hyper`. `Optimizer.update` writes the first three. `fill` writes the others that the equations use: in
@@ -68,20 +69,20 @@ class Update(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(Checked):
     """Base of all optimizers: first `state` updates what is remembered of a parameter, then `step` changes it.
 
     Parameters
     ----------
     weight_decay : float
-        Decoupled decay per step, times the learning rate (Loshchilov and Hutter 2019); of weights, not of biases.
+        Decoupled decay per step, times the learning rate (Loshchilov and Hutter 2019); of weights, not of biases; >= 0.
     clip_norm : float
         Largest Euclidean norm of the gradient of one parameter row; 0 for no limit. It is not the norm of the whole
         gradient, which a fused update never computes.
     """
 
-    weight_decay: float = 0.0
-    clip_norm: float = 0.0
+    weight_decay: float = at_least(0.0, 0)
+    clip_norm: float = at_least(0.0, 0)
 
     # How many numbers are remembered of each parameter: 0, 1 (s) or 2 (s and t).
     slots: ClassVar[int] = 0

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...data.validation import below_one
 from .base import FIRST, RATE, Optimizer
 
 
@@ -14,7 +15,7 @@ from .base import FIRST, RATE, Optimizer
 class Momentum(Optimizer):
     """v <- momentum v + g; w <- w - rate v; v is s."""
 
-    momentum: float = 0.9
+    momentum: float = below_one(0.9)
 
     slots = 1
     default_rate = 0.1

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...data.validation import above_zero, below_one
 from .base import EPSILON, RATE, SECOND, SECOND_SCALE, Optimizer, Update
 
 _ONE = np.float32(1)  # in kernels, a plain 1 would turn float32 into float64
@@ -25,9 +26,9 @@ class RMSprop(Optimizer):
         that occur a hundred times would not be learned (docs/decisions/training.md).
     """
 
-    beta2: float = 0.99
-    epsilon: float = 1e-8
-    output_epsilon: float = 4e-4
+    beta2: float = below_one(0.99)
+    epsilon: float = above_zero(1e-8)
+    output_epsilon: float = above_zero(4e-4)
 
     adaptive = True
     slots = 1

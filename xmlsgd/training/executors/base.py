@@ -234,8 +234,10 @@ class Executor(ABC):
     def paused(self) -> Iterator[None]:
         """Stop the clock: callbacks and checkpoints take no time of the run, its trials and its rounds."""
         begun = self.now()
-        yield
-        self._started += self.now() - begun
+        try:
+            yield
+        finally:
+            self._started += self.now() - begun
 
     @abstractmethod
     def close(self) -> None:
@@ -278,7 +280,6 @@ class Executor(ABC):
     def save_center(self, name: str, worker: int | None = None) -> None:
         """Set a merge state to a copy of the center (`Merger.save_center`)."""
         begun = self.now()
-        self.fetch_center()
         self.merger.save_center(name, worker)
         self._count_merging((), 2 * self.shared.params.shape[1], begun)
 

@@ -20,13 +20,13 @@ def count_labels(
     Feature f occurs in rows[starts[f] : starts[f + 1]]; row i has the labels from label_ptr[i] to label_ptr[i + 1] and
     the sample weight weight[i]. totals[f] float32 becomes the sum of the weights. The labels int32 and shares float32
     of f are written from room[f] to room[f + 1], filled up with -1 and 0. The part handles features bounds[part]
-    to bounds[part + 1]. Scratch: `clean` float32 (n_parts, L), zeros before and after, `named` int32 and `values`
+    to bounds[part + 1]. Scratch: `clean` float64 (n_parts, L + 1), zeros before and after, `named` int32 and `values`
     float32 (n_parts, L + 1).
     """
     share, found, found_shares = clean[part], named[part], values[part]
     bins = np.empty(BINS, np.int32)
     for f in range(bounds[part], bounds[part + 1]):
-        total, n = ZERO, np.int64(0)
+        total, n = 0.0, np.int64(0)  # float64: float32 counts to 2^24
         for p in range(starts[f], starts[f + 1]):
             row = rows[p]
             if not weight[row] > 0:
@@ -39,7 +39,7 @@ def count_labels(
                 share[label] += weight[row]
         for j in range(n):
             found_shares[j] = share[found[j]] / total
-            share[found[j]] = ZERO
+            share[found[j]] = 0.0
         span = slice(room[f], room[f + 1])
         keep_best(found_shares, found, n, shares[span], labels[span], bins)
         totals[f] = total

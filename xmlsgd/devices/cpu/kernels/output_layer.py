@@ -17,7 +17,7 @@ from numba import njit, prange
 from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
-from ..intrinsics.elementary import FAST, ZERO, exp_negative
+from ..intrinsics.elementary import FAST, ONE, ZERO, exp_negative
 from ..intrinsics.llvm import prefetch_row
 from .copying import copy_into
 from .logits import ONE_SCALE, widen
@@ -40,26 +40,22 @@ def positives_of(keys, at, label, out):
 
 
 @kernel()
-def pack_forward(A, forward, scratch):
-    """Pack A (B, H), both multiples of 32, as the operand B of W A^T."""
+def pack_forward(A, forward, one_tile):
+    """Pack A (B, H), both multiples of 32, as the operand B of W A^T; `one_tile` is scratch."""
     B, H = A.shape
-    n_threads = scratch.shape[0]
-    a, f = A.ctypes.data, forward.ctypes.data
-    for thread in prange(n_threads):
-        one_tile = np.int64(scratch[thread].ctypes.data)
-        for i in range(16 * thread, B, 16 * n_threads):
-            target = f + i // 16 * (H // 32) * TILE_BYTES
-            bf16.pack_b_transposed(target, a + i * H * 4, H * 4, np.int64(16), H // 32, one_tile)
+    a, f, scratch = A.ctypes.data, forward.ctypes.data, np.int64(one_tile.ctypes.data)
+    for i in range(0, B, 16):
+        target = f + i // 16 * (H // 32) * TILE_BYTES
+        bf16.pack_b_transposed(target, a + i * H * 4, H * 4, np.int64(16), H // 32, scratch)
 
 
 @kernel()
-def pack_backward(A, backward, n_threads):
+def pack_backward(A, backward):
     """Pack A (B, H), both multiples of 32, as the operand B of G A."""
     B, H = A.shape
     a, b = A.ctypes.data, backward.ctypes.data
-    for thread in prange(n_threads):
-        for i in range(2 * thread, B, 2 * n_threads):
-            bf16.pack_b(b + i // 2 * 64, B // 32 * TILE_BYTES, a + i * H * 4, H * 4, 1, H // 16)
+    for i in range(0, B, 2):
+        bf16.pack_b(b + i // 2 * 64, B // 32 * TILE_BYTES, a + i * H * 4, H * 4, 1, H // 16)
 
 
 @njit(nogil=True, inline="always")
@@ -174,7 +170,9 @@ def chunk_gradient(backward, packed, thread, chunk, n_blocks, dA):
 def softmax_block(Z, b, label, n_labels, largest, total, top):
     """Add the logits of a block of labels to the running maximum and sum of exponentials of every row, (B,) each.
 
-    `top` (B,) is scratch. Rows of Z are labels; inner loops run over the rows of the batch.
+    `total` is float64, and the block has a sum of its own: in float32, small terms would vanish beside a large sum,
+    although many labels have them. `top` (B,) is scratch. Rows of Z are labels; inner loops run over the rows of the
+    batch.
     """
     B = Z.shape[1]
     copy_into(top, largest)
@@ -183,17 +181,24 @@ def softmax_block(Z, b, label, n_labels, largest, total, top):
         for i in range(B):
             top[i] = max(top[i], z[i] + bias)
     for i in range(B):
-        total[i] *= exp_negative(largest[i] - top[i])
+        scale = exp_negative(largest[i] - top[i]) if top[i] > largest[i] else ONE  # e^0 is not exactly 1
+        total[i] *= scale
         largest[i] = top[i]
+        top[i] = ZERO
     for r in range(n_labels):
         z, bias = Z[r], b[label + r]
         for i in range(B):
-            total[i] += exp_negative(z[i] + bias - top[i])
+            top[i] += exp_negative(z[i] + bias - largest[i])
+    for i in range(B):
+        total[i] += top[i]
 
 
 @kernel()
 def log_sums(W, b, chunk, Z, largest, total, tops, A, forward, packed, pads):
-    """Run the first pass of softmax: write the maximum and the sum of exponentials of every row, (threads, B)."""
+    """Run the first pass of softmax: write the maximum and the sum of exponentials of every row, (threads, B).
+
+    The sums are float64.
+    """
     L = W.shape[0]
     n_threads, block, _ = Z.shape
     n_chunks = -(-L // chunk)
