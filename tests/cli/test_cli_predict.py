@@ -81,6 +81,39 @@ def predicted(models, capsys, *words):
     return capsys.readouterr().out.splitlines()
 
 
+def test_labels_above_a_threshold_that_are_left_out_are_told_of(models, capsys):
+    words = ("predict", models / "text", TEST_TEXT, "--threshold", "0.0001")
+    run(*words)
+    out, err = capsys.readouterr()
+    n_full = sum(line.count("\t") == 4 for line in out.splitlines())
+    assert n_full > 0
+    assert f"{n_full} of {N_TEST} rows have 5 labels above the threshold, and may have more; pass a larger --k" in err
+    run(*words, "--k", "5")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["d.csv", "d.jsonl"])
+def test_rows_keep_their_identifiers(models, tmp_path, capsys, name):
+    ids, texts = ["B7", "a,1\tx", ""], ["read a file", "open a socket", "sort a list"]
+    with (tmp_path / name).open("w", newline="") as file:
+        if name == "d.csv":
+            csv.writer(file).writerows([["sku", "text"], *zip(ids, texts, strict=True)])
+        else:
+            file.writelines(json.dumps({"sku": key, "text": text}) + "\n" for key, text in zip(ids, texts, strict=True))
+    words = ("predict", models / "text", tmp_path / name, "--id-column", "sku", "--k", "1", "--output-format")
+    run(*words, "csv")
+    head, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert head[:3] == ["row", "id", "label_1"]
+    assert [row[:2] for row in rows] == [["0", "B7"], ["1", "a,1\tx"], ["2", ""]]
+    run(*words, "json")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["row"], line["id"]) for line in lines] == [*enumerate(ids)]
+    assert [line["labels"][0]["label"] for line in lines] == [row[2] for row in rows]
+    run(*words, "text", "--explain")
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("  ")]
+    assert [line.partition("\t")[0] for line in lines] == ["B7", "a,1\\tx", ""]
+
+
 def test_json_and_csv_hold_what_text_holds(models, capsys):
     of_text = [[entry.rpartition(":")[::2] for entry in line.split("\t")] for line in predicted(models, capsys)]
     objects = [json.loads(line) for line in predicted(models, capsys, "--output-format", "json")]
@@ -122,6 +155,7 @@ def test_the_name_of_the_file_tells_the_format_unless_a_flag_does(models, tmp_pa
     assert not (tmp_path / "p.npz").exists()
 
 
+@pytest.mark.filterwarnings("ignore:.* have spaces at their ends")
 def test_tabs_and_line_ends_in_names_end_no_entry(tmp_path, capsys):
     names = [["red\tapple"], ["two\nlines\r"]]
     model = XMLClassifier((4,), max_epochs=1, n_jobs=1).fit(["read a file", "close it"] * 20, names * 20)

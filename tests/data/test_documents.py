@@ -135,9 +135,35 @@ def test_the_name_of_a_column_may_have_a_comma(path_of):
     assert read(path_of("f", 'title,"title,by",by,labels\nSea,Waves,x,a\n'), "csv", text_column="title,by").texts == [
         "Waves"
     ]
+
+
+def test_a_missing_text_beside_others_is_empty(path_of):
     null = path_of("f", '{"title": "Sea", "by": null, "labels": []}\n')
+    assert read(null, "jsonl", text_column="title,by").texts == ["Sea "]
     with pytest.raises(DataError, match=r"f:1: 'by' must be a string, got null; write \"\" where there is none"):
-        read(null, "jsonl", text_column="title,by")
+        read(null, "jsonl", text_column="by")
+    number = path_of("g", '{"title": "Sea", "by": 3, "labels": []}\n')
+    with pytest.raises(DataError, match="g:1: 'by' must be a string, got 3"):
+        read(number, "jsonl", text_column="title,by")
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "expected"),
+    [
+        ("csv", "sku,text,labels\n7,a,x\n,b,y\n", ["7", ""]),
+        ("jsonl", '{"sku": 7, "text": "a", "labels": []}\n{"sku": null, "text": "b", "labels": []}\n', [7, None]),
+    ],
+)
+def test_documents_have_the_identifiers_that_are_asked_for(path_of, form, text, expected):
+    assert read(path_of("f", text), form, id_column="sku").ids == expected
+    assert read(path_of("f", text), form).ids is None
+    with pytest.raises(DataError, match=r"f:1: .* 'sk'.*pass --id-column"):
+        read(path_of("f", text), form, id_column="sk")
+
+
+def test_an_identifier_of_another_type_is_refused(path_of):
+    with pytest.raises(DataError, match=r"f:1: 'sku' must be a string or a whole number, got \[1\]"):
+        read(path_of("f", '{"sku": [1], "text": "a", "labels": []}\n'), "jsonl", id_column="sku")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +253,7 @@ def test_formats_are_told_by_names_and_lines(tmp_path):
         (
             "jsonl",
             '{"text": "a", "labels": [true]}\n',
-            r"f:1: 'labels' must be a list of strings or whole numbers, got \[True\]",
+            "f:1: 'labels' must be a list of strings or whole numbers that are not blank, got True in it",
         ),
         ("jsonl", '{"text": 1, "labels": []}\n', "f:1: 'text' must be a string, got 1"),
         ("jsonl", '{"text": null, "labels": []}\n', "f:1: 'text' must be a string, got null; write \"\" where"),

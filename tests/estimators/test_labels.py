@@ -383,6 +383,12 @@ def test_a_label_that_files_would_write_otherwise_is_warned_of_and_kept(Y):
     assert len(recorded_by(lambda: read_labels(Y, names))) == 0
 
 
+@pytest.mark.parametrize("Y", [[["a ", "b"], ["a"]], ["a ", "b", "a"]])
+def test_spaces_at_the_ends_of_a_name_are_warned_of_and_kept(Y):
+    with pytest.warns(UserWarning, match="1 of 3 labels have spaces at their ends, such as 'a '; .*pass label.strip"):
+        assert list(read_labels(Y).classes) == ["a", "a ", "b"]
+
+
 def recorded_by(run):
     with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always")

@@ -21,8 +21,19 @@ def test_precision_recall_and_f1_of_labels_are_those_of_scikit_learn(case):
 
 
 def test_predicted_sets_of_another_shape_are_refused(case):
-    with pytest.raises(DataError, match="Y_predicted: must have the shape"):
-        label_scores(case.Y, case.dense[:, 1:])
+    for wrong in (case.dense[1:], np.pad(case.dense, ((0, 0), (0, 1)))):
+        with pytest.raises(DataError, match="Y_predicted: must have the shape"):
+            label_scores(case.Y, wrong)
+
+
+def test_labels_that_a_model_does_not_know_are_never_predicted(case):
+    known = case.Y.n_cols - 2
+    predicted = (case.dense > 0.5).astype(int)
+    predicted[:, known:] = 0
+    for found, expected in zip(
+        label_scores(case.Y, predicted[:, :known]), label_scores(case.Y, predicted), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_each_group_counts_the_same(case):

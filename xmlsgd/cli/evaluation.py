@@ -113,6 +113,26 @@ def evaluate_groups(test: Dataset, ranking: Ranking, ks: Sequence[int], groups: 
     return {"n": len(by_group[ks[0]].groups), **mean, **spread}
 
 
+def evaluate_against(
+    test: Dataset, ranking: Ranking, other: tuple[Dataset, Ranking], ks: Sequence[int]
+) -> dict[str, Any]:
+    """Return P@k of another model on the same rows, by how much the first is higher, and the 95 % interval of that.
+
+    test : the rows with the label columns of the first model, which `ranking` ranks. other : those of the other model.
+    The interval is that of a mean of differences row by row.
+    """
+    found: dict[str, Any] = {}
+    for at in ks:
+        ours, theirs = (
+            100 * rows.Y.has(ranked.labels[:, :at]).sum(axis=1) / at for rows, ranked in ((test, ranking), other)
+        )
+        higher = ours - theirs
+        mean, reach = float(higher.mean()), 1.96 * float(higher.std()) / len(higher) ** 0.5
+        found |= {f"P@{at}": float(theirs.mean()), f"P@{at} difference": mean}
+        found[f"P@{at} interval"] = [mean - reach, mean + reach]
+    return found
+
+
 def _zero_shot_recall(model: Model, test: Dataset, label_weight: np.ndarray | None) -> dict[str, Any]:
     """Return the recall at 10 of true labels that no training row had, and their number; {} if there are none.
 
@@ -148,6 +168,12 @@ def describe(result: dict[str, Any]) -> list[str]:
         names = [name for name in groups if f"{name} std" in groups]
         each = [f"{name} {groups[name]:.2f} (std {groups[f'{name} std']:.2f})" for name in names]
         lines.append(f"mean of {groups['n']:,} groups: {', '.join(each)}")
+    if against := result.get("against"):
+        each = []
+        for name in (name for name in against if f"{name} interval" in against):
+            low, high = against[f"{name} interval"]
+            each.append(f"{name} {against[f'{name} difference']:+.2f} (95 % from {low:+.2f} to {high:+.2f})")
+        lines.append(f"compared with {against['model']}: {', '.join(each)}")
     return lines
 
 

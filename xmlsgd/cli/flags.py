@@ -222,6 +222,10 @@ PROPENSITY_POWER = Flag(
     "rank by probability x inverse propensity ^ FLOAT: 0 is best for P@k, 1 for PSP@k; between, a compromise",
     "model", default=0.0,
 )  # fmt: skip
+ID_COLUMN = FormatFlag(
+    "id_column", NAME, "column of CSV, or key of JSON lines, that is written beside the number of each row",
+    default_text="none",
+)  # fmt: skip
 EXCLUDE = Flag(
     "exclude", PATH, "labels that are never suggested, such as deprecated ones: names, one per line", "output"
 )

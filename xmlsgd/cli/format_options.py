@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 # The formats for which a flag has a meaning; flags not listed have one for all.
 FORMATS_OF = {
-    "text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": tuple(DOCUMENT_FORMATS),
+    "text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "id_column": ("csv", "jsonl"),
+    "vocabulary": tuple(DOCUMENT_FORMATS),
 }  # fmt: skip
 # Options, and their types, that are saved with a model: reading a file by others often gives wrong rows, not an error.
 SAVED: dict[str, type] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .results import UriOf, csv_line, names_with_uri
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "csv")
 ESCAPED = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})  # characters that end an entry or a line
-# A function of row number, labels (best first, -1 for none), their values, and their explanations (may be empty).
-Line = Callable[[int, Sequence[int], Sequence[float], "Sequence[Explanation]"], str]
+Key = Mapping[str, Any]  # the number of the row, "row", and its identifier, "id", if it was asked for
+# A function of the key, labels (best first, -1 for none), their values, and their explanations (may be empty).
+Line = Callable[[Key, Sequence[int], Sequence[float], "Sequence[Explanation]"], str]
 
 
 def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of: UriOf | None = None) -> Line:
@@ -22,16 +23,18 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of:
 
     names : of the labels. value : name of the number of each label, "probability" or "score". tabs : whether tabs
     separate the entries of text, since names may contain spaces; tabs and ends of lines in names are escaped. uri_of :
-    return the URI of a name, or None, for JSON and CSV. Explanations are printed below a line of text, and in JSON with
-    their label; CSV leaves them out.
+    return the URI of a name, or None, for JSON and CSV. An identifier comes first in a line of text, before a tab.
+    Explanations are printed below a line of text, and in JSON with their label; CSV leaves them out.
     """
 
-    def text_line(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
+    def text_line(key: Key, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
         entries = (f"{str(names[j]).translate(ESCAPED)}:{x:.6g}" for j, x in zip(labels, values, strict=True) if j >= 0)
         line = ("\t" if tabs else " ").join(entries)
+        if "id" in key:
+            line = f"{str('' if key['id'] is None else key['id']).translate(ESCAPED)}\t{line}"
         return "\n".join([line, *("  " + part for each in why for part in str(each).splitlines())])
 
-    def json_line(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
+    def json_line(key: Key, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
         entries: list[dict[str, Any]] = [
             {"label": names[j], **({} if uri_of is None else {"uri": uri_of(names[j])}), value: float(f"{x:.6g}")}
             for j, x in zip(labels, values, strict=True)
@@ -40,11 +43,11 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of:
         if why:
             for entry, each in zip(entries, why, strict=True):
                 entry["explanation"] = {name: part for name, part in each.to_dict().items() if name != "label"}
-        return json.dumps({"row": row, "labels": entries}, ensure_ascii=False)
+        return json.dumps({**key, "labels": entries}, ensure_ascii=False)
 
-    def line_of_csv(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
+    def line_of_csv(key: Key, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
         pairs = zip(labels, values, strict=True)
-        return csv_line([row, *(cell for pair in pairs for cell in csv_cells(names, *pair, uri_of))])
+        return csv_line([*key.values(), *(cell for pair in pairs for cell in csv_cells(names, *pair, uri_of))])
 
     return {"text": text_line, "json": json_line, "csv": line_of_csv}[form]
 
@@ -55,7 +58,9 @@ def csv_cells(names: Sequence[Any], label: int, value: float, uri_of: UriOf | No
     return [*named, f"{value:.6g}" if label >= 0 else ""]
 
 
-def csv_header(k: int, value: str, with_uris: bool) -> str:
+def csv_header(k: int, value: str, with_uris: bool, with_ids: bool) -> str:
     """Return the header of CSV with k labels per row."""
     columns = ("label", "uri", value) if with_uris else ("label", value)
-    return csv_line(["row", *(f"{column}_{rank}" for rank in range(1, k + 1) for column in columns)])
+    return csv_line(
+        ["row", *(["id"] if with_ids else []), *(f"{column}_{rank}" for rank in range(1, k + 1) for column in columns)]
+    )

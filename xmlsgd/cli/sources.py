@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,6 +72,13 @@ class InputRows:
     def columns(self) -> Columns:
         """Return the columns that test rows must have."""
         return Columns(self.train.n_features, self.train.n_labels, self.train.label_names, self.vectorizer)
+
+
+class UnlabelledRows(NamedTuple):
+    """Rows to predict labels for, and their identifiers if these were asked for."""
+
+    X: CSR
+    ids: Sequence[str | int | None] | None = None
 
 
 @contextmanager
@@ -205,13 +212,14 @@ def read_training_labels(path: str, options: FormatOptions, columns: Columns) ->
     return Y, replace(columns, n_labels=Y.n_cols, names=names if columns.names is not None else None)
 
 
-def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: bytes) -> CSR:
+def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: bytes) -> UnlabelledRows:
     """Return rows to predict labels for, which need no labels; head : see `on_disk`."""
     with on_disk(path, head) as file:
         if columns.vectorizer is not None and _is_blank(Path(file)):
-            return columns.vectorizer.rows_of([])
+            return UnlabelledRows(columns.vectorizer.rows_of([]))
         if not options.holds_documents(file, labelled=False):
-            return _test_rows(file, options, columns, _read_documents(file, options), labels_required=False).X
+            documents = _read_documents(file, options)
+            return UnlabelledRows(_test_rows(file, options, columns, documents, labels_required=False).X)
         if columns.vectorizer is None:
             raise DataError(f"{file}: {NO_VECTORIZER}")
         labelled = options.document_format(file) == "raw" and options.have_labels(first_lines(Path(file)))
@@ -220,7 +228,7 @@ def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: b
             warn(f"{path}: {swapped}")
         if documents.texts[:1] == [options.text_column] and options.document_format(file) == "raw":
             warn(f"{path}: the first line, {options.text_column!r}, is a text, too; delete it if it is a header")
-        return columns.vectorizer.rows_of(documents.texts)
+        return UnlabelledRows(columns.vectorizer.rows_of(documents.texts), documents.ids)
 
 
 def _is_blank(file: Path) -> bool:

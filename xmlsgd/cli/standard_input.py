@@ -6,18 +6,17 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
-from ..data.csr import CSR
 from ..data.document_formats import format_by_lines
 from ..data.files.reading import BLOCK_BYTES, COMPRESSIONS, MAX_LINE_BYTES
 from ..data.text import decode_line, labels_and_text
 from .format_options import FormatOptions
 from .messages import STDIN, STDIN_NAME
-from .sources import Columns, read_unlabelled
+from .sources import Columns, UnlabelledRows, read_unlabelled
 
 HEAD_BYTES = 1 << 16  # read to tell documents from numeric features, if no line ends before
 
 
-def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Iterator[CSR]:
+def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Iterator[UnlabelledRows]:
     """Yield the rows of a file or of standard input to predict labels for.
 
     Documents on standard input, one per line, come in blocks of the lines that have arrived; everything else is one
@@ -34,7 +33,8 @@ def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Itera
         is_structured = options.format == "auto" and format_by_lines(lines, options) is not None
         if not is_packed and not is_structured and options.are_documents(lines, labelled=False):
             labelled = options.have_labels(lines)
-            yield from map(columns.vectorizer.rows_of, _documents(head, stream, labelled))
+            for texts in _documents(head, stream, labelled):
+                yield UnlabelledRows(columns.vectorizer.rows_of(texts))
             return
     yield read_unlabelled(path, options, columns, head)
 

@@ -45,6 +45,8 @@ class DocumentOptions:
         Text between two labels, in raw text and CSV.
     vocabulary : str, optional
         An Annif vocabulary, `<uri><TAB>label` a line, whose labels stand for the URIs.
+    id_column : str, optional
+        Column of CSV, key of JSON lines, with the identifier of each document.
     names : dict of str to str, optional
         Known names of URIs, which those of the vocabulary do not replace.
     """
@@ -53,6 +55,7 @@ class DocumentOptions:
     label_column: str = "labels"
     label_separator: str = ","
     vocabulary: str | None = None
+    id_column: str | None = None
     names: Mapping[str, str] | None = None
 
     @cached_property

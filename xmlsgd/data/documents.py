@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import DataError, nor_others, shorten, suggest, warn
 from .document_formats import (
@@ -31,7 +31,14 @@ QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 ONE_OBJECT, AS_LINES = "must be one JSON object a line", "`jq -c '.[]' FILE` writes a list in lines"
 MAX_FIELD = 1 << 26  # characters of a field of CSV
 
-Row = tuple[int, str, tuple[str, ...]]  # the number of its line, its text, its labels
+
+class Row(NamedTuple):
+    """A document: the number of its line, its text, its labels and its identifier."""
+
+    line: int
+    text: str
+    labels: tuple[str, ...]
+    id: str | int | None = None
 
 
 def read_documents(
@@ -65,10 +72,11 @@ def read_documents(
     rows = list(READERS[format](path, labelled, options))
     if labelled and not rows:
         raise DataError(f"{path}: must hold at least one document, got none")
-    texts, labels = [text for _, text, _ in rows], [tuple(dict.fromkeys(names)) for _, _, names in rows]
+    texts, labels = [row.text for row in rows], [tuple(dict.fromkeys(row.labels)) for row in rows]
     if labelled and options.names_of_uris is not None:
-        labels = _with_names(path, labels, [line for line, _, _ in rows], options)
-    return Documents(texts, labels if labelled else None)
+        labels = _with_names(path, labels, [row.line for row in rows], options)
+    ids = None if options.id_column is None else [row.id for row in rows]
+    return Documents(texts, labels if labelled else None, ids)
 
 
 def _with_names(
@@ -101,7 +109,7 @@ def _with_names(
 def _raw_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
     """Return the rows of raw text, `label1,label2<TAB>text` a line."""
     raw = read_raw_text(path, labelled=labelled, separator=options.label_separator)
-    return zip(itertools.count(1), raw.texts, raw.labels or itertools.repeat(()))
+    return map(Row, itertools.count(1), raw.texts, raw.labels or itertools.repeat(()))
 
 
 def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
@@ -125,6 +133,7 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
         names = split_columns(options.text_column, header)
         texts = [_column(where, header, name, "text_column") for name in names]
         label = _column(where, header, options.label_column, "label_column") if labelled else 0
+        key = None if options.id_column is None else _column(where, header, options.id_column, "id_column")
         begins = reader.line_num + 1  # a row has several lines if a cell has
         for row in reader:
             line, begins = begins, reader.line_num + 1
@@ -135,7 +144,7 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
                 got = f"got {len(row)}; {remedy} {delimiter!r}"
                 raise DataError(f"{path}:{line}: must have {len(header)} fields, as the header, {got}")
             labels = split_labels(row[label], options.label_separator) if labelled else ()
-            yield line, " ".join(row[column] for column in texts), labels
+            yield Row(line, " ".join(row[column] for column in texts), labels, row[key] if key is not None else None)
     except csv.Error as error:
         remedy = "a cell that begins with a quote ends with one, and quotes inside it are written twice"
         raise DataError(f"{path}:{begins}: must be CSV, got {error}; {remedy}") from error
@@ -184,15 +193,23 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
             raise DataError(f"{where}: {ONE_OBJECT}, got {shorten(entry)}; {AS_LINES}")
         names = split_columns(options.text_column, entry)
         texts = [_value(entry, name, "text_column", where) for name in names]
+        if len(texts) > 1:
+            texts = ["" if text is None else text for text in texts]  # as an empty cell of CSV
         for name, text in zip(names, texts, strict=True):
             if not isinstance(text, str):
                 got = f'got {_as_json(text)}; write "" where there is none'
                 raise DataError(f"{where}: {name!r} must be a string, {got}")
         labels = _value(entry, options.label_column, "label_column", where) if labelled else []
-        if not isinstance(labels, list) or not all(map(_is_name, labels)):
-            got = f'got {_as_json(labels)}; write ["a", "b"], and [] where there is none'
-            raise DataError(f"{where}: {options.label_column!r} must be a list of strings or whole numbers, {got}")
-        yield number, " ".join(texts), tuple(label_name(str(label)) for label in labels)
+        wanted = f"{where}: {options.label_column!r} must be a list of strings or whole numbers"
+        if not isinstance(labels, list):
+            remedy = 'write ["a", "b"], and [] where there is none; strings are not split'
+            raise DataError(f"{wanted}, got {_as_json(labels)}; {remedy}")
+        if wrong := [label for label in labels if not _is_name(label)]:
+            raise DataError(f"{wanted} that are not blank, got {_as_json(wrong[0])} in it; leave it out")
+        key = None if options.id_column is None else _value(entry, options.id_column, "id_column", where)
+        if key is not None and not isinstance(key, str) and not is_integer(key):
+            raise DataError(f"{where}: {options.id_column!r} must be a string or a whole number, got {_as_json(key)}")
+        yield Row(number, " ".join(texts), tuple(label_name(str(label)) for label in labels), key)
 
 
 def _as_json(value: Any) -> str:
@@ -219,9 +236,9 @@ def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterato
             remedy = "; if it is a header, name its columns: --text-column, --label-column" if number == 1 else ""
             raise DataError(f"{path}:{number}: must read `text<TAB><uri> <uri>`, got {shorten(line)}{remedy}")
         if labelled:
-            yield number, text, tuple(BRACKETED_URI.findall(subjects))
+            yield Row(number, text, tuple(BRACKETED_URI.findall(subjects)))
         else:
-            yield number, text if is_annif(line) else line, ()
+            yield Row(number, text if is_annif(line) else line, ())
 
 
 def _fasttext_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
@@ -230,7 +247,7 @@ def _fasttext_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iter
         words = line.split()
         labels = [word for word in words if word.startswith(LABEL_PREFIX) and word != LABEL_PREFIX]
         text = " ".join(word for word in words if not word.startswith(LABEL_PREFIX)) if labels else line
-        yield number, text, tuple(composed(label.removeprefix(LABEL_PREFIX)) for label in labels)
+        yield Row(number, text, tuple(composed(label.removeprefix(LABEL_PREFIX)) for label in labels))
 
 
 READERS: dict[str, Callable[[Path, bool, DocumentOptions], Iterator[Row]]] = {

@@ -17,10 +17,11 @@ NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # characters that a line ca
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Documents and, if the file has them, the label names of each."""
+    """Documents and, if the file has them, the label names of each; ids : identifiers, if they were asked for."""
 
     texts: list[str]
     labels: list[tuple[str, ...]] | None = None
+    ids: list[str | int | None] | None = None
 
     @property
     def label_names(self) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -92,7 +93,8 @@ def label_scores(Y_true: Matrix, Y_predicted: Matrix) -> LabelScores:
     Parameters
     ----------
     Y_true, Y_predicted : sparse or dense matrix of shape (n, L)
-        True labels and predicted ones, as `predict` returns them.
+        True labels and predicted ones, as `predict` returns them. `Y_predicted` may lack the last columns, those of
+        labels that the model does not know.
 
     Returns
     -------
@@ -101,9 +103,11 @@ def label_scores(Y_true: Matrix, Y_predicted: Matrix) -> LabelScores:
     Raises
     ------
     DataError
-        If the shapes differ.
+        If the rows differ in number, or the prediction has more columns.
     """
     true, predicted = labels_of(Y_true, "Y_true"), labels_of(Y_predicted, "Y_predicted")
+    if predicted.n_cols < true.n_cols:
+        predicted = replace(predicted, n_cols=true.n_cols)
     if true.shape != predicted.shape:
         raise DataError(f"Y_predicted: must have the shape {true.shape} of Y_true, got {predicted.shape}")
     both = np.intersect1d(true.entry_keys(), predicted.entry_keys(), assume_unique=True)

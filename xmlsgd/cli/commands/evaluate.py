@@ -1,7 +1,8 @@
 """Measure a saved model on labelled rows: P, nDCG, R and propensity-scored P at k, F1 and calibration.
 
 F1 is that of labels above the thresholds that training has learned. With --groups, P@k is also averaged over groups of
-rows, each of which counts the same.
+rows, each of which counts the same. --against prints by how much P@k is higher than that of another model, which may
+have learned other labels, and the 95 % interval of the difference, row by row.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..flags import COUNT, DIR, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, PROPE
 from ..format_options import FormatOptions
 from ..line_files import groups_in_file
 from ..machine import peak_memory_bytes, versions
-from ..messages import Console
+from ..messages import STDIN, Console
 from ..model_folder import saved_names
 from ..models import finder_of_uris, label_weight_of, names_in, options_of_model, parameters_of, read_predictor
 from ..parameters import parameter_flags
@@ -36,6 +37,7 @@ FLAGS = (
          "B of the propensities (docs/metrics.md)", "output", 1.5, metavar="B"),
     Flag("per_label", FILE, "write rows, threshold, precision, recall and F1 of each label as CSV", "output"),
     Flag("groups", PATH, "file whose line i is the group of row i", "data"),
+    Flag("against", DIR, "another model, such as that of last week, to compare P@k with on the same rows", "model"),
     JSON_FILE,
 )  # fmt: skip
 INSTEAD = {"--test": "the test rows are the second argument, xmlsgd evaluate DIR TEST"}
@@ -57,11 +59,14 @@ def run(
     propensity_b: float,
     per_label: str | None,
     groups: str | None,
+    against: str | None,
     json: str | None,
     console: Console,
 ) -> None:
     """Load the model, read and rank the rows, compute and show the metrics."""
     format_options.check_inputs(test, propensity)
+    if against is not None and test == STDIN:
+        raise UsageError("--against: both models read TEST, got standard input; write it to a file")
     estimator = read_predictor(model, parameters, test, "evaluate")
     if per_label and not estimator.fitted_.has_probabilities:
         raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
@@ -71,6 +76,10 @@ def run(
     ks, more = sorted({*evaluation.KS, *(k or ())}), metric or []
     for name in more:  # raises an error for an unknown metric before rows are read
         find_metric(name)
+    other, other_options = None, format_options
+    if against is not None:  # loaded before rows are read, so that a wrong folder is found at once
+        other = read_predictor(against, parameters, test, "evaluate")
+        other_options = options_of_model(format_options, against, other)
     format_options = options_of_model(format_options, model, estimator)
     rows, Y_train, _ = evaluation.read_test_rows(estimator, test, format_options, ks, propensity)
     group_of = groups_in_file(groups, rows.n_rows)
@@ -80,6 +89,12 @@ def run(
     result = evaluation.evaluate(estimator, rows, ranking, ks, q, more)
     if group_of is not None:
         result["groups"] = evaluation.evaluate_groups(rows, ranking, ks, group_of)
+    if other is not None:
+        other_rows, *_ = evaluation.read_test_rows(other, test, other_options, ks)
+        weight = label_weight_of(other, propensity_power, propensity_a, propensity_b)
+        other_ranking = evaluation.rank_rows(other, other_rows.X, ks[-1], console.quiet, weight)
+        compared = evaluation.evaluate_against(rows, ranking, (other_rows, other_ranking), ks)
+        result["against"] = {"model": against, **compared}
     thresholded, scores = evaluation.evaluate_thresholds(estimator, rows, ranking)
     result |= thresholded
     show(result, ks, more, console)

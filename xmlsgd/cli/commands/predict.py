@@ -2,7 +2,8 @@
 
 A line of text reads `label:probability label:probability ...`, best first. If the model knows label names, these
 replace the numbers, and tabs separate the entries, as names may contain spaces. A line of JSON is an object with the
-number of the row, from 0, and its labels. CSV has a header and a line per row. A model without probabilities of single
+number of the row, from 0, and its labels. CSV has a header and a line per row. With --id-column, each row also has its
+identifier: first in a line of text, else as "id". A model without probabilities of single
 labels (softmax) writes scores. With --explain, each line of text is followed by an explanation of each score, and each
 label in JSON has an "explanation".
 
@@ -24,6 +25,7 @@ from ..flags import (
     EXCLUDE,
     FILE,
     FORMAT_FLAGS,
+    ID_COLUMN,
     PATH,
     PROPENSITY_POWER,
     THRESHOLD,
@@ -40,13 +42,15 @@ from ..parameters import parameter_flags
 from ..prediction_lines import FORMATS, csv_header, line_format
 from ..results import text_file
 
+K = 5  # labels per row without --k
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
     positional("data", PATH, "DATA", "rows or texts"),
     *FORMAT_FLAGS,
+    ID_COLUMN,
     PROPENSITY_POWER,
     *parameter_flags("precision", "n_jobs"),
-    Flag("k", COUNT, "labels per row, at most", "output", 5, synonyms=("-k", "--top-k", "--topk")),
+    Flag("k", COUNT, "labels per row, at most", "output", default_text=str(K), synonyms=("-k", "--top-k", "--topk")),
     Flag("threshold", THRESHOLD, "only labels with at least this probability, or with those "
          "that training found best for micro or macro F1", "output", default_text="all labels"),
     EXCLUDE,
@@ -72,7 +76,7 @@ def run(
     format_options: FormatOptions,
     propensity_power: float,
     parameters: dict[str, Any],
-    k: int,
+    k: int | None,
     threshold: float | str | None,
     exclude: str | None,
     explain: bool,
@@ -95,7 +99,7 @@ def run(
     names_of_uris = saved_names(model) or {}
     excluded = read_excluded(exclude, estimator, names_of_uris)
     blocks, n_answered = feature_blocks(data, format_options, columns), 0
-    k = min(k, columns.n_labels)
+    k, is_given, n_full = min(k or K, columns.n_labels), k is not None, 0
     proba = estimator.fitted_.has_probabilities
     value = "probability" if proba else "score"
     find_uri = finder_of_uris(names_of_uris)
@@ -103,8 +107,8 @@ def run(
 
     with text_file(out) as stream:
         if output_format == "csv":
-            stream.write(csv_header(k, value, find_uri is not None) + "\n")
-        for X in blocks:
+            stream.write(csv_header(k, value, find_uri is not None, format_options.id_column is not None) + "\n")
+        for X, ids in blocks:
             for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet or data == STDIN):
                 labels, values = estimator.predict_topk(
                     X.take(rows), k, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
@@ -112,9 +116,14 @@ def run(
                 for row, best, best_values in zip(rows.tolist(), labels.tolist(), values.tolist(), strict=True):
                     listed = [label for label in best if label >= 0]
                     why = estimator.explain(X.span(row, row + 1), listed)[0] if explain and listed else []
-                    stream.write(line(n_answered + row, best, best_values, why) + "\n")
+                    key = {"row": n_answered + row} | ({} if ids is None else {"id": ids[row]})
+                    stream.write(line(key, best, best_values, why) + "\n")
+                n_full += int((labels[:, -1] >= 0).sum())
             n_answered += X.n_rows
             stream.flush()
+    if threshold is not None and n_full and not is_given and k < columns.n_labels:
+        text = f"{n_full:,} of {n_answered:,} rows have {k} labels above the threshold"
+        warn(f"{text}, and may have more; pass a larger --k")
     if not n_answered:
         warn(f"{data}: has no document, so that nothing is predicted")
 
