@@ -350,6 +350,17 @@ def test_a_flag_of_another_format_is_refused(tmp_path, capsys, monkeypatch, word
         assert f"xmlsgd: {words[0]}: needs a file read by --format " in capsys.readouterr().err
 
 
+def test_a_file_that_is_no_text_is_named_though_a_flag_is_of_texts(tmp_path, capsys):
+    (tmp_path / "d.parquet").write_bytes(b"PAR1" + bytes(100))
+    for name in ("d.parquet", "nothing.parquet"):
+        assert main(["train", str(tmp_path / name), "--out", str(tmp_path / "m"), "--text-column", "title"]) > 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith(
+        "must be text, plain or packed by gzip, bzip2 or xz, got Parquet; write it as CSV or JSON lines"
+    )
+    assert "nothing.parquet" in second
+
+
 def test_files_of_groups_and_of_excluded_labels_may_be_compressed(tmp_path, capsys):
     rows, groups, excluded = (tmp_path / name for name in ("rows.jsonl", "groups.gz", "excluded.gz"))
     rows.write_text(WRITTEN["rows.jsonl"])

@@ -16,6 +16,7 @@ from ..data.document_formats import (
     format_by_name,
     most_have_labels,
 )
+from ..data.files.reading import open_text
 from ..errors import DataError, shorten
 from .exit_codes import UsageError
 from .flags import VECTORIZER_FLAGS, flag_of
@@ -87,6 +88,10 @@ class FormatOptions(DocumentOptions):
         found = {self._format_of_input(path) for path in given}
         for option in flags:
             if found.isdisjoint(formats := FORMATS_OF[option]):
+                for file in map(Path, given):
+                    if file.is_file() and file.suffix != ".npz":
+                        with open_text(file):  # the error of a file that is no text is the better one
+                            pass
                 wanted = f"needs a file read by --format {', '.join(formats[:-1])} or {formats[-1]}"
                 raise UsageError(f"{flag_of(option)}: {wanted}, got {', '.join(given)}; pass --format, or leave it out")
 

@@ -178,7 +178,8 @@ def _column(where: str, header: list[str], name: str, option: str) -> int:
 
 def _remedy(option: str) -> str:
     """Return the remedy for a wrong option, on the command line and in Python."""
-    return f"pass --{option.replace('_', '-')}, in Python {option}"
+    unlabelled = "; only predict needs no labels" if option == "label_column" else ""
+    return f"pass --{option.replace('_', '-')}, in Python {option}{unlabelled}"
 
 
 def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
