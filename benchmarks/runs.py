@@ -46,10 +46,15 @@ def mean_of_seeds(runs: list[Run]) -> Run:
     if len(runs) == 1 or any("failure" in run for run in runs):
         return next((run for run in runs if "failure" in run), runs[0])
     measures = {name: statistics.fmean(run["measures"][name] for run in runs) for name in runs[0]["measures"]}
-    took = {
-        name: statistics.median(run[name] for run in runs) for name in runs[0] if name.endswith(("_seconds", "_bytes"))
-    }
+    took = {name: median([run[name] for run in runs]) for name in runs[0] if "_seconds" in name or "_bytes" in name}
     return {**runs[0], **took, "measures": measures, SEEDS: [run["measures"]["P@1"] for run in runs]}
+
+
+def median(values: list[Any]) -> Any:
+    """Return the median of numbers; of dictionaries of numbers, that of each key."""
+    if isinstance(values[0], dict):
+        return {key: median([each[key] for each in values]) for key in values[0]}
+    return statistics.median(values)
 
 
 def _run(name: str, prepared: Path, plan: Plan, seed: int) -> Run:
@@ -62,7 +67,7 @@ def _run(name: str, prepared: Path, plan: Plan, seed: int) -> Run:
     wanted = {"threads": plan.threads, "parameters": asked}
     if plan.reuse and kept.exists():
         earlier: Run = json.loads(kept.read_text())
-        if all(earlier.get(key) == value for key, value in wanted.items()):
+        if "failure" not in earlier and all(earlier.get(key) == value for key, value in wanted.items()):
             return earlier
     print(f"{name} ...", flush=True)
     options = [*(plan.given() if peer in OURS else []), "--random-state", str(seed)]
@@ -111,7 +116,9 @@ def summary(run: Run) -> str:
 
 
 def notes(runs: list[Run]) -> list[str]:
-    """Return why runs are missing in a table, and how far seeds are apart in what it tells."""
+    """Return why runs are missing in a table, how far seeds are apart in what it tells, and commits if they differ."""
     missing = [f"Left out: {title(run)}: {run['failure']}" for run in runs if "failure" in run]
     apart = [f"{title(run)} {min(run[SEEDS]):.2f} to {max(run[SEEDS]):.2f}" for run in runs if SEEDS in run]
-    return missing + ([f"Means of several seeds, medians of costs; P@1 of {', '.join(apart)}."] if apart else [])
+    seeds = [f"Means of several seeds, medians of costs; P@1 of {', '.join(apart)}."] if apart else []
+    commits = sorted({str(run["commit"]) for run in runs if "failure" not in run and "commit" in run})
+    return missing + seeds + ([f"Runs were made at the commits {', '.join(commits)}."] if len(commits) > 1 else [])

@@ -75,8 +75,10 @@ def measure_in_turns(projects: dict[str, str], texts: list[str], n_requests: int
     for n_clients in CLIENTS:
         parts: dict[str, list[tuple[float, list[float]]]] = {name: [] for name in projects}
         for number in range(ROUNDS):
+            first = number * share % len(texts)
+            turned = texts[first:] + texts[:first]  # each round begins with other texts
             for name, project in projects.items():
-                parts[name].append(measure(project, texts[number * share :], n_clients, share))
+                parts[name].append(measure(project, turned, n_clients, share))
         for name, measured in parts.items():
             took, seconds = sum(took for took, _ in measured), np.concatenate([each for _, each in measured])
             p50, p99 = np.percentile(seconds, [50, 99]).tolist()

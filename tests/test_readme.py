@@ -115,8 +115,8 @@ def test_the_two_commands_are_those_of_the_checks():
     checks = (ROOT / ".ci" / "run").read_text()
     assert '-e ".[plot]"' in DEMO
     assert DEMO.strip().endswith("xmlsgd demo")
-    assert '-e ".[test,plot]"' in TEST
-    assert '-e ".[test,plot]"' in checks
+    assert '-e ".[test]"' in TEST
+    assert '-e ".[test]"' in checks
     assert TEST.strip().endswith("&& python -m pytest")
     assert "step python -m pytest" in checks
 

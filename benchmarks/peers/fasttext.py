@@ -18,8 +18,8 @@ LABEL = "__label__"
 
 def sentences(X: sp.csr_matrix) -> list[str]:
     """Return a line of words for every row."""
-    words = [f"f{index}" for index in range(X.shape[1])]
-    return [" ".join([words[j] for j in X.indices[row]]) for row in row_slices(X)]
+    indices = X.indices.tolist()
+    return [" ".join([f"f{j}" for j in indices[row]]) for row in row_slices(X)]
 
 
 class FastText(Runner):

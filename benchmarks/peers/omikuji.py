@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +14,7 @@ from .runner import K, Problem, Runner, main, row_slices
 
 
 class Omikuji(Runner):
-    """Trains from text only; predicts one row a call.
+    """Trains from text only; predicts one row a call, here from several Python threads, as calls release the GIL.
 
     `Model.train_on_data` reads the text and trains in one call. Here its two halves are called one after the other,
     so that reading the text is not counted as training.
@@ -27,7 +29,7 @@ class Omikuji(Runner):
 
     def load(self, problem: Problem) -> None:
         """Read the training text."""
-        self.pool = omikuji._ThreadPoolHandle(problem.threads)
+        self.pool, self.threads = omikuji._ThreadPoolHandle(problem.threads), problem.threads
         path = omikuji.ffi.new("char[]", str(problem.folder / "train.txt").encode())
         self.data = omikuji.lib.load_omikuji_data_set(path, self.pool.ptr)
         if self.data == omikuji.ffi.NULL:
@@ -55,7 +57,20 @@ class Omikuji(Runner):
     def predict(self, X: sp.csr_matrix) -> list[list[tuple[int, float]]]:
         """Return the best K labels and scores, row by row."""
         pairs = list(zip(X.indices.tolist(), X.data.tolist(), strict=True))
-        return [self.model.predict(pairs[row], top_k=K) for row in row_slices(X)]
+
+        def of_rows(rows: list[slice]) -> list[list[tuple[int, float]]]:
+            return [self.model.predict(pairs[row], top_k=K) for row in rows]
+
+        rows = row_slices(X)
+        if self.threads == 1:
+            return of_rows(rows)
+        parts = [rows[i * len(rows) // self.threads : (i + 1) * len(rows) // self.threads] for i in range(self.threads)]
+        with ThreadPoolExecutor(self.threads) as threads:
+            return list(itertools.chain.from_iterable(threads.map(of_rows, parts)))
+
+    def use_one_thread(self) -> None:
+        """Call from this thread alone."""
+        self.threads = 1
 
     def ranking(self, predicted: list[list[tuple[int, float]]]) -> Any:
         """Drop the scores."""

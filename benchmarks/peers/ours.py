@@ -61,8 +61,10 @@ class Ours(Runner):
         self.given = given
 
     def load(self, problem: Problem) -> None:
-        """Load or compile the kernels."""
-        compile_kernels({"n_jobs": problem.threads, **self.given}, problem.Y.shape[1])
+        """Load or compile the kernels of all settings."""
+        for setting in self.settings.values():
+            parameters = {name: value for name, value in setting.items() if name not in ("compact", "n_estimators")}
+            compile_kernels({"n_jobs": problem.threads, **parameters}, problem.Y.shape[1])
 
     def train(self, problem: Problem, parameters: dict[str, Any], scratch: Path) -> None:
         """Fit."""

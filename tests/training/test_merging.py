@@ -11,6 +11,7 @@ from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.training import merging
+from xmlsgd.training.merging import Merger
 
 N_FEATURES, N_LABELS, N = 40, 6, 3
 NETWORK = Network(N_FEATURES, N_LABELS, (2,))
@@ -102,10 +103,10 @@ def test_it_equals_merging_all_where_only_some_take_part(monkeypatch, name):
 @pytest.mark.parametrize("name", RULES)
 def test_threads_change_no_bit_of_a_merge(monkeypatch, name):
     """Slices are independent, and within one the order of the sum is that of the workers."""
-    monkeypatch.setattr(merging, "SLICE", 8)
+    monkeypatch.setattr(Merger, "slice_floats", 8)
     one = merged(RULES[name]())
     np.testing.assert_array_equal(one, merged(RULES[name](), n_threads=3))
-    monkeypatch.setattr(merging, "SLICE", 1 << 16)
+    monkeypatch.setattr(Merger, "slice_floats", 1 << 16)
     np.testing.assert_array_equal(one, merged(RULES[name]()))
 
 

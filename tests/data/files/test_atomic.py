@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from shared.paths import ROOT
+from shared.processes import HANG
 from xmlsgd import ModelFileError
 from xmlsgd.data.files import atomic
 from xmlsgd.data.files.atomic import atomic_file, atomic_folder, read_consistently
@@ -212,10 +213,12 @@ def test_two_processes_write_one_name_and_neither_removes_what_the_other_writes(
     path = tmp_path / "model"
     processes = [start_writer(path) for _ in range(2)]
     try:
-        deadline, seen = time.monotonic() + 1, set()
-        while time.monotonic() < deadline:
+        deadline, seen = time.monotonic() + HANG, set()
+        while len(seen) < 2 and time.monotonic() < deadline:
             if path.exists():
                 seen.add(read_consistently(path, content).split()[0])
+        for _ in range(100):
+            read_consistently(path, content)
         assert all(process.poll() is None for process in processes)
     finally:
         for process in processes:
