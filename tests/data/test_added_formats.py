@@ -9,7 +9,7 @@ from xmlsgd import DataError, XMLClassifier, load_file, make_xmc
 from xmlsgd.cli import main
 from xmlsgd.data import formats
 from xmlsgd.data.document_formats import DOCUMENT_FORMATS
-from xmlsgd.data.documents import READERS
+from xmlsgd.data.documents import READERS, Row
 from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.data.loading import convert
 
@@ -135,7 +135,7 @@ def test_a_format_of_documents_is_a_reader_and_its_suffixes(monkeypatch, tmp_pat
         """Yield texts whose labels, if any are wanted, are in the line before."""
         lines = path.read_text().splitlines()
         for number in range(0, len(lines), 2):
-            yield number + 1, lines[number + 1], tuple(lines[number].split()) if labelled else ()
+            yield Row(number + 1, lines[number + 1], tuple(lines[number].split()) if labelled else ())
 
     monkeypatch.setitem(READERS, "blocks", read_blocks)
     monkeypatch.setitem(DOCUMENT_FORMATS, "blocks", (".blocks",))
