@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shared.candidates import ones
 from shared.planted import planted, small
 from shared.saved_models import rewrite
 from xmlsgd import XMLEnsemble, load_model
+from xmlsgd.candidates import HeldOutScores
+from xmlsgd.data.csr import CSR
 from xmlsgd.errors import ModelFileError
+from xmlsgd.estimators.calibrated_model import _calibration_of_classes
 from xmlsgd.estimators.calibration import UNCALIBRATED, BetaCalibration
+from xmlsgd.estimators.thresholds import Thresholds
 from xmlsgd.metrics import expected_calibration_error
 
 
@@ -121,6 +126,26 @@ def test_an_ensemble_has_the_means_of_its_classifiers(test_rows):
     members = [each.fitted_ for each in model.estimators_]
     assert model.fitted_.calibration == BetaCalibration.mean([each.calibration for each in members])
     assert model.thresholds_["micro"] == pytest.approx(np.mean([each.thresholds.micro for each in members]))
+
+
+def test_a_mean_counts_every_calibration_and_the_thresholds_of_every_label():
+    calibrations = BetaCalibration(1.0, 2.0, 3.0), BetaCalibration(2.0, 4.0, -1.0)
+    assert BetaCalibration.mean(calibrations) == BetaCalibration(1.5, 3.0, 1.0)
+    thresholds = Thresholds(0.25, np.array([0.5, 0.25])), Thresholds(0.75, np.array([0.5, 0.75]))
+    assert Thresholds.mean(thresholds).array.tolist() == [0.5, 0.5, 0.5]
+
+
+def test_classes_are_calibrated_by_candidates_alone():
+    """Rows with fewer candidates than others are padded by labels of -1, whose scores mean nothing."""
+    rng = np.random.default_rng(0)
+    labels = np.tile(np.arange(5, dtype=np.int32), (200, 1))
+    scores = rng.normal(-1, 3, labels.shape).astype(np.float32)
+    Y = CSR(np.arange(201), (2 * scores + rng.gumbel(size=scores.shape)).argmax(axis=1).astype(np.int32), ones(200), 5)
+    found = _calibration_of_classes(HeldOutScores(labels, scores), Y)
+    padded = HeldOutScores(*(np.pad(each, ((0, 0), (0, 2)), constant_values=-1) for each in (labels, scores)))
+    again = _calibration_of_classes(padded._replace(scores=np.where(padded.labels < 0, 9, padded.scores)), Y)
+    assert found.low > 1.5
+    assert (again.low, again.high) == (pytest.approx(found.low, rel=1e-3), pytest.approx(found.high, rel=1e-3))
 
 
 def test_scores_that_are_no_probabilities_hold_out_no_rows(test_rows):

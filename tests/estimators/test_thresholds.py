@@ -98,6 +98,20 @@ def test_labels_without_evidence_have_the_threshold_of_labels_as_frequent():
     assert found.macro[4] < found.macro[5] - 0.05
 
 
+def test_a_label_without_held_out_rows_has_the_best_threshold_of_labels_as_frequent_or_else_of_all():
+    labels, truth = np.zeros(20, np.int32), np.arange(20) < 10
+    found = fitted_to(labels, np.where(truth, 0.9, 0.8), truth, np.array([20, 20, 500]))
+    assert found.macro[1:].tolist() == [0.81, 0.81]
+
+
+def test_the_f1_of_a_label_also_counts_three_true_pairs_of_labels_as_frequent():
+    labels, truth = np.zeros(97, np.int32), np.ones(97, np.bool_)
+    found = Thresholds.fit(labels, np.full(97, 0.95), truth, np.array([97, 3]), np.array([100, 100]))
+    f1_of_both, pairs = 2 * 0.97 / 1.97, 3 * 0.97  # of three true pairs, 3 % are never candidates
+    assert found.micro == round(f1_of_both / 2, 2)
+    assert found.macro[1] == round(2 * pairs / (pairs + 3 + 3) / 2, 2)  # its own three are never candidates
+
+
 def test_a_label_seen_once_hardly_leaves_the_others():
     labels, chances, truth = drawn(3000, [0.02, 0.02])
     labels, chances, truth = np.append(labels, 2), np.append(chances, 0.01), np.append(truth, True)
