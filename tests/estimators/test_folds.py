@@ -12,7 +12,11 @@ from shared.candidates import SETTINGS
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import fitting as candidate_fitting
 from xmlsgd.data.csr import Dataset, stacked
+from xmlsgd.data.held_out import HELD_OUT_SMALL
 from xmlsgd.estimators import candidate_training, fitting, held_out
+from xmlsgd.estimators.held_out import folds_to_hold_out
+from xmlsgd.estimators.parameters import checked_parameters
+from xmlsgd.estimators.training_data import GivenRows, read_training_data
 from xmlsgd.training.callbacks import Callback, Evaluation
 from xmlsgd.training.learner import Learner
 from xmlsgd.training.run import run_of
@@ -33,11 +37,12 @@ def new_model(**given) -> XMLClassifier:
 
 
 def test_each_fold_is_scored_by_a_network_and_classifiers_that_have_not_learned_it(rows, monkeypatch):
-    networks, given = [], []
+    networks, biases, given = [], [], []
     train, fit = fitting._train, candidate_fitting.fit_base_models
 
     def noted_train(plan, job, *others, **named):
         networks.append(job.sample_weight)
+        biases.append(plan.network.layout.views(job.start.params)[plan.network.output_bias].copy())
         return train(plan, job, *others, **named)
 
     def noted_fit(found, cpu):
@@ -52,8 +57,9 @@ def test_each_fold_is_scored_by_a_network_and_classifiers_that_have_not_learned_
     left_out = [np.flatnonzero(weight == 0) for weight in networks]
     assert [len(fold) for fold in left_out] == [100] * 6
     assert len(np.unique(np.concatenate(left_out))) == 600
-    for number, network in enumerate(networks):
-        np.testing.assert_array_equal(network, candidates.learned(number))
+    for number, weight in enumerate(networks):
+        np.testing.assert_array_equal(weight, candidates.learned(number))
+        np.testing.assert_array_equal(biases[number], model.network_.initial_biases(rows.Y, weight))
     assert len(model.history_) == 1
 
 
@@ -199,6 +205,14 @@ def test_the_memory_estimate_counts_the_networks_of_folds_beside_that_of_the_mod
     parts, n = new_model().estimate_memory(rows.X, rows.Y), new_model().plan(rows.X, rows.Y).n_temporary_networks
     assert n > 1
     assert parts["folds"] == (1 + n) * parts["parameters"] + parts["optimizer_state"]
+
+
+def test_rows_of_weight_0_are_neither_held_out_nor_counted_as_copies(rows):
+    X, Y = (each.take(np.append(np.arange(1000), np.zeros(800, np.intp))) for each in (rows.X, rows.Y))
+    given = GivenRows(X, Y, sample_weight=np.repeat([1.0, 0.0], [1000, 800]))
+    data = read_training_data(checked_parameters(new_model()), given)
+    folds = folds_to_hold_out(data, HELD_OUT_SMALL, 6, 0)  # and warnings are errors
+    assert np.concatenate(folds).max() < 1000
 
 
 def test_a_fold_that_diverges_is_left_out(rows, monkeypatch):
