@@ -96,6 +96,25 @@ def test_balanced_classes_find_the_rare_one():
     assert (balanced.predict(X) == 1).sum() > (plain.predict(X) == 1).sum()
 
 
+def test_balanced_weights_do_not_count_classes_that_no_row_has():
+    X, y = np.eye(4, dtype=np.float32), np.array([0, 1, 0, 1])
+    plain, balanced = (small(class_weight=w).partial_fit(X, y, classes=range(9)) for w in (None, "balanced"))
+    np.testing.assert_allclose(balanced.params_, plain.params_, rtol=1e-6)
+
+
+def test_a_score_is_the_weighted_mean_of_the_rows(fitted, held_out):
+    X, Y = held_out[0], sp.vstack([held_out[1][:150], held_out[1][:50]])  # the last have the labels of others
+    hits, weight = Y.toarray()[np.arange(200), fitted.predict_topk(X, 1)[0][:, 0]], np.repeat([1.0, 3.0], [150, 50])
+    assert fitted.score(X, Y, sample_weight=weight) == pytest.approx(np.average(hits, weights=weight))
+
+
+def test_softmax_predicts_labels_with_at_least_half_the_probability_of_the_best(rows, held_out):
+    model = small(max_epochs=2, loss="softmax").fit(*rows)
+    chances = model.predict_proba(held_out[0])
+    expected = chances >= chances.max(axis=1, keepdims=True) / 2
+    np.testing.assert_array_equal(model.predict(held_out[0]).toarray(), expected)
+
+
 def test_a_warm_start_goes_on_from_the_last_fit(rows):
     model = small(max_epochs=3, warm_start=True).fit(*rows)
     first = model.loss_curve_[-1]
