@@ -71,6 +71,12 @@ def test_a_label_is_found_by_a_word_that_only_its_text_has(make):
     assert N_LABELS - 1 in best[0]
 
 
+def test_label_texts_count_beside_rows_with_weights(taught):
+    texts, Y = library()
+    model = classifier().fit(texts, Y, sample_weight=np.ones(N_ROWS), label_texts=NAMES)
+    assert np.array_equal(model.predict_topk(NAMES)[0], taught.predict_topk(NAMES)[0])
+
+
 def test_without_texts_a_label_without_training_rows_is_not_found():
     texts, Y = library()
     assert not any(rank_of_unseen(classifier().fit(texts, Y)))
