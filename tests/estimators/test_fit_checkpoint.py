@@ -119,10 +119,11 @@ def test_a_run_that_diverges_leaves_no_checkpoint(rows, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("seed", [0, None])
-def test_an_ensemble_goes_on_with_the_classifier_that_was_under_way(rows, held_out, tmp_path, seed):
+@pytest.mark.parametrize(("seed", "of_classifier"), [(0, 0), (None, 0), (None, None)])
+def test_an_ensemble_goes_on_with_the_classifier_that_was_under_way(rows, held_out, tmp_path, seed, of_classifier):
     def made():
-        return XMLEnsemble(small(max_epochs=3, batch_size=100, n_jobs=1, candidates=16), 3, random_state=seed)
+        classifier = small(max_epochs=3, batch_size=100, candidates=16, random_state=of_classifier)
+        return XMLEnsemble(classifier, 3, random_state=seed)
 
     killed(made(), rows, 24, tmp_path / "kept")
     assert sorted(part.name for part in (tmp_path / "kept").iterdir()) == ["0", "1"]
