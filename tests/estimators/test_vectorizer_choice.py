@@ -84,6 +84,13 @@ def test_features_must_gain_some_standard_errors():
     assert [sample.best_of(compared, errors)[0] for errors in (1000, 1)] == compared
 
 
+@pytest.mark.parametrize(("share", "chosen"), [(0.05, vectorizer_choice.WORDS), (0.03, vectorizer_choice.FOUR)])
+def test_features_must_gain_a_share_of_the_precision(monkeypatch, share, chosen):
+    precision = {vectorizer_choice.WORDS: np.full(300, 0.5), vectorizer_choice.FOUR: np.full(300, 0.52)}
+    monkeypatch.setattr(Sample, "_precision", lambda self, features: precision[features])
+    assert Sample([""] * 300, None).best_of(list(precision), 1, share)[0] == chosen
+
+
 def test_few_texts_become_words():
     few = 5 * LEAST_HELD_OUT
     assert [chosen(of_compounds, n)[0] for n in (few - 1, few)] == ["word", "char_wb"]
