@@ -98,9 +98,27 @@ def test_every_metric_can_be_searched_by(metric):
     assert 0 < trial.value <= 100
 
 
-def test_whole_groups_are_held_out():
+def test_whole_groups_are_held_out_and_trials_know_the_others(monkeypatch):
+    fit, given = XMLClassifier.fit, []
+
+    def noted(self, *arguments, **options):
+        given.append(options["groups"])
+        return fit(self, *arguments, **options)
+
+    monkeypatch.setattr(XMLClassifier, "fit", noted)
     found = tune(ROWS.X, ROWS.Y, MODEL, n_trials=1, groups=np.arange(300) // 25)
     assert found.n_held_out == 25
+    assert [np.unique(groups, return_counts=True)[1].tolist() for groups in given] == [[25] * 11]
+
+
+def test_trials_learn_label_texts(monkeypatch):
+    measured = []
+    monkeypatch.setattr(tuning, "_find_metric", lambda name: lambda model, rows: measured.append(model) or 0.0)
+    texts, labels = ["read a file", "open a socket", "parse a text"] * 20, [["read"], ["open"], ["parse"]] * 20
+    model = XMLClassifier(max_epochs=20, candidates=4, random_state=0, n_jobs=1)
+    tune(texts, labels, model, n_trials=1, label_texts={"read": "file", "close": "file"})
+    assert measured[0].label_counts_.tolist()[-1] == 0
+    assert measured[0].candidates_.knn.Y.n_rows == 54 + 2
 
 
 def test_texts_and_label_lists_are_searched_with():
@@ -126,6 +144,11 @@ def test_a_trial_that_diverges_is_none_of_the_best(monkeypatch):
     calls[:] = [None]
     with pytest.raises(DivergenceError):
         tune(ROWS.X, ROWS.Y, MODEL, n_trials=1)
+
+
+def test_a_trial_without_a_value_is_never_the_best():
+    trials = [tuning.Trial({}, value, 1.0) for value in (math.nan, 30.0, math.nan, 20.0)]
+    assert tuning.best_of(trials) is trials[1]
 
 
 @pytest.mark.parametrize(
