@@ -8,6 +8,9 @@ import scipy.sparse as sp
 
 from shared.planted import planted, small
 from xmlsgd import XMLClassifier
+from xmlsgd.data.csr import CSR
+from xmlsgd.estimators.initial_model import grown_start
+from xmlsgd.nn.network import state_layout
 
 
 def test_partial_fit_in_parts_learns_all_of_them(rows, held_out):
@@ -39,6 +42,21 @@ def test_new_labels_and_features_are_learned_and_old_ones_kept():
     for _ in range(60):
         model.partial_fit(X, Y)
     assert model.score(X, Y) > 0.95
+
+
+def test_parameters_that_a_model_had_keep_the_state_of_the_optimizer(rows):
+    X, Y = rows
+    model = small().partial_fit(X[:, :60], Y[:, :20])
+    earlier, plan = model.fitted_, model.partial_fit(X, Y).plan_
+    start = grown_start(earlier, plan, CSR.from_scipy(Y))
+    old, new = (
+        state_layout(network.layout, plan.optimizer).views(state)
+        for network, state in ((earlier.network, earlier.optimizer.state), (plan.network, start.state))
+    )
+    for name, state in old.items():
+        assert state.any()
+        np.testing.assert_array_equal(new[name][: len(state)], state)
+        assert not new[name][len(state) :].any()
 
 
 def test_partial_fit_adds_new_names_behind_the_old():
