@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import scipy.sparse as sp
 from shared.candidates import SETTINGS
 from shared.processes import wait_for
 from xmlsgd import XMLClassifier, make_xmc
+from xmlsgd.candidates import HeldOutScores
 from xmlsgd.candidates.serialization import to_arrays
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU, device
@@ -134,6 +137,18 @@ def test_with_several_threads_and_one_worker_candidates_are_learned_beside_the_n
     monkeypatch.setattr(workers, "usable_threads", lambda: 8)
     plan = new_model(devices=devices).set_params(n_jobs=n_jobs).plan(rows.X, rows.Y)
     assert plan.concurrent_candidates is expected
+
+
+@pytest.mark.parametrize("n_errors", [1, 2])
+def test_a_warning_needs_a_network_that_is_a_tenth_better(n_errors):
+    numbers = np.arange(20)
+    labels = (numbers % 4).astype(np.int32)[:, None]
+    Y = CSR(np.arange(21), labels.ravel(), np.ones(20, np.float32), 5)
+    ranked = HeldOutScores(np.where(numbers[:, None] < n_errors, np.int32(4), labels), np.ones((20, 1), np.float32))
+    fold = candidate_training.ScoredFold(numbers, None, labels, np.zeros((2, 1)))
+    data = SimpleNamespace(dataset=Dataset(Y, Y))
+    with pytest.warns(UserWarning, match="is 90.0 % with candidates") if n_errors == 2 else nullcontext():
+        candidate_training._warn_if_network_is_better([fold], ranked, data)
 
 
 def test_candidates_use_the_cores_that_a_step_cannot_feed(rows, monkeypatch):
