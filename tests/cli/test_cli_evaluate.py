@@ -187,13 +187,16 @@ def test_a_file_of_labels_is_refused_before_rows_are_read(tmp_path, capsys):
 
 
 def test_groups_of_test_rows_count_the_same(models, tmp_path, capsys):
-    (tmp_path / "groups.txt").write_text("big\n" * (N_TEST - 1) + "small\n")
+    (tmp_path / "groups.txt").write_text("big\n" * (N_TEST - 9) + "small\n" * 9)
     words = ("evaluate", models / "rows", TEST_ROWS, "--json", tmp_path / "e.json", "--groups")
     run(*words, tmp_path / "groups.txt")
     result = json.loads((tmp_path / "e.json").read_text())
     model, test = XMLClassifier.load(models / "rows"), load_file(TEST_ROWS)
     hits = [int(best in test.Y.row(i)[0]) for i, best in enumerate(model.predict_topk(test.X, 1)[0][:, 0])]
-    assert result["groups"]["P@1"] == pytest.approx(50 * (np.mean(hits[:-1]) + hits[-1]))
+    big, small = 100 * np.mean(hits[:-9]), 100 * np.mean(hits[-9:])
+    assert result["groups"]["P@1"] == pytest.approx((big + small) / 2)
+    assert result["groups"]["P@1 std"] == pytest.approx(abs(big - small) / 2)
+    assert small > 0
     assert result["groups"]["n"] == 2
     assert "mean of 2 groups: P@1" in capsys.readouterr().out
     (tmp_path / "groups.txt").write_text("a\n")

@@ -9,10 +9,11 @@ import pytest
 
 from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, run
 from shared.planted import N_LABELS, planted, small
-from xmlsgd.cli.evaluation import evaluate, evaluate_thresholds, rank_rows
+from xmlsgd.cli.evaluation import evaluate, evaluate_thresholds, inverse_propensity_or_none, rank_rows
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.estimators import XMLClassifier
 from xmlsgd.metrics import expected_calibration_error, label_scores
+from xmlsgd.metrics.propensity import inverse_propensity_of
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,25 @@ def test_labels_without_training_rows_do_not_widen_the_timed_ranking(model, labe
     assert (X.n_rows, k) == (200, 5)
     assert (unseen.n_rows, wide) == (result["zero_shot_labels"], 10)
     assert 0 < unseen.n_rows < 200
+
+
+def test_labels_without_training_rows_are_ranked_with_the_weights_of_the_ranking(labelled):
+    X, Y = planted(1500)
+    known = np.arange(N_LABELS) < N_LABELS // 2
+    model = small(max_epochs=1, candidates=0).fit(X, Y.multiply(known).tocsr())
+    none, some = (
+        evaluate(model, labelled, rank_rows(model, labelled.X, quiet=True, label_weight=weight))["zero_shot_R@10"]
+        for weight in (None, np.where(known, 1.0, 1e99))
+    )
+    assert none == 0 < some
+
+
+@pytest.mark.parametrize("Y_train", [None, CSR.from_scipy(planted(50, seed=3)[1])])
+def test_propensities_have_the_parameters_that_are_given(model, Y_train):
+    found = inverse_propensity_or_none(model, N_LABELS + 2, Y_train, 0.6, 2.6)
+    counts, n_rows = (model.label_counts_, 1500) if Y_train is None else (Y_train.column_counts(), 50)
+    expected = inverse_propensity_of(counts, n_rows, 0.6, 2.6, N_LABELS + 2)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_no_copy_of_the_rows_is_made(model, labelled, rankings, monkeypatch):
