@@ -89,6 +89,16 @@ def test_out_may_be_new_empty_or_a_model(tmp_path):
         check_folder(str(tmp_path / name))
 
 
+def test_a_model_is_not_replaced_that_holds_an_input(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "MANIFEST.json").write_text('{"format": "xmlsgd-model", "files": {}}')
+    (tmp_path / "model" / "history.jsonl").write_text("")
+    with pytest.raises(
+        UsageError, match=r"model: holds .*history\.jsonl, an input of this command; choose another name"
+    ):
+        check_folder(str(tmp_path / "model"), str(tmp_path / "model" / "history.jsonl"))
+
+
 def test_results_may_be_beside_the_data_and_be_written_again(tmp_path):
     (tmp_path / "train.txt").write_text("0 0:1\n")
     (tmp_path / "results.json").write_text("{}")

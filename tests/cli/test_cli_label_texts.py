@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from xmlsgd import XMLClassifier, XMLEnsemble, load_model
 from xmlsgd.cli import main
+from xmlsgd.cli.label_texts import with_label_texts
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.estimators import label_texts
 
@@ -73,6 +76,13 @@ def test_line_i_is_the_text_of_label_i_of_documents_with_numbers(tmp_path, capsy
     texts.write_text('{"uid": "1", "title": "apple"}\n', encoding="utf-8")
     assert main([*call, "--out", str(tmp_path / "other"), *FLAGS]) == 2
     assert "labels.txt:1: must read `label<TAB>text`, or a text a line, got JSON" in capsys.readouterr().err
+
+
+def test_lines_that_begin_with_names_are_their_texts_though_all_names_are_numbers():
+    rows = CSR(np.arange(3), np.arange(2, dtype=np.int32), np.ones(2, np.float32), 2)
+    train = Dataset(rows, rows, label_names=["10", "2"])
+    _, texts = with_label_texts(train, [("2", "bear"), ("10", "apple")], "labels.txt")
+    assert texts == ["apple", "bear"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -124,6 +125,14 @@ def test_counts_in_tables_have_separators_of_thousands():
 
 def test_labels_are_missed_in_rows_where_they_are_true_and_not_listed():
     assert html_report.most_missed(Y, LABELS, HITS, COUNTS, "abcd") == [("b", 7, 1, 1), ("c", 0, 1, 1)]
+
+
+def test_the_five_errors_with_the_highest_scores_are_explained_worst_first():
+    rows = CSR(np.arange(8), np.zeros(7, np.int32), np.ones(7, np.float32), 2)
+    model = SimpleNamespace(classes_=np.array(["a", "b"]), explain=lambda X, labels: [["why"]])
+    best, scores = np.array([0, 1, 1, 1, 1, 1, 1]), np.array([0.99, 0.2, 0.8, 0.4, 0.9, 0.6, 0.3])
+    shown = html_report.explained_errors(model, Dataset(rows, rows), best, scores, "ab")
+    assert re.findall(r"Row (\d)", shown) == ["4", "2", "5", "3", "6"]
 
 
 def test_without_errors_the_page_says_so():

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import scipy.sparse as sp
 
@@ -19,7 +20,7 @@ from shared.failing import Failing
 from shared.spoiling import Spoiling
 from xmlsgd import load_model
 from xmlsgd.cli import main, training_runs
-from xmlsgd.cli.input_warnings import warn_of_workers
+from xmlsgd.cli.input_warnings import warn_of_base, warn_of_workers
 from xmlsgd.cli.results import size_text
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.estimators import XMLClassifier, fitting
@@ -90,6 +91,12 @@ def test_one_based_rows_are_warned_of_without_the_flag(tmp_path, capsys):
     assert "neither feature 0" not in capsys.readouterr().err
     run("evaluate", tmp_path / "m", tmp_path / "libsvm.txt")  # as it was trained
     assert complaint(capsys, tmp_path, "evaluate", "{place}/m", "{place}/libsvm.txt", "--no-one-based")[0] == 2
+
+
+@pytest.mark.parametrize(("feature", "label"), [(0, 1), (1, 0)])
+def test_rows_with_feature_0_or_label_0_are_not_suspected_of_counting_from_one(feature, label):
+    X, Y = (CSR(np.arange(21), np.full(20, n, np.int32), np.ones(20, np.float32), 2) for n in (feature, label))
+    warn_of_base(Dataset(X, Y), "rows.txt")  # and warnings are errors
 
 
 def test_raw_text_is_not_suspected_of_counting_from_one(tmp_path, capsys):
