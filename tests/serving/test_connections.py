@@ -131,6 +131,14 @@ def test_the_connection_that_waits_longest_gives_way_to_another():
     in_a_loop(scenario, silent)
 
 
+def test_of_two_idle_connections_the_earlier_one_gives_way():
+    async def scenario(opened):
+        opened_in_order = [opened() for _ in range(LIMIT)]
+        assert [each.transport.aborted for each in opened_in_order] == [True, False, False]
+
+    in_a_loop(scenario)
+
+
 def test_at_the_end_requests_are_answered_that_clients_have_sent_already_and_told_that_none_may_follow():
     async def scenario(opened):
         asked, asks = opened(), opened()

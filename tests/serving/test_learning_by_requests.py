@@ -27,6 +27,7 @@ def test_feedback_is_learned_on_a_copy_and_saved_where_asked(model, tmp_path):
         assert answer.json() == {"learned": 8, "labels": len(model.classes_) + 1, "new_labels": ["parquet"]}
         (found,) = client.post("/suggest", json={"texts": ["parquet"]}).json()["results"]
         assert "parquet" in {each["label"] for each in found}
+        assert "xmlsgd_learned_texts_total 8" in client.get("/metrics").text.splitlines()
     assert "parquet" not in model.classes_
     assert "parquet" in XMLClassifier.load(tmp_path / "model").classes_
 

@@ -68,6 +68,12 @@ def test_a_form_may_have_letters_of_utf_8_escaped_or_not(encode):
     ]
 
 
+def test_of_a_field_that_a_form_has_twice_the_last_value_counts(client):
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = client.post(SUGGEST, content=b"text=read+json&limit=1&limit=3", headers=headers)
+    assert len(answer.json()["results"]) == 3
+
+
 def test_the_project_is_described_as_annif_does_and_others_are_unknown(client):
     description = client.get("/v1/projects/words").json()
     assert (description["project_id"], description["is_trained"]) == ("words", True)
