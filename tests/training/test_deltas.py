@@ -84,6 +84,19 @@ def test_a_pull_after_a_push_gives_the_center_whoever_came_between(deltas, other
     np.testing.assert_array_equal(base["W0"][[0, 7]], center["W0"][[0, 7]])
 
 
+def test_a_pull_sees_what_others_wrote_in_place_since_the_push():
+    shared = SharedParameters.in_memory(SharedShape(NETWORK.layout.size, 0, 2, 1, 11))
+    copies = Deltas(shared, NETWORK.layout, [WorkerArrays(1, 0, base=2), WorkerArrays(0, 0)], in_place=[1])
+    copies.pull(0, features([1]))
+    change(shared, 0, [1], 5.0)
+    copies.push(0)
+    shared.params[0] += 1  # by worker 1
+    copies.pull(0, features([1]))
+    center, copy = (NETWORK.layout.views(shared.params[row]) for row in (0, 1))
+    for name in ("b0", "W1", "b1"):
+        np.testing.assert_array_equal(copy[name], center[name])
+
+
 def test_one_that_left_in_the_middle_of_a_step_begins_with_the_center_again(deltas):
     shared, copies = deltas
     copies.pull(0, features([1]))
