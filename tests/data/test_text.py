@@ -30,6 +30,10 @@ def test_crlf_mark_at_the_start_and_no_newline_at_the_end_are_accepted(write):
     assert read_raw_text(write(b"\xef\xbb\xbfone\r\ntwo")).texts == ["one", "two"]
 
 
+def test_a_byte_order_mark_after_the_first_line_is_text(write):
+    assert read_raw_text(write("one\n\ufefftwo")).texts == ["one", "\ufefftwo"]
+
+
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)])
 def test_compressed_files_are_unpacked(write, suffix, pack):
     for name in (f"docs.txt.{suffix}", "docs.txt"):
