@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy.sparse import csr_array
 
 from shared.candidates import DEVICE, SETTINGS, ones
@@ -109,6 +110,25 @@ def test_features_that_only_rows_without_a_label_have_are_used_where_they_tell()
     assert chosen(*absent())[1]
     assert not chosen(*made(4000, 0.0))[1]
     assert not chosen(*absent(900))[1]  # too few rows to tell
+
+
+@pytest.mark.parametrize(
+    ("gains", "are_used"),
+    [
+        pytest.param((0.02,), True, id="enough"),
+        pytest.param((0.004,), False, id="below half a percent"),
+        pytest.param((1.0, -0.96), False, id="within two standard errors"),
+    ],
+)
+def test_features_of_other_rows_must_lower_the_loss_by_enough_to_be_used(monkeypatch, gains, are_used):
+    def margins(pairs, cost, validation, device, labels):
+        losses = np.zeros(validation.labels.shape)
+        losses[:, 0] = 1 - np.resize(gains, len(losses)) if pairs.all_features else 1
+        return losses
+
+    monkeypatch.setattr(module, "held_out_margins", margins)
+    monkeypatch.setattr(module, "fitted_log_losses_of_margins", lambda losses, *_: losses)
+    assert chosen(*absent()) == (COST, are_used)
 
 
 def test_labels_have_weights_for_all_features_only_if_asked():

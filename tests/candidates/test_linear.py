@@ -8,6 +8,7 @@ import pytest
 from shared.candidates import DEVICE, fit_linear, ones
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.compact import CompactLinearClassifiers
+from xmlsgd.candidates.fitting import CandidateRows, _learned_pairs
 from xmlsgd.candidates.linear import (
     COST,
     NONE_HELD_OUT,
@@ -168,6 +169,13 @@ class TestRandomNegatives:
         assert (weight[found] > 0).all()
         assert found.max() < 500
         assert not np.isin(found, np.where(before >= 0, before, -1 - before)).any()
+
+    def test_they_are_never_label_rows(self, data, rows):
+        given, nothing = CandidateRows(data, ones(600), [], 1, n_label_rows=100), np.full((600, 1), -1, np.int32)
+        with DEVICE.start():
+            pairs = _learned_pairs(given, rows, nothing, NONE_HELD_OUT, DEVICE)
+        assert pairs.rows.max() > 500
+        assert 400 < (-1 - pairs.rows).max() < 500
 
     def test_they_do_not_depend_on_the_number_of_threads(self, data, rows):
         one = self.added(data, rows, ones(600))[1]
