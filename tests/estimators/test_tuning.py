@@ -113,7 +113,12 @@ def test_whole_groups_are_held_out_and_trials_know_the_others(monkeypatch):
 
 def test_trials_learn_label_texts(monkeypatch):
     measured = []
-    monkeypatch.setattr(tuning, "_find_metric", lambda name: lambda model, rows: measured.append(model) or 0.0)
+
+    def noted(model, rows):
+        measured.append(model)
+        return 0.0
+
+    monkeypatch.setattr(tuning, "_find_metric", lambda name: noted)
     texts, labels = ["read a file", "open a socket", "parse a text"] * 20, [["read"], ["open"], ["parse"]] * 20
     model = XMLClassifier(max_epochs=20, candidates=4, random_state=0, n_jobs=1)
     tune(texts, labels, model, n_trials=1, label_texts={"read": "file", "close": "file"})
