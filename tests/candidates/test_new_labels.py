@@ -62,7 +62,7 @@ def test_a_new_label_is_told_from_earlier_rows_like_its_own(X):
     assert np.mean(found[N_EARLIER:] > 0) > 0.9
 
 
-def test_rows_have_about_the_margins_that_they_were_learned_with_as_the_index_has_them(X):
+def test_margins_of_new_labels_do_not_depend_on_how_rows_are_scaled(X):
     scale = scale_of(CSR.from_scipy(X.to_scipy()[:N_EARLIER, :20]))
     learned, found = margins(fitted(X, is_weighted=True), X, scale), margins(fitted(X), X)
     assert found[N_EARLIER:].mean() == pytest.approx(learned[N_EARLIER:].mean(), abs=0.05)

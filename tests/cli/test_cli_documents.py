@@ -350,7 +350,7 @@ def test_a_flag_of_another_format_is_refused(tmp_path, capsys, monkeypatch, word
         assert f"xmlsgd: {words[0]}: needs a file read by --format " in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_text_is_named_though_a_flag_is_of_texts(tmp_path, capsys):
+def test_a_binary_file_is_reported_before_an_unsuitable_flag(tmp_path, capsys):
     (tmp_path / "d.parquet").write_bytes(b"PAR1" + bytes(100))
     for name in ("d.parquet", "nothing.parquet"):
         assert main(["train", str(tmp_path / name), "--out", str(tmp_path / "m"), "--text-column", "title"]) > 0

@@ -221,27 +221,32 @@ def test_a_large_number_of_a_label_takes_no_memory(models, tmp_path):
 
 
 def test_a_model_is_compared_with_an_earlier_one_of_other_labels(tmp_path, capsys):
-    """Each row by row, in the columns of its own model."""
+    """Each in the columns of its own model."""
     lines = Path(TEXT).read_text().splitlines()
     for name, part in (("old", lines[: len(lines) // 3]), ("new", lines)):
         (tmp_path / f"{name}.txt").write_text("\n".join(part))
         run("train", tmp_path / f"{name}.txt", "--out", tmp_path / name, "--seed", "0", "--quiet")
+    run("evaluate", tmp_path / "old", TEST_TEXT, "--quiet", "--json", tmp_path / "old.json")
     capsys.readouterr()
-    words = ("evaluate", tmp_path / "new", TEST_TEXT, "--json", tmp_path / "e.json")
-    run(*words, "--against", tmp_path / "old")
-    printed, found = capsys.readouterr().out, json.loads((tmp_path / "e.json").read_text())
-    test = read_raw_text(TEST_TEXT, labelled=True)
-    hits = []
-    for name in ("new", "old"):
-        model = XMLClassifier.load(tmp_path / name)
-        best = model.classes_[model.predict_topk(test.texts, k=5)[0]]
-        hits.append([100 * len({*row} & {*true}) / 5 for row, true in zip(best, test.labels, strict=True)])
-    difference, against = np.subtract(*hits), found["against"]
-    assert against["P@5"] == pytest.approx(np.mean(hits[1]))
-    assert against["P@5 difference"] == pytest.approx(difference.mean()) == pytest.approx(found["P@5"] - against["P@5"])
-    reach = 1.96 * difference.std() / len(difference) ** 0.5
-    assert against["P@5 interval"] == pytest.approx([difference.mean() - reach, difference.mean() + reach])
-    assert f"compared with {tmp_path / 'old'}: P@1 " in printed
-    assert f"P@5 {difference.mean():+.2f} (95 % from" in printed
-    assert main(["evaluate", str(tmp_path / "new"), "-", "--against", str(tmp_path / "old")]) == 2
+    words = ("evaluate", tmp_path / "new", TEST_TEXT, "--against", tmp_path / "old", "--json", tmp_path / "new.json")
+    run(*words)
+    new, old = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("new", "old"))
+    assert new["against"]["model"] == str(tmp_path / "old")
+    for metric in ("P@1", "P@3", "P@5"):
+        against = new["against"][metric]
+        assert against["other"] == pytest.approx(old[metric])
+        assert against["difference"] == pytest.approx(new[metric] - old[metric])
+        assert against["interval"][0] < against["difference"] < against["interval"][1]
+    first = f"P@1 {new['against']['P@1']['difference']:+.2f} (95 % CI "
+    assert f"compared with {tmp_path / 'old'}: {first}" in capsys.readouterr().out
+
+
+def test_standard_input_is_not_read_for_two_models(models, capsys):
+    assert main(["evaluate", str(models / "rows"), "-", "--against", str(models / "text")]) == 2
     assert "--against: both models read TEST, got standard input" in capsys.readouterr().err
+
+
+def test_an_error_of_the_other_model_names_it(models, tmp_path, capsys):
+    (tmp_path / "test.csv").write_text("text,labels\nread a file,read\n")
+    assert main(["evaluate", str(models / "text"), str(tmp_path / "test.csv"), "--against", str(models / "rows")]) == 2
+    assert f"--against {models / 'rows'}: {tmp_path / 'test.csv'}: the model was trained" in capsys.readouterr().err

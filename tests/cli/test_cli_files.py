@@ -89,7 +89,7 @@ def test_out_may_be_new_empty_or_a_model(tmp_path):
         check_folder(str(tmp_path / name))
 
 
-def test_a_model_is_not_replaced_that_holds_an_input(tmp_path):
+def test_a_model_folder_that_holds_an_input_is_not_replaced(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "MANIFEST.json").write_text('{"format": "xmlsgd-model", "files": {}}')
     (tmp_path / "model" / "history.jsonl").write_text("")

@@ -78,7 +78,7 @@ def test_line_i_is_the_text_of_label_i_of_documents_with_numbers(tmp_path, capsy
     assert "labels.txt:1: must read `label<TAB>text`, or a text a line, got JSON" in capsys.readouterr().err
 
 
-def test_lines_that_begin_with_names_are_their_texts_though_all_names_are_numbers():
+def test_label_texts_are_matched_by_name_even_if_names_are_numbers():
     rows = CSR(np.arange(3), np.arange(2, dtype=np.int32), np.ones(2, np.float32), 2)
     train = Dataset(rows, rows, label_names=["10", "2"])
     _, texts = with_label_texts(train, [("2", "bear"), ("10", "apple")], "labels.txt")

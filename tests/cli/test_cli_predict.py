@@ -81,7 +81,7 @@ def predicted(models, capsys, *words):
     return capsys.readouterr().out.splitlines()
 
 
-def test_labels_above_a_threshold_that_are_left_out_are_told_of(models, capsys):
+def test_predict_warns_if_labels_above_the_threshold_are_cut_off(models, capsys):
     words = ("predict", models / "text", TEST_TEXT, "--threshold", "0.0001")
     run(*words)
     out, err = capsys.readouterr()
@@ -155,7 +155,7 @@ def test_the_name_of_the_file_tells_the_format_unless_a_flag_does(models, tmp_pa
     assert not (tmp_path / "p.npz").exists()
 
 
-@pytest.mark.filterwarnings("ignore:.* have spaces at their ends")
+@pytest.mark.filterwarnings("ignore:.* begin or end with a space")
 def test_tabs_and_line_ends_in_names_end_no_entry(tmp_path, capsys):
     names = [["red\tapple"], ["two\nlines\r"]]
     model = XMLClassifier((4,), max_epochs=1, n_jobs=1).fit(["read a file", "close it"] * 20, names * 20)

@@ -9,7 +9,13 @@ import pytest
 
 from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, run
 from shared.planted import N_LABELS, planted, small
-from xmlsgd.cli.evaluation import evaluate, evaluate_thresholds, inverse_propensity_or_none, rank_rows
+from xmlsgd.cli.evaluation import (
+    compare_precision,
+    evaluate,
+    evaluate_thresholds,
+    inverse_propensity_or_none,
+    rank_rows,
+)
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.estimators import XMLClassifier
 from xmlsgd.metrics import expected_calibration_error, label_scores
@@ -106,3 +112,13 @@ def test_learning_ranks_test_rows_once_before_and_once_after(tmp_path, rankings)
     run("learn", tmp_path / "m", ROWS, "--test", TEST_ROWS, "--json", tmp_path / "r.json", "--quiet")
     assert [(X.n_rows, k) for X, k in rankings] == [(N_TEST, 5)] * 2
     assert "P@5" in json.loads((tmp_path / "r.json").read_text())["before"]
+
+
+def test_precision_is_compared_with_rows_paired():
+    hits = np.array([[1, 1], [1, 0], [0, 1], [1, 1]], bool)
+    other = np.array([[1, 0], [1, 0], [0, 0], [0, 0]], bool)
+    found = compare_precision(hits, other, [1, 2])
+    assert found["P@1"]["other"] == 50
+    assert found["P@2"]["difference"] == 50  # of 50, 0, 50 and 100
+    half_width = 1.96 * np.std([50, 0, 50, 100]) / 2
+    assert found["P@2"]["interval"] == pytest.approx([50 - half_width, 50 + half_width])

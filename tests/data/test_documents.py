@@ -253,7 +253,7 @@ def test_formats_are_told_by_names_and_lines(tmp_path):
         (
             "jsonl",
             '{"text": "a", "labels": [true]}\n',
-            "f:1: 'labels' must be a list of strings or whole numbers that are not blank, got True in it",
+            "f:1: each of 'labels' must be a whole number or a string that is not blank, got true; leave it out",
         ),
         ("jsonl", '{"text": 1, "labels": []}\n', "f:1: 'text' must be a string, got 1"),
         ("jsonl", '{"text": null, "labels": []}\n', "f:1: 'text' must be a string, got null; write \"\" where"),

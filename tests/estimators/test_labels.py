@@ -385,7 +385,7 @@ def test_a_label_that_files_would_write_otherwise_is_warned_of_and_kept(Y):
 
 @pytest.mark.parametrize("Y", [[["a ", "b"], ["a"]], ["a ", "b", "a"]])
 def test_spaces_at_the_ends_of_a_name_are_warned_of_and_kept(Y):
-    with pytest.warns(UserWarning, match="1 of 3 labels have spaces at their ends, such as 'a '; .*pass label.strip"):
+    with pytest.warns(UserWarning, match="1 of 3 labels begin or end with a space, such as 'a '; .*pass label.strip"):
         assert list(read_labels(Y).classes) == ["a", "a ", "b"]
 
 

@@ -25,7 +25,7 @@ def trained(X, Y):
 
 def test_a_step_goes_by_the_mean_of_its_rows():
     X, Y = planted(100)
-    twice = trained(sp.vstack([X, X]), sp.vstack([Y, Y]))  # all of them in each step, too
+    twice = trained(sp.vstack([X, X]), sp.vstack([Y, Y]))  # one step sees all rows in both cases
     np.testing.assert_allclose(trained(X, Y), twice, rtol=1e-4, atol=1e-5)
 
 

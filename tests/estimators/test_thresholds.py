@@ -98,7 +98,7 @@ def test_labels_without_evidence_have_the_threshold_of_labels_as_frequent():
     assert found.macro[4] < found.macro[5] - 0.05
 
 
-def test_a_label_without_held_out_rows_has_the_best_threshold_of_labels_as_frequent_or_else_of_all():
+def test_a_label_without_held_out_rows_takes_the_threshold_of_its_group():
     labels, truth = np.zeros(20, np.int32), np.arange(20) < 10
     found = fitted_to(labels, np.where(truth, 0.9, 0.8), truth, np.array([20, 20, 500]))
     assert found.macro[1:].tolist() == [0.81, 0.81]

@@ -123,7 +123,8 @@ def test_trials_learn_label_texts(monkeypatch):
     model = XMLClassifier(max_epochs=20, candidates=4, random_state=0, n_jobs=1)
     tune(texts, labels, model, n_trials=1, label_texts={"read": "file", "close": "file"})
     assert measured[0].label_counts_.tolist()[-1] == 0
-    assert measured[0].candidates_.knn.Y.n_rows == 54 + 2
+    n_learned, n_label_rows = 54, 2
+    assert measured[0].candidates_.knn.Y.n_rows == n_learned + n_label_rows
 
 
 def test_texts_and_label_lists_are_searched_with():

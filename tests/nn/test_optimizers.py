@@ -207,18 +207,17 @@ def test_adam_and_rmsprop_have_an_epsilon_of_their_own_for_the_output_layer(opti
 
 
 @pytest.mark.parametrize(
-    ("kind", "numbers", "wanted"),
+    ("kind", "name", "value", "wanted"),
     [
-        (Adam, {"beta2": 1.0}, "in \\[0, 1\\), got 1.0"),
-        (Adam, {"beta1": math.nan}, "a number, got nan"),
-        (RMSprop, {"epsilon": 0.0}, "finite and above 0, got 0.0"),
-        (Adagrad, {"epsilon": -1.0}, "finite and above 0, got -1.0"),
-        (Momentum, {"momentum": 2.0}, "in \\[0, 1\\), got 2.0"),
-        (SGD, {"weight_decay": -1.0}, "at least 0, got -1.0"),
-        (SGD, {"clip_norm": -1.0}, "at least 0, got -1.0"),
+        (Adam, "beta2", 1.0, "in \\[0, 1\\), got 1.0"),
+        (Adam, "beta1", math.nan, "a number, got nan"),
+        (RMSprop, "epsilon", 0.0, "finite and above 0, got 0.0"),
+        (Adagrad, "epsilon", -1.0, "finite and above 0, got -1.0"),
+        (Momentum, "momentum", 2.0, "in \\[0, 1\\), got 2.0"),
+        (SGD, "weight_decay", -1.0, "at least 0, got -1.0"),
+        (SGD, "clip_norm", -1.0, "at least 0, got -1.0"),
     ],
 )
-def test_numbers_with_which_no_update_is_defined_are_refused(kind, numbers, wanted):
-    (name,) = numbers
+def test_numbers_with_which_no_update_is_defined_are_refused(kind, name, value, wanted):
     with pytest.raises(DataError, match=f"{name} must be {wanted}"):
-        kind(**numbers)
+        kind(**{name: value})

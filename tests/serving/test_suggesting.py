@@ -68,7 +68,7 @@ def test_a_form_may_have_letters_of_utf_8_escaped_or_not(encode):
     ]
 
 
-def test_of_a_field_that_a_form_has_twice_the_last_value_counts(client):
+def test_the_last_value_of_a_repeated_form_field_counts(client):
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     answer = client.post(SUGGEST, content=b"text=read+json&limit=1&limit=3", headers=headers)
     assert len(answer.json()["results"]) == 3

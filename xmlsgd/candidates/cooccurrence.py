@@ -45,11 +45,9 @@ class Cooccurrence:
         bounds[0], bounds[-1] = 0, X.n_cols
         labels, shares = np.empty(room[-1], np.int32), np.empty(room[-1], np.float32)
         totals = np.empty(X.n_cols, np.float32)
-        _, named, values = _scratch(Y.n_cols, device)
-        clean = device.buffer("labels counted", named.shape, np.float64)
         device.run(
             count_labels, starts, columns.indices.astype(np.int32, copy=False), Y.indptr, Y.indices, weight, bounds,
-            room, clean, named, values, totals, labels, shares,
+            room, *_scratch(Y.n_cols, device, np.float64), totals, labels, shares,
         )  # fmt: skip
         kept = CSR(room, labels, shares, Y.n_cols).where(labels >= 0)
         return cls(CSR.from_scipy(kept.to_scipy()), totals)  # `from_scipy` sorts the labels of each feature
@@ -103,9 +101,9 @@ class Cooccurrence:
         return labels, scores
 
 
-def _scratch(n_labels: int, device: CPU) -> tuple[np.ndarray, ...]:
-    """Return scratch arrays of the kernels, with a row for each thread."""
-    names, kinds = ("labels clean", "labels named", "labels values"), (np.float32, np.int32, np.float32)
+def _scratch(n_labels: int, device: CPU, sums: Any = np.float32) -> tuple[np.ndarray, ...]:
+    """Return scratch arrays of the kernels, with a row for each thread; sums : the type of sums by label."""
+    names, kinds = ("labels clean", "labels named", "labels values"), (sums, np.int32, np.float32)
     shapes = [(device.n_threads, n_labels), *2 * [(device.n_threads, n_labels + 1)]]
     return tuple(map(device.buffer, names, shapes, kinds))
 

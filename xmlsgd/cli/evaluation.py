@@ -113,23 +113,18 @@ def evaluate_groups(test: Dataset, ranking: Ranking, ks: Sequence[int], groups: 
     return {"n": len(by_group[ks[0]].groups), **mean, **spread}
 
 
-def evaluate_against(
-    test: Dataset, ranking: Ranking, other: tuple[Dataset, Ranking], ks: Sequence[int]
-) -> dict[str, Any]:
-    """Return P@k of another model on the same rows, by how much the first is higher, and the 95 % interval of that.
+def compare_precision(hits: np.ndarray, other_hits: np.ndarray, ks: Sequence[int]) -> dict[str, Any]:
+    """Return P@k of another model, the difference to it and its 95 % confidence interval, with rows paired; in percent.
 
-    test : the rows with the label columns of the first model, which `ranking` ranks. other : those of the other model.
-    The interval is that of a mean of differences row by row.
+    hits, other_hits : bool (n, k), whether the label at each rank is true.
     """
-    found: dict[str, Any] = {}
-    for at in ks:
-        ours, theirs = (
-            100 * rows.Y.has(ranked.labels[:, :at]).sum(axis=1) / at for rows, ranked in ((test, ranking), other)
-        )
-        higher = ours - theirs
-        mean, reach = float(higher.mean()), 1.96 * float(higher.std()) / len(higher) ** 0.5
-        found |= {f"P@{at}": float(theirs.mean()), f"P@{at} difference": mean}
-        found[f"P@{at} interval"] = [mean - reach, mean + reach]
+    found = {}
+    for k in ks:
+        other = 100 * other_hits[:, :k].sum(axis=1) / k
+        difference = 100 * hits[:, :k].sum(axis=1) / k - other
+        mean, half_width = float(difference.mean()), 1.96 * float(difference.std()) / len(difference) ** 0.5
+        interval = [mean - half_width, mean + half_width]
+        found[f"P@{k}"] = {"other": float(other.mean()), "difference": mean, "interval": interval}
     return found
 
 
@@ -168,12 +163,13 @@ def describe(result: dict[str, Any]) -> list[str]:
         names = [name for name in groups if f"{name} std" in groups]
         each = [f"{name} {groups[name]:.2f} (std {groups[f'{name} std']:.2f})" for name in names]
         lines.append(f"mean of {groups['n']:,} groups: {', '.join(each)}")
-    if against := result.get("against"):
-        each = []
-        for name in (name for name in against if f"{name} interval" in against):
-            low, high = against[f"{name} interval"]
-            each.append(f"{name} {against[f'{name} difference']:+.2f} (95 % from {low:+.2f} to {high:+.2f})")
-        lines.append(f"compared with {against['model']}: {', '.join(each)}")
+    if compared := dict(result.get("against", {})):
+        other = compared.pop("model")
+        each = [
+            "{} {:+.2f} (95 % CI {:+.2f} to {:+.2f})".format(name, found["difference"], *found["interval"])
+            for name, found in compared.items()
+        ]
+        lines.append(f"compared with {other}: {', '.join(each)}")
     return lines
 
 

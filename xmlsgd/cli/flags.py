@@ -223,7 +223,7 @@ PROPENSITY_POWER = Flag(
     "model", default=0.0,
 )  # fmt: skip
 ID_COLUMN = FormatFlag(
-    "id_column", NAME, "column of CSV, or key of JSON lines, that is written beside the number of each row",
+    "id_column", NAME, "column of CSV, or key of JSON lines, with an identifier that is written with each row",
     default_text="none",
 )  # fmt: skip
 EXCLUDE = Flag(

@@ -88,10 +88,7 @@ class FormatOptions(DocumentOptions):
         found = {self._format_of_input(path) for path in given}
         for option in flags:
             if found.isdisjoint(formats := FORMATS_OF[option]):
-                for file in map(Path, given):
-                    if file.is_file() and file.suffix != ".npz":
-                        with open_text(file):  # the error of a file that is no text is the better one
-                            pass
+                _check_text(given)
                 wanted = f"needs a file read by --format {', '.join(formats[:-1])} or {formats[-1]}"
                 raise UsageError(f"{flag_of(option)}: {wanted}, got {', '.join(given)}; pass --format, or leave it out")
 
@@ -186,6 +183,14 @@ class FormatOptions(DocumentOptions):
     def have_labels(self, lines: Iterable[str]) -> bool:
         """Return whether documents have labels that nobody asked for, before a tab; not if `--format` is given."""
         return self.format == "auto" and most_have_labels(lines)
+
+
+def _check_text(paths: Iterable[str]) -> None:
+    """Raise `DataError` for a file that is not text, such as Parquet, which says more than that a flag does not fit."""
+    for path in map(Path, paths):
+        if path.is_file() and path.suffix != ".npz":
+            with open_text(path):
+                pass
 
 
 def _words_in(path: str) -> list[str]:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "csv")
 ESCAPED = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})  # characters that end an entry or a line
-Key = Mapping[str, Any]  # the number of the row, "row", and its identifier, "id", if it was asked for
-# A function of the key, labels (best first, -1 for none), their values, and their explanations (may be empty).
-Line = Callable[[Key, Sequence[int], Sequence[float], "Sequence[Explanation]"], str]
+RowId = Mapping[str, Any]  # the number of the row, "row", and its identifier, "id", if it was asked for
+# A function of these, labels (best first, -1 for none), their values, and their explanations (may be empty).
+Line = Callable[[RowId, Sequence[int], Sequence[float], "Sequence[Explanation]"], str]
 
 
 def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of: UriOf | None = None) -> Line:
@@ -27,14 +27,14 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of:
     Explanations are printed below a line of text, and in JSON with their label; CSV leaves them out.
     """
 
-    def text_line(key: Key, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
+    def text_line(row_id: RowId, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
         entries = (f"{str(names[j]).translate(ESCAPED)}:{x:.6g}" for j, x in zip(labels, values, strict=True) if j >= 0)
         line = ("\t" if tabs else " ").join(entries)
-        if "id" in key:
-            line = f"{str('' if key['id'] is None else key['id']).translate(ESCAPED)}\t{line}"
+        if "id" in row_id:
+            line = f"{str('' if row_id['id'] is None else row_id['id']).translate(ESCAPED)}\t{line}"
         return "\n".join([line, *("  " + part for each in why for part in str(each).splitlines())])
 
-    def json_line(key: Key, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
+    def json_line(row_id: RowId, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
         entries: list[dict[str, Any]] = [
             {"label": names[j], **({} if uri_of is None else {"uri": uri_of(names[j])}), value: float(f"{x:.6g}")}
             for j, x in zip(labels, values, strict=True)
@@ -43,11 +43,11 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of:
         if why:
             for entry, each in zip(entries, why, strict=True):
                 entry["explanation"] = {name: part for name, part in each.to_dict().items() if name != "label"}
-        return json.dumps({**key, "labels": entries}, ensure_ascii=False)
+        return json.dumps({**row_id, "labels": entries}, ensure_ascii=False)
 
-    def line_of_csv(key: Key, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
+    def line_of_csv(row_id: RowId, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
         pairs = zip(labels, values, strict=True)
-        return csv_line([*key.values(), *(cell for pair in pairs for cell in csv_cells(names, *pair, uri_of))])
+        return csv_line([*row_id.values(), *(cell for pair in pairs for cell in csv_cells(names, *pair, uri_of))])
 
     return {"text": text_line, "json": json_line, "csv": line_of_csv}[form]
 

@@ -133,7 +133,7 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
         names = split_columns(options.text_column, header)
         texts = [_column(where, header, name, "text_column") for name in names]
         label = _column(where, header, options.label_column, "label_column") if labelled else 0
-        key = None if options.id_column is None else _column(where, header, options.id_column, "id_column")
+        id_at = None if options.id_column is None else _column(where, header, options.id_column, "id_column")
         begins = reader.line_num + 1  # a row has several lines if a cell has
         for row in reader:
             line, begins = begins, reader.line_num + 1
@@ -144,7 +144,7 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
                 got = f"got {len(row)}; {remedy} {delimiter!r}"
                 raise DataError(f"{path}:{line}: must have {len(header)} fields, as the header, {got}")
             labels = split_labels(row[label], options.label_separator) if labelled else ()
-            yield Row(line, " ".join(row[column] for column in texts), labels, row[key] if key is not None else None)
+            yield Row(line, " ".join(row[column] for column in texts), labels, None if id_at is None else row[id_at])
     except csv.Error as error:
         remedy = "a cell that begins with a quote ends with one, and quotes inside it are written twice"
         raise DataError(f"{path}:{begins}: must be CSV, got {error}; {remedy}") from error
@@ -178,8 +178,7 @@ def _column(where: str, header: list[str], name: str, option: str) -> int:
 
 def _remedy(option: str) -> str:
     """Return the remedy for a wrong option, on the command line and in Python."""
-    unlabelled = "; only predict needs no labels" if option == "label_column" else ""
-    return f"pass --{option.replace('_', '-')}, in Python {option}{unlabelled}"
+    return f"pass --{option.replace('_', '-')}, in Python {option}"
 
 
 def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
@@ -201,21 +200,22 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
                 got = f'got {_as_json(text)}; write "" where there is none'
                 raise DataError(f"{where}: {name!r} must be a string, {got}")
         labels = _value(entry, options.label_column, "label_column", where) if labelled else []
-        wanted = f"{where}: {options.label_column!r} must be a list of strings or whole numbers"
         if not isinstance(labels, list):
-            remedy = 'write ["a", "b"], and [] where there is none; strings are not split'
-            raise DataError(f"{wanted}, got {_as_json(labels)}; {remedy}")
+            got = f'got {_as_json(labels)}; write ["a", "b"], and [] where there is none; strings are not split'
+            raise DataError(f"{where}: {options.label_column!r} must be a list of strings or whole numbers, {got}")
         if wrong := [label for label in labels if not _is_name(label)]:
-            raise DataError(f"{wanted} that are not blank, got {_as_json(wrong[0])} in it; leave it out")
-        key = None if options.id_column is None else _value(entry, options.id_column, "id_column", where)
-        if key is not None and not isinstance(key, str) and not is_integer(key):
-            raise DataError(f"{where}: {options.id_column!r} must be a string or a whole number, got {_as_json(key)}")
-        yield Row(number, " ".join(texts), tuple(label_name(str(label)) for label in labels), key)
+            wanted = f"each of {options.label_column!r} must be a whole number or a string that is not blank"
+            raise DataError(f"{where}: {wanted}, got {_as_json(wrong[0])}; leave it out")
+        identifier = None if options.id_column is None else _value(entry, options.id_column, "id_column", where)
+        if identifier is not None and not isinstance(identifier, str) and not is_integer(identifier):
+            got = f"got {_as_json(identifier)}"
+            raise DataError(f"{where}: {options.id_column!r} must be a string or a whole number, {got}")
+        yield Row(number, " ".join(texts), tuple(label_name(str(label)) for label in labels), identifier)
 
 
 def _as_json(value: Any) -> str:
-    """Return a value as JSON has it, shortened."""
-    return "null" if value is None else shorten(value)
+    """Return a value as in errors, but for null and booleans, which JSON writes otherwise than Python."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else shorten(value)
 
 
 def _is_name(label: Any) -> bool:

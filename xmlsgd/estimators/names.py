@@ -63,7 +63,7 @@ def names_of_columns(names: Any, name: str = "label_names") -> np.ndarray | None
     if isinstance(names, set | frozenset):
         raise DataError(f"{name}: must be in the order of the columns, got a set; pass a list")
     named = as_names(names, name)
-    warn_of_other_names(named.tolist(), name)
+    warn_of_unnormalized(named.tolist(), name)
     different, counts = np.unique(named, return_counts=True)
     if len(different) < len(named):
         first = shorten(different[counts > 1].tolist()[0])
@@ -124,14 +124,13 @@ def check_text(labels: Iterable[str], name: str) -> None:
             raise DataError(f"{name}: a label must be text that UTF-8 can hold, got {shorten(label)}") from error
 
 
-def warn_of_other_names(labels: Iterable[Any], name: str) -> None:
-    """Warn of a name with spaces at its ends, or in decomposed Unicode: names read from files never equal it."""
+def warn_of_unnormalized(labels: Iterable[Any], name: str) -> None:
+    """Warn of names that differ from those read from files, which are stripped and composed (NFC)."""
     names = [label for label in labels if isinstance(label, str)]
     if spaced := [label for label in names if label != label.strip()]:
-        text = (
-            f"{name}: {len(spaced):,} of {len(names):,} labels have spaces at their ends, such as {shorten(spaced[0])}"
-        )
-        warn(f"{text}; without them, the name is another label; pass label.strip()")
+        text = f"{name}: {len(spaced):,} of {len(names):,} labels begin or end with a space"
+        remedy = "labels read from files do not, so that they would be other labels; pass label.strip()"
+        warn(f"{text}, such as {shorten(spaced[0])}; {remedy}")
     for label in names:
         if not is_normalized("NFC", label):
             text = f"{name}: the label {label!a} is decomposed Unicode; labels read from files are composed, so that"

@@ -25,7 +25,7 @@ from .names import (
     label_array,
     names_of_columns,
     python_values,
-    warn_of_other_names,
+    warn_of_unnormalized,
     with_new_names,
 )
 
@@ -313,7 +313,7 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
     if classes is None:
         if found.dtype.kind in "UO":
             check_text(found.tolist(), name)
-            warn_of_other_names(found.tolist(), name)
+            warn_of_unnormalized(found.tolist(), name)
             _warn_of_joined(found.tolist(), name)
         classes = found
     else:
@@ -355,5 +355,5 @@ def _warn_of_joined(classes: list[str], name: str) -> None:
 def _with_new_labels(known: Names | None, found: Iterable[Any], name: str) -> Names:
     """Return the names known so far, followed by those of `found` that are new, sorted."""
     ordered = np.sort(label_array(list(found), name))
-    warn_of_other_names(set(ordered.tolist()).difference(() if known is None else python_values(known)), name)
+    warn_of_unnormalized(set(ordered.tolist()).difference(() if known is None else python_values(known)), name)
     return ordered if known is None else with_new_names(known, ordered.tolist(), name)

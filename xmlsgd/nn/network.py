@@ -180,7 +180,7 @@ class Network(Checked):
         own = Targets(true_among(Y, rows, labels), np.arange(len(rows)), scale)
         if not len(labels):
             dA = 0 * A
-            return dA[0, 0], dA  # a loss in the memory of the device
+            return dA[0, 0], dA  # zero on the device: elsewhere, it would be read at once
         part = device.take(output, labels)
         value, dA = device.output_step(A, own, part, loss, update, rounding)
         device.put(part, output, labels)

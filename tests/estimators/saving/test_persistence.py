@@ -69,7 +69,7 @@ def test_partial_fit_goes_on_exactly_where_it_was(rows, tmp_path, copy, optimize
         np.eye(3, dtype=int),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.* have spaces at their ends")
+@pytest.mark.filterwarnings("ignore:.* begin or end with a space")
 def test_names_of_labels_come_back(tmp_path, labels):
     model = small().fit(np.eye(3), labels)
     loaded = through_save(model, tmp_path)

@@ -1,15 +1,15 @@
 """Measure a saved model on labelled rows: P, nDCG, R and propensity-scored P at k, F1 and calibration.
 
 F1 is that of labels above the thresholds that training has learned. With --groups, P@k is also averaged over groups of
-rows, each of which counts the same. --against prints by how much P@k is higher than that of another model, which may
-have learned other labels, and the 95 % interval of the difference, row by row.
+rows, each of which counts the same. --against compares P@k with that of another model, which may have other labels: it
+prints the differences and their 95 % confidence intervals, with rows paired.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...errors import counted
+from ...errors import DataError, counted
 from ..exit_codes import UsageError
 from ..flags import COUNT, DIR, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, number, positional
 from ..format_options import FormatOptions
@@ -20,6 +20,11 @@ from ..model_folder import saved_names
 from ..models import finder_of_uris, label_weight_of, names_in, options_of_model, parameters_of, read_predictor
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
+
+if TYPE_CHECKING:
+    from ...data.csr import CSR, Dataset
+    from ...estimators import Model
+    from ..evaluation import Ranking
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -37,7 +42,7 @@ FLAGS = (
          "B of the propensities (docs/metrics.md)", "output", 1.5, metavar="B"),
     Flag("per_label", FILE, "write rows, threshold, precision, recall and F1 of each label as CSV", "output"),
     Flag("groups", PATH, "file whose line i is the group of row i", "data"),
-    Flag("against", DIR, "another model, such as that of last week, to compare P@k with on the same rows", "model"),
+    Flag("against", DIR, "model to compare P@k with, on the same rows", "model"),
     JSON_FILE,
 )  # fmt: skip
 INSTEAD = {"--test": "the test rows are the second argument, xmlsgd evaluate DIR TEST"}
@@ -76,25 +81,27 @@ def run(
     ks, more = sorted({*evaluation.KS, *(k or ())}), metric or []
     for name in more:  # raises an error for an unknown metric before rows are read
         find_metric(name)
-    other, other_options = None, format_options
-    if against is not None:  # loaded before rows are read, so that a wrong folder is found at once
-        other = read_predictor(against, parameters, test, "evaluate")
-        other_options = options_of_model(format_options, against, other)
-    format_options = options_of_model(format_options, model, estimator)
-    rows, Y_train, _ = evaluation.read_test_rows(estimator, test, format_options, ks, propensity)
+    other = None if against is None else read_predictor(against, parameters, test, "evaluate")
+
+    def ranked(folder: str, of: Model, propensity: str | None) -> tuple[Dataset, CSR | None, Ranking]:
+        options = options_of_model(format_options, folder, of)
+        rows, Y_train, _ = evaluation.read_test_rows(of, test, options, ks, propensity)
+        weight = label_weight_of(of, propensity_power, propensity_a, propensity_b)
+        return rows, Y_train, evaluation.rank_rows(of, rows.X, ks[-1], console.quiet, weight)
+
+    rows, Y_train, ranking = ranked(model, estimator, propensity)
     group_of = groups_in_file(groups, rows.n_rows)
-    weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
     q = evaluation.inverse_propensity_or_none(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
-    ranking = evaluation.rank_rows(estimator, rows.X, ks[-1], console.quiet, weight)
     result = evaluation.evaluate(estimator, rows, ranking, ks, q, more)
     if group_of is not None:
         result["groups"] = evaluation.evaluate_groups(rows, ranking, ks, group_of)
-    if other is not None:
-        other_rows, *_ = evaluation.read_test_rows(other, test, other_options, ks)
-        weight = label_weight_of(other, propensity_power, propensity_a, propensity_b)
-        other_ranking = evaluation.rank_rows(other, other_rows.X, ks[-1], console.quiet, weight)
-        compared = evaluation.evaluate_against(rows, ranking, (other_rows, other_ranking), ks)
-        result["against"] = {"model": against, **compared}
+    if against is not None and other is not None:
+        try:
+            other_rows, _, other_ranking = ranked(against, other, None)
+        except DataError as error:
+            raise DataError(f"--against {against}: {error}") from error
+        hits, other_hits = rows.Y.has(ranking.labels), other_rows.Y.has(other_ranking.labels)
+        result["against"] = {"model": against, **evaluation.compare_precision(hits, other_hits, ks)}
     thresholded, scores = evaluation.evaluate_thresholds(estimator, rows, ranking)
     result |= thresholded
     show(result, ks, more, console)

@@ -42,7 +42,7 @@ from ..parameters import parameter_flags
 from ..prediction_lines import FORMATS, csv_header, line_format
 from ..results import text_file
 
-K = 5  # labels per row without --k
+DEFAULT_K = 5
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
     positional("data", PATH, "DATA", "rows or texts"),
@@ -50,7 +50,8 @@ FLAGS = (
     ID_COLUMN,
     PROPENSITY_POWER,
     *parameter_flags("precision", "n_jobs"),
-    Flag("k", COUNT, "labels per row, at most", "output", default_text=str(K), synonyms=("-k", "--top-k", "--topk")),
+    Flag("k", COUNT, "labels per row, at most", "output", default_text=str(DEFAULT_K),
+         synonyms=("-k", "--top-k", "--topk")),
     Flag("threshold", THRESHOLD, "only labels with at least this probability, or with those "
          "that training found best for micro or macro F1", "output", default_text="all labels"),
     EXCLUDE,
@@ -99,7 +100,7 @@ def run(
     names_of_uris = saved_names(model) or {}
     excluded = read_excluded(exclude, estimator, names_of_uris)
     blocks, n_answered = feature_blocks(data, format_options, columns), 0
-    k, is_given, n_full = min(k or K, columns.n_labels), k is not None, 0
+    n_listed, n_full = min(k or DEFAULT_K, columns.n_labels), 0
     proba = estimator.fitted_.has_probabilities
     value = "probability" if proba else "score"
     find_uri = finder_of_uris(names_of_uris)
@@ -107,22 +108,22 @@ def run(
 
     with text_file(out) as stream:
         if output_format == "csv":
-            stream.write(csv_header(k, value, find_uri is not None, format_options.id_column is not None) + "\n")
+            stream.write(csv_header(n_listed, value, find_uri is not None, format_options.id_column is not None) + "\n")
         for X, ids in blocks:
             for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet or data == STDIN):
                 labels, values = estimator.predict_topk(
-                    X.take(rows), k, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
+                    X.take(rows), n_listed, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
                 )
                 for row, best, best_values in zip(rows.tolist(), labels.tolist(), values.tolist(), strict=True):
                     listed = [label for label in best if label >= 0]
                     why = estimator.explain(X.span(row, row + 1), listed)[0] if explain and listed else []
-                    key = {"row": n_answered + row} | ({} if ids is None else {"id": ids[row]})
-                    stream.write(line(key, best, best_values, why) + "\n")
+                    row_id = {"row": n_answered + row} | ({} if ids is None else {"id": ids[row]})
+                    stream.write(line(row_id, best, best_values, why) + "\n")
                 n_full += int((labels[:, -1] >= 0).sum())
             n_answered += X.n_rows
             stream.flush()
-    if threshold is not None and n_full and not is_given and k < columns.n_labels:
-        text = f"{n_full:,} of {n_answered:,} rows have {k} labels above the threshold"
+    if threshold is not None and k is None and n_full and n_listed < columns.n_labels:
+        text = f"{n_full:,} of {n_answered:,} rows have {n_listed} labels above the threshold"
         warn(f"{text}, and may have more; pass a larger --k")
     if not n_answered:
         warn(f"{data}: has no document, so that nothing is predicted")

@@ -103,7 +103,7 @@ class OneThreadBlas:
             self._limit.leave()
 
     def forget_other_threads(self) -> None:
-        """Leave for the threads that a fork has not copied."""
+        """Drop the limits of other threads of the parent, after a fork, which does not copy them."""
         for _ in range(self._limit.inside - self._limit_of_thread.inside):
             self._limit.leave()
 

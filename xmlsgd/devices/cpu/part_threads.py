@@ -43,15 +43,16 @@ def _run_tasks(tasks: SimpleQueue[Task | None]) -> None:
 
 class _OfThread(threading.local):
     def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
         self.pool = ThreadPool()
+
+
+def _renew_pool() -> None:
+    _OF_THREAD.pool = ThreadPool()
 
 
 _OF_THREAD = _OfThread()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_OF_THREAD.renew)  # a fork does not copy the threads of the pool
+    os.register_at_fork(after_in_child=_renew_pool)  # a fork does not copy the threads of the pool
 
 
 def run_parts(kernel: Callable[..., None], n_parts: int, arguments: tuple[Any, ...], n_threads: int) -> None:

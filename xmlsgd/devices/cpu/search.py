@@ -40,7 +40,8 @@ def top_k(
     wide = min(k if few or not cpu.bfloat16 else k + SPARE_CANDIDATES, L)
     scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
     if floor is not None:  # as if all places were taken by labels with this logit, so that only larger ones enter
-        scores[:] = np.minimum(floor - ROUNDING, floor * (1 - np.copysign(ROUNDING_SHARE, floor)))[:, None]
+        lower = np.where(floor > 0, 1 - ROUNDING_SHARE, 1 + ROUNDING_SHARE) * floor  # infinite floors stay infinite
+        scores[:] = np.minimum(floor - ROUNDING, lower)[:, None]
     if few:
         cpu.run(topk.top_k_few, A, *weights_of(layer), scores, labels)
     else:

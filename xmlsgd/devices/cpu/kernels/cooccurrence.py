@@ -20,7 +20,7 @@ def count_labels(
     Feature f occurs in rows[starts[f] : starts[f + 1]]; row i has the labels from label_ptr[i] to label_ptr[i + 1] and
     the sample weight weight[i]. totals[f] float32 becomes the sum of the weights. The labels int32 and shares float32
     of f are written from room[f] to room[f + 1], filled up with -1 and 0. The part handles features bounds[part]
-    to bounds[part + 1]. Scratch: `clean` float64 (n_parts, L + 1), zeros before and after, `named` int32 and `values`
+    to bounds[part + 1]. Scratch: `clean` float64 (n_parts, L), zeros before and after, `named` int32 and `values`
     float32 (n_parts, L + 1).
     """
     share, found, found_shares = clean[part], named[part], values[part]

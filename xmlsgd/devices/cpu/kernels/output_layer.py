@@ -184,7 +184,7 @@ def softmax_block(Z, b, label, n_labels, largest, total, top):
         scale = exp_negative(largest[i] - top[i]) if top[i] > largest[i] else ONE  # e^0 is not exactly 1
         total[i] *= scale
         largest[i] = top[i]
-        top[i] = ZERO
+        top[i] = ZERO  # from here on, the sum of this block
     for r in range(n_labels):
         z, bias = Z[r], b[label + r]
         for i in range(B):
@@ -195,9 +195,9 @@ def softmax_block(Z, b, label, n_labels, largest, total, top):
 
 @kernel()
 def log_sums(W, b, chunk, Z, largest, total, tops, A, forward, packed, pads):
-    """Run the first pass of softmax: write the maximum and the sum of exponentials of every row, (threads, B).
+    """Run the first pass of softmax.
 
-    The sums are float64.
+    Write the maximum, float32, and the sum of exponentials, float64, of every row, (threads, B).
     """
     L = W.shape[0]
     n_threads, block, _ = Z.shape
