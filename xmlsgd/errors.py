@@ -6,7 +6,8 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -87,6 +88,19 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(f"{__package__}."):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
+
+
+@contextmanager
+def problems_named(what: str) -> Iterator[None]:
+    """Return a context in which the texts of warnings and of `DataError` begin with `what`."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        try:
+            yield
+        except DataError as error:
+            raise DataError(f"{what}: {error}") from error
+    for each in found:
+        warn(f"{what}: {each.message}", each.category)
 
 
 def in_one_line(error: BaseException) -> str:

@@ -250,3 +250,15 @@ def test_an_error_of_the_other_model_names_it(models, tmp_path, capsys):
     (tmp_path / "test.csv").write_text("text,labels\nread a file,read\n")
     assert main(["evaluate", str(models / "text"), str(tmp_path / "test.csv"), "--against", str(models / "rows")]) == 2
     assert f"--against {models / 'rows'}: {tmp_path / 'test.csv'}: the model was trained" in capsys.readouterr().err
+
+
+def test_warnings_about_the_other_model_name_it_and_it_may_have_few_labels(models, tmp_path, capsys):
+    (tmp_path / "few.txt").write_text("read\tread a file\nopen\topen a socket\n" * 10)
+    (tmp_path / "one.txt").write_text(Path(TEST_TEXT).read_text().splitlines()[0] + "\n")
+    run("train", tmp_path / "few.txt", "--out", tmp_path / "few", "--quiet", "--seed", "0")
+    capsys.readouterr()
+    run("evaluate", models / "text", tmp_path / "one.txt", "--against", tmp_path / "few", "--k", "10")
+    out, err = capsys.readouterr()
+    assert f"warning: --against {tmp_path / 'few'}: {tmp_path / 'one.txt'}: the model knows none of its labels" in err
+    assert "P@10 +" in out
+    assert "CI" not in out, "a single row has no interval"

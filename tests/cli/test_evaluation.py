@@ -120,5 +120,6 @@ def test_precision_is_compared_with_rows_paired():
     found = compare_precision(hits, other, [1, 2])
     assert found["P@1"]["other"] == 50
     assert found["P@2"]["difference"] == 50  # of 50, 0, 50 and 100
-    half_width = 1.96 * np.std([50, 0, 50, 100]) / 2
+    half_width = 1.96 * np.std([50, 0, 50, 100], ddof=1) / 2
     assert found["P@2"]["interval"] == pytest.approx([50 - half_width, 50 + half_width])
+    assert compare_precision(hits[:1], other[:1], [2])["P@2"] == {"other": 50, "difference": 50, "interval": None}

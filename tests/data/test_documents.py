@@ -164,6 +164,8 @@ def test_documents_have_the_identifiers_that_are_asked_for(path_of, form, text, 
 def test_an_identifier_of_another_type_is_refused(path_of):
     with pytest.raises(DataError, match=r"f:1: 'sku' must be a string or a whole number, got \[1\]"):
         read(path_of("f", '{"sku": [1], "text": "a", "labels": []}\n'), "jsonl", id_column="sku")
+    with pytest.raises(DataError, match=r"f:1: 'sku' must be text that UTF-8 can hold, got '\\ud800'"):
+        read(path_of("f", '{"sku": "\\ud800", "text": "a", "labels": []}\n'), "jsonl", id_column="sku")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from shared.paths import ROOT, TESTS
 from shared.small_job import small_job, train
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.blas import BlasPool, OneThreadBlas
+from xmlsgd.devices.cpu.threads import _after_fork
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +95,19 @@ def test_the_blas_of_a_forked_process_forgets_threads_that_were_inside():
         blas.limit.forget_other_threads()
         assert blas.number.n == 1
     assert blas.number.n == 4
+
+
+def test_a_forked_process_drops_what_other_threads_were_doing(monkeypatch):
+    """Their locks are never released there, and kernels expect buffers of zeros."""
+    monkeypatch.setattr("xmlsgd.devices.cpu.threads.FORKED_FROM_THREADS", threading.Event())
+    device, blas = CPU(1), OneThreadBlas()
+    device.buffer("votes", (3,))[:] = 1
+    with ThreadPoolExecutor(1) as pool:
+        for lock in (device._alone._lock, blas._lock):
+            pool.submit(lock.acquire).result()
+        _after_fork()
+        with device.start(), blas:
+            assert device.buffer("votes", (3,)).tolist() == [0, 0, 0]
 
 
 @pytest.fixture

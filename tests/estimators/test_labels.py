@@ -389,6 +389,11 @@ def test_spaces_at_the_ends_of_a_name_are_warned_of_and_kept(Y):
         assert list(read_labels(Y).classes) == ["a", "a ", "b"]
 
 
+def test_spaces_in_declared_classes_are_warned_of():
+    with pytest.warns(UserWarning, match="classes: 1 of 2 labels begin or end with a space, such as ' c'"):
+        quick().partial_fit(X, [["a"]] * X.shape[0], classes=["a", " c"])
+
+
 def recorded_by(run):
     with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always")

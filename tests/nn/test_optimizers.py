@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -221,3 +222,16 @@ def test_adam_and_rmsprop_have_an_epsilon_of_their_own_for_the_output_layer(opti
 def test_numbers_with_which_no_update_is_defined_are_refused(kind, name, value, wanted):
     with pytest.raises(DataError, match=f"{name} must be {wanted}"):
         kind(**{name: value})
+
+
+@dataclass(frozen=True)
+class Scheduled(SGD):
+    """An optimizer with a field whose type only type checkers know."""
+
+    schedule: Unknown | None = None  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_an_optimizer_may_have_fields_of_types_that_are_unknown_at_run_time():
+    assert Scheduled(weight_decay=0.5).schedule is None
+    with pytest.raises(DataError, match="weight_decay must be at least 0, got -1"):
+        Scheduled(weight_decay=-1)

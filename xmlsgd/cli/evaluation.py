@@ -116,14 +116,16 @@ def evaluate_groups(test: Dataset, ranking: Ranking, ks: Sequence[int], groups: 
 def compare_precision(hits: np.ndarray, other_hits: np.ndarray, ks: Sequence[int]) -> dict[str, Any]:
     """Return P@k of another model, the difference to it and its 95 % confidence interval, with rows paired; in percent.
 
-    hits, other_hits : bool (n, k), whether the label at each rank is true.
+    A single row has no interval: None. hits, other_hits : bool (n, k), whether the label at each rank is true.
     """
-    found = {}
+    found, n = {}, len(hits)
     for k in ks:
         other = 100 * other_hits[:, :k].sum(axis=1) / k
         difference = 100 * hits[:, :k].sum(axis=1) / k - other
-        mean, half_width = float(difference.mean()), 1.96 * float(difference.std()) / len(difference) ** 0.5
-        interval = [mean - half_width, mean + half_width]
+        mean, interval = float(difference.mean()), None
+        if n > 1:
+            half_width = 1.96 * float(difference.std(ddof=1)) / n**0.5
+            interval = [mean - half_width, mean + half_width]
         found[f"P@{k}"] = {"other": float(other.mean()), "difference": mean, "interval": interval}
     return found
 
@@ -166,7 +168,8 @@ def describe(result: dict[str, Any]) -> list[str]:
     if compared := dict(result.get("against", {})):
         other = compared.pop("model")
         each = [
-            "{} {:+.2f} (95 % CI {:+.2f} to {:+.2f})".format(name, found["difference"], *found["interval"])
+            f"{name} {found['difference']:+.2f}"
+            + (" (95 % CI {:+.2f} to {:+.2f})".format(*found["interval"]) if found["interval"] else "")
             for name, found in compared.items()
         ]
         lines.append(f"compared with {other}: {', '.join(each)}")

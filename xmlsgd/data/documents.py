@@ -30,6 +30,7 @@ DEFAULTS = DocumentOptions()
 QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 ONE_OBJECT, AS_LINES = "must be one JSON object a line", "`jq -c '.[]' FILE` writes a list in lines"
 MAX_FIELD = 1 << 26  # characters of a field of CSV
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Row(NamedTuple):
@@ -210,6 +211,8 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
         if identifier is not None and not isinstance(identifier, str) and not is_integer(identifier):
             got = f"got {_as_json(identifier)}"
             raise DataError(f"{where}: {options.id_column!r} must be a string or a whole number, {got}")
+        if isinstance(identifier, str) and SURROGATE.search(identifier):
+            raise DataError(f"{where}: {options.id_column!r} must be text that UTF-8 can hold, got {identifier!a}")
         yield Row(number, " ".join(texts), tuple(label_name(str(label)) for label in labels), identifier)
 
 

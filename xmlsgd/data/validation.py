@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import field, fields
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -75,10 +76,15 @@ FIELD_TYPES: dict[Any, tuple[str, Callable[[object], bool]]] = {
 def field_types(of: type) -> dict[str, tuple[Any, bool]]:
     """Return the annotation of each field of a dataclass, without None, and whether it may be None.
 
-    Annotations may be types, or texts if the module begins with `from __future__ import annotations`.
+    Annotations may be types, or texts if the module begins with `from __future__ import annotations`. A class with a
+    text that names nothing at run time, as after `if TYPE_CHECKING`, is left out, but for fields of its bases.
     """
-    found = {}
-    for name, hint in get_type_hints(of).items():
+    found: dict[str, tuple[Any, bool]] = {}
+    hints: dict[str, Any] = {}
+    for base in reversed(of.__mro__):
+        with suppress(NameError):
+            hints |= get_type_hints(base)
+    for name, hint in hints.items():
         kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         others = [kind for kind in kinds if kind is not NoneType]
         found[name] = others[0] if len(others) == 1 else hint, len(others) < len(kinds)
@@ -114,7 +120,7 @@ def check_fields(made: Any) -> None:
     """Raise `DataError` if a field of a dataclass is not of its annotated type, or not in its range."""
     types = field_types(type(made))
     for each in fields(made):
-        (kind, or_none), value = types[each.name], getattr(made, each.name)
+        (kind, or_none), value = types.get(each.name, (None, True)), getattr(made, each.name)
         if kind not in FIELD_TYPES or (or_none and value is None):
             continue
         wanted, fits = FIELD_TYPES[kind]

@@ -163,7 +163,8 @@ def _parameters(kind: type[XMLClassifier], saved: Any, path: Path) -> dict[str, 
             try:
                 read[name] = READERS[name](value)
             except (KeyError, TypeError, ValueError) as error:
-                raise ModelFileError(f"{path}: {name} cannot be read, got {shorten(value, 100)}") from error
+                reason = f"; {error}" if isinstance(error, DataError) else ""
+                raise ModelFileError(f"{path}: {name} cannot be read, got {shorten(value, 100)}{reason}") from error
     return read
 
 

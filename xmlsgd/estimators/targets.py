@@ -155,6 +155,7 @@ def with_declared(known: Names | None, classes: Any, Y: Any) -> Names | None:
     different, counts = np.unique(named, return_counts=True)
     if len(different) < len(named):
         raise DataError(f"classes: must hold every label once, got {shorten(different[counts > 1].tolist()[0])} twice")
+    warn_of_unnormalized(set(named.tolist()).difference(() if known is None else python_values(known)), "classes")
     if known is None:
         return named if ordered else different
     names = with_new_names(known, named.tolist(), "classes")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...errors import DataError, counted
+from ...errors import counted, problems_named
 from ..exit_codes import UsageError
 from ..flags import COUNT, DIR, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, number, positional
 from ..format_options import FormatOptions
@@ -83,23 +83,21 @@ def run(
         find_metric(name)
     other = None if against is None else read_predictor(against, parameters, test, "evaluate")
 
-    def ranked(folder: str, of: Model, propensity: str | None) -> tuple[Dataset, CSR | None, Ranking]:
-        options = options_of_model(format_options, folder, of)
-        rows, Y_train, _ = evaluation.read_test_rows(of, test, options, ks, propensity)
+    def ranked(folder: str, of: Model, **options: Any) -> tuple[Dataset, CSR | None, Ranking]:
+        read_as = options_of_model(format_options, folder, of)
+        rows, Y_train, _ = evaluation.read_test_rows(of, test, read_as, **options)
         weight = label_weight_of(of, propensity_power, propensity_a, propensity_b)
         return rows, Y_train, evaluation.rank_rows(of, rows.X, ks[-1], console.quiet, weight)
 
-    rows, Y_train, ranking = ranked(model, estimator, propensity)
+    rows, Y_train, ranking = ranked(model, estimator, ks=ks, propensity=propensity)
     group_of = groups_in_file(groups, rows.n_rows)
     q = evaluation.inverse_propensity_or_none(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
     result = evaluation.evaluate(estimator, rows, ranking, ks, q, more)
     if group_of is not None:
         result["groups"] = evaluation.evaluate_groups(rows, ranking, ks, group_of)
     if against is not None and other is not None:
-        try:
-            other_rows, _, other_ranking = ranked(against, other, None)
-        except DataError as error:
-            raise DataError(f"--against {against}: {error}") from error
+        with problems_named(f"--against {against}"):
+            other_rows, _, other_ranking = ranked(against, other)
         hits, other_hits = rows.Y.has(ranking.labels), other_rows.Y.has(other_ranking.labels)
         result["against"] = {"model": against, **evaluation.compare_precision(hits, other_hits, ks)}
     thresholded, scores = evaluation.evaluate_thresholds(estimator, rows, ranking)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS of Numba's np.dot: loaded now, so that it can be limited
 from threadpoolctl import LibController, ThreadpoolController
 
-WITH_LOCKS: weakref.WeakSet[Any] = weakref.WeakSet()  # objects whose `_lock` a fork replaces if it was held
+WITH_LOCKS: weakref.WeakSet[Any] = weakref.WeakSet()  # objects that are renewed after a fork if their `_lock` was held
 
 
 class BlasPool(NamedTuple):
@@ -101,6 +101,10 @@ class OneThreadBlas:
         with self._lock:
             self._limit_of_thread.leave()
             self._limit.leave()
+
+    def renew(self) -> None:
+        """Take a new lock."""
+        self._lock = threading.Lock()
 
     def forget_other_threads(self) -> None:
         """Drop the limits of other threads of the parent, after a fork, which does not copy them."""

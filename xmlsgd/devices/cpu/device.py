@@ -62,7 +62,7 @@ class CPU(Device):
         self.n_threads = n_threads
         self.bfloat16 = bf16.HAS_AVX512_BF16 if precision == "auto" else precision == "bfloat16"
         self._buffers: dict[Any, np.ndarray] = {}
-        self._alone = OneAtATime()
+        self._alone = OneAtATime(self._buffers)
 
     def to_device(self, flat: np.ndarray) -> np.ndarray:
         """Return the vector itself, or a view of it for kernels."""

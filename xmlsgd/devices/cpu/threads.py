@@ -10,8 +10,10 @@ import functools
 import os
 import threading
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numba
+import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
 
 from ...data.cores import FORKED_FROM_THREADS
@@ -51,11 +53,19 @@ def launch_context() -> AbstractContextManager[object]:
 
 
 class OneAtATime:
-    """A context for one Python thread at a time, with one thread for the BLAS; it can be entered again inside."""
+    """A context for one Python thread at a time, with one thread for the BLAS; it can be entered again inside.
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
+    buffers : those of the device, which belong to the thread inside.
+    """
+
+    def __init__(self, buffers: dict[Any, np.ndarray]) -> None:
+        self._lock, self._buffers = threading.RLock(), buffers
         WITH_LOCKS.add(self)
+
+    def renew(self) -> None:
+        """Take a new lock; drop the buffers, which a kernel was writing to at the fork."""
+        self._lock = threading.RLock()
+        self._buffers.clear()
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -81,7 +91,7 @@ def _after_fork() -> None:
         if owner._lock.acquire(blocking=False):
             owner._lock.release()
         else:
-            owner._lock = type(owner._lock)()
+            owner.renew()
     ONE_THREAD_BLAS.forget_other_threads()
 
 
