@@ -3,9 +3,9 @@
 A line of text reads `label:probability label:probability ...`, best first. If the model knows label names, these
 replace the numbers, and tabs separate the entries, as names may contain spaces. A line of JSON is an object with the
 number of the row, from 0, and its labels. CSV has a header and a line per row. With --id-column, each row also has its
-identifier: first in a line of text, else as "id". A model without probabilities of single
-labels (softmax) writes scores. With --explain, each line of text is followed by an explanation of each score, and each
-label in JSON has an "explanation".
+identifier: first in a line of text, else as "id". A model without probabilities of single labels (softmax) writes
+scores. With --explain, each line of text is followed by an explanation of each score, and each label in JSON has an
+"explanation".
 
 DATA may be text without labels if the model was trained on text. `-` is standard input or output; each document on
 standard input is answered before the next one is read.
