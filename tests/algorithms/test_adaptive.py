@@ -155,6 +155,14 @@ def test_a_part_of_a_mega_batch_at_the_end_of_an_epoch_changes_no_size():
     assert algorithm.trace[1][3] == algorithm.trace[0][3]
 
 
+@pytest.mark.parametrize(("mega_batch", "changes"), [(140_000, True), (150_000, False)])
+def test_half_of_a_mega_batch_is_enough_to_change_sizes(mega_batch, changes):
+    algorithm = started(2, mega_batch=mega_batch)
+    did(algorithm, [40, 30])
+    algorithm.merge(toy.Replicas(0, 1, 1), [0, 1])
+    assert (algorithm.size != {0: 1024, 1: 1024}) == changes
+
+
 def test_the_next_epoch_begins_a_mega_batch_of_its_own():
     algorithm = Traced(10, 0.1, mega_batch=100)
     toy.run(algorithm, toy.fleet(1, 0.5), n_rows=130, device=light.Marking(), epochs=2)

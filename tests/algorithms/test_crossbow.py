@@ -292,6 +292,52 @@ def test_the_last_learner_of_a_round_keeps_what_those_that_died_were_corrected_b
     assert comm.values()[0] == 3 + 2
 
 
+def test_the_last_learner_of_a_round_goes_on_where_it_is_if_only_those_that_died_were_corrected():
+    algorithm, comm = started(3), toy.Replicas(0, 0, 0, 0)
+    meet(algorithm, comm, [3, 6, 9])
+    algorithm.overlap(comm, ())
+    comm.shared.touched[:] = 1
+    algorithm.merge(comm, [0])
+    for w in (0, 1):
+        algorithm.left(w)
+    algorithm.merge(comm, [2])
+    of_first = (3 - 1 - 6) / 3
+    assert comm.values()[0] == comm.values()[3] == pytest.approx(9 + of_first)
+
+
+@pytest.mark.parametrize("sync_every", [1, 4])
+def test_a_learner_left_alone_keeps_no_motion_and_no_correction_for_when_it_has_company(sync_every):
+    algorithm, comm = started(2, center_momentum=0.5, sync_every=sync_every), toy.Replicas(0, 0, 0)
+    meet(algorithm, comm, [2, 4])
+    algorithm.overlap(comm, ())
+    algorithm.left(1)
+    algorithm.merge(comm, [0])
+    alone = comm.values()[0]
+    algorithm.joined(1)
+    comm.merger.copy_center(1)
+    meet(algorithm, comm)
+    algorithm.overlap(comm, ())
+    assert comm.values() == [alone] * 3
+
+
+def test_an_average_takes_in_a_rare_feature_that_only_the_first_learner_to_be_corrected_has_trained():
+    algorithm, comm = started(3), toy.Replicas(0, 0, 0, 0, network=Network(9, 2, (2,)))
+    comm.shared.touched[:] = 0
+    comm.shared.touched[0, 0] = 1
+    comm.views(1)["W0"][0] += 3
+    for w in range(3):
+        algorithm.merge(comm, [w])
+    algorithm.overlap(comm, ())
+    assert comm.values()[0] == 1
+
+
+def test_learners_that_are_done_at_once_meet_the_center_one_by_one_where_averaging_is_asynchronous():
+    algorithm = started(2, EASGD, asynchronous=True)
+    for w in (0, 1):
+        algorithm.submitted(w, 10, 0.0)
+    assert algorithm.merge_due((), 0.0) == [0]
+
+
 def test_a_learner_and_the_average_move_by_the_same_correction_whoever_leaves_meanwhile():
     algorithm, comm = started(3), toy.Replicas(0, 0, 0, 0)
     meet(algorithm, comm, [3, 6, 9])

@@ -212,6 +212,10 @@ def test_bounds_that_leave_no_size_are_refused():
         AdaptiveHogbatch(64, 0.1, threads=(8,), low=(1,), high=(4,)).start([0, 1], 100)
 
 
+def test_without_an_upper_bound_any_lower_bound_has_room():
+    assert AdaptiveHogbatch(4, 0.1, low=(100,)).bounds(0) == (100, 100)
+
+
 def test_a_worker_that_joins_begins_with_the_slowest_and_its_first_size():
     algorithm = AdaptiveHogbatch(64, 0.1, sizes=(64, 32))
     algorithm.start([0], 1000)

@@ -260,6 +260,13 @@ def test_an_outer_optimizer_that_returns_the_center_instead_of_writing_it_is_ref
         trained(LocalSGD(10, 0.3, outer=Returning()), toy.fleet(1, 1))
 
 
+def test_an_outer_rate_scales_the_motion_also_without_momentum():
+    algorithm, comm = LocalSGD(1, 0.1, combine="mean", outer=HeavyBall(0.0, 0.5)), toy.Replicas(1, 3, 5)
+    algorithm.start([0, 1], 100)
+    algorithm.merge_replicas(comm, {w: Work(1, 1, 1) for w in (0, 1)})
+    assert comm.values() == [1 + 0.5 * (4 - 1)] * 3
+
+
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
@@ -298,6 +305,26 @@ def test_rounds_do_not_get_longer_than_an_epoch():
     for i in range(50):
         algorithm.lengthen(float(i), i + 0.9, algorithm.round_rows)
     assert algorithm.steps_now == 8
+
+
+def test_one_slow_merge_lengthens_no_rounds():
+    """The share of merges is an average over the last ones."""
+    algorithm = LocalSGD(1, 1.0, steps=4, merging=0.1)
+    algorithm.start([0, 1], 10_000)
+    now = 0.0
+    for merging in (0.02, 0.02, 0.02, 0.25, 0.02):
+        algorithm.lengthen(now + 1, now + 1 + merging, algorithm.round_rows)
+        now += 1 + merging
+    assert algorithm.steps_now == 4
+
+
+@pytest.mark.parametrize(("rows_missing", "steps"), [(0, 8), (1, 4)])
+def test_only_a_merge_after_a_whole_round_lengthens_rounds(rows_missing, steps):
+    algorithm = LocalSGD(1, 1.0, steps=4, merging=0.1)
+    algorithm.start([0, 1], 10_000)
+    algorithm.lengthen(-0.1, 0.0, algorithm.round_rows)
+    algorithm.lengthen(1.0, 1.15, algorithm.round_rows - rows_missing)
+    assert algorithm.steps_now == steps
 
 
 @pytest.mark.parametrize(("merge_seconds", "steps"), [(0.001, 4), (0.01, 8), (0.03, 8), (0.1, 32)])

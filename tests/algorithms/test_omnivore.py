@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from shared import light, toy
 from shared.omnivore_runs import BATCH, N_ROWS, NETWORK, RATE, Recorded, Updates, cpu, go, simulated
 from xmlsgd.algorithms.omnivore import ComputeGroups, Omnivore, explicit_momentum, most_groups
+from xmlsgd.algorithms.omnivore_tuner import Result
 from xmlsgd.algorithms.outer import merges_to_fade
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import CSR, Dataset
@@ -25,7 +26,7 @@ from xmlsgd.training.job import Job
 from xmlsgd.training.learner import Learner
 from xmlsgd.training.loop import train
 from xmlsgd.training.merging import ParameterSlice
-from xmlsgd.training.messages import Sharing, Step
+from xmlsgd.training.messages import Report, Sharing, Step
 
 
 @pytest.mark.parametrize("split", ["rows", "work"])
@@ -214,6 +215,55 @@ def test_a_worker_that_waits_for_a_group_goes_on_alone_when_all_others_leave():
     algorithm.left(0)
     assert algorithm.batch_size(1, 0.0) == BATCH
     assert algorithm.notes()["members"] == [[1]]
+
+
+class PlayedGroups:
+    """Workers of Omnivore without momentum that are played: a batch adds a number to the replica of its worker."""
+
+    def __init__(self, dataset, n_workers, **settings):
+        self.algorithm = Omnivore(BATCH, RATE, split="rows", **settings)
+        self.algorithm.row_work(dataset)
+        self.comm = toy.Replicas(*[0.0] * (1 + n_workers))
+
+    def train(self, w, step, loss=0.0):
+        self.algorithm.submitted(w, BATCH, self.comm.seconds)
+        self.comm.shared.params[1 + w] += step
+        self.comm.shared.touched[w] = 1
+        self.algorithm.finished(Report(w, BATCH, BATCH, loss, 1.0))
+        self.algorithm.merge(self.comm, self.algorithm.merge_due((), self.comm.seconds))
+
+    def join(self, w):
+        self.comm.merger.copy_center(w)
+        self.algorithm.joined(w)
+
+
+def test_a_worker_that_leaves_while_it_waits_for_a_group_gets_none(dataset):
+    played = PlayedGroups(dataset, 2, groups=1, momentum=0.0)
+    played.algorithm.start([0], N_ROWS)
+    played.join(1)
+    played.algorithm.left(1)
+    played.train(0, 1.0)
+    assert played.algorithm.notes()["members"] == [[0]]
+
+
+def test_a_new_group_steps_from_the_model_that_it_joined_and_not_from_that_of_an_earlier_group(dataset):
+    played = PlayedGroups(dataset, 2, groups=2, momentum=0.0)
+    played.algorithm.start([0, 1], N_ROWS)
+    played.train(0, 2.0)
+    played.algorithm.left(1)
+    played.join(1)
+    played.train(0, 3.0)
+    assert played.algorithm.notes()["members"] == [[0], [1]]
+    played.train(1, 1.0)
+    assert played.comm.values()[0] == 2 + 3 + 1
+
+
+def test_the_seconds_per_update_of_a_trial_count_from_its_first_update(dataset):
+    played = PlayedGroups(dataset, 1, tune=True, slice_seconds=7.0)
+    played.algorithm.start([0], N_ROWS)
+    for played.comm.seconds in (5.0, 6.0, 7.0):
+        played.train(0, 0.0, loss=2.0 * BATCH)
+    assert played.algorithm.tuner.results == [Result(loss=2.0, seconds=1.0)]
 
 
 def test_a_group_whose_last_worker_leaves_is_gone():

@@ -118,6 +118,11 @@ def test_near_the_best_loss_the_larger_rate_then_the_larger_momentum_is_preferre
     assert best({a: Result(math.nan, 1), c: Result(math.inf, 1)}, 0.01) == c, "all failed: the least daring"
 
 
+def test_the_steady_state_takes_the_larger_momentum_of_two_that_are_about_as_good():
+    order = play(GroupTuner(1, 1.0), lambda s: {0.3: 1.0, 0.6: 1.005}.get(s.momentum, 2.0), until_long=2)
+    assert order[-1] == Phase(Setting(1, 0.6, 1.0), trial=False)
+
+
 def test_groups_are_halved_exactly_when_no_momentum_is_best():
     """Here one and two groups want momentum, four and eight want none."""
     order = play(GroupTuner(8, 1.0), lambda s: 1 + (s.momentum if s.groups > 2 else -s.momentum), until_long=2)

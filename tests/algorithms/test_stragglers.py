@@ -88,6 +88,8 @@ def test_a_late_worker_takes_back_nothing_of_what_others_merged_and_loses_nothin
     assert played.round() == [0, 1]
     assert played.shared == played.trained
     assert played.trained[0] > n
+    assert played.round() == [0, 1], "it began at the model of all, as the others did"
+    assert played.shared == played.trained
 
 
 def test_a_mean_counts_the_rows_of_a_late_worker_with_those_of_the_others():
