@@ -27,13 +27,16 @@ from xmlsgd.training.loop import train
 
 
 class Stay(Callback):
-    """Keeps the models of the ends of epochs and the rows of the steps that it is shown."""
+    """Keeps the models of the ends of epochs and the rows of the steps that it is shown, less those that were lost."""
 
     def start(self, n_rows, epochs, center):
         self.centers, self.rows = [], 0
 
     def step(self, report):
         self.rows += report.rows
+
+    def lost(self, reports):
+        self.rows -= sum(report.rows for report in reports)
 
     def epoch(self, record, center):
         self.centers.append(center.copy())
@@ -214,9 +217,10 @@ def test_a_checkpoint_in_a_trial_is_written_at_once_of_the_model_of_the_snapshot
 
 def test_a_worker_that_leaves_in_a_trial_does_not_end_it(dataset):
     fleet = [VirtualDevice(), VirtualDevice(absent=((0.006, 0.03),)), VirtualDevice(speed=0.5), VirtualDevice()]
-    algorithm = tuned(long_seconds=1e9)
-    run = go(dataset, algorithm, Simulated(cpu(), fleet), epochs=3)
+    algorithm, shown = tuned(long_seconds=1e9), Stay()
+    run = go(dataset, algorithm, Simulated(cpu(), fleet), epochs=3, callbacks=[shown])
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
+    assert shown.rows == 3 * N_ROWS, "callbacks know nothing of a trial, nor of what is lost in it"
     assert {phase.setting.groups for phase, _ in algorithm.tuner.history()} == {1, 2, 4}
     assert sorted(algorithm.workers) == [0, 1, 2, 3]
 

@@ -238,3 +238,12 @@ def test_every_row_is_in_the_model_once_though_processes_are_killed(tmp_path, mo
     counts = toy.marks(done.params, data)
     assert counts.max() == 1
     assert (counts.min() == 0) == naive
+
+
+def test_the_rows_of_a_resumed_epoch_that_are_trained_already_count_as_committed():
+    router = Router(100)
+    router.resume(60, [(10, 20)])
+    assert router.committed == 50
+    assert router.take(0, 10) == (10, 20)
+    router.commit([0])
+    assert router.committed == 60

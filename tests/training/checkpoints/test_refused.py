@@ -162,11 +162,12 @@ def test_what_is_no_checkpoint_is_left_alone(dataset, tmp_path):
 
 
 def test_a_checkpoint_that_cannot_be_written_costs_nothing_but_itself(dataset, at, monkeypatch, caplog):
+    """An error is told once, and again if checkpoints were written in between."""
     whole, tries = go(job_of(dataset)), []
 
     def full(*given, **more):
         tries.append(given)
-        if len(tries) == 3:
+        if len(tries) in (2, 3, 5):
             raise OSError(28, "No space left on device", str(at.folder))
         return write_folder(*given, **more)
 
@@ -177,7 +178,7 @@ def test_a_checkpoint_that_cannot_be_written_costs_nothing_but_itself(dataset, a
     assert len(tries) == EPOCHS * STEPS, "one a step, that of the last behind its epoch"
     full_disk = f"[Errno 28] No space left on device: '{at.folder}'"
     told = f"no checkpoint was written: {full_disk}"
-    assert [record.getMessage() for record in caplog.records] == [told]
+    assert [record.getMessage() for record in caplog.records] == [told, told]
 
 
 @pytest.mark.parametrize("device", [diverging(STEPS + 3), overflowing(STEPS + 3)], ids=["loss", "update"])

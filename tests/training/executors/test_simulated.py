@@ -281,6 +281,16 @@ def test_a_worker_that_joins_has_an_optimizer_state_of_its_own_from_the_start():
     assert executor.updates_seen[1] == len(steps)
 
 
+def test_the_optimizer_state_that_is_kept_is_not_that_of_a_worker_that_left():
+    """What it was at may have been written by half; it had made the most updates."""
+    fast, slow = toy.fleet(1, 0.2)
+    executor = toy.Logged(toy.Reference(), [replace(fast, absent=((0.8e-3 * N_ROWS, np.inf),)), slow])
+    run = train(Job(DATA, toy.FITTING, Adam()), get_algorithm("local_sgd", BATCH, 0.01), executor, Schedule(1))
+    assert executor.of("left") == [0]
+    assert run.steps == executor.updates_seen[1] < executor.updates_seen[0]
+    np.testing.assert_array_equal(run.state, executor.shared.states[1])
+
+
 def test_workers_that_write_one_model_in_place_correct_adams_bias_by_all_their_updates():
     executor = toy.Logged(toy.Reference(), [replace(device, in_place=True) for device in FLEET])
     run = train(Job(DATA, toy.FITTING, Adam()), Hogwild(BATCH, 0.01), executor, Schedule(1))
