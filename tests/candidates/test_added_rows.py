@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from shared.candidates import SETTINGS
+from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates import linear
+from xmlsgd.candidates.stacking import MarginCalibration
 from xmlsgd.data.csr import CSR
 from xmlsgd.estimators.initial_model import grown_start
 from xmlsgd.metrics import precision_at_k
@@ -75,6 +77,28 @@ def test_known_weights_are_kept_however_many_chunks_labels_are_solved_in(parts, 
     for other in learned[1:]:
         np.testing.assert_array_equal(other.weights.indptr, learned[0].weights.indptr)
         np.testing.assert_array_equal(other.weights.data, learned[0].weights.data)
+
+
+def grown(model, rows, calibration):
+    """Return the classifiers of a model with this calibration of margins after further rows."""
+    before = model.candidates_
+    before = replace(before, stacking=before.stacking._replace(calibration=calibration))
+    X, Y = map(CSR.from_scipy, rows)
+    return before.with_rows(X, Y, None, 0, DEVICE).linear
+
+
+def test_the_margin_of_a_label_that_comes_without_rows_is_calibrated_as_that_of_others(parts, model):
+    (X, Y), calibration = parts[0], MarginCalibration(slope=-0.2, shift=0.3, mean=2.0)
+    wider = sp.hstack([Y[:30], sp.csr_array((30, 1))]).tocsr()
+    factor, shift = calibration.factors(np.zeros(1, np.float32))
+    assert grown(model, (X[:30], wider), calibration).bias[-1] == pytest.approx(float(shift[0] - factor[0]))
+
+
+def test_classifiers_stay_finite_where_calibration_has_made_their_margins_zero(parts, model):
+    X, Y = parts[0]
+    found = grown(model, (X[:30], Y[:30]), MarginCalibration(slope=-10.0))
+    assert np.isfinite(found.bias).all()
+    assert np.isfinite(found.weights.data).all()
 
 
 def test_new_labels_are_rarely_the_best_of_earlier_rows(parts, model):

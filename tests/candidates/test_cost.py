@@ -71,6 +71,20 @@ def test_groups_are_drawn_as_a_whole():
     assert (np.bincount(groups[rows])[groups[rows]] == 4).all()
 
 
+def test_validation_rows_do_not_tell_how_frequent_labels_are(monkeypatch):
+    X, Y, candidates = made(4000, 0.5)
+    learned = np.delete(np.arange(4000), draw_validation_rows(ones(4000), candidates).rows)
+    seen = []
+
+    def losses(margins, truth, frequency):
+        seen.extend(frequency.tolist())
+        return np.zeros(len(truth))
+
+    monkeypatch.setattr(module, "fitted_log_losses_of_margins", losses)
+    chosen(X, Y, candidates)
+    assert set(seen) == set(Y.take(learned).column_counts().tolist())
+
+
 def test_some_labels_choose_for_all(monkeypatch):
     X, Y, candidates = made(4000, 0.5)
     whole, _ = chosen(X, Y, candidates)

@@ -78,6 +78,17 @@ def test_a_first_step_is_overdue_after_a_hundred_times_the_slowest_one_of_others
     assert liveness.overdue() == [], "never before the minimum timeout"
 
 
+def test_a_process_is_not_measured_by_the_slow_one_that_it_replaces():
+    liveness = Liveness(timeout=1.0, now=0.0)
+    liveness.heard(0, Report(0, 1, 0, 0.0, 20.0))
+    liveness.heard(1, Report(1, 1, 0, 0.0, 0.01))
+    liveness.heard(0, None)
+    liveness.works(0, 2)
+    for tick in range(30):
+        liveness.tick(tick / 10)
+    assert liveness.overdue() == [0], "after a hundred times the step of the other"
+
+
 def test_time_in_which_the_coordinator_did_not_listen_does_not_count():
     """As when a whole job is suspended for an hour."""
     liveness = Liveness(timeout=30.0, now=0.0)
