@@ -167,6 +167,15 @@ def test_trees_add_less_the_nearer_their_gain_is_to_its_standard_error(n):
     assert 0 < share < 1
 
 
+@pytest.mark.parametrize("half", [0, 1])
+def test_no_trees_are_learned_if_half_of_the_rows_have_no_true_candidate(half):
+    known, truth = examples(6000)
+    truth.reshape(-1, 6)[half::2] = False
+    pairs, log_odds = pairs_of(known, truth)
+    with DEVICE.start():
+        assert _grow([pairs], [log_odds], _halves([pairs]), pairs.frequency, DEVICE) is None
+
+
 def test_trees_of_noise_are_dropped():
     known, _ = examples(6000)
     truth = np.random.default_rng(2).random(6000) < expit(known[:, 2] - 1)

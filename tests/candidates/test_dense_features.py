@@ -59,3 +59,8 @@ def test_candidates_that_rank_worse_than_the_network_alone_are_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         XMLClassifier((32,), candidates=16, n_jobs=1, random_state=0).fit(data.X, data.Y)
+
+
+def test_a_feature_of_every_row_is_frequent_however_many_rows_there_are():
+    X = CSR(np.arange(25_001), np.zeros(25_000, np.int32), np.ones(25_000, np.float32), 3)
+    assert dense_share(X) == 1

@@ -82,6 +82,8 @@ def test_a_table_says_how_much_rarer_than_by_chance_two_labels_are_together():
     np.testing.assert_array_equal(table.diagonal(), 0)
     np.testing.assert_array_equal(table[2, :2], 0)
     assert table[1, 3] == pytest.approx(1 - 0.3 / 1.8, abs=0.002)
+    of_values = Exclusion.count(CSR.from_scipy(sp.csr_array(3 * Y)), np.arange(4, dtype=np.int32)).table
+    np.testing.assert_array_equal(of_values, counts, err_msg="whatever the values of the labels")
 
 
 def test_the_strongest_exclusion_by_a_more_probable_candidate_of_the_first_counts():

@@ -122,6 +122,12 @@ def test_stored_zeros_are_no_features(data, rows):
     np.testing.assert_array_equal(zeros.postings.indices, none.postings.indices)
 
 
+def test_a_feature_that_no_row_has_weighs_as_much_as_one_of_a_single_row():
+    X = CSR.from_scipy(sp.csr_array(np.float32([[1, 0, 1], [0, 0, 1]])))
+    single, absent, common = idf_weights(X)
+    assert absent == single > common
+
+
 def test_votes_are_shares_however_small_the_weights_of_rows(data, rows):
     with DEVICE.start():
         found = [KNNIndex.build(rows, data.Y, w * ones(data.n_rows)).votes(rows, 8, DEVICE)[1] for w in (1, 1e-30)]

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.linear import LinearClassifiers
-from xmlsgd.candidates.model import n_kept
 from xmlsgd.candidates.stacking import LogisticStacking
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.formats.store import open_store, write_store
@@ -254,7 +253,9 @@ def test_margins_score_the_candidates_that_score_highest_without_them():
     assert (kept_labels >= 0).sum() == 4
 
 
-def test_the_selection_of_a_model_decides_which_candidates_get_margins(many, model):
+@pytest.mark.parametrize(("k", "n_with_margins"), [(3, 40), (30, 60)])
+def test_the_selection_of_a_model_decides_which_candidates_get_margins(many, model, k, n_with_margins):
+    """At least 40 of the 128, and twice as many as are asked for."""
     X, by_network = many[1].X.take(np.arange(50)), LogisticStacking(1.0, 0.0, 0.0, 0.0, 0.0)
     candidates = replace(model.candidates_, stacking=model.candidates_.stacking._replace(selection=by_network))
     changed = copy.copy(model)
@@ -262,11 +263,11 @@ def test_the_selection_of_a_model_decides_which_candidates_get_margins(many, mod
     labels, inputs = candidates.inputs(damped_values(X), logits_of_pairs(changed._scorer(X), DEVICE), DEVICE)
     scores = candidates.stacking.scores(labels, inputs, candidates.n_excluding, DEVICE)
     order = np.argsort(np.where(labels >= 0, -inputs.logits, np.inf), axis=1)
-    scores[np.arange(50)[:, None], order[:, n_kept(candidates.n_candidates, 3) :]] = -np.inf
-    best = np.argsort(-scores, axis=1)[:, :3]
-    found, _ = changed.predict_topk(X, 3)
+    scores[np.arange(50)[:, None], order[:, n_with_margins:]] = -np.inf
+    best = np.argsort(-scores, axis=1)[:, :k]
+    found, _ = changed.predict_topk(X, k)
     np.testing.assert_array_equal(found, np.take_along_axis(labels, best, axis=1))
-    assert (found != model.predict_topk(X, 3)[0]).any()
+    assert (found != model.predict_topk(X, k)[0]).any()
 
 
 @pytest.mark.parametrize(("n_rows", "n_labels", "size"), [(100, 192, 64), (99, 192, 0), (100, 3, 3)])

@@ -307,6 +307,14 @@ def test_early_stopping_keeps_the_best_model(rows, held_out):
     assert 100 * model.score(*held_out) == pytest.approx(max(record["P@1"] for record in model.history_), abs=0.011)
 
 
+@pytest.mark.parametrize(("tol", "epochs"), [(1.0, 3), (1e-4, 6)])
+def test_early_stopping_asks_for_a_gain_of_tol_as_a_share_of_the_rows(rows, held_out, tol, epochs):
+    """P@1 of records is in percent. It rises by less than all rows, so that two epochs after the first gain nothing."""
+    model = small(max_epochs=6, early_stopping=True, n_epochs_no_change=2, tol=tol, candidates=0, batch_size=64)
+    model.fit(*rows, eval_set=held_out)
+    assert len(model.history_) == epochs
+
+
 def test_partial_fit_learns_all_rows_with_early_stopping_too(rows):
     model = small(early_stopping=True).partial_fit(*rows)
     assert (model.n_epochs_, model.n_samples_seen_) == (1, 600)

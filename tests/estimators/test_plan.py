@@ -36,6 +36,42 @@ def test_partial_fit_plans_one_pass_at_a_constant_rate_and_takes_it(rows):
     assert model.n_epochs_ == model.plan_.schedule.epochs == 1
 
 
+@pytest.mark.parametrize(("method", "share"), [("fit", 0.05), ("partial_fit", 1.0)])
+def test_rows_that_are_added_are_learned_at_a_low_rate_only_after_fit(rows, method, share):
+    model = small(optimizer="adam", max_epochs=1)
+    getattr(model, method)(*rows)
+    model.partial_fit(*rows)
+    assert model.plan_.learning_rate == pytest.approx(share * 0.006)
+
+
+@pytest.mark.parametrize(("candidates", "negatives"), [(0, 600), ("auto", 256)])
+def test_rows_that_are_added_to_candidates_are_told_from_as_many_negatives_as_in_fit(candidates, negatives):
+    data = make_xmc(300, 100, 600, nnz_per_row=5, labels_per_row=2, random_state=0)
+    model = small(candidates=candidates, max_epochs=1).fit(data.X, data.Y)
+    told = [model.plan_, model.partial_fit(data.X, data.Y).plan_]
+    assert [plan.to_dict()["negatives"]["value"] for plan in told] == [negatives] * 2
+
+
+def test_a_warm_start_takes_the_dropout_of_now(rows):
+    model = small(max_epochs=1, warm_start=True).fit(*rows)
+    model.set_params(hidden_dropout=0.5).fit(*rows)
+    assert model.plan_.network.hidden_dropout == model.fitted_.network.hidden_dropout == 0.5
+
+
+@pytest.mark.parametrize(("n_rows", "epochs"), [(50, 200), (99, 150), (3000, 10)])
+def test_few_rows_are_learned_in_more_epochs_within_limits(n_rows, epochs):
+    """Epochs of batches of 32 rows that make 600 steps, but at least 10 and at most 200."""
+    X, Y = planted(n_rows)
+    assert small(max_epochs="auto", batch_size="auto", candidates=0).plan(X, Y).schedule.epochs == epochs
+
+
+@pytest.mark.parametrize(("clip_norm", "rounding"), [(0.0, 0.1), (1.0, 0.0)])
+def test_gradients_are_rounded_only_where_they_are_not_clipped(clip_norm, rounding):
+    data = make_xmc(300, 100, 1000, nnz_per_row=5, labels_per_row=2, random_state=0)
+    plan = small(optimizer="adam", clip_norm=clip_norm).plan(data.X, data.Y)
+    assert plan.network.gradient_rounding == rounding
+
+
 def test_a_plan_tells_the_schedule_of_fit(rows):
     told = {name: each["value"] for name, each in small(learning_rate="cosine").plan(*rows).to_dict().items()}
     assert (told["learning_rate"], told["warm_up"]) == ("cosine", 0.02)
