@@ -270,6 +270,17 @@ def test_the_selection_of_a_model_decides_which_candidates_get_margins(many, mod
     assert (found != model.predict_topk(X, k)[0]).any()
 
 
+def test_labels_that_are_no_candidates_rank_first_where_all_candidates_score_low(many, model):
+    """Also if the network alone would rank the candidates first."""
+    X, stacking = many[1].X.take(np.arange(50)), model.candidates_.stacking
+    low = stacking._replace(regression=stacking.regression._replace(intercept=-100.0))
+    changed = copy.copy(model)
+    changed.fitted_ = replace(model.fitted_, candidates=replace(model.candidates_, stacking=low))
+    scores, found = changed.decision_function(X), changed.predict_topk(X, 80)[0]
+    least = np.take_along_axis(scores, found, axis=1).min(axis=1)
+    np.testing.assert_allclose(least, -np.sort(-scores, axis=1)[:, 79], rtol=1e-4)
+
+
 @pytest.mark.parametrize(("n_rows", "n_labels", "size"), [(100, 192, 64), (99, 192, 0), (100, 3, 3)])
 def test_candidates_are_used_from_100_rows_on(n_rows, n_labels, size):
     assert auto_candidates(n_rows, n_labels, "bce") == size

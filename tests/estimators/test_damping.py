@@ -72,7 +72,7 @@ def test_rows_are_damped_wherever_they_are_read(parts, undamped, kind):
         answers.append([part.score for part in model.explain(rows[:1])[0]])
         first = model if isinstance(model, XMLClassifier) else model.estimators_[0]
         answers.append([record["P@1"] for record in first.history_])
-        first.partial_fit(change(new), of_new)
+        first.partial_fit(change(new), of_new, label_texts=change(texts))
         results.append([*answers, first.decision_function(rows)])
     for found, wanted in zip(*results, strict=True):
         np.testing.assert_array_equal(found, wanted)

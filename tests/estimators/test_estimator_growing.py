@@ -59,6 +59,33 @@ def test_parameters_that_a_model_had_keep_the_state_of_the_optimizer(rows):
         assert not new[name][len(state) :].any()
 
 
+def test_epochs_of_partial_fit_are_counted_from_those_of_fit(rows):
+    """So that it does not take the rows in the order of an earlier epoch."""
+    model = small(max_epochs=2).fit(*rows).partial_fit(*rows)
+    assert [(record["epoch"], record["first_epoch"]) for record in model.history_] == [(0, 0), (1, 0), (2, 2)]
+
+
+def test_weights_of_new_features_are_drawn_by_the_seed_of_the_model(rows):
+    X, Y = rows
+    drawn = []
+    for seed in (0, 1, 1):
+        model = small(random_state=seed).partial_fit(X[:, :60], Y)
+        model.partial_fit(sp.hstack([X, sp.csr_array((600, 1))]), Y)
+        drawn.append(model.fitted_.network.layout.views(model.params_)["W0"][-1])
+    np.testing.assert_array_equal(drawn[1], drawn[2])
+    assert (drawn[0] != drawn[1]).all()
+
+
+@pytest.mark.parametrize(("method", "counts"), [("fit", False), ("partial_fit", True)])
+def test_the_level_of_sample_weights_counts_in_partial_fit_alone(rows, method, counts):
+    """Rows that come later may weigh more or less than those before."""
+    learned = [
+        getattr(small(optimizer="sgd", max_epochs=1), method)(*rows, sample_weight=np.full(600, weight)).params_
+        for weight in (1.0, 3.0)
+    ]
+    assert (np.abs(learned[0] - learned[1]).max() > 1e-3) == counts
+
+
 def test_partial_fit_adds_new_names_behind_the_old():
     X = np.eye(4)
     model = small().partial_fit(X[:2], [["pear"], ["fig"]])

@@ -48,6 +48,8 @@ def test_with_softmax_scores_are_logs_up_to_a_constant():
     labels, scores = WeightedRanker(Given(Z), np.exp([0.0, 1.0, 0.0]), None).top_k(rows(1), 2)
     assert labels.tolist() == [[1, 0]]
     np.testing.assert_allclose(scores, [[1.5, 1.0]], rtol=1e-6)
+    labels, _ = WeightedRanker(Given([[0.0, 1.0]]), np.exp([1.0, 0.0]), None).top_k(rows(1), 2)
+    assert labels.tolist() == [[0, 1]], "of equal scores the smaller label goes first, though it is less likely"
 
 
 @pytest.mark.parametrize("block", [1 << 26, 1])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from xmlsgd import XMLClassifier, make_xmc
+from xmlsgd.candidates.compact import index_type
 from xmlsgd.cli import main
 from xmlsgd.data.csr import CSR
 from xmlsgd.data.formats.libsvm import write_libsvm
@@ -19,6 +20,14 @@ from xmlsgd.devices.compact import compacted
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.estimators.inference.compact import CompactParams
 from xmlsgd.metrics import precision_at_k
+
+
+@pytest.mark.parametrize("largest", [0, 1, 2])
+def test_indices_of_compact_models_are_wide_if_there_are_many_features_rows_or_labels(largest):
+    counts = np.full(3, 65_535)
+    assert index_type(*counts.tolist()) is np.uint16
+    counts[largest] += 1
+    assert index_type(*counts.tolist()) is np.int32
 
 
 def folder_bytes(folder):
