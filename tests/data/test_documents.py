@@ -164,6 +164,8 @@ def test_documents_have_the_identifiers_that_are_asked_for(path_of, form, text, 
 def test_an_identifier_of_another_type_is_refused(path_of):
     with pytest.raises(DataError, match=r"f:1: 'sku' must be a string or a whole number, got \[1\]"):
         read(path_of("f", '{"sku": [1], "text": "a", "labels": []}\n'), "jsonl", id_column="sku")
+    with pytest.raises(DataError, match="f:1: 'sku' must be a string or a whole number, got true"):
+        read(path_of("f", '{"sku": true, "text": "a", "labels": []}\n'), "jsonl", id_column="sku")
     with pytest.raises(DataError, match=r"f:1: 'sku' must be text that UTF-8 can hold, got '\\ud800'"):
         read(path_of("f", '{"sku": "\\ud800", "text": "a", "labels": []}\n'), "jsonl", id_column="sku")
 
@@ -316,6 +318,7 @@ def test_labels_of_any_format_may_be_uris_or_names(path_of, form, text):
         ("raw", "cafe\u0301,café\ta\n"),
         ("csv", 'labels,text\n"cafe\u0301,café",a\n'),
         ("jsonl", '{"labels": ["cafe\\u0301", "café"], "text": "a"}\n'),
+        ("fasttext", "__label__cafe\u0301 __label__café a\n"),
     ],
 )
 def test_a_label_whose_accent_is_a_character_of_its_own_is_the_same_label(path_of, form, text):

@@ -6,7 +6,7 @@ import pytest
 
 from xmlsgd.data.document_formats import DocumentOptions
 from xmlsgd.data.text import read_label_texts
-from xmlsgd.data.vocabulary import label_of, name_of, read_vocabulary, write_vocabulary
+from xmlsgd.data.vocabulary import label_of, name_of, read_vocabulary, uris_among, write_vocabulary
 from xmlsgd.errors import DataError
 
 
@@ -32,6 +32,15 @@ def test_uris_may_be_without_brackets(vocabulary):
 def test_a_deprecated_subject_has_no_label_and_no_name(vocabulary):
     names = read_vocabulary(vocabulary("<http://x/1>\n<http://x/2>\tship\n<http://x/3>\t \n"))
     assert names == {"http://x/2": "ship"}
+
+
+def test_columns_after_the_label_are_ignored(vocabulary):
+    assert read_vocabulary(vocabulary("<http://x/1>\tship\t623.8\n")) == {"http://x/1": "ship"}
+
+
+def test_of_two_names_of_one_uri_the_one_without_brackets_counts():
+    names = ["http://x/1", "<http://x/1>", "<http://x/2>", "ship"]
+    assert uris_among(names) == {"http://x/1": "http://x/1", "http://x/2": "<http://x/2>"}
 
 
 def test_a_label_whose_accent_is_a_character_of_its_own_is_composed(vocabulary):
