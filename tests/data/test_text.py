@@ -21,7 +21,7 @@ def write(tmp_path):
 
 
 def test_one_document_a_line(write):
-    raw = read_raw_text(write("one two\n\nthrée\n\n\n"))
+    raw = read_raw_text(write("one two\n\nthrée\n \n\n"))
     assert raw.texts == ["one two", "", "thrée"]
     assert raw.labels is None
 

@@ -179,7 +179,9 @@ def test_words_of_label_texts_that_too_many_texts_have_are_left_out():
     vectorizer = TextVectorizer(max_df=0.7).fit(texts, label_texts=["read yaml"])
     assert vectorizer.words == ["json", "rows", "xml", "yaml"]
     with pytest.warns(UserWarning, match="max_df=1 leaves out words of two texts and more; 1.0 leaves out none"):
-        assert TextVectorizer(max_df=1).fit([*texts, "json"], label_texts=["json"]).words == ["rows", "xml"]
+        rare = TextVectorizer(max_df=1).fit([*texts, "json"], label_texts=["json"])
+    assert rare.words == ["rows", "xml"]
+    assert rare.with_words_of(["new words"], len(texts)) is rare
 
 
 def test_a_vectorizer_shows_the_options_that_are_not_the_defaults():
@@ -293,7 +295,8 @@ def test_altered_options_are_refused(saved, options):
 
 def test_no_word_between_both_frequencies_is_an_error_that_names_them():
     with pytest.raises(
-        DataError, match=r"no word .* at least min_df=3 and at most max_df=2 texts, got 6 texts; change min_df"
+        DataError,
+        match=r"no word .* at least min_df=3 and at most max_df=2 texts, got 6 texts; change min_df and max_df,",
     ):
         TextVectorizer(min_df=3, max_df=2).fit(TEXTS)
 
