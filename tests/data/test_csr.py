@@ -35,6 +35,11 @@ def test_any_scipy_format_becomes_int64_int32_float32(kind):
     np.testing.assert_array_equal(csr.to_scipy().toarray(), dense)
 
 
+def test_blocks_of_a_matrix_need_not_be_square():
+    dense = np.array([[0, 0, 0, 0, 1, 2], [0, 3, 0, 0, 0, 0]])
+    np.testing.assert_array_equal(CSR.from_scipy(sp.bsr_array(dense, blocksize=(1, 2))).to_scipy().toarray(), dense)
+
+
 @pytest.mark.parametrize("n_rows", [1, 3, 50_000])
 def test_what_a_matrix_says_of_its_order_is_not_believed(n_rows):
     matrix = sp.csr_array(np.tile([1.0, 0.0, 2.0], (n_rows, 1)))
