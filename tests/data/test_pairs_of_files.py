@@ -159,6 +159,12 @@ def test_a_label_with_value_zero_is_no_label(tmp_path):
     assert train.Y.to_scipy().toarray().tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [0, 0, 1, 0]]
 
 
+def test_a_label_that_occurs_twice_in_the_split_form_counts_once(tmp_path):
+    put(tmp_path, trn_X_Xf__txt="0:1 1:1\n", trn_X_Y__txt="2:1 0:1 2:1\n")
+    train, _ = load_folder(tmp_path)
+    assert (train.Y.indices.tolist(), train.Y.data.tolist()) == ([0, 2], [1, 1])
+
+
 def test_each_half_of_the_split_form_counts_as_its_option_says(tmp_path):
     put(tmp_path, trn_X_Xf__txt="1:1 2:1\n", trn_X_Y__txt="1:1\n")
     train, _ = load_folder(tmp_path, zero_based=False, n_labels=5)
