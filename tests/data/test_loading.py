@@ -76,8 +76,9 @@ def test_a_header_of_one_part_shapes_both(tmp_path, train, test):
     assert {(part.n_features, part.n_labels) for part in parts} == {(9, 8)}
 
 
-def test_names_shape_parts_that_do_not_say_how_many_labels_there_are(tmp_path):
-    put(tmp_path, train__txt="0 4:1\n", test__txt="1 2:1\n", labels__txt="a\nb\nc\n")
+@pytest.mark.parametrize("header", ["", "1 5\n"])  # of rows and features
+def test_names_shape_parts_that_do_not_say_how_many_labels_there_are(tmp_path, header):
+    put(tmp_path, train__txt=f"{header}0 4:1\n", test__txt="1 2:1\n", labels__txt="a\nb\nc\n")
     train, test = load_folder(tmp_path)
     assert (train.n_labels, test.n_labels) == (3, 3)
     assert test.label_names == ["a", "b", "c"]
