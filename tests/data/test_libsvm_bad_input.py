@@ -182,10 +182,17 @@ FILES = [
         ": file must have at least one label, got 2 rows without any; labels stand at the start of the line",
     ),
     ("no feature in the file", b"1\n2\n", {}, ": file must have at least one feature, got 2 rows without any"),
+    (
+        "numbers with commas",
+        b"1,0,5\n2,0,4\n",
+        {},
+        f": file must have at least one feature, got 2 rows without any{FORMS}",
+    ),
     # what is no text
     ("a NUL byte", b"0 1:1\n0 1:1\0\n", {}, f":2: file must be text, {NUL_BYTE}"),
     ("a NUL byte in a comment", b"0 1:1\n# \0\n", {}, f":2: file must be text, {NUL_BYTE}"),
     ("a NUL byte behind another error", b"0 1:x\n\0\n", {}, ":1: feature value must be a number, got 'x'"),
+    ("a NUL byte before bytes that are not UTF-8", b"0 1:1\n\0\n# caf\xe9\n", {}, f":2: file must be text, {NUL_BYTE}"),
     ("bytes that are not UTF-8", b"0 1:1\n# caf\xe9\n", {}, f":2: file must be UTF-8 text, got byte 0xe9; {TO_UTF8}"),
     ("UTF-16", "0 1:1\n".encode("utf-16"), {}, f":1: file must be UTF-8 text, got byte 0xff; {TO_UTF8}"),
     ("a line without end", b"0 1:1\n0 " + b"1:1 " * 50, {}, ":2: line must be at most 100 bytes, got more"),
