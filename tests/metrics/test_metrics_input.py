@@ -139,7 +139,7 @@ def test_k_may_exceed_few_labels_but_not_without_bound():
     ("Y", "message"),
     [
         (np.zeros(3), r"Y_true: must be a matrix of numbers, got float64 of shape \(3,\)"),
-        (np.array([["a"]]), "Y_true: must be a matrix of numbers, got <U1"),
+        (np.array([["a"]]), r"Y_true: must be a matrix of numbers, got <U1 of shape \(1, 1\); convert lists of names"),
         (
             [["a"], ["b", "c"]],
             r"Y_true: must be a matrix of numbers, got object of shape \(2,\); convert lists of names by",
