@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from shared.served import AUTHORIZED, SUGGEST, TEXTS, TOKEN, expected
 from xmlsgd.serving import service
 from xmlsgd.serving.app import new_app
+from xmlsgd.serving.request_metrics import RequestMetrics
 from xmlsgd.serving.service import ServedModel, Service
 
 
@@ -72,6 +73,11 @@ def test_the_last_value_of_a_repeated_form_field_counts(client):
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     answer = client.post(SUGGEST, content=b"text=read+json&limit=1&limit=3", headers=headers)
     assert len(answer.json()["results"]) == 3
+
+
+def test_the_type_of_a_body_counts_in_any_case_and_with_an_encoding(client):
+    headers = {"Content-Type": "Application/JSON; charset=utf-8"}
+    assert client.post("/suggest", content=b'{"texts": ["read json"]}', headers=headers).status_code == 200
 
 
 def test_the_project_is_described_as_annif_does_and_others_are_unknown(client):
@@ -211,6 +217,15 @@ def test_counts_and_latencies_are_those_of_the_requests(client):
         "xmlsgd_texts_total 4",
     ):
         assert line in lines
+
+
+def test_a_latency_counts_in_all_buckets_whose_bound_is_not_below_it():
+    counts = RequestMetrics()
+    for seconds in (0.001, 0.0011, 11.0):
+        counts.record("/suggest", 200, seconds)
+    lines = counts.text().splitlines()
+    for bound, n in (("0.001", 1), ("0.0025", 2), ("10.0", 2), ("+Inf", 3)):
+        assert f'xmlsgd_request_seconds_bucket{{path="/suggest",le="{bound}"}} {n}' in lines
 
 
 def test_health_says_what_is_served(client, model):
