@@ -145,6 +145,8 @@ def test_a_hangup_loads_model_and_excluded_labels_anew_and_a_broken_model_is_not
             assert "the model that was loaded before goes on" in process.stderr.readline()
             assert labels() >= {"write", "new"}
             assert "read" not in labels()
+            with urlopen(f"{address}/metrics") as counts:
+                assert b"xmlsgd_loads_total 1" in counts.read().splitlines()
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
