@@ -113,10 +113,11 @@ def test_a_line_without_end_is_refused(models, tmp_path, give, monkeypatch, comm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_document_is_answered_before_the_next_one_is_sent(models):
+@pytest.mark.parametrize("form", ["auto", "raw"])
+def test_a_document_is_answered_before_the_next_one_is_sent(models, form):
     command = [sys.executable, "-m", "xmlsgd", "predict", str(models / "text"), "-", "-k", "1", "--threads", "1"]
     with subprocess.Popen(
-        [*command, "--output-format", "json"], env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        [*command, "--format", form, "--output-format", "json"], env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as process:  # fmt: skip
         for number, line in enumerate(["read a file", "x", "open a socket"]):

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from xmlsgd.cli.format_options import FormatOptions
-from xmlsgd.cli.sources import Columns, read_more, read_test, read_training, read_training_labels
+from xmlsgd.cli.sources import (
+    Columns,
+    check_words,
+    in_columns,
+    read_more,
+    read_test,
+    read_training,
+    read_training_labels,
+)
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.text import Documents
+from xmlsgd.data.vectorizer import TextVectorizer
+from xmlsgd.errors import DataError
 
 TRAIN = Documents(
     ["read a file", "read the file", "close the file", "close it"], [("open",), ("open",), ("close",), ()]
@@ -42,3 +54,17 @@ def test_rows_are_read_in_the_columns_of_a_model(files):
     assert read_test(test, FormatOptions(), columns).label_names == ["open", "other", "close", "new"]
     Y, known = read_training_labels(train, FormatOptions(), columns)
     assert (Y.shape, known.names) == ((4, 3), ["open", "other", "close"])
+
+
+def test_labels_of_rows_are_matched_by_name_even_if_both_have_the_same_in_another_order():
+    one_each = CSR.from_scipy(sp.csr_array(np.eye(2)))
+    rows = in_columns(Dataset(one_each, one_each, ["open", "close"]), Columns(2, 2, ["close", "open"]), "rows")
+    assert (rows.label_names, rows.Y.indices.tolist()) == (["close", "open"], [1, 0])
+
+
+def test_a_store_of_texts_suits_a_model_that_has_learned_more_words_since():
+    converted = TextVectorizer().fit(["read files"])
+    learned = converted.with_words_of(["close files"], 1)
+    check_words(converted, Columns(3, 1, None, learned), "store")
+    with pytest.raises(DataError, match="store: must have the words of the model, got others"):
+        check_words(TextVectorizer().fit(["read sockets"]), Columns(3, 1, None, learned), "store")
