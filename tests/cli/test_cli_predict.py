@@ -92,9 +92,16 @@ def test_predict_warns_if_labels_above_the_threshold_are_cut_off(models, capsys)
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", ["d.csv", "d.jsonl"])
-def test_rows_keep_their_identifiers(models, tmp_path, capsys, name):
-    ids, texts = ["B7", "a,1\tx", ""], ["read a file", "open a socket", "sort a list"]
+def test_a_row_with_all_labels_of_the_model_is_not_said_to_be_cut_off(tmp_path, capsys):
+    (tmp_path / "train.txt").write_text("read\tread a file\nclose\tclose it\n" * 20)
+    run("train", tmp_path / "train.txt", "--out", tmp_path / "m", "--quiet", *QUICK)
+    run("predict", tmp_path / "m", tmp_path / "train.txt", "--threshold", "0")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("name", "missing"), [("d.csv", ""), ("d.jsonl", None)])
+def test_rows_keep_their_identifiers(models, tmp_path, capsys, name, missing):
+    ids, texts = ["B7", "a,1\tx", missing], ["read a file", "open a socket", "sort a list"]
     with (tmp_path / name).open("w", newline="") as file:
         if name == "d.csv":
             csv.writer(file).writerows([["sku", "text"], *zip(ids, texts, strict=True)])
@@ -142,6 +149,7 @@ def test_the_name_of_the_file_tells_the_format_unless_a_flag_does(models, tmp_pa
     words = ("predict", models / "rows", TEST_ROWS, "--k", "1", "--out")
     for name, flags, beginning in (
         ("p.csv", (), "row,label_1,"),
+        ("P.CSV", (), "row,label_1,"),
         ("p.jsonl", (), '{"row": 0, '),
         ("p.tsv", (), r"\d+:0\."),
         ("q.csv", ("--output-format", "json"), '{"row": 0, '),
