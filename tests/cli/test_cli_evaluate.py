@@ -64,6 +64,8 @@ def test_rare_labels_come_earlier_the_higher_the_power(models, capsys, tmp_path)
     for power in ("-1", "nan", "inf"):
         assert main(["evaluate", str(models / "rows"), TEST_ROWS, "--propensity-power", power]) == 2
         assert "--propensity-power: must be 0 or more, got " in capsys.readouterr().err
+    assert main(["evaluate", str(models / "rows"), TEST_ROWS, "--propensity-power", "1e6"]) == 2
+    assert "makes weights that are not finite, got 1e+06; pass 1 or less" in capsys.readouterr().err
 
 
 def test_labels_that_training_never_saw_are_counted_not_refused(models, tmp_path):

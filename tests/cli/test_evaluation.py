@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, run
 from shared.planted import N_LABELS, planted, small
@@ -16,6 +17,7 @@ from xmlsgd.cli.evaluation import (
     inverse_propensity_or_none,
     rank_rows,
 )
+from xmlsgd.cli.results import size_numbers
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.estimators import XMLClassifier
 from xmlsgd.metrics import expected_calibration_error, label_scores
@@ -123,3 +125,9 @@ def test_precision_is_compared_with_rows_paired():
     half_width = 1.96 * np.std([50, 0, 50, 100], ddof=1) / 2
     assert found["P@2"]["interval"] == pytest.approx([50 - half_width, 50 + half_width])
     assert compare_precision(hits[:1], other[:1], [2])["P@2"] == {"other": 50, "difference": 50, "interval": None}
+
+
+def test_the_size_of_rows_says_how_many_have_no_label():
+    X, Y = (CSR.from_scipy(sp.csr_array(matrix)) for matrix in ([[1, 0], [2, 3], [0, 4]], [[0], [1], [0]]))
+    sizes = {"rows": 3, "features": 2, "labels": 1, "nnz": 4, "label_nnz": 1, "rows_without_label": 2}
+    assert size_numbers(Dataset(X, Y)) == sizes
