@@ -335,8 +335,9 @@ def test_groups_of_training_rows_are_one_a_line(tmp_path, capsys):
     assert line.split(maxsplit=2) == ["groups", "211", "held out as a whole: new rows are assumed to be of new groups"]
     run("train", ROWS, "--out", tmp_path / "m", "--groups", groups, "--quiet", *QUICK)
     assert load_model(tmp_path / "m").thresholds_["micro"] != 0.5
-    groups.write_text("a\n" * 2107)
-    for given, said in ((str(groups), "must have a line for each of 2,108"), ("module", "no such file; pass a file")):
+    groups.write_text("a\n" * 2109)
+    told = "must have a line for each of 2,108 rows, got 2,109"
+    for given, said in ((str(groups), told), ("module", "no such file; pass a file")):
         assert main(["train", ROWS, "--dry-run", "--groups", given]) == 2
         assert f"--groups {given}: {said}" in capsys.readouterr().err
 
