@@ -15,3 +15,11 @@ def test_errors_are_told_quiet_or_not_and_other_records_where_that_is_not_wanted
         LOGGER.error("no checkpoint was written")
     told = capsys.readouterr().err.splitlines()
     assert told == ["xmlsgd: compiling"] * (not quiet) + ["xmlsgd: no checkpoint was written"]
+
+
+def test_records_go_to_the_handlers_of_the_caller_again_after_a_command(caplog, capsys):
+    with log_lines(Console()):
+        LOGGER.error("during the command")
+    LOGGER.error("after the command")
+    assert [record.getMessage() for record in caplog.records] == ["after the command"]
+    assert capsys.readouterr().err == "xmlsgd: during the command\n"
