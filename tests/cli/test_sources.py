@@ -68,3 +68,8 @@ def test_a_store_of_texts_suits_a_model_that_has_learned_more_words_since():
     check_words(converted, Columns(3, 1, None, learned), "store")
     with pytest.raises(DataError, match="store: must have the words of the model, got others"):
         check_words(TextVectorizer().fit(["read sockets"]), Columns(3, 1, None, learned), "store")
+
+
+def test_saved_options_of_wrong_types_change_nothing():
+    saved = {"text_column": 5, "one_based": "yes", "label_column": "tags"}
+    assert FormatOptions().with_saved(saved) == FormatOptions(label_column="tags")
