@@ -17,6 +17,7 @@ from xmlsgd.cli.sources import (
     read_training_labels,
 )
 from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.formats.store import write_store
 from xmlsgd.data.text import Documents
 from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.errors import DataError
@@ -73,3 +74,13 @@ def test_a_store_of_texts_suits_a_model_that_has_learned_more_words_since():
 def test_saved_options_of_wrong_types_change_nothing():
     saved = {"text_column": 5, "one_based": "yes", "label_column": "tags"}
     assert FormatOptions().with_saved(saved) == FormatOptions(label_column="tags")
+
+
+def test_saved_options_of_text_do_not_count_for_a_store_unlike_flags(tmp_path):
+    one_each = CSR.from_scipy(sp.csr_array(np.eye(2)))
+    write_store(Dataset(one_each, one_each), tmp_path / "store")
+    (tmp_path / "rows.txt").write_text("1 1:1\n")
+    saved, given = FormatOptions().with_saved({"one_based": True}), FormatOptions.of_flags(one_based=True)
+    names = ("store", "rows.txt")
+    assert [saved.libsvm_options(str(tmp_path / name))["zero_based"] for name in names] == [True, False]
+    assert [given.libsvm_options(str(tmp_path / name))["zero_based"] for name in names] == [False, False]
