@@ -144,6 +144,7 @@ def test_test_labels_that_are_separated_otherwise_than_in_training_are_warned_of
     ("labels", "told"),
     [
         ('"Woolf, Virginia', """the label '"Woolf' begins with a quote and does not end with it; quotes go around a"""),
+        ('novel,"', "the label '\"' begins with a quote and does not end with it"),
         (
             "novel;letter,1890,London",  # names of some rows have commas beside
             "1 of 3 labels contain ';', such as 'novel;letter'; if it separates labels: --label-separator ';'",
