@@ -172,6 +172,8 @@ def test_a_few_rows_of_known_labels_are_not_warned_of(tmp_path, words, capsys):
     few_are_known = [*names[:10], *(f"new {i}" for i in range(20))]
     (tmp_path / "new.txt").write_text("".join(f"{name}\tread a file\n" for name in few_are_known))
     run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m", "--overwrite")
+    (tmp_path / "no_labels.csv").write_text("text,labels\n" + "read it,\n" * 30)
+    run("learn", words, tmp_path / "no_labels.csv", "--out", tmp_path / "m", "--overwrite")
     assert "warning" not in capsys.readouterr().err
     (tmp_path / "new.txt").write_text("".join(f"read it\t<http://x.org/{i}> <http://x.org/1>\n" for i in range(30)))
     run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m", "--overwrite")
