@@ -144,6 +144,14 @@ def test_where_names_cannot_be_exchanged_and_the_second_rename_does_not_come_the
     assert list(tmp_path.iterdir()) == [model]
 
 
+def test_of_several_earlier_folders_the_newest_is_named(tmp_path):
+    for name, written in (("model.old-ff", 1), ("model.old-aa", 3), ("model.old-cc", 2)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (written, written))
+    with pytest.raises(ModelFileError, match=r"the earlier one is .*model\.old-aa, move it back$"):
+        read_folder(tmp_path / "model")
+
+
 @pytest.mark.parametrize("write_new", [write_one, write])
 def test_a_name_that_cannot_be_replaced_is_told_and_no_temporary_one(tmp_path, monkeypatch, write_new):
     """As in a shared folder with the sticky bit, where another user has the name."""

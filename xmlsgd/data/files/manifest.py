@@ -124,8 +124,9 @@ def write_manifest(folder: Path, kind: FolderKind) -> None:
 def listed_files(path: Path, kind: FolderKind) -> ListedFiles:
     """Return the files that a folder's manifest lists; raise `ModelFileError` if one is missing or has another size."""
     if not path.exists():
-        earlier = sorted(path.parent.glob(f"{glob.escape(path.name)}.old-*"))  # by a killed `atomic_folder`
-        hint = f"; the earlier one is {earlier[-1]}, move it back" if earlier else ""
+        earlier = path.parent.glob(f"{glob.escape(path.name)}.old-*")  # by a killed `atomic_folder`
+        newest = max(earlier, key=lambda folder: folder.stat().st_mtime_ns, default=None)
+        hint = f"; the earlier one is {newest}, move it back" if newest else ""
         raise ModelFileError(f"{path}: no such folder{hint}")
     manifest = read_folder_json(path / MANIFEST, kind)
     if manifest.get("format") != kind.format or manifest.get("version") != VERSION:
