@@ -15,11 +15,6 @@ from xmlsgd.algorithms.rounds import Work
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
-from xmlsgd.nn.optimizers import SGD
-from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.simulated import Simulated
-from xmlsgd.training.job import Job
-from xmlsgd.training.loop import train
 from xmlsgd.training.merging import ParameterSlice
 
 DATA, NETWORK = toy.random_data(240, 7, 5), Network(7, 5, (4,))
@@ -338,16 +333,6 @@ def test_an_epoch_keeps_four_merges_unless_these_take_too_long(merge_seconds, st
         algorithm.lengthen(now, now + merge_seconds, algorithm.round_rows)
         now += merge_seconds
     assert algorithm.steps_now == steps
-
-
-def test_a_round_that_the_end_of_an_epoch_cuts_short_says_nothing_of_the_share_of_merges():
-    # Three whole rounds of 36 ms and one of half as long an epoch; a merge of four vectors takes some 9 ms.
-    executor = Simulated(toy.Reference(), toy.fleet(1.0, 1.0), bandwidth=8 * 4 * NETWORK.layout.size / 0.015)
-    algorithm = LocalSGD(9, 0.1, steps=4, merging=0.22)
-    train(Job(DATA, NETWORK, SGD()), algorithm, executor, Schedule(10))
-    assert executor.merges == 40
-    assert 0.2 < executor.merge_seconds / executor.now() < 0.24
-    assert algorithm.steps_now == 4
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
