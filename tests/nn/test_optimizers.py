@@ -235,3 +235,10 @@ def test_an_optimizer_may_have_fields_of_types_that_are_unknown_at_run_time():
     assert Scheduled(weight_decay=0.5).schedule is None
     with pytest.raises(DataError, match="weight_decay must be at least 0, got -1"):
         Scheduled(weight_decay=-1)
+
+
+@pytest.mark.parametrize("optimizer", optimizer_names())
+def test_the_optimizer_of_biases_is_not_made_anew_in_each_step(optimizer):
+    made = find_optimizer(optimizer)(weight_decay=0.5)
+    assert made.for_biases() is made.for_biases()
+    assert made.for_biases().weight_decay == 0.5

@@ -207,13 +207,18 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
         if wrong := [label for label in labels if not _is_name(label)]:
             wanted = f"each of {options.label_column!r} must be a whole number or a string that is not blank"
             raise DataError(f"{where}: {wanted}, got {_as_json(wrong[0])}; leave it out")
-        identifier = None if options.id_column is None else _value(entry, options.id_column, "id_column", where)
-        if identifier is not None and not isinstance(identifier, str) and not is_integer(identifier):
-            got = f"got {_as_json(identifier)}"
-            raise DataError(f"{where}: {options.id_column!r} must be a string or a whole number, {got}")
-        if isinstance(identifier, str) and SURROGATE.search(identifier):
-            raise DataError(f"{where}: {options.id_column!r} must be text that UTF-8 can hold, got {identifier!a}")
+        identifier = None if options.id_column is None else _identifier(entry, options.id_column, where)
         yield Row(number, " ".join(texts), tuple(label_name(str(label)) for label in labels), identifier)
+
+
+def _identifier(entry: dict[str, Any], name: str, where: str) -> str | int | None:
+    """Return the identifier under a key of an object, None for null; raise `DataError` for another type."""
+    found: Any = _value(entry, name, "id_column", where)
+    if found is not None and not isinstance(found, str) and not is_integer(found):
+        raise DataError(f"{where}: {name!r} must be a string or a whole number, got {_as_json(found)}")
+    if isinstance(found, str) and SURROGATE.search(found):
+        raise DataError(f"{where}: {name!r} must be text that UTF-8 can hold, got {found!a}")
+    return found  # type: ignore[no-any-return]
 
 
 def _as_json(value: Any) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from .base import Optimizer
 from .rmsprop import RMSprop
+
+_rmsprop = functools.cache(RMSprop)  # checks its numbers, and each layer asks for it in each step
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class RowRMSprop(RMSprop):
 
     def for_biases(self) -> Optimizer:
         """Return RMSprop."""
-        return RMSprop(self.weight_decay, self.clip_norm, self.beta2, self.epsilon, self.output_epsilon)
+        return _rmsprop(self.weight_decay, self.clip_norm, self.beta2, self.epsilon, self.output_epsilon)
 
 
 OPTIMIZER = RowRMSprop
