@@ -131,6 +131,11 @@ def test_a_first_line_that_no_document_has_tells_the_format_though_columns_are_m
     assert format_by_lines([line], DocumentOptions(text_column="title,subtitle")) == form
 
 
+@pytest.mark.parametrize("line", ["title", "__label__ is written before labels", "__label__"])
+def test_a_first_line_that_a_text_may_have_tells_no_format(line):
+    assert format_by_lines([line, "a text"], DocumentOptions(text_column="title")) is None
+
+
 def test_the_name_of_a_column_may_have_a_comma(path_of):
     assert read(path_of("f", 'title,"title,by",by,labels\nSea,Waves,x,a\n'), "csv", text_column="title,by").texts == [
         "Waves"
