@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -14,6 +16,7 @@ from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.kernels import knn as kernels
 from xmlsgd.devices.cpu.kernels.knn import BINS, SHORT_ROW, keep_best, read_order
+from xmlsgd.errors import ModelFileError
 
 
 def votes_by_hand(similarity: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -58,6 +61,14 @@ def test_the_largest_values_are_kept_however_many_are_equal(n, steps):
     assert len(set(found[found >= 0])) == len(expected) == (found >= 0).sum()
 
 
+def test_values_below_those_that_fill_a_list_are_written_nowhere():
+    values, items = np.repeat(np.float32([1, 0.5]), [64, 36]), np.arange(100, dtype=np.int32)
+    best, found = np.full(65, -1, np.float32), np.full(65, -7, np.int32)
+    keep_best(values, items, 100, best[:64], found[:64], np.empty(BINS, np.int32))
+    assert best.tolist() == [1] * 64 + [-1]
+    assert (sorted(found[:64]), found[64]) == (list(range(64)), -7)
+
+
 class Counted(list[int]):
     """A list that counts how often its items are read."""
 
@@ -73,7 +84,7 @@ def test_the_shortest_posting_lists_are_read_first_after_few_looks_at_each(n, mo
     monkeypatch.setattr(kernels, "_count_sort", kernels._count_sort.py_func)
     sizes = np.random.default_rng(n).integers(100, size=n)
     starts, lengths, order = np.append(0, np.cumsum(sizes)), Counted([0] * n), np.empty(n, np.int64)
-    assert read_order.py_func(np.arange(n), starts, starts[-1], 100, lengths, order)
+    assert read_order.py_func(np.arange(n), starts, starts[-1], sizes.max(initial=0), lengths, order)
     np.testing.assert_array_equal(order, np.argsort(sizes, kind="stable"))
     assert lengths.reads <= (SHORT_ROW + 1) * n
     np.testing.assert_array_equal(lengths[:], np.sort(sizes))
@@ -155,6 +166,30 @@ def test_entries_that_cancel_and_neighbors_of_no_weight_do_no_harm():
         labels, shares = KNNIndex.build(X, Y, ones(40)).votes(X, 3, DEVICE)
     assert labels.max() < 3
     assert ((shares >= 0) & (shares <= 1)).all()
+
+
+def test_a_row_with_a_cosine_of_nearly_0_is_no_neighbor():
+    X, Y = CSR.from_scipy(sp.csr_array(np.float32([[1, 1e-21]]))), CSR.from_scipy(sp.csr_array([[True]]))
+    query = CSR.from_scipy(sp.csr_array(np.float32([[0, 1]])))
+    with DEVICE.start():
+        labels, shares = KNNIndex.build(X, Y, ones(1)).votes(query, 1, DEVICE)
+    assert (labels.tolist(), shares.tolist()) == ([[-1]], [[0]])
+
+
+def test_rows_and_labels_out_of_range_are_refused_and_nothing_else_is_read(data, rows):
+    index = KNNIndex.build(rows, data.Y, ones(600))
+    postings, Y = index.postings, index.Y
+    damaged = [
+        replace(index, Y=replace(Y, indptr=Y.indptr[:-1]), weight=index.weight[:-1]),  # without the last row
+        replace(index, postings=replace(postings, indices=postings.indices * 0 - 1)),
+        *(replace(index, Y=replace(Y, indices=Y.indices * 0 + label)) for label in (80, -1)),
+    ]
+    with DEVICE.start():
+        before = index.votes(rows, 8, DEVICE)
+        for each in damaged:
+            with pytest.raises(ModelFileError, match="damaged"):
+                each.votes(rows, 8, DEVICE)
+        np.testing.assert_array_equal(index.votes(rows, 8, DEVICE), before)  # the scratch is as clean as before
 
 
 def test_rows_may_be_added_to_an_index_with_new_features_and_labels(data, rows):
