@@ -42,6 +42,12 @@ def test_there_are_fewer_folds_than_asked_for_where_groups_are_too_large():
     assert held_out_folds(99, 0, HELD_OUT_SMALL, None, 10) == []
 
 
+@pytest.mark.parametrize(("size", "n_folds"), [(9, 0), (10, 1)])
+def test_groups_of_too_few_rows_make_no_fold(size, n_folds):
+    groups = np.repeat([0, 1], [500 - size, size])
+    assert len(held_out_folds(500, 0, HELD_OUT_SMALL, groups, 10)) == n_folds
+
+
 def test_a_tenth_is_held_out_for_stacking_but_no_more_than_2000_rows():
     assert [HELD_OUT_STACKING.of(n) for n in (999, 10_000, 47_175, 10**6)] == [0, 1000, 2000, 2000]
 
