@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from shared.command_line import ROWS, TEST_ROWS, TEST_TEXT, TINY, run
 from xmlsgd.cli import html_report
@@ -73,6 +74,15 @@ def test_labels_and_words_are_escaped(tmp_path):
     assert not {"b", "i", "s"} & set(tags_of(page))
 
 
+def test_a_label_that_only_test_rows_have_has_no_training_rows(tmp_path):
+    (tmp_path / "t.txt").write_text("read\tread a file\nclose\tclose a file\n" * 6)
+    (tmp_path / "u.txt").write_text("open\topen a file\n")
+    run("train", tmp_path / "t.txt", "--out", tmp_path / "m", *TINY)
+    run("report", tmp_path / "m", tmp_path / "u.txt", "--out", tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "<tr><td>open</td><td>0</td><td>1</td><td>1</td></tr>" in page  # training rows, test rows, missed ones
+
+
 def test_a_model_without_probabilities_has_a_page_too(tmp_path):
     run("train", ROWS, "--out", tmp_path / "m", "--loss", "softmax", *TINY)
     run("report", tmp_path / "m", TEST_ROWS, "--out", tmp_path / "r.html")
@@ -133,6 +143,14 @@ def test_the_five_errors_with_the_highest_scores_are_explained_worst_first():
     best, scores = np.array([0, 1, 1, 1, 1, 1, 1]), np.array([0.99, 0.2, 0.8, 0.4, 0.9, 0.6, 0.3])
     shown = html_report.explained_errors(model, Dataset(rows, rows), best, scores, "ab")
     assert re.findall(r"Row (\d)", shown) == ["4", "2", "5", "3", "6"]
+
+
+@pytest.mark.parametrize(("n", "quoted"), [(500, "a" * 500), (501, "a" * 500 + " ...")])
+def test_of_a_long_text_the_first_500_characters_are_quoted(n, quoted):
+    rows = CSR(np.arange(2), np.zeros(1, np.int32), np.ones(1, np.float32), 2)
+    model = SimpleNamespace(classes_=np.array(["a", "b"]), explain=lambda X, labels: [["why"]])
+    shown = html_report.explained_errors(model, Dataset(rows, rows), np.array([1]), np.ones(1), "ab", ["a" * n])
+    assert f"<blockquote>{quoted}</blockquote>" in shown
 
 
 def test_without_errors_the_page_says_so():
