@@ -106,6 +106,8 @@ def test_ctrl_c_before_the_first_epoch_is_over_saves_too(tmp_path, monkeypatch, 
     assert "interrupted after 0 whole epochs" in capsys.readouterr().err
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 0
     assert [file.name for file in tmp_path.iterdir()] == ["m"]
+    report = json.loads((tmp_path / "m" / "train.json").read_text())
+    assert (report["learning_curve"], report["not_drawn"]) == (None, "not drawn, no epoch was finished")
 
 
 @pytest.mark.parametrize(
