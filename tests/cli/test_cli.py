@@ -7,15 +7,19 @@ import inspect
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from shared.command_line import QUICK, ROWS, TEST_TEXT, TEXT, run
 from shared.paths import ROOT
 from xmlsgd.cli import COMMANDS, new_parser
+from xmlsgd.cli.commands.demo import examples
 from xmlsgd.cli.flags import collect, flag_of
 from xmlsgd.cli.parameters import PARAMETERS
-from xmlsgd.data.text import read_raw_text
+from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.text import Documents, read_raw_text
 from xmlsgd.estimators import XMLClassifier
 
 
@@ -29,6 +33,19 @@ def test_demo_trains_on_real_functions_and_shows_them(capsys, tmp_path, monkeypa
     network, frequent = (next(line for line in out.splitlines() if line.startswith(name)) for name in ("this", "most"))
     assert float(network.split()[2]) > float(frequent.split()[3])
     assert out.splitlines()[-1] == f"learning curve: {tmp_path / 'demo'}/learning_curve.png"
+
+
+def test_demo_marks_the_labels_that_are_true():
+    texts = ["read the next lines of a file", "short", "close the door " * 7]
+    documents = Documents(texts, [("open", "close"), ("open",), ("close",)])
+    X = CSR(np.arange(4), np.zeros(3, np.int32), np.ones(3, np.float32), 1)
+    model = SimpleNamespace(classes_=["open", "read"], predict_topk=lambda X, k: (np.array([[1, 0, -1]] * 2), None))
+    assert examples(model, Dataset(X, X), documents) == [
+        texts[0],
+        "    read  open*",
+        "close the door " * 4 + "close the ...",
+        "    read  open",
+    ]
 
 
 def test_info_names_versions_and_processor(capsys):
