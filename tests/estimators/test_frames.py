@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xmlsgd import XMLClassifier
-from xmlsgd.data.frames import as_list
+from xmlsgd.data.frames import as_list, column_names
 from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.errors import DataError
 
@@ -218,3 +218,8 @@ def test_a_sequence_of_any_kind_is_a_list():
     assert as_list(range(3)) == [0, 1, 2]
     assert as_list("texts") == "texts"
     assert as_list({"a": 1}) == {"a": 1}
+
+
+def test_a_matrix_with_a_method_named_columns_is_no_table():
+    assert column_names(SimpleNamespace(shape=(2, 1), columns=lambda: ["a"])) is None
+    assert column_names(SimpleNamespace(shape=(2, 1), columns=["a"])) == ["a"]
