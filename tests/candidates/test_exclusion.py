@@ -19,7 +19,7 @@ from xmlsgd.candidates.stacking import Inputs, LogisticStacking, MarginCalibrati
 from xmlsgd.candidates.stacking_training import HeldOutPairs, HeldOutScores, fit_exclusion
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.folders import FolderArrays
-from xmlsgd.devices.cpu.kernels.exclusion import UNIT
+from xmlsgd.devices.cpu.kernels.exclusion import UNIT, exclude_in_row
 from xmlsgd.errors import ModelFileError
 
 N_LABELS = 150
@@ -94,6 +94,7 @@ def test_the_strongest_exclusion_by_a_more_probable_candidate_of_the_first_count
     labels = np.stack([rng.permutation(12)[:8] for _ in range(200)]).astype(np.int32)
     labels[rng.random(labels.shape) < 0.1] = -1
     log_odds, first = rng.normal((-2, 0), 3, (*labels.shape, 2)).astype(np.float32).transpose(2, 0, 1)
+    log_odds = np.rint(log_odds)  # labels of equal log odds do not exclude each other
     with DEVICE.start():
         found = exclusion.corrected(log_odds, labels, first, 5, DEVICE)
     place = {label: i for i, label in enumerate(exclusion.labels.tolist())}
@@ -110,6 +111,16 @@ def test_the_strongest_exclusion_by_a_more_probable_candidate_of_the_first_count
                 default=0,
             )
             assert after == pytest.approx(before + 0.5 * np.log(1 - strongest), abs=1e-5)
+
+
+def test_a_label_as_probable_as_the_last_of_the_best_is_corrected_before_they_are_chosen():
+    labels, out, table = np.int32([2, 1, 0]), np.float32([3, 1, 1]), np.zeros((3, 3), np.uint8)
+    table[2, 0] = 255  # the best label excludes label 0, which else would rank before label 1
+    scratch = [np.empty(3, kind) for kind in (np.int32, np.int32, np.float32, np.float32, np.float32)]
+    exclude_in_row(labels, out.copy(), np.float32(-1), 2, np.arange(3, dtype=np.int32), table, np.float32(1), *scratch,
+                   out)  # fmt: skip
+    assert out.tolist()[:2] == [3, 1]
+    assert out[2] < 0
 
 
 def test_labels_that_exclude_each_other_rank_better_in_rows_that_were_not_learned():
