@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from shared.candidates import DEVICE, fit_linear, ones
 from xmlsgd import XMLClassifier
@@ -18,7 +19,7 @@ from xmlsgd.candidates.linear import (
     n_random_negatives,
     with_random_negatives,
 )  # fmt: skip
-from xmlsgd.data.csr import CSR
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
 
 
@@ -122,6 +123,26 @@ def test_margins_are_those_of_the_weights(data, rows):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_weights_are_found_also_where_their_tables_are_searched_from_the_end_on():
+    """Of 2000 tables with room for seven, many have a weight that lies beyond the end, and so at the beginning."""
+    rng = np.random.default_rng(0)
+    dense = np.zeros((2000, 500), np.float32)
+    np.put_along_axis(dense, np.argsort(rng.random(dense.shape), axis=1)[:, :3], rng.normal(size=(2000, 3)), axis=1)
+    linear = LinearClassifiers(CSR.from_scipy(sp.csr_array(dense)), np.zeros(2000, np.float32), 1.0)
+    X, labels = CSR.from_scipy(sp.csr_array(np.ones((1, 500), np.float32))), np.arange(2000, dtype=np.int32)[None]
+    with DEVICE.start():
+        found = linear.margins(X, labels, DEVICE)
+    np.testing.assert_allclose(found[0], dense.sum(axis=1), atol=1e-5)
+
+
+def test_a_damaged_table_without_a_free_slot_ends_the_search():
+    tables = Tables(np.array([0, 4]), np.full(4, 7, np.int32), np.ones(4, np.float32))
+    X = CSR.from_scipy(sp.csr_array(np.float32([[1, 1]])))
+    with DEVICE.start():
+        found = CompactLinearClassifiers(tables, np.float32([0.5])).margins(X, np.zeros((1, 1), np.int32), DEVICE)
+    assert found.tolist() == [[0.5]]
+
+
 def test_a_label_without_rows_has_the_margin_of_none(data, rows):
     no_last = CSR(data.Y.indptr, data.Y.indices, data.Y.data, 81)
     with DEVICE.start():
@@ -169,6 +190,14 @@ class TestRandomNegatives:
         assert (weight[found] > 0).all()
         assert found.max() < 500
         assert not np.isin(found, np.where(before >= 0, before, -1 - before)).any()
+
+    def test_of_few_rows_each_counts_once(self, data, rows):
+        with DEVICE.start():
+            few, none = Dataset(rows.take(np.arange(9)), data.Y.take(np.arange(9))), np.full((9, 1), -1, np.int32)
+            pairs = with_random_negatives(find_pairs(few.X, few.Y, ones(9), none, DEVICE), 9, DEVICE)
+        for label in np.unique(few.Y.indices):
+            of_label = pairs.rows[pairs.starts[label] : pairs.starts[label + 1]]
+            assert sorted(np.where(of_label >= 0, of_label, -1 - of_label)) == list(range(9))
 
     def test_they_are_never_label_rows(self, data, rows):
         given, nothing = CandidateRows(data, ones(600), [], 1, n_label_rows=100), np.full((600, 1), -1, np.int32)
