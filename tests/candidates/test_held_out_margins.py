@@ -82,6 +82,14 @@ def test_the_classifiers_learn_the_rows_that_they_have_scored(data, rows, candid
     assert of_held_out[true].mean() > margins[true].mean() + 0.1
 
 
+def test_weights_that_are_too_small_to_be_kept_do_not_count(data, rows, candidates, scored, monkeypatch):
+    monkeypatch.setattr(linear, "MIN_WEIGHT", 100.0)
+    found, margins = learn_all(data, rows, candidates, scored)
+    assert found.weights.nnz == 0
+    for label in np.unique(scored.labels[scored.labels >= 0]):
+        assert np.ptp(margins[scored.labels == label]) == 0  # all are the bias
+
+
 def test_a_label_of_held_out_rows_alone_has_no_margins():
     Y = CSR(np.arange(13), np.array([0] * 6 + [1] * 6, np.int32), ones(12), 2)
     X = CSR(np.arange(13), np.arange(12, dtype=np.int32) % 4, ones(12), 4)
