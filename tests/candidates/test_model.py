@@ -18,6 +18,7 @@ from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.devices.cpu.kernel_cache import all_forms
 from xmlsgd.devices.cpu.kernels.candidates import keep_highest
 from xmlsgd.devices.cpu.kernels.logits import best_of
+from xmlsgd.devices.cpu.kernels.topk import merge_best
 from xmlsgd.errors import DivergenceError
 from xmlsgd.estimators.defaults import auto_candidates
 from xmlsgd.estimators.inference import Scorer
@@ -237,6 +238,14 @@ def test_the_best_of_a_list_are_those_of_all_its_scores_and_ties_go_to_the_small
     wanted = np.where(np.isfinite(np.take_along_axis(scores, order, axis=1)), np.take_along_axis(labels, order, 1), -1)
     np.testing.assert_array_equal(best, wanted)
     np.testing.assert_array_equal(best_scores, np.take_along_axis(scores, order, axis=1))
+
+
+def test_of_two_lists_the_smaller_of_equal_labels_is_first_whichever_has_it():
+    labels, scores = np.int32([[9, 4, -1]]), np.float32([[3, 2, 5]])
+    others, their_scores = np.int32([[4, 2, 7, -1]]), np.float32([[9, 2, 2, 9]])
+    best, found = np.empty((1, 2), np.int32), np.empty((1, 2), np.float32)
+    merge_best.alone(0, 1, labels, scores, others, their_scores, best, found)
+    assert (best.tolist(), found.tolist()) == ([[9, 2]], [[3, 2]])
 
 
 def test_margins_score_the_candidates_that_score_highest_without_them():
