@@ -230,6 +230,18 @@ def test_a_smaller_batch_after_a_larger_one_sees_nothing_of_it(make_device):
     np.testing.assert_array_equal(used.W, unused.W)
 
 
+def test_softmax_after_a_batch_of_larger_logits_sees_nothing_of_them(make_device):
+    device = make_device()
+    A, targets, layer = output_batch((37, 64, 700))
+    large, expected, got = copy(layer), copy(layer), copy(layer)
+    large.b[:] += 1000
+    device.output_step(A, targets, large, find_loss("softmax"), SGD().update(0.1, 1))
+    value, _ = make_device().output_step(A, targets, expected, find_loss("softmax"), SGD().update(0.1, 1))
+    value2, _ = device.output_step(A, targets, got, find_loss("softmax"), SGD().update(0.1, 1))
+    assert value2 == value
+    np.testing.assert_array_equal(got.W, expected.W)
+
+
 def gradient_kernels():
     """Return the kernels of binary cross-entropy that this processor can run."""
     vectors = pytest.param(
