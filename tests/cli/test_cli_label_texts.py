@@ -27,7 +27,7 @@ def rows(tmp_path):
 
 def test_texts_by_label_bring_a_label_that_no_row_has(rows, tmp_path):
     texts = tmp_path / "labels.txt"
-    texts.write_text("a\tapple\nc\tapple bear\n", encoding="utf-8")
+    texts.write_text("a\tapple\nc\tapple bear\n\tof no label\n", encoding="utf-8")
     assert main(["train", str(rows), "--label-texts", str(texts), "--out", str(tmp_path / "model"), *FLAGS]) == 0
     model = load_model(tmp_path / "model")
     assert model.classes_.tolist() == ["a", "b", "c"]
@@ -90,6 +90,10 @@ def test_label_texts_are_matched_by_name_even_if_names_are_numbers():
     [
         ("a\tapple\na\tbear\n", "labels.txt:2: a label must have one text, got 'a' twice"),
         ("0\tapple\n", "2 labels, or lines that begin with names of labels, such as 'a', and a tab, got 1"),
+        (
+            "0\tapple\n1\tbear\n2\tcat\n",
+            "2 labels, or lines that begin with names of labels, such as 'a', and a tab, got 3",
+        ),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(rows, tmp_path, capsys, texts, message):

@@ -138,6 +138,10 @@ def test_test_labels_that_are_separated_otherwise_than_in_training_are_warned_of
     (tmp_path / "new.txt").write_text(f"{name}\t{texts[0]}\nnever seen\t{texts[1]}\n")
     run("evaluate", models / "text", tmp_path / "new.txt")
     assert "new.txt: the model does not know 50 % of its labels; these count as misses" in capsys.readouterr().err
+    new = ("never seen", "nor this", "one;two")  # a separator in one of three names is a part of it
+    (tmp_path / "new.txt").write_text(f"{name}\t{texts[0]}\n" + "".join(f"{each}\t{texts[1]}\n" for each in new))
+    run("evaluate", models / "text", tmp_path / "new.txt")
+    assert "new.txt: the model does not know 75 % of its labels; these count as misses" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
