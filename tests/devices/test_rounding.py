@@ -122,6 +122,19 @@ def test_a_label_that_keeps_no_pair_changes_only_in_its_bias(device):
     np.testing.assert_allclose(got.b, exact.b, rtol=1e-6)
 
 
+@DEVICES
+def test_a_label_of_rows_of_weight_0_alone_keeps_no_pair(device):
+    rule = Adam(weight_decay=0.1)
+    A, targets, layer = exact_batch((33, 40, 100), optimizer=rule)
+    targets.scale[:] = 0
+    for each in (Reference(), device):
+        got = copy(layer)
+        with each.start():
+            each.output_step(A, targets, got, find_loss("bce"), rule.update(0.1, 3), Rounding(0.5, 1))
+        for name in ("W", "Ws", "Wt"):
+            np.testing.assert_array_equal(getattr(got, name), getattr(layer, name))
+
+
 def test_draws_follow_the_seed_and_nothing_else():
     A, targets, layer = exact_batch((64, 40, 700))
 
