@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from xmlsgd.data.csr import CSR
-from xmlsgd.devices.base import Targets
+from xmlsgd.devices.base import EXACT, Targets
 from xmlsgd.devices.reference import Reference, kept
 from xmlsgd.errors import DataError
 from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.network import Network, state_layout
-from xmlsgd.nn.optimizers import SGD, Adam, RowRMSprop
+from xmlsgd.nn.optimizers import RATE, SGD, Adam, RowRMSprop
 
 X = CSR(np.array([0, 2, 3]), np.array([0, 2, 1], np.int32), np.array([1, 2, -1], np.float32), 3)
 Y = CSR(np.array([0, 1, 3]), np.array([0, 0, 2], np.int32), np.ones(3, np.float32), 4)
@@ -85,6 +85,11 @@ def test_output_biases_start_at_the_frequencies_among_the_weights_of_the_rows():
     network.initialize(flat, labels, 0, np.array([3, 1, 0, 2], np.float32))
     frequency = (np.array([4, 2]) / 2 + 1e-2) / 4  # in rows of mean weight, of which there are three
     np.testing.assert_allclose(network.layout.views(flat)["b1"], np.log(frequency / (1 - frequency)), rtol=1e-5)
+
+
+def test_output_biases_are_finite_where_no_row_has_a_weight():
+    biases = Network(3, 4).initial_biases(Y, np.zeros(Y.n_rows, np.float32))
+    np.testing.assert_array_equal(biases, Network(3, 4).biases_of(np.zeros(4), 0))
 
 
 def test_layers_are_views_of_the_parameters_and_of_the_state():
@@ -161,21 +166,43 @@ def test_softmax_skips_a_row_without_labels():
     np.testing.assert_allclose(both, one, atol=1e-6)
 
 
-def test_masks_differ_between_layers_steps_and_seeds():
+def test_masks_and_roundings_differ_between_layers_steps_and_seeds():
     class Spy(Reference):
         def __init__(self):
-            self.masks = []
+            self.masks, self.seeds = [], []
 
         def drop(self, A, dropout):
             self.masks.append(tuple(kept(dropout, np.arange(64))))
+            self.seeds.append(dropout.seed)
             super().drop(A, dropout)
 
-    network = Network(3, 4, (5, 5), hidden_dropout=0.5)
+        def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
+            self.seeds.append(rounding.seed)
+            return super().output_step(A, targets, layer, loss, update, rounding)
+
+    network = Network(3, 4, (5, 5), hidden_dropout=0.5, gradient_rounding=0.1)
     spy = Spy()
     for seed in (1, 1000):
         layers = network.layers(parameters(network))
         network.step(spy, layers, X, Targets(Y, ROWS, np.ones(2, np.float32)), SGD().update(0.1, 1), seed)
     assert len(set(spy.masks)) == 4
+    assert len(set(spy.seeds)) == 6
+
+
+@pytest.mark.parametrize("optimizer", [SGD(), Adam()])
+def test_the_rate_of_the_input_layer_grows_with_its_scale_if_the_optimizer_is_adaptive(optimizer):
+    class Spy(Reference):
+        def input_step(self, X, rows, dZ, layer, update):
+            self.rate = float(update.hyper[RATE])
+
+    rates = []
+    for scale in (0.2, 0.4):
+        network, spy = Network(3, 4, (5,), input_scale=scale), Spy()
+        slots = state_layout(network.layout, optimizer)
+        layers = network.layers(parameters(network), slots.views(np.zeros(slots.size, np.float32)))
+        network.step(spy, layers, X, Targets(Y, ROWS, np.ones(2, np.float32)), optimizer.update(0.1, 1), seed=0)
+        rates.append(spy.rate)
+    assert rates[1] == pytest.approx(rates[0] * (2 if optimizer.adaptive else 1))
 
 
 def test_dropout_of_zero_never_calls_for_a_mask():
