@@ -85,7 +85,7 @@ def test_rows_with_the_same_rarest_feature_are_a_group():
     dense = np.zeros((40, 6), np.float32)
     dense[:, 0] = 1  # of all rows: says nothing
     dense[:4, 1] = dense[2:5, 2] = dense[5:7, 3] = 1  # row 4 has the second alone, rows 2 and 3 have it as their rarest
-    dense[7, 4] = 1  # of one row
+    dense[7, 4] = dense[0, 5] = 1  # each of one row: say nothing either
     groups = groups_of_similar_rows(CSR.from_scipy(sp.csr_array(dense)))
     members = {tuple(np.flatnonzero(groups == group).tolist()) for group in groups}
     assert members == {(0, 1), (2, 3, 4), (5, 6), *((row,) for row in range(7, 40))}
