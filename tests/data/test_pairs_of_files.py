@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -110,6 +112,23 @@ def test_a_small_npz_of_large_arrays_is_refused_by_its_headers(tmp_path, monkeyp
         monkeypatch.setattr("xmlsgd.data.formats.npz.FREE_BYTES", 1 << 30)
     monkeypatch.setattr("scipy.sparse.load_npz", lambda stream: pytest.fail("its arrays were read"))
     with pytest.raises(DataError, match=message):
+        load_folder(tmp_path / "set")
+
+
+def test_an_npz_whose_header_claims_more_than_it_holds_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    write_npz(tmp_path / "set", TRAIN)
+    file = tmp_path / "set" / "X.trn.npz"
+    with zipfile.ZipFile(file) as archive:
+        arrays = {name: archive.read(name) for name in archive.namelist()}
+    with io.BytesIO() as stream:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (10**12,)}
+        np.lib.format.write_array_header_1_0(stream, header)
+        arrays["data.npy"] = stream.getvalue()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in arrays.items():
+            archive.writestr(name, content)
+    monkeypatch.setattr("scipy.sparse.load_npz", lambda stream: pytest.fail("its arrays were read"))
+    with pytest.raises(DataError, match="its arrays claim 4,000,000 MB"):
         load_folder(tmp_path / "set")
 
 
