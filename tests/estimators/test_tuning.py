@@ -66,6 +66,12 @@ def test_a_trial_has_names_for_factors_that_are_not_those_of_parameters():
     assert found["learning_rate_init"] == pytest.approx(plan.learning_rate, rel=0.05)
 
 
+def test_no_more_rows_than_the_limit_are_held_out(monkeypatch):
+    monkeypatch.setattr(tuning, "MOST_ROWS", 20)
+    model = XMLClassifier((8,), candidates=0, max_epochs=1, random_state=0, n_jobs=1)
+    assert tune(ROWS.X, ROWS.Y, model, n_trials=1, seconds=math.inf).n_held_out == 20
+
+
 def test_parameters_that_are_given_are_not_searched():
     model = XMLClassifier((8,), max_epochs=1, hidden_dropout=0.1, candidates=8, random_state=0, n_jobs=1)
     found = tune(ROWS.X, ROWS.Y, model, n_trials=3, seconds=math.inf)
