@@ -245,6 +245,12 @@ def test_rows_are_scaled_by_feature_and_counted_in_parts_as_at_once(data, rows, 
     np.testing.assert_array_equal(idf_weights(data.X), scale)
 
 
+def test_rows_of_zeros_stay_zeros():
+    X = CSR(np.array([0, 2, 3]), np.array([0, 1, 0], np.int32), np.zeros(3, np.float32), 2)
+    for scale in (None, np.float32([1, 2])):
+        assert unit_rows(X, scale, DEVICE).data.tolist() == [0, 0, 0]
+
+
 def test_without_a_scale_rows_keep_their_proportions(data):
     plain, values = unit_rows(data.X, None, DEVICE).to_scipy().toarray(), data.X.to_scipy().toarray()
     np.testing.assert_allclose(plain, values / np.linalg.norm(values, axis=1)[:, None], rtol=1e-6)
