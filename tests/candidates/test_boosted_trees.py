@@ -32,6 +32,7 @@ from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.data.held_out import HELD_OUT_STACKING
 from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.cpu.kernels.tree_training import BINS, best_split
 from xmlsgd.devices.cpu.kernels.trees import DEPTH
 from xmlsgd.errors import ModelFileError
 from xmlsgd.metrics import precision_at_k
@@ -99,6 +100,19 @@ def test_trees_of_a_span_learn_its_pairs_alone():
         )
     np.testing.assert_array_equal(found[0].value, others[0].value)
     assert not np.array_equal(found[1].value, others[1].value)
+
+
+def test_the_last_bin_alone_may_go_right():
+    sums = np.zeros((1, BINS, 2))
+    sums[0, :, 1] = 1
+    sums[0, -1, 0] = -5
+    assert best_split(sums, 1.0) == (0, BINS - 2)
+
+
+def test_a_node_whose_pairs_are_in_one_bin_is_not_split():
+    sums = np.zeros((1, BINS, 2))
+    sums[0, 3] = 5, 1
+    assert best_split(sums, 1.0) == (-1, 0)
 
 
 def test_a_threshold_between_two_float32_numbers_parts_them():
