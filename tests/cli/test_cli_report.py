@@ -153,6 +153,19 @@ def test_of_a_long_text_the_first_500_characters_are_quoted(n, quoted):
     assert f"<blockquote>{quoted}</blockquote>" in shown
 
 
+def test_of_an_error_three_explanations_are_shown():
+    rows = CSR(np.arange(2), np.zeros(1, np.int32), np.ones(1, np.float32), 2)
+    model = SimpleNamespace(classes_=np.array(["a", "b"]), explain=lambda X, labels: [["one", "two", "three", "four"]])
+    shown = html_report.explained_errors(model, Dataset(rows, rows), np.array([1]), np.ones(1), "ab")
+    assert "</p>\n<pre>one\n\ntwo\n\nthree</pre>" in shown  # and no text, as there is none
+
+
+def test_the_area_of_a_circle_shows_the_number_of_pairs_of_a_bin():
+    bins = {"count": [0, 4.0, 16.0], "probability": [0, 0.1, 0.5], "true": [0, 0.2, 0.5]}
+    diagram = html_report.reliability_diagram(bins)
+    assert re.findall(r'cx="(.*?)".*? r="(.*?)"', diagram) == [("70.0", "9.0"), ("190.0", "15.0")]
+
+
 def test_without_errors_the_page_says_so():
     best = np.array([0, 1])
     shown = html_report.explained_errors(None, Dataset(Y, Y), best, np.ones(2), "abcd")
