@@ -230,6 +230,28 @@ def test_a_smaller_batch_after_a_larger_one_sees_nothing_of_it(make_device):
     np.testing.assert_array_equal(used.W, unused.W)
 
 
+@pytest.mark.parametrize("shape", [(60, 40, 100), (37, 60, 100)], ids=["rows", "columns"])
+def test_a_batch_after_one_that_diverged_sees_nothing_of_it(cpu, shape):
+    A, targets, layer = output_batch(shape)
+    A[:] = np.nan
+    cpu.output_step(A, targets, layer, find_loss("bce"), SGD().update(0.1, 1))
+    A, targets, layer = output_batch((37, 40, 100))
+    value, dA = cpu.output_step(A, targets, layer, find_loss("bce"), SGD().update(0.1, 1))
+    assert np.isfinite(value)
+    assert np.isfinite(dA).all()
+    assert np.isfinite(layer.W).all()
+
+
+def test_activations_may_be_stored_column_by_column(cpu):
+    A, targets, layer = output_batch((64, 64, 100))
+    expected, got = copy(layer), copy(layer)
+    value, dA = cpu.output_step(A, targets, expected, find_loss("bce"), SGD().update(0.1, 1))
+    value2, dA2 = cpu.output_step(np.asfortranarray(A), targets, got, find_loss("bce"), SGD().update(0.1, 1))
+    assert value2 == value
+    np.testing.assert_array_equal(dA2, dA)
+    np.testing.assert_array_equal(got.W, expected.W)
+
+
 def test_softmax_after_a_batch_of_larger_logits_sees_nothing_of_them(make_device):
     device = make_device()
     A, targets, layer = output_batch((37, 64, 700))
