@@ -10,6 +10,8 @@ import numpy as np
 from shared.command_line import QUICK, ROWS, TEST_TEXT, TEXT, run
 from shared.paths import DATA
 from xmlsgd.data.loading import load_folder
+from xmlsgd.data.vectorizer import TextVectorizer
+from xmlsgd.estimators import XMLClassifier
 
 
 def same_rows(one, other):
@@ -61,6 +63,15 @@ def test_a_model_trained_on_converted_text_reads_text(tmp_path):
     run("evaluate", tmp_path / "m", TEST_TEXT, "--json", tmp_path / "e")
     stored, texts = (json.loads((tmp_path / name).read_text()) for name in "re")
     assert texts["P@5"] == stored["P@5"]
+
+
+def test_a_model_trained_on_a_folder_of_converted_texts_reads_text(tmp_path):
+    (tmp_path / "texts.txt").write_text("read\tread a file\nclose\tclose a file\n" * 3)
+    run("convert", tmp_path / "texts.txt", tmp_path / "both" / "train")
+    run("convert", tmp_path / "texts.txt", tmp_path / "both" / "test", "--vectorizer", tmp_path / "both" / "train")
+    run("train", tmp_path / "both", "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1")
+    words = TextVectorizer.from_files(tmp_path / "both" / "train").words
+    assert XMLClassifier.load(tmp_path / "m").vectorizer_.words == words
 
 
 def test_convert_reports_names_that_the_target_format_loses(tmp_path, capsys):
