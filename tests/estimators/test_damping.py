@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier, XMLEnsemble, load_model, make_xmc
 from xmlsgd.data.csr import CSR
-from xmlsgd.estimators import inputs, label_texts, planning, training_data
+from xmlsgd.estimators import dense_features, inputs
 from xmlsgd.estimators.inputs import damped_values
 
 SETTINGS = {"hidden_layer_sizes": (8,), "max_epochs": 2, "random_state": 0, "n_jobs": 1, "precision": "float32"}
@@ -33,7 +33,7 @@ def undamped(monkeypatch):
     """Return a function that switches damping off, so that rows are learned as they are given."""
 
     def switch():
-        for module in (inputs, label_texts, planning, training_data):
+        for module in (inputs, dense_features):
             monkeypatch.setattr(module, "damped_values", lambda X: X)
 
     return switch

@@ -74,8 +74,8 @@ class XMLClassifier(Predictor, BaseEstimator):
     candidates : int or "auto"
         Candidate labels per row, proposed by its nearest training rows and by co-occurrence. Linear classifiers and
         the network score them, and stacking combines all (docs/candidates.md). 0 for the network alone. "auto" for 64,
-        or all labels if there are fewer; it is 0 with fewer than 100 rows, a loss other than "bce", or dense features
-        (more than three quarters of the squared values of X are in features that half of the rows have).
+        or all labels if there are fewer; it is 0 with fewer than 100 rows, a loss other than "bce", or if less than 32
+        features that half of the rows have hold more than three quarters of the squared values of X.
     max_epochs : int or "auto"
         Passes over the rows; "auto" for 4 with candidates and more than 1,000 features and labels together, or up to 12
         for few long rows with many labels; else 10, or more (up to 200) if these would be fewer than 600 steps.
@@ -195,6 +195,10 @@ class XMLClassifier(Predictor, BaseEstimator):
     def _scorer(self, X: CSR) -> Scorer:
         return self.fitted_.scorer(X, self.n_jobs)
 
+    @property
+    def _n_jobs(self) -> int | None:
+        return self.n_jobs
+
     def fit(
         self,
         X: Any,
@@ -271,7 +275,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         plan = make_plan(parameters, data, earlier)
         memory.check(plan, data, fitted)
         if plan.n_candidates and earlier is None:  # later calls read rows like the first
-            data = data.damped()
+            data = data.damped(plan.dense, parameters.n_jobs)
         fitting = Fitting(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
         self.fitted_ = fitting.train(callbacks, checkpoint)
         self.plan_ = plan

@@ -222,7 +222,9 @@ class XMLEnsemble(Predictor, BaseEstimator):
         self.estimators_: list[XMLClassifier] = members
         self.fitted_ = replace(
             first,
-            features=replace(features, owner=type(self).__name__, damped=first.features.damped),
+            features=replace(
+                features, owner=type(self).__name__, damped=first.features.damped, dense=first.features.dense
+            ),
             calibration=BetaCalibration.mean([each.calibration for each in learned]),
             thresholds=Thresholds.mean(thresholds) if thresholds else None,
         )
@@ -243,9 +245,12 @@ class XMLEnsemble(Predictor, BaseEstimator):
                 f"the memory; {fitting} fit, and smaller hidden_layer_sizes take less"
             )
 
+    @property
+    def _n_jobs(self) -> int | None:
+        return self._template().n_jobs
+
     def _scorer(self, X: CSR) -> MeanScorer:
-        n_jobs = self._template().n_jobs
-        return MeanScorer([member.fitted_.scorer(X, n_jobs) for member in self.estimators_])
+        return MeanScorer([member.fitted_.scorer(X, self._n_jobs) for member in self.estimators_])
 
 
 Model: TypeAlias = XMLClassifier | XMLEnsemble

@@ -37,7 +37,7 @@ def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
     Raises
     ------
     DataError
-        If the model is an ensemble, or its network is larger than an ONNX file can be, 2 GB.
+        If the model is an ensemble or has landmarks, or its network is larger than an ONNX file can be, 2 GB.
     MissingPackage
         If the package onnx is not installed.
     """
@@ -46,6 +46,8 @@ def export_onnx(model: XMLClassifier, path: str | PathLike[str]) -> None:
     if hasattr(model, "estimators_"):
         raise DataError("model: must be one classifier for ONNX, got an ensemble; export its estimators_ one by one")
     fitted = model.fitted_
+    if fitted.features.dense is not None:
+        raise DataError("model: has landmarks, which ONNX does not hold; for the network alone, fit with candidates=0")
     size = 4 * fitted.network.layout.size
     if size > MAX_ONNX_BYTES - (1 << 20):
         raise DataError(f"model: must have at most 2 GB of weights for ONNX, got {size / 1e9:.1f} GB; use its arrays")

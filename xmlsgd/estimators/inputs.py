@@ -22,6 +22,7 @@ from .names import MappedNames, is_missing, label_array
 from .vectorizer_choice import choose_vectorizer
 
 if TYPE_CHECKING:
+    from .dense_features import DenseFeatures
     from .targets import Labels
 
 
@@ -35,7 +36,7 @@ class FeatureSpace:
     n_features : number of features. names : names of the features, if X had any. vectorizer : turns texts into rows;
     None if X was no texts. owner : name of the estimator in messages. words : words of the features for explanations,
     given by the user for an X without names. damped : whether values of X are damped when they are read
-    (`damped_values`).
+    (`damped_values`). dense : how dense features are read, and the landmarks that rows get in front; None for neither.
     """
 
     n_features: int
@@ -44,6 +45,17 @@ class FeatureSpace:
     owner: str = "XMLClassifier"
     words: np.ndarray | MappedNames | None = None
     damped: bool = False
+    dense: DenseFeatures | None = None
+
+    @property
+    def n_landmarks(self) -> int:
+        """The number of landmarks, which are the first columns of rows that were read."""
+        return 0 if self.dense is None else self.dense.n_landmarks
+
+    def read(self, X: CSR, n_jobs: int | None = None) -> CSR:
+        """Return the rows X as the model reads them: with damped values and landmarks, if it has any."""
+        rows = damped_values(X) if self.damped else X
+        return rows if self.dense is None else self.dense.read(rows, n_jobs)
 
     @property
     def shown(self) -> Any:
@@ -52,6 +64,14 @@ class FeatureSpace:
             return self.vectorizer.words
         named = self.names if self.words is None else self.words
         return named.array if isinstance(named, MappedNames) else named
+
+    @property
+    def explained(self) -> Any:
+        """Names of the columns of rows that were read, in explanations; None for their numbers."""
+        if self.dense is None:
+            return self.shown
+        landmarks = [f"landmark {number}" for number in range(self.n_landmarks)]
+        return [*landmarks, *(range(self.n_features) if self.shown is None else self.shown)]
 
     def with_words(self, words: Any) -> FeatureSpace:
         """Return the features with a word for each; features of texts keep theirs. `DataError` for a wrong number."""
@@ -101,7 +121,7 @@ def learn_features(
         else:
             vectorizer = TextVectorizer() if labels is None else choose_vectorizer(X, labels().Y)
         vectorizer.fit(X, label_texts=_texts_among(label_texts))
-    rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
+    rows, names = _checked_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
     _check_words(rows, vectorizer)
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
 
@@ -116,7 +136,7 @@ def grow_features(X: Any, known: FeatureSpace, n_known: int | None, label_texts:
     own = known.vectorizer
     if own is not None and n_known is not None and is_text(X) and own.n_features == known.n_features:
         known = replace(known, vectorizer=own.with_words_of(X, n_known, _texts_among(label_texts)))
-    rows, names = _read_rows(X, known, growing=True)
+    rows, names = _checked_rows(X, known, growing=True)
     before = [] if known.names is None or rows.n_cols <= known.n_features else list(known.names)
     if before and (names is None or list(names[: known.n_features]) != before):
         text = "features must bear the names seen before; append new ones"
@@ -125,15 +145,15 @@ def grow_features(X: Any, known: FeatureSpace, n_known: int | None, label_texts:
         raise _wrong_width(rows, known)
     _check_words(rows, known.vectorizer)
     words = known.words if rows.n_cols == known.n_features else None
-    return rows, replace(known, n_features=rows.n_cols, names=names, words=words)
+    return known.read(rows), replace(known, n_features=rows.n_cols, names=names, words=words)
 
 
-def read_features(X: Any, known: FeatureSpace) -> CSR:
+def read_features(X: Any, known: FeatureSpace, n_jobs: int | None = None) -> CSR:
     """Return X as a CSR, checked against the features `known`; a `CSR` without entries of zero is not copied."""
-    rows, _ = _read_rows(X, known)
+    rows, _ = _checked_rows(X, known)
     if rows.n_cols != known.n_features:
         raise _wrong_width(rows, known)
-    return rows
+    return known.read(rows, n_jobs)
 
 
 def _check_words(rows: CSR, vectorizer: TextVectorizer | None) -> None:
@@ -149,15 +169,9 @@ def _wrong_width(rows: CSR, known: FeatureSpace) -> DataError:
     return DataError(f"{text}{remedy if known.vectorizer is not None else ''}")
 
 
-def _read_rows(
+def _checked_rows(
     X: Any, known: FeatureSpace, learning: bool = False, growing: bool = False
 ) -> tuple[CSR, np.ndarray | None]:
-    """Return X as a CSR, damped if the features are, and the names of its features; see `_read_undamped`."""
-    rows, names = _read_undamped(X, known, learning, growing)
-    return damped_values(rows) if known.damped else rows, names
-
-
-def _read_undamped(X: Any, known: FeatureSpace, learning: bool, growing: bool) -> tuple[CSR, np.ndarray | None]:
     """Return X as a CSR, and the names of its features; scikit-learn checks names and dense matrices.
 
     Entries of zero, which would count as features, are left out, except for those of a memory map, which stays on the

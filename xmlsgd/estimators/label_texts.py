@@ -13,7 +13,7 @@ from ..data.frames import as_list
 from ..data.validation import check_unmasked
 from ..data.vectorizer import TextVectorizer, smooth_idf
 from ..errors import DataError, shorten
-from .inputs import FeatureSpace, as_data_errors, damped_values
+from .inputs import FeatureSpace, as_data_errors
 from .names import Names, label_array, python_values, with_new_names
 from .targets import Labels
 
@@ -34,10 +34,10 @@ def read_label_rows(texts: Any, feature_names: Any, labels: Names, X: CSR, featu
     X : the training rows, whose document frequencies decide the weights of the words in `feature_names`.
     """
     if sp.issparse(texts) or isinstance(texts, CSR) or getattr(texts, "ndim", 1) == 2:
-        rows = _read_matrix(texts, (len(labels), X.n_cols), features)
+        rows = _read_matrix(texts, (len(labels), features.n_features), features)
     else:
         rows = _vectorizer(feature_names, X, features).rows_of(_read_texts(texts, labels))
-    rows = damped_values(rows) if features.damped else rows
+    rows = features.read(rows)
     named = np.flatnonzero(np.diff(rows.indptr))
     ones = np.ones(len(named), np.float32)
     Y = CSR(np.arange(len(named) + 1, dtype=np.int64), named.astype(np.int32), ones, len(labels))
@@ -88,7 +88,7 @@ def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVecto
         raise DataError(f"feature_names: must differ, got {shorten(str(different[counts > 1][0]))} twice")
     from ..candidates.weighting import document_frequency  # here, so that Numba is imported late
 
-    return TextVectorizer.of_words(words, smooth_idf(document_frequency(X), X.n_rows))
+    return TextVectorizer.of_words(words, smooth_idf(document_frequency(X)[features.n_landmarks :], X.n_rows))
 
 
 def features_of_labels(label_rows: Dataset) -> CSR:

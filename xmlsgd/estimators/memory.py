@@ -59,7 +59,7 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
         "optimizer_state": state,
         "earlier_model": model_bytes(earlier) if earlier else 0,
         "folds": (1 + plan.n_temporary_networks) * parameters + state if plan.n_temporary_networks else 0,
-        "data": sum(map(_resident_data, labelled)),
+        "data": sum(map(_resident_data, labelled)) + (plan.dense.bytes_for(data.dataset.n_rows) if plan.dense else 0),
         "replicas": _replicas(plan),
         "workers": several * (_resident_data(data.dataset) + len(plan.workers) * WORKER_BYTES),
         "names": 8 * network.n_labels,

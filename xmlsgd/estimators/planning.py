@@ -17,9 +17,10 @@ from ..nn.optimizers import Optimizer
 from ..nn.samplers import ALL_LABELS, Sampler, find_sampler
 from ..nn.schedules import Schedule
 from . import defaults
+from .dense_features import DenseFeatures, find_dense_features
 from .fitted import FittedModel
 from .held_out import held_out_size, small_folds
-from .inputs import damped_values
+from .inputs import FeatureSpace
 from .parameters import Parameters, is_auto, optimizer_of
 from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
@@ -73,7 +74,7 @@ def make_plan(
     planner = _Planner(parameters, data, earlier, adds_rows)
     if data.features.vectorizer is not None:
         planner.decide("vectorizer", repr(data.features.vectorizer), data.features.vectorizer.reason)
-    network, n_candidates = _plan_model(planner)
+    network, n_candidates, dense = _plan_model(planner)
     optimizer, batch_size, learning_rate, schedule = _plan_steps(planner, n_candidates)
     held_out, n_folds, n_temporary = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
@@ -92,6 +93,7 @@ def make_plan(
         batch_size=batch_size,
         sampler=sampler,
         n_candidates=n_candidates,
+        dense=dense,
         concurrent_candidates=concurrent,
         held_out_size=held_out,
         n_folds=n_folds,
@@ -109,23 +111,24 @@ def make_plan(
     )
 
 
-def _plan_model(planner: _Planner) -> tuple[Network, int]:
-    """Decide the network, and the number of candidate labels per row (0 for the network alone)."""
+def _plan_model(planner: _Planner) -> tuple[Network, int, DenseFeatures | None]:
+    """Decide the network, the number of candidate labels per row (0 for the network alone), and dense features."""
     parameters, data, earlier = planner.parameters, planner.data, planner.earlier
     before = None if earlier is None else earlier.network
     loss = _loss(parameters, before)
-    n_candidates, why = (
-        (0, "partial_fit keeps those of the model") if planner.adds_rows else _candidates(parameters, data, loss)
-    )
+    n_candidates, why, dense = _candidates(planner, loss)
     if not n_candidates and data.form == "multiclass" and is_auto(parameters.loss) and not earlier:
         loss = "softmax"
     hidden = planner.decide("hidden_layer_sizes", *_hidden(parameters, data, n_candidates, before))
-    network = _network(parameters, data, loss, before, hidden, n_candidates > 0)
+    features = data.features if earlier else replace(data.features, damped=n_candidates > 0, dense=dense)
+    network = _network(parameters, data, loss, before, hidden, features)
     if_single = " with candidates" if n_candidates and data.form == "multiclass" else ""
     by_labels = "as in the earlier model" if earlier else f"labels are {data.form}{if_single}"
     planner.decide("loss", loss, _why(parameters.loss, by_labels))
     planner.decide("candidates", n_candidates, why)
-    return network, n_candidates
+    if dense:
+        planner.decide("landmarks", dense.n_landmarks, f"{len(dense.columns)} dense features")
+    return network, n_candidates, dense
 
 
 def _plan_steps(planner: _Planner, n_candidates: int) -> tuple[Optimizer, int, float, Schedule]:
@@ -303,19 +306,17 @@ def _hidden(
 
 def _network(
     parameters: Parameters, data: TrainingData, loss: str, earlier: Network | None, hidden: tuple[int, ...],
-    damped: bool,
+    features: FeatureSpace,
 ) -> Network:  # fmt: skip
-    """Return the network for the rows; an earlier network keeps its hidden layers and input scale.
+    """Return the network for the rows, which it will read by `features`.
 
-    damped : whether the network, if it is new, learns rows with damped values.
+    An earlier network keeps its hidden layers and input scale; it has read the rows already.
     """
     dataset = data.dataset
     dropout = float(parameters.hidden_dropout)
     if earlier is None:
-        scale = defaults.input_scale(dataset.X)
-        if damped:
-            scale = defaults.input_scale(damped_values(dataset.X.span(0, min(dataset.n_rows, defaults.NORM_ROWS))))
-        return Network(dataset.n_features, dataset.n_labels, hidden, loss, dropout, scale)
+        first = features.read(dataset.X.span(0, min(dataset.n_rows, defaults.NORM_ROWS)), parameters.n_jobs)
+        return Network(first.n_cols, dataset.n_labels, hidden, loss, dropout, defaults.input_scale(first))
     if earlier.hidden != hidden:
         raise DataError(f"hidden_layer_sizes: must stay {earlier.hidden} in further training, got {hidden}")
     return replace(earlier, n_features=dataset.n_features, n_labels=dataset.n_labels, hidden_dropout=dropout)
@@ -341,16 +342,21 @@ def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
     return min(int(planner.parameters.batch_size), n_rows), GIVEN
 
 
-def _candidates(parameters: Parameters, data: TrainingData, loss: str) -> tuple[int, str]:
-    """Return the number of candidate labels per row (0 for the network alone), and why."""
+def _candidates(planner: _Planner, loss: str) -> tuple[int, str, DenseFeatures | None]:
+    """Return the number of candidate labels per row (0 for the network alone), why, and dense features to learn."""
+    if planner.adds_rows:
+        return 0, "partial_fit keeps those of the model", None
+    data, given = planner.data, planner.parameters.candidates
     n_rows, n_labels = _n_weighted(data), data.rows.Y.n_cols
-    if is_auto(parameters.candidates):
-        found = defaults.auto_candidates(n_rows, n_labels, loss)
-        share = defaults.dense_share(data.rows.X) if found else 0.0
+    found = defaults.auto_candidates(n_rows, n_labels, loss) if is_auto(given) else min(int(given), n_labels)
+    dense = find_dense_features(data.rows.X) if found and planner.earlier is None else None
+    if not is_auto(given):
+        return found, GIVEN, dense
+    if found and dense is None and not data.features.n_landmarks:
+        share = defaults.dense_share(data.rows.X)
         if share > defaults.DENSE:
-            return 0, f"{share:.0%} of X lies in dense features"
-        return found, f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}"
-    return min(int(parameters.candidates), n_labels), GIVEN
+            return 0, f"{share:.0%} of X lies in frequent features, too few for landmarks", None
+    return found, f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}", dense
 
 
 def _negatives(parameters: Parameters, has_candidates: bool, n_labels: int) -> tuple[int | None, str]:

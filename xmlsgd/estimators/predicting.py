@@ -39,11 +39,16 @@ class Predictor(FittedAttributes, ClassifierMixin):
         """Return the scorer for rows such as X."""
         raise NotImplementedError
 
+    @property
+    def _n_jobs(self) -> int | None:
+        """The number of threads as in `n_jobs`."""
+        raise NotImplementedError
+
     def _read(self, X: Any) -> CSR:
         """Return X as checked rows; raise scikit-learn's `NotFittedError` before `fit`."""
         if not self.__sklearn_is_fitted__():  # `check_is_fitted` alone would take as long as predicting half a row
             check_is_fitted(self)
-        return read_features(X, self.fitted_.features)
+        return read_features(X, self.fitted_.features, self._n_jobs)
 
     def _ranker(self, X: CSR, label_weight: Any, exclude: Any = None) -> Ranker | WeightedRanker:
         """Return the ranker for rows such as X, with weights of labels and excluded labels, if given."""
@@ -211,7 +216,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         """
         from .inference.explanation import explain_row  # here, so that creating an estimator does not import Numba
 
-        X, words = self._read(X), self.fitted_.features.shown
+        X, words = self._read(X), self.fitted_.features.explained
         if labels is None:
             columns, scores = self._best(X, k, self._scorer(X))
         else:

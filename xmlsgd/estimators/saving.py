@@ -24,6 +24,7 @@ from ..data.validation import check_choice, is_integer, is_positive_integer
 from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS
 from ..errors import DataError, ModelFileError, shorten
+from .dense_features import read_dense_features
 from .description import ENSEMBLE, describe, read_fields, read_parameters, seed_to_json
 from .fitted import FittedModel
 from .inference.compact import CompactParams, compact_params
@@ -118,6 +119,8 @@ def shared_arrays(fitted: FittedModel) -> dict[str, np.ndarray]:
         arrays |= names_to_arrays("features", fitted.features.names)
     if fitted.features.words is not None:
         arrays |= names_to_arrays(WORDS, np.asarray(fitted.features.shown))
+    if fitted.features.dense is not None:
+        arrays |= fitted.features.dense.arrays
     return arrays
 
 
@@ -132,7 +135,7 @@ def contents_of(model: Model, compact: bool) -> tuple[dict[str, Any], dict[str, 
     has_vectorizer = fitted.features.vectorizer is not None
     description |= {
         "vectorizer": has_vectorizer, "damped": fitted.features.damped, "compact": compact,
-        "samples_seen": fitted.n_samples_seen,
+        "dense": fitted.features.dense and fitted.features.dense.numbers, "samples_seen": fitted.n_samples_seen,
     }  # fmt: skip
     return description, arrays | more
 
@@ -205,14 +208,15 @@ def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict
         names = names_from_arrays("classes", saved.arrays, path)
     if len(names) != network.n_labels:
         raise ModelFileError(f"{path}: must name {network.n_labels} labels, got {len(names)}")
-    features = None
+    dense = read_dense_features(files.description.get("dense"), saved, network.n_features)
+    n_features, features = network.n_features - (dense.n_landmarks if dense else 0), None
     if "features_text" in saved.arrays:
         features = names_from_arrays("features", saved.arrays, path)
-        if len(features) != network.n_features:
-            raise ModelFileError(f"{path}: must name {network.n_features} features, got {len(features)}")
+        if len(features) != n_features:
+            raise ModelFileError(f"{path}: must name {n_features} features, got {len(features)}")
     words = MappedNames(WORDS, saved.arrays, path) if f"{WORDS}_text" in saved.arrays else None
-    if words is not None and len(words) != network.n_features:
-        raise ModelFileError(f"{path}: {WORDS} must be of {network.n_features} features, got {len(words)}")
+    if words is not None and len(words) != n_features:
+        raise ModelFileError(f"{path}: {WORDS} must be of {n_features} features, got {len(words)}")
     vectorizer = TextVectorizer.from_files(path) if files.description.get("vectorizer") else None
     damped = files.description.get("damped")
     if not isinstance(damped, bool):
@@ -226,7 +230,7 @@ def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict
         raise ModelFileError(f"{path}: {COUNTS} must be between 0 and the {n_rows} rows, got {got}")
     return {
         "names": names,
-        "features": FeatureSpace(network.n_features, features, vectorizer, words=words, damped=damped),
+        "features": FeatureSpace(n_features, features, vectorizer, words=words, damped=damped, dense=dense),
         "label_counts": counts,
         "n_samples_seen": n_rows,
     }

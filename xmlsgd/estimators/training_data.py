@@ -16,8 +16,9 @@ from ..data.random_streams import VALIDATION
 from ..data.validation import named_groups
 from ..errors import DataError, shorten, warn
 from .defaults import feature_squares
+from .dense_features import DenseFeatures
 from .fitted import FittedModel
-from .inputs import FeatureSpace, check_plain, damped_values, grow_features, learn_features, read_features
+from .inputs import FeatureSpace, check_plain, grow_features, learn_features, read_features
 from .label_texts import read_label_rows, with_new_labels
 from .names import Names, python_values
 from .parameters import Parameters, is_amount
@@ -65,13 +66,15 @@ class TrainingData:
         """Return the rows without label rows."""
         return Dataset(self.dataset.X.span(0, self.n_rows), self.dataset.Y.span(0, self.n_rows))
 
-    def damped(self) -> TrainingData:
-        """Return the data with damped values of X (`damped_values`), as all rows of the model will then be read."""
+    def damped(self, dense: DenseFeatures | None = None, n_jobs: int | None = None) -> TrainingData:
+        """Return the data with damped values and these dense features, as all rows of the model will then be read."""
+        features = replace(self.features, damped=True, dense=dense)
         dataset, validation = (
-            None if each is None else Dataset(damped_values(each.X), each.Y) for each in (self.dataset, self.validation)
+            None if each is None else Dataset(features.read(each.X, n_jobs), each.Y)
+            for each in (self.dataset, self.validation)
         )
         assert dataset is not None
-        return replace(self, dataset=dataset, validation=validation, features=replace(self.features, damped=True))
+        return replace(self, dataset=dataset, validation=validation, features=features)
 
 
 @dataclass(frozen=True, eq=False)

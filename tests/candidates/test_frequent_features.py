@@ -1,4 +1,4 @@
-"""Dense features, by which neighbors and co-occurrence cannot tell rows apart: the network alone, or a warning."""
+"""Few frequent features, by which neighbors cannot tell rows apart: the network alone, or a warning."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def few_folds() -> None:
 
 
 def dense_rows(n: int, n_words: int = 0) -> tuple[sp.csr_array, sp.csr_array]:
-    """Return rows around 100 centers in 32 dimensions, of 3 labels each, beside a few words that say nothing."""
+    """Return rows around 100 centers in 24 dimensions, of 3 labels each, beside a few words that say nothing."""
     rng = np.random.default_rng(0)
-    centers, labels = rng.normal(size=(100, 32)), np.argsort(rng.random((100, 300)), axis=1)[:, :3]
+    centers, labels = rng.normal(size=(100, 24)), np.argsort(rng.random((100, 300)), axis=1)[:, :3]
     which = rng.integers(0, 100, n)
-    X = centers[which] + 0.5 * rng.normal(size=(n, 32))
+    X = centers[which] + 0.5 * rng.normal(size=(n, 24))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     words = 0.3 * np.eye(max(n_words, 1))[rng.integers(0, max(n_words, 1), n)] * (n_words > 0)
     Y = sp.csr_array((np.ones(3 * n), labels[which].ravel(), 3 * np.arange(n + 1)), shape=(n, 300))
@@ -40,12 +40,12 @@ def test_the_share_of_dense_features_is_that_of_their_squares():
 
 
 @pytest.mark.parametrize("n_words", [0, 20])
-def test_rows_of_dense_features_are_left_to_the_network(n_words):
+def test_rows_of_few_frequent_features_are_left_to_the_network(n_words):
     X, Y = dense_rows(2500, n_words)
     model = XMLClassifier((32,), n_jobs=1, random_state=0).fit(X[:2100], Y[:2100])
     told = model.plan_.to_dict()["candidates"]
     assert told["value"] == 0
-    assert "% of X lies in dense features" in told["reason"]
+    assert "% of X lies in frequent features, too few for landmarks" in told["reason"]
     assert precision_at_k(CSR.from_scipy(Y[2100:], "Y"), model.predict_topk(X[2100:])[0], 1)[0] > 0.9
 
 

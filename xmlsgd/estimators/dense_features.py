@@ -1,0 +1,139 @@
+"""Dense features: their scale, and landmarks, training rows to which a row may be near.
+
+Features that most rows have, such as those of an embedding, tell neither which rows of an inverted index are near nor
+which labels occur with them. So rows get sparse features instead: the training rows of a random sample, the landmarks,
+that have the most similar dense features.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.csr import CSR
+from ..data.files.folders import FolderArrays
+from ..data.validation import FLOAT32_MAX
+from ..errors import ModelFileError, shorten
+from .defaults import FREQUENT, NORM_ROWS, feature_squares
+from .inputs import damped_values
+from .workers import thread_count
+
+# Features are dense if so many are frequent, and have at least this share of the squared values.
+LEAST_DENSE, LEAST_SHARE = 32, 0.1
+MOST_SHARE = 0.4  # of the squared values of a typical row, beside sparse features
+# All numbers are measured (docs/decisions/candidates.md).
+N_LANDMARKS = 8192
+N_NEAREST = 16  # landmarks of a row
+PREFIX = "dense_"  # of the names of arrays in files
+LANDMARK_NORM = 0.2  # of a row's landmarks, in relation to its dense features
+
+
+@dataclass(frozen=True, eq=False)
+class DenseFeatures:
+    """The dense features of a model, and how their rows are read.
+
+    columns : the features, int32 (d,), ascending. landmarks : the dense features of the landmarks, minus the means of
+    all, of norm 1, float32 (d, C). offsets : the products of landmarks and means, float32 (C,). factor : by which the
+    values of dense features are multiplied. norm : norm of a row's landmarks.
+    """
+
+    columns: NDArray[np.int32]
+    landmarks: NDArray[np.float32]
+    offsets: NDArray[np.float32]
+    factor: float
+    norm: float
+
+    @property
+    def n_landmarks(self) -> int:
+        """The number of landmarks."""
+        return len(self.offsets)
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The numbers by name, for JSON."""
+        return {"factor": self.factor, "norm": self.norm}
+
+    def bytes_for(self, n_rows: int) -> int:
+        """Return the bytes of the landmarks, and of the entries that name those of rows."""
+        return 4 * self.landmarks.size + 8 * N_NEAREST * n_rows
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays by name, for files."""
+        names = "columns", "landmarks", "offsets"
+        return {PREFIX + name: getattr(self, name) for name in names}
+
+    @cached_property
+    def _place(self) -> NDArray[np.int32]:
+        """The place of each feature among the columns, -1 for none, int32 (largest column + 1,)."""
+        place = np.full(self.columns[-1] + 1, -1, np.int32)
+        place[self.columns] = np.arange(len(self.columns), dtype=np.int32)
+        return place
+
+    def read(self, X: CSR, n_jobs: int | None = None) -> CSR:
+        """Return X (n, F) with scaled dense features and, in front, the nearest landmarks of each row (n, C + F)."""
+        from ..devices.cpu import CPU  # here, so that creating an estimator does not import Numba
+        from ..devices.cpu.kernels.landmarks import read_dense
+
+        device = CPU(1 if X.n_rows == 1 else thread_count(n_jobs, 2.0 * X.n_rows * self.landmarks.size))
+        n_nearest = min(N_NEAREST, self.n_landmarks - 1)
+        size = X.nnz + n_nearest * X.n_rows
+        indices, data = np.empty(size, np.int32), np.empty(size, np.float32)
+        numbers = np.float32(self.factor), np.float32(self.norm), n_nearest
+        with device.start():
+            device.run(
+                read_dense, X.indptr, X.indices, X.data, self._place, *numbers, self.landmarks, self.offsets, indices,
+                data,
+            )  # fmt: skip
+        indptr = X.indptr + n_nearest * np.arange(X.n_rows + 1)
+        return CSR(indptr, indices, data, self.n_landmarks + X.n_cols).without_zeros()
+
+
+def read_dense_features(numbers: Any, saved: FolderArrays, n_features: int) -> DenseFeatures | None:
+    """Return dense features from `DenseFeatures.numbers` and arrays; None if `numbers` is None.
+
+    n_features : of the network, with the landmarks. Raises `ModelFileError` for invalid contents.
+    """
+    if numbers is None:
+        return None
+    found = saved.part(PREFIX)
+    columns, offsets = found.array("columns", np.int32, None), found.finite("offsets", None)
+    landmarks = found.finite("landmarks", len(columns), len(offsets))
+    given: list[Any] = [numbers.get(name) for name in ("factor", "norm")] if isinstance(numbers, dict) else [None]
+    is_sound = all(isinstance(x, int | float) and 0 < x < FLOAT32_MAX for x in given)
+    n_others = n_features - len(offsets)
+    if not is_sound or len(offsets) < 2 or (np.diff(columns, prepend=-1, append=n_others) < 1).any():
+        wanted = f"dense must have factor and norm above 0, and {PREFIX}columns ascend, below {n_others}"
+        raise ModelFileError(f"{saved.path}: {wanted}; got {shorten(numbers)}; fit the model again")
+    return DenseFeatures(columns, landmarks, offsets, *map(float, given))
+
+
+def find_dense_features(X: CSR) -> DenseFeatures | None:
+    """Return the dense features of training rows X whose values are not damped yet; None if there are too few.
+
+    The landmarks do not depend on the seed of the model: classifiers of an ensemble read the same rows.
+    """
+    first = damped_values(X.span(0, min(X.n_rows, NORM_ROWS)))
+    squares, counts = feature_squares(first)
+    is_dense = counts >= FREQUENT * first.n_rows
+    columns = np.flatnonzero(is_dense).astype(np.int32)
+    if len(columns) < LEAST_DENSE or squares[columns].sum() < LEAST_SHARE * squares.sum():
+        return None
+    chosen = np.random.default_rng(0).permutation(X.n_rows)[:N_LANDMARKS]
+    rows: Any = damped_values(X.take(np.sort(chosen))).to_scipy()[:, columns].toarray()
+    rows = rows[rows.any(axis=1)]
+    means = rows.mean(axis=0)
+    rows -= means
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    entries = first.to_scipy().power(2)
+    dense, sparse = (float(np.median(entries[:, chosen].sum(axis=1))) for chosen in (is_dense, ~is_dense))
+    factor = 1.0
+    if sparse and dense > MOST_SHARE * (dense + sparse):
+        factor = math.sqrt(MOST_SHARE / (1 - MOST_SHARE) * sparse / dense)
+    landmarks = np.ascontiguousarray(rows.T)
+    return DenseFeatures(columns, landmarks, means @ landmarks, factor, LANDMARK_NORM * factor * math.sqrt(dense))
