@@ -204,7 +204,7 @@ def test_the_command_line_tells_what_a_fleet_would_give(tmp_path, capsys):
 def test_a_comparison_of_all_algorithms_is_one_table(tmp_path, capsys):
     words = [word for word in SMALL if word != "--quiet"]
     assert main(["simulate", str(DATA), *words, "--fleet", "s3", "--compare", "all"]) == 0
-    first, note, header, *rows = capsys.readouterr().out.splitlines()
+    first, _, note, header, *rows = capsys.readouterr().out.splitlines()
     assert first.startswith("speed 1:")
     assert note.startswith("P@1 is of the network alone")
     assert header.split()[:2] == ["P@1", "seconds"]
@@ -230,6 +230,19 @@ def test_the_json_of_a_simulation_has_fleet_runs_and_versions(tmp_path):
     assert set(found["runs"]) == {"adaptive", "elastic", "fastest alone"}
     assert len(found["runs"]["adaptive"]["workers"]) == 3
     assert found["versions"]["xmlsgd"]
+
+
+def test_the_costs_that_are_printed_repeat_a_run(tmp_path, capsys):
+    words = [word for word in SMALL if word != "--quiet"]
+    words = ["simulate", str(DATA), *words, "--fleet", "S3", "--compare", "adaptive,hogwild", "--seed", "0"]
+    shown, costs = [], []
+    for _ in range(2):
+        assert main([*words, *costs]) == 0
+        shown.append(capsys.readouterr().out)
+        costs = re.search(r"--costs (\S+ \S+ \S+)$", shown[-1], re.MULTILINE)[0].split()
+    assert shown[0] == shown[1]
+    other = run(tmp_path, "--costs", "0.001", "0", "2e-8")
+    assert [other["speed_one"][name] for name in ("overhead", "per_row", "per_nnz")] == [0.001, 0, 2e-8]
 
 
 def test_a_comparison_says_which_runs_diverged(tmp_path, capsys):
@@ -274,6 +287,9 @@ def test_a_simulation_is_drawn_where_a_file_is_asked_for(tmp_path):
         (["--points", "0"], "argument --points: must be a whole number of at least 1, got '0'"),
         (["--bandwidth", "-1"], "--bandwidth: must be a finite number above 0, got '-1'"),
         (["--bandwidth", "inf"], "--bandwidth: must be a finite number above 0, got 'inf'"),
+        (["--costs", "-1", "0", "0"], "--costs: overhead must be in [0, 1e+06], got -1.0"),
+        (["--costs", "0", "0", "0"], "--costs: overhead, per_row and per_nnz must not all be 0"),
+        (["--costs", "0.001"], "argument --costs: expected 3 arguments"),
         (["--plot", "curves.foo"], "curves.foo: must end in one of"),
         (["--plot", "/nowhere/curves.png"], "does not exist"),
     ],

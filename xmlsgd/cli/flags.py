@@ -125,7 +125,7 @@ class Flag:
     a switch. default : value without the flag. default_text : how the help shows the default, if not as it is.
     collected_in : name of the dictionary, an argument of the function, that takes the value; empty for an argument of
     its own. only_if_given : without the flag, the dictionary has no entry, and `default` is only shown in the help.
-    repeated : each use adds a value.
+    repeated : each use adds a value. n_values : number of values of one use, if not one.
     """
 
     name: str
@@ -139,6 +139,7 @@ class Flag:
     collected_in: str = ""
     only_if_given: bool = False
     repeated: bool = False
+    n_values: int | None = None
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -173,7 +174,7 @@ class Flag:
             )
         else:
             options |= {"type": self.value_type.read, "metavar": self.metavar or self.value_type.name}
-            options |= {"action": "append"} if self.repeated else {}
+            options |= {"action": "append"} if self.repeated else {"nargs": self.n_values}
         group.add_argument(*self.spellings, **options)
 
 

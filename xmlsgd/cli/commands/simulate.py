@@ -1,7 +1,8 @@
 """Simulate training on other devices: P@1 over time, and how busy each device is.
 
 DATA is any source that train reads. The arithmetic is real; only the clock is simulated. A device of speed 1 is as fast
-as this machine, whose steps are timed first. Without a test split, a fifth of the rows is held out.
+as this machine, whose steps are timed first. The --costs that are found are printed: passed with the same --seed, they
+repeat the run exactly, on any machine. Without a test split, a fifth of the rows is held out.
 
 A fleet is a list of NAME:SPEED[*COUNT], separated by commas, as in "gpu:1*2,cpu:.1"; or one of the scenarios S1 to S8,
 which have noise, stalls, slowdowns and absences. Devices named cpu write a shared model in place. All others pull
@@ -29,15 +30,15 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...errors import DataError, suggest, warn
-from ..flags import COUNT, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, number, positional
+from ...errors import DataError, problems_named, suggest, warn
+from ..flags import COUNT, FILE, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, number, positional
 from ..machine import versions
 from ..parameters import parameter_flags
 from ..results import SIGNIFICANT, significant, table, write_json
 from ..training_runs import compile_kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ...algorithms.base import Algorithm
     from ...data.csr import Dataset
@@ -71,6 +72,8 @@ FLAGS = (
     ),
     Flag("fleet", NAME, "the devices: a scenario, or NAME:SPEED,...", "workers", "S2", metavar="FLEET"),
     Flag("compare", NAME, "in place of --algorithm: several, or all", "workers", metavar="NAME,..."),
+    Flag("costs", FLOAT, "seconds of a device of speed 1 for an update, a row and a stored feature", "workers",
+         default_text="those of this machine, timed anew", metavar="UPDATE ROW FEATURE", n_values=3),
     Flag("bandwidth", number("a finite number above 0", lambda rate: 0 < rate < math.inf),
          "GB per second of merges and transfers", "workers", 20.0),
     Flag("points", COUNT, "measurements per epoch", "output", 4),
@@ -92,6 +95,7 @@ def run(
     parameters: dict[str, Any],
     fleet: str,
     compare: str | None,
+    costs: list[float] | None,
     bandwidth: float,
     points: int,
     plot: str | None,
@@ -104,15 +108,19 @@ def run(
         from ...training.plots import check_suffix
 
         check_suffix(plot)
-    devices_of(fleet)  # raises an error for a wrong fleet before anything is read
+    with problems_named("--costs"):
+        base = device_of(costs) if costs else None
+    devices_of(fleet, base)  # raises an error for a wrong fleet before anything is read
     algorithms = algorithms_of(parameters["algorithm"], compare)
     plan, data = make_plan_of(train, test, rows, format_options, parameters)
     compile_kernels(parameters, data.dataset.n_labels, compact=False)
     raced = [*algorithms, ALONE] if compare else algorithms
     experiment = experiment_of(plan, data, parameters.get("random_state", 0), points, 1e9 * bandwidth)
-    race = run_race(experiment, plan, fleet, raced, console)
-    text = f"{1000 * race.update_seconds:.2f} ms an update of {plan.batch_size} rows, as timed on this machine"
-    console.show(f"speed 1: {text}; seconds are simulated; --help explains the columns")
+    race = run_race(experiment, plan, fleet, raced, console, base)
+    repeated = " ".join(map(str, costs_of(race.base)))
+    text = f"{1000 * race.update_seconds:.2f} ms an update of {plan.batch_size} rows"
+    console.show(f"speed 1: {text}, --costs {repeated}")
+    console.show("seconds are simulated; --help explains the columns")
     if plan.n_candidates:
         console.show("P@1 is of the network alone: its candidates are trained afterwards, by one process")
     lines = describe_comparison(race.outcomes) if compare else describe_outcome(race.outcomes[algorithms[0]])
@@ -132,7 +140,7 @@ def run(
 class Race:
     """Outcomes of algorithms, by name, on the same fleet.
 
-    base : the device of speed 1, which is this machine. update_seconds : duration of an update on it.
+    base : the device of speed 1. update_seconds : duration of an update on it.
     """
 
     outcomes: dict[str, Outcome]
@@ -152,12 +160,27 @@ def experiment_of(plan: TrainingPlan, data: TrainingData, seed: int, points: int
     return Experiment(plan.job(data.dataset, seed), plan.schedule, device, measure, points, bandwidth)
 
 
-def run_race(
-    experiment: Experiment, plan: TrainingPlan, fleet: str, algorithms: Sequence[str], console: Console
-) -> Race:
-    """Time this machine, then train with each algorithm on the simulated clock.
+def device_of(costs: Iterable[float]) -> VirtualDevice:
+    """Return the device of speed 1 with these seconds for an update, a row and a stored feature."""
+    from ...training.executors.virtual_device import VirtualDevice
 
-    algorithms : names; `ALONE` is plain SGD on the fastest device.
+    overhead, per_row, per_nnz = costs
+    return VirtualDevice(overhead, per_row, per_nnz)
+
+
+def costs_of(device: VirtualDevice) -> tuple[float, float, float]:
+    """Return the argument of `device_of`."""
+    return device.overhead, device.per_row, device.per_nnz
+
+
+def run_race(
+    experiment: Experiment, plan: TrainingPlan, fleet: str, algorithms: Sequence[str], console: Console,
+    base: VirtualDevice | None = None,
+) -> Race:  # fmt: skip
+    """Train with each algorithm on the simulated clock.
+
+    algorithms : names; `ALONE` is plain SGD on the fastest device. base : the device of speed 1; None for this machine,
+    which is timed.
     """
     from ...training.executors.virtual_device import fastest, measure_device
     from ...training.simulation import simulate
@@ -165,7 +188,9 @@ def run_race(
     rate, batch = plan.learning_rate, plan.batch_size
     outcomes: dict[str, Outcome] = {}
     with experiment.device.start():
-        base = measure_device(experiment.job, experiment.device)
+        if base is None:  # rounded, so that the costs that are printed repeat the run
+            timed = measure_device(experiment.job, experiment.device)
+            base = device_of(float(f"{cost:.3g}") for cost in costs_of(timed))
         devices = devices_of(fleet, base, experiment.rows, experiment.nnz, batch)
         for name in algorithms:
             console.note(f"{name} ...")
