@@ -39,11 +39,15 @@ def test_propensities_are_those_of_training_unless_others_are_given(models, tmp_
     """Labels that training never saw are the rarest."""
     test = tmp_path / "test.txt"
     test.write_text("brand_new_label\tread a json file\n" + Path(TEST_TEXT).read_text())
-    results = []
+    results, counts = [], []
     for more in ((), ("--propensity", TEXT), ("--propensity", TEST_TEXT)):
         run("evaluate", models / "text", test, "--json", tmp_path / "e.json", "--quiet", *more)
-        results.append(json.loads((tmp_path / "e.json").read_text())["PSP@3"])
+        result = json.loads((tmp_path / "e.json").read_text())
+        assert (result["propensities"]["A"], result["propensities"]["B"]) == (0.55, 1.5)
+        results.append(result["PSP@3"])
+        counts.append(result["propensities"]["counts"])
     assert results[0] == results[1] != results[2]
+    assert counts == ["model", TEXT, TEST_TEXT]
 
 
 def test_rare_labels_come_earlier_the_higher_the_power(models, capsys, tmp_path):

@@ -332,6 +332,18 @@ def test_an_interrupted_ensemble_saves_its_finished_models(tmp_path, capsys, mon
     assert (result["classifiers"], result["parameters"]["n_estimators"], result["interrupted"]) == (1, 3, True)
 
 
+def test_the_report_has_what_auto_became_also_if_the_run_was_interrupted(tmp_path, capsys, monkeypatch):
+    words = ("train", ROWS, "--candidates", "0", "--seed", "0")
+    run(*words, "--dry-run", "--json", "-")
+    plan = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr(progress, "ProgressBar", lambda: nullcontext(Failing(KeyboardInterrupt, 3)))
+    assert main([*words, "--out", str(tmp_path / "m")]) == 130
+    result = json.loads((tmp_path / "m" / "train.json").read_text())
+    assert result["parameters"]["batch_size"] == "auto"
+    assert result["plan"] == {name: decision for name, decision in plan.items() if name != "memory"}
+    assert result["plan"]["batch_size"]["value"] > 1
+
+
 def test_groups_of_training_rows_are_one_a_line(tmp_path, capsys):
     groups = tmp_path / "groups.txt"
     groups.write_text("".join(f"module {i // 10}\n" for i in range(2108)))

@@ -204,8 +204,10 @@ def test_the_command_line_tells_what_a_fleet_would_give(tmp_path, capsys):
 def test_a_comparison_of_all_algorithms_is_one_table(tmp_path, capsys):
     words = [word for word in SMALL if word != "--quiet"]
     assert main(["simulate", str(DATA), *words, "--fleet", "s3", "--compare", "all"]) == 0
-    first, _, note, header, *rows = capsys.readouterr().out.splitlines()
-    assert first.startswith("speed 1:")
+    data, fleet, speed, _, note, header, *rows = capsys.readouterr().out.splitlines()
+    assert data.startswith(f"{DATA}: 400 rows, ")
+    assert fleet == "fleet s3, batches of 32 rows, learning rate 0.014"
+    assert speed.startswith("speed 1:")
     assert note.startswith("P@1 is of the network alone")
     assert header.split()[:2] == ["P@1", "seconds"]
     *rows, last = rows
@@ -230,6 +232,20 @@ def test_the_json_of_a_simulation_has_fleet_runs_and_versions(tmp_path):
     assert set(found["runs"]) == {"adaptive", "elastic", "fastest alone"}
     assert len(found["runs"]["adaptive"]["workers"]) == 3
     assert found["versions"]["xmlsgd"]
+
+
+def test_the_json_of_a_simulation_has_all_that_it_takes_to_repeat_it(tmp_path):
+    costs = ["1e-3", "0", "1e-8"]
+    found = run(tmp_path, "--fleet", "cpu:1*2", "--algorithm", "auto", "--costs", *costs, "--seed", "3")
+    assert found["setting"] == {
+        "fleet": "cpu:1*2", "costs": [1e-3, 0, 1e-8], "bandwidth": 20, "points": 1, "seed": 3,
+    }  # fmt: skip
+    assert found["files"] == {"train": str(DATA), "test": None}
+    assert (found["data"]["train"]["rows"], found["data"]["test"]["rows"]) == (400, 333)
+    plan = {name: decision["value"] for name, decision in found["plan"].items()}
+    assert (plan["batch_size"], plan["learning_rate_init"], plan["max_epochs"]) == (32, 0.014, 1)
+    algorithm = found["runs"]["auto"]["algorithm"]
+    assert algorithm == {"class": "Hogwild", "batch": 32, "learning_rate": 0.014, "copies": False}
 
 
 def test_the_costs_that_are_printed_repeat_a_run(tmp_path, capsys):

@@ -242,6 +242,7 @@ def about_run(model: Model, rows: InputRows, records: list[EpochRecord]) -> dict
         "epochs": model.n_epochs_,
         "classifiers": len(classifiers),
         "parameters": parameters_of(model),
+        "plan": classifiers[0].plan_.to_dict(),  # that of all: only their seeds differ
         "n_parameters": sum(each.params_.size for each in classifiers),
         "data": {"train": size_numbers(rows.train), **test},
         model_folder.OPTIONS: rows.saved_options,

@@ -276,9 +276,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         memory.check(plan, data, fitted)
         if plan.n_candidates and earlier is None:  # later calls read rows like the first
             data = data.damped(plan.dense, parameters.n_jobs)
-        fitting = Fitting(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
-        self.fitted_ = fitting.train(callbacks, checkpoint)
-        self.plan_ = plan
+        keep = partial(self._keep, plan)
+        keep(Fitting(plan, data, earlier, seed, keep).train(callbacks, checkpoint))
         return self
 
     def partial_fit(
@@ -328,8 +327,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         check_declared(data.names, None if classes is None else names)
         plan = make_plan(parameters, data, earlier, adds_rows=True)
         memory.check(plan, data, earlier)
-        self.fitted_ = train_more(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
-        self.plan_ = plan
+        keep = partial(self._keep, plan)
+        keep(train_more(plan, data, earlier, seed, keep))
         return self
 
     def plan(
@@ -376,6 +375,10 @@ class XMLClassifier(Predictor, BaseEstimator):
         """
         plan, data = self._planned(GivenRows(X, y, eval_set=eval_set))
         return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **memory.on_gpus(plan, data)}
+
+    def _keep(self, plan: TrainingPlan, fitted: FittedModel) -> None:
+        """Keep what was learned, also by a run that an error has ended, and the plan of its training."""
+        self.plan_, self.fitted_ = plan, fitted
 
     def _continued(self) -> FittedModel | None:
         """Return the model from which `fit` continues, if any."""

@@ -112,6 +112,7 @@ def run(
         "peak_memory_bytes": peak_memory_bytes(),
         "parameters": parameters_of(estimator),
         "data": {"test": size_numbers(rows)},
+        "propensities": None if q is None else {"A": propensity_a, "B": propensity_b, "counts": propensity or "model"},
         "versions": versions(),
     }
     write_json(json, result)

@@ -34,7 +34,7 @@ from ...errors import DataError, problems_named, suggest, warn
 from ..flags import COUNT, FILE, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, number, positional
 from ..machine import versions
 from ..parameters import parameter_flags
-from ..results import SIGNIFICANT, significant, table, write_json
+from ..results import SIGNIFICANT, significant, size_numbers, size_text, table, write_json
 from ..training_runs import compile_kernels
 
 if TYPE_CHECKING:
@@ -115,18 +115,22 @@ def run(
     plan, data = make_plan_of(train, test, rows, format_options, parameters)
     compile_kernels(parameters, data.dataset.n_labels, compact=False)
     raced = [*algorithms, ALONE] if compare else algorithms
-    experiment = experiment_of(plan, data, parameters.get("random_state", 0), points, 1e9 * bandwidth)
+    seed = parameters.get("random_state", 0)
+    experiment = experiment_of(plan, data, seed, points, 1e9 * bandwidth)
     race = run_race(experiment, plan, fleet, raced, console, base)
+    console.show(f"{train}: {size_text(data.dataset)}")
+    console.show(f"fleet {fleet}, batches of {plan.batch_size} rows, learning rate {plan.learning_rate:g}")
     repeated = " ".join(map(str, costs_of(race.base)))
-    text = f"{1000 * race.update_seconds:.2f} ms an update of {plan.batch_size} rows"
-    console.show(f"speed 1: {text}, --costs {repeated}")
+    console.show(f"speed 1: {1000 * race.update_seconds:.2f} ms an update of a batch, --costs {repeated}")
     console.show("seconds are simulated; --help explains the columns")
     if plan.n_candidates:
         console.show("P@1 is of the network alone: its candidates are trained afterwards, by one process")
     lines = describe_comparison(race.outcomes) if compare else describe_outcome(race.outcomes[algorithms[0]])
     for line in lines:
         console.answer(line)
-    write_json(json, results(parameters, race))
+    setting = {"fleet": fleet, "costs": costs_of(race.base), "bandwidth": bandwidth, "points": points, "seed": seed}
+    files = {"train": train, "test": test}
+    write_json(json, {"setting": setting, "files": files} | results(parameters, plan, data, race))
     curves = {name: [outcome.curve] for name, outcome in race.outcomes.items() if outcome.curve}
     if plot is not None and not curves:
         warn(f"--plot {plot}: nothing to draw, as the loss of every run was not finite")
@@ -140,10 +144,12 @@ def run(
 class Race:
     """Outcomes of algorithms, by name, on the same fleet.
 
-    base : the device of speed 1. update_seconds : duration of an update on it.
+    settings : the class and the fields of each algorithm. base : the device of speed 1. update_seconds : duration of an
+    update on it.
     """
 
     outcomes: dict[str, Outcome]
+    settings: dict[str, dict[str, Any]]
     fleet: list[VirtualDevice]
     base: VirtualDevice
     update_seconds: float
@@ -187,6 +193,7 @@ def run_race(
 
     rate, batch = plan.learning_rate, plan.batch_size
     outcomes: dict[str, Outcome] = {}
+    settings: dict[str, dict[str, Any]] = {}
     with experiment.device.start():
         if base is None:  # rounded, so that the costs that are printed repeat the run
             timed = measure_device(experiment.job, experiment.device)
@@ -196,8 +203,9 @@ def run_race(
             console.note(f"{name} ...")
             used = [fastest(devices)] if name == ALONE else devices
             algorithm = algorithm_on("sequential" if name == ALONE else name, batch, rate, used)
+            settings[name] = {"class": type(algorithm).__name__, **asdict(algorithm)}
             outcomes[name] = simulate(experiment, algorithm, used)
-    return Race(outcomes, devices, base, base.overhead + batch * (base.per_row + base.per_nnz * experiment.nnz))
+    return Race(outcomes, settings, devices, base, batch * base.row_seconds(0.0, batch, experiment.nnz))
 
 
 def make_plan_of(
@@ -264,16 +272,24 @@ def devices_of(
     return parse_fleet(fleet, base or VirtualDevice())
 
 
-def results(parameters: dict[str, Any], race: Race) -> dict[str, Any]:
+def results(parameters: dict[str, Any], plan: TrainingPlan, data: TrainingData, race: Race) -> dict[str, Any]:
     """Return all results for JSON."""
+    assert data.validation is not None
+    replaced = ("devices", "algorithm")  # by the fleet and the algorithms of the runs
     return {
         "fleet": [asdict(device) for device in race.fleet],
         "speed_one": asdict(race.base),
         "runs": {
-            name: {**summarize(outcome, race.outcomes), **{field: getattr(outcome, field) for field in OUTCOME_FIELDS}}
+            name: {
+                "algorithm": race.settings[name],
+                **summarize(outcome, race.outcomes),
+                **{field: getattr(outcome, field) for field in OUTCOME_FIELDS},
+            }
             for name, outcome in race.outcomes.items()
         },
         "parameters": parameters,
+        "plan": {name: decision for name, decision in plan.to_dict().items() if name not in replaced},
+        "data": {"train": size_numbers(data.dataset), "test": size_numbers(data.validation)},
         "versions": versions(),
     }
 
