@@ -16,6 +16,7 @@ from xmlsgd import evaluate_ranking, load_file
 from xmlsgd.cli import main
 from xmlsgd.data.text import read_raw_text
 from xmlsgd.estimators import XMLClassifier
+from xmlsgd.metrics import drop_pairs
 
 
 @pytest.mark.parametrize("form", ["rows", "text"])
@@ -190,6 +191,48 @@ def test_a_file_of_labels_is_refused_before_rows_are_read(tmp_path, capsys):
     words = ("evaluate", tmp_path / "m", tmp_path / "test.txt", "--per-label", tmp_path / "labels.csv")
     assert main([str(word) for word in words]) == 2
     assert "--per-label: needs a model with probabilities, got loss 'softmax'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["rows", "text"])
+def test_pairs_of_a_filter_are_dropped_before_anything_is_measured(models, tmp_path, form):
+    """Each row's best and third label; labels that the model does not know are skipped."""
+    model, source = XMLClassifier.load(models / form), {"rows": TEST_ROWS, "text": TEST_TEXT}[form]
+    X = load_file(source).X if form == "rows" else read_raw_text(source, labelled=True).texts
+    labels, _ = model.predict_topk(X, 7)
+    pairs = [(row, label) for row in range(N_TEST) for label in labels[row, [0, 2]].tolist()]
+    (tmp_path / "filter.txt").write_text("".join(f"{row} {label}\n" for row, label in pairs) + "0 99999\n")
+    words = ("evaluate", models / form, source, "--quiet", "--json", tmp_path / "e.json")
+    run(*words)
+    before = json.loads((tmp_path / "e.json").read_text())
+    run(*words, "--filter", tmp_path / "filter.txt", "--against", models / form)
+    result = json.loads((tmp_path / "e.json").read_text())
+    if form == "rows":
+        expected = evaluate_ranking(load_file(source).Y, np.delete(labels, [0, 2], axis=1))
+        assert {name: result[name] for name in expected} == expected
+        labels = drop_pairs(labels, np.zeros(labels.shape), pairs)[0]
+        assert evaluate_ranking(load_file(source).Y, labels) == expected
+    assert result["P@1"] < before["P@1"]
+    assert result["micro F1"] < before["micro F1"]
+    assert result["reliability"]["count"] != before["reliability"]["count"]
+    assert result["against"]["P@5"]["difference"] == 0
+
+
+def test_pairs_of_a_filter_mean_labels_by_number_where_these_are_the_names(tmp_path):
+    (tmp_path / "train.txt").write_text("10\tred\n2\tblue\n" * 20)
+    (tmp_path / "test.txt").write_text("10\tred\n2\tblue\n")
+    (tmp_path / "filter.txt").write_text("0 10\n")
+    run("train", tmp_path / "train.txt", "--out", tmp_path / "m", "--quiet", "--seed", "0")
+    words = ("evaluate", tmp_path / "m", tmp_path / "test.txt", "--quiet", "--json", tmp_path / "e.json")
+    run(*words, "--filter", tmp_path / "filter.txt")
+    assert json.loads((tmp_path / "e.json").read_text())["P@1"] == 50
+
+
+@pytest.mark.parametrize("line", ["1", "0 1 2", "333 1", "-1 0", "0 one"])
+def test_a_filter_that_is_no_pairs_of_these_rows_is_refused(models, tmp_path, capsys, line):
+    (tmp_path / "filter.txt").write_text(f"0 1\n{line}\n")
+    assert main(["evaluate", str(models / "rows"), TEST_ROWS, "--filter", str(tmp_path / "filter.txt")]) == 2
+    wanted = f"filter.txt:2: must be a row below 333 and a label, as in `0 17`, got '{line}'"
+    assert wanted in capsys.readouterr().err
 
 
 def test_groups_of_test_rows_count_the_same(models, tmp_path, capsys):

@@ -23,6 +23,7 @@ from ..metrics import (
     recall_at_k,
     reliability,
 )
+from ..metrics.filtering import without_entries
 from ..training.progress_bar import in_batches
 from .exit_codes import UsageError
 from .format_options import FormatOptions
@@ -42,12 +43,14 @@ class Ranking(NamedTuple):
 
     labels : int32 (n, k). probabilities : float64 (n, k), None if scores are not probabilities. seconds : duration of
     ranking alone, without reading, compiling and evaluating. label_weight : the weights of labels in the ranking.
+    dropped : entries (n, L) for the pairs of a row and a label that were left out.
     """
 
     labels: np.ndarray
     probabilities: np.ndarray | None
     seconds: float
     label_weight: np.ndarray | None = None
+    dropped: CSR | None = None
 
 
 def read_test_rows(
@@ -67,17 +70,23 @@ def read_test_rows(
     return without_gaps(rows, [*known, *range(len(known), columns.n_labels)]), Y_train, texts
 
 
-def rank_rows(model: Model, X: CSR, k: int = 5, quiet: bool = False, label_weight: np.ndarray | None = None) -> Ranking:
-    """Rank the k best labels of each row, timed."""
-    k, proba = min(k, len(model.classes_)), model.fitted_.has_probabilities
-    labels, values, seconds = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k)), 0.0
-    model.load_kernels(X.span(0, min(BATCH, X.n_rows)), k, label_weight=label_weight)  # outside the timed part
+def rank_rows(
+    model: Model, X: CSR, k: int = 5, quiet: bool = False, label_weight: np.ndarray | None = None,
+    dropped: CSR | None = None,
+) -> Ranking:  # fmt: skip
+    """Rank the k best labels of each row, timed, without the pairs that are `dropped`."""
+    n_dropped = 0 if dropped is None else int(np.diff(dropped.indptr).max())
+    wide, proba = min(k + n_dropped, len(model.classes_)), model.fitted_.has_probabilities
+    labels, values, seconds = np.empty((X.n_rows, wide), np.int32), np.empty((X.n_rows, wide)), 0.0
+    model.load_kernels(X.span(0, min(BATCH, X.n_rows)), wide, label_weight=label_weight)  # outside the timed part
     for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=quiet):
         part = X.span(rows[0], rows[-1] + 1)
         started = time.perf_counter()
-        labels[rows], values[rows] = model.predict_topk(part, k=k, label_weight=label_weight, proba=proba)
+        labels[rows], values[rows] = model.predict_topk(part, k=wide, label_weight=label_weight, proba=proba)
         seconds += time.perf_counter() - started
-    return Ranking(labels, values if proba else None, seconds, label_weight)
+    if dropped is not None:
+        labels, values = (each[:, :k] for each in without_entries(labels, values, dropped))
+    return Ranking(labels, values if proba else None, seconds, label_weight, dropped)
 
 
 def evaluate(
@@ -92,7 +101,7 @@ def evaluate(
 
     If scores are probabilities, add the calibration of the five best labels.
     """
-    labels, probabilities, seconds, label_weight = ranking
+    labels, probabilities, seconds = ranking[:3]
     found: dict[str, Any] = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
     if probabilities is not None:
         best, probabilities = labels[:, :CALIBRATED_LABELS], probabilities[:, :CALIBRATED_LABELS]
@@ -100,7 +109,7 @@ def evaluate(
         found["reliability"] = {
             name: each.tolist() for name, each in reliability(test.Y, best, probabilities)._asdict().items()
         }
-    zero_shot = _zero_shot_recall(model, test, label_weight)
+    zero_shot = _zero_shot_recall(model, test, ranking)
     accuracy = evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics)
     return {**accuracy, **zero_shot, **found}
 
@@ -130,7 +139,7 @@ def compare_precision(hits: np.ndarray, other_hits: np.ndarray, ks: Sequence[int
     return found
 
 
-def _zero_shot_recall(model: Model, test: Dataset, label_weight: np.ndarray | None) -> dict[str, Any]:
+def _zero_shot_recall(model: Model, test: Dataset, ranking: Ranking) -> dict[str, Any]:
     """Return the recall at 10 of true labels that no training row had, and their number; {} if there are none.
 
     The recall is a mean, in percent, over the rows that have such labels. These rows are ranked again, so that k of the
@@ -143,10 +152,10 @@ def _zero_shot_recall(model: Model, test: Dataset, label_weight: np.ndarray | No
     unseen = test.Y.where(counts[test.Y.indices] == 0)
     if not unseen.nnz:
         return {}
-    rows, k = np.flatnonzero(np.diff(unseen.indptr)), min(ZERO_SHOT_K, len(model.classes_))
-    batches = (test.X.take(rows[batch]) for batch in in_batches(len(rows), BATCH, "", quiet=True))
-    best = np.concatenate([model.predict_topk(X, k, label_weight=label_weight)[0] for X in batches])
-    recall = recall_at_k(unseen.take(rows), best, k=k)[-1]
+    rows = np.flatnonzero(np.diff(unseen.indptr))
+    dropped = ranking.dropped and ranking.dropped.take(rows)
+    best = rank_rows(model, test.X.take(rows), ZERO_SHOT_K, True, ranking.label_weight, dropped).labels
+    recall = recall_at_k(unseen.take(rows), best, k=best.shape[1])[-1]
     return {f"zero_shot_R@{ZERO_SHOT_K}": 100 * float(recall), "zero_shot_labels": unseen.nnz}
 
 
@@ -206,17 +215,20 @@ def evaluate_thresholds(model: Model, test: Dataset, ranking: Ranking) -> tuple[
     """Return F1 at the learned thresholds, in percent, and the scores of each label; {} and None without probabilities.
 
     Only rows that may have more labels above a threshold than `ranking` holds are ranked again; all rows if it has
-    weights of labels.
+    weights of labels, or if pairs were left out.
     """
     if not model.fitted_.has_probabilities:
         return {}, None
     micro, macro = model.thresholds_["micro"], model.thresholds_["macro"]
-    first = None if ranking.label_weight is not None else (ranking.labels, ranking.probabilities)
+    is_plain = ranking.label_weight is None and ranking.dropped is None
+    first = (ranking.labels, ranking.probabilities) if is_plain else None
 
     def ask(rows: np.ndarray, k: int) -> Any:
         return model.predict_topk(test.X.take(rows), k, proba=True)
 
     rows, labels, probabilities = labels_above(ask, test.n_rows, np.minimum(micro, macro), first)
+    if ranking.dropped is not None:
+        probabilities[ranking.dropped.take(rows).has(labels[:, None])[:, 0]] = -np.inf
     scores = []
     for least in (micro, macro[labels]):
         kept = probabilities >= least

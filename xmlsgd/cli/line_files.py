@@ -1,11 +1,11 @@
-"""Files with a line for each row or label: `--groups` and `--exclude`."""
+"""Files with a line for each row, label or pair of both: `--groups`, `--exclude` and `--filter`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import nor_others, shorten, warn
+from ..errors import DataError, nor_others, shorten, warn
 from .exit_codes import UsageError
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from ..data.csr import CSR
     from ..estimators import Model
 
 
@@ -41,6 +42,32 @@ def read_excluded(path: str | None, model: Model, names_of: Mapping[str, str]) -
         text = f"{path}:{number}: the model has no label {shorten(name)}"
         warn(f"{text}{nor_others(len(unknown) - 1)}; unknown labels exclude nothing")
     return np.array([columns[name] for name in names if name in columns], dtype=np.int64)
+
+
+def read_pairs(path: str | None, model: Model, n_rows: int) -> CSR | None:
+    """Return the pairs of a row and a label in the lines of a file, as entries (n_rows, L); None without a file.
+
+    Both count from 0. If all labels of the model are numbers, labels are these, else columns. Pairs with labels that
+    the model does not know are left out: it never predicts them.
+    """
+    if path is None:
+        return None
+    import numpy as np
+
+    from ..data.text import numbered_lines
+    from ..metrics.filtering import matrix_of_pairs
+
+    names = [str(name) for name in model.classes_.tolist()]
+    numbers = map(int, names) if all(name.isdecimal() for name in names) else range(len(names))
+    column, pairs = {number: i for i, number in enumerate(numbers)}, []
+    for line_number, line in numbered_lines(path):
+        words = line.split()
+        if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[0]) >= n_rows:
+            wanted = f"must be a row below {n_rows:,} and a label, as in `0 17`"
+            raise DataError(f"{path}:{line_number}: {wanted}, got {shorten(line)}; pass the pairs of these rows")
+        if int(words[1]) in column:
+            pairs.append((int(words[0]), column[int(words[1])]))
+    return matrix_of_pairs(np.array(pairs, np.int64).reshape(-1, 2), n_rows)
 
 
 def groups_in_training(given: str | None, n_rows: int) -> list[str] | str | None:

@@ -14,7 +14,7 @@ k < 1, k above both L and 100, NaN scores, labels outside [-1, L), a label twice
 fit, and no rows.
 
 Other functions compare predicted sets (`label_scores`), groups of rows (`precision_by_group`) and probabilities
-(`reliability`, `expected_calibration_error`).
+(`reliability`, `expected_calibration_error`). `drop_pairs` leaves pairs of a row and a label out of a ranking.
 
 References
 ----------
@@ -30,6 +30,7 @@ from .calibration import expected_calibration_error as expected_calibration_erro
 from .calibration import reliability as reliability
 from .evaluation import evaluate_ranking as evaluate_ranking
 from .evaluation import metric as metric
+from .filtering import drop_pairs as drop_pairs
 from .per_label import LabelScores as LabelScores
 from .per_label import coverage_at_k as coverage_at_k
 from .per_label import label_scores as label_scores

@@ -2,7 +2,8 @@
 
 F1 is that of labels above the thresholds that training has learned. With --groups, P@k is also averaged over groups of
 rows, each of which counts the same. --against compares P@k with that of another model, which may have other labels: it
-prints the differences and their 95 % confidence intervals, with rows paired.
+prints the differences and their 95 % confidence intervals, with rows paired. --filter drops pairs of a row and a label
+from rankings, such as the reciprocal pairs of the Extreme Classification Repository.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ...errors import counted, problems_named
 from ..exit_codes import UsageError
 from ..flags import COUNT, DIR, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, number, positional
 from ..format_options import FormatOptions
-from ..line_files import groups_in_file
+from ..line_files import groups_in_file, read_pairs
 from ..machine import peak_memory_bytes, versions
 from ..messages import STDIN, Console
 from ..model_folder import saved_names
@@ -42,6 +43,8 @@ FLAGS = (
          "B of the propensities (docs/metrics.md)", "output", 1.5, metavar="B"),
     Flag("per_label", FILE, "write rows, threshold, precision, recall and F1 of each label as CSV", "output"),
     Flag("groups", PATH, "file whose line i is the group of row i", "data"),
+    Flag("filter", PATH, "pairs to drop from rankings: lines of a row and a label, both from 0, as in "
+         "filter_labels_test.txt", "data", default_text="none"),
     Flag("against", DIR, "model to compare P@k with, on the same rows", "model"),
     JSON_FILE,
 )  # fmt: skip
@@ -64,6 +67,7 @@ def run(
     propensity_b: float,
     per_label: str | None,
     groups: str | None,
+    filter: str | None,
     against: str | None,
     json: str | None,
     console: Console,
@@ -87,7 +91,8 @@ def run(
         read_as = options_of_model(format_options, folder, of)
         rows, Y_train, _ = evaluation.read_test_rows(of, test, read_as, **options)
         weight = label_weight_of(of, propensity_power, propensity_a, propensity_b)
-        return rows, Y_train, evaluation.rank_rows(of, rows.X, ks[-1], console.quiet, weight)
+        dropped = read_pairs(filter, of, rows.n_rows)
+        return rows, Y_train, evaluation.rank_rows(of, rows.X, ks[-1], console.quiet, weight, dropped)
 
     rows, Y_train, ranking = ranked(model, estimator, ks=ks, propensity=propensity)
     group_of = groups_in_file(groups, rows.n_rows)

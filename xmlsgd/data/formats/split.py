@@ -40,7 +40,7 @@ class Split(PairFormat):
             "n_threads": options.get("n_threads"),
         }
         for filters in sorted(X_path.parent.glob(FILTERS)):
-            warn(f"{filters}: not read; the labels that it excludes are ranked like others")
+            warn(f"{filters}: not read; evaluate --filter FILE drops its pairs from rankings")
         X, declares_features = read_libsvm_features(X_path, **X_options)
         Y, declares_labels = read_libsvm_features(Y_path, **Y_options)
         return X, Y, (declares_features, declares_labels)
