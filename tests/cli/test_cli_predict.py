@@ -157,7 +157,9 @@ def test_the_name_of_the_file_tells_the_format_unless_a_flag_does(models, tmp_pa
         run(*words, tmp_path / name, *flags)
         assert re.match(beginning, (tmp_path / name).read_text())
     assert main([*map(str, words), str(tmp_path / "p.npz")]) == 2
-    assert "p.npz: predictions are text, JSON or CSV; choose another name; in Python" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "p.npz: predictions are text, JSON or CSV; choose another name; in Python" in told
+    assert "predict_topk(X, k, as_csr=True, proba=True)" in told
     assert main([*map(str, words), str(tmp_path / "p.xlsx")]) == 2
     assert "p.xlsx: predictions are text, JSON or CSV; pass a name with .csv, and import" in capsys.readouterr().err
     assert not (tmp_path / "p.npz").exists()

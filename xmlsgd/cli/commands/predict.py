@@ -133,7 +133,8 @@ def format_of_output(out: str) -> str:
     """Return the format by the name of the output file; raise `UsageError` for one of NumPy, SciPy or spreadsheets."""
     suffix = Path(out).suffix.lower()
     if suffix in (".npz", ".npy", ".xlsx", ".xls", ".ods"):
-        remedy = "choose another name; in Python, predict_topk(X, k, as_csr=True) returns a sparse matrix"
+        matrix = "predict_topk(X, k, as_csr=True, proba=True) returns a sparse matrix"
+        remedy = f"choose another name; in Python, {matrix}, which scipy.sparse.save_npz writes"
         if not suffix.startswith(".np"):
             remedy = "pass a name with .csv, and import it into the spreadsheet"
         raise UsageError(f"--out {out}: predictions are text, JSON or CSV; {remedy}")
