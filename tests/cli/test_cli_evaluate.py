@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def test_evaluation_at_other_k_and_with_propensities(models, capsys):
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["@1", "@2", "@3", "@5", "@10"]
     assert [row.split()[0] for row in rows[:4]] == ["P", "nDCG", "R", "PSP"]
+
+
+def test_further_metrics_have_a_row_each_by_either_of_their_names(models, capsys):
+    names = ("ndcg", "PSnDCG", "psndcg", "micro F1", "coverage")
+    run("evaluate", models / "rows", TEST_ROWS, "--quiet", *(word for name in names for word in ("--metric", name)))
+    rows = [re.split("  +", line)[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert rows == ["P", "nDCG", "R", "PSP", "PSnDCG", "micro F1", "coverage"]
 
 
 def test_propensities_are_those_of_training_unless_others_are_given(models, tmp_path):

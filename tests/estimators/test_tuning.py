@@ -98,7 +98,9 @@ def test_a_trial_that_trains_beyond_the_time_does_not_count(monkeypatch):
     assert len(tune(ROWS.X, ROWS.Y, MODEL, seconds=9.5).trials) == 2
 
 
-@pytest.mark.parametrize("metric", ["nDCG@3", "R@5", "PSP@1", "coverage@2", "psndcg@3", "micro F1", "macro F1"])
+@pytest.mark.parametrize(
+    "metric", ["nDCG@3", "R@5", "PSP@1", "coverage@2", "psndcg@3", "PSR@2", "micro F1@3", "micro F1", "macro F1"]
+)
 def test_every_metric_can_be_searched_by(metric):
     (trial,) = tune(ROWS.X, ROWS.Y, MODEL, metric=metric, n_trials=1).trials
     assert 0 < trial.value <= 100
@@ -167,7 +169,7 @@ def test_a_trial_without_a_value_is_never_the_best():
     ("options", "complaint"),
     [
         ({"metric": "P"}, "metric: must be a name and a rank, as in nDCG@5, or micro F1 or macro F1, got 'P'"),
-        ({"metric": "accuracy"}, "got 'accuracy'; names are P, nDCG, R, PSP, coverage, macro_f1, "),
+        ({"metric": "accuracy"}, "got 'accuracy'; names are coverage, macro F1, macro_precision, macro_recall, "),
         ({"metric": "p@1"}, "metric: must be a name and a rank"),
         ({"metric": "P@0"}, "metric: must be a name and a rank"),
         ({"seconds": 0}, "seconds: must be above 0, got 0"),

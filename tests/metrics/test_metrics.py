@@ -172,10 +172,11 @@ def test_labels_that_were_never_trained_count_as_absent_from_training():
 
 
 def test_metrics_by_propensity_are_found_by_name_where_propensities_are_known(case):
-    names = ("psprecision", "psrecall", "psndcg")
+    names = ("psprecision", "PSR", "psndcg", "PSnDCG")
     found = metrics.evaluate_ranking(case.Y, case.padded, Y_train=case.Y, ks=[3], metrics=names)
+    assert list(found) == ["P@3", "nDCG@3", "R@3", "PSP@3", "PSR@3", "PSnDCG@3"]
     q = metrics.inverse_propensity(case.Y)
-    for name in names:
+    for name in ("PSP", "PSR", "PSnDCG"):
         assert found[f"{name}@3"] == pytest.approx(100 * metrics.metric(name)(case.Y, case.padded, q, k=3)[2])
-    with pytest.raises(DataError, match="metrics: psndcg needs propensities, got none; pass Y_train or inv_propensity"):
+    with pytest.raises(DataError, match="metrics: PSnDCG needs propensities, got none; pass Y_train or inv_propensity"):
         metrics.evaluate_ranking(case.Y, case.padded, metrics=["psndcg"])

@@ -17,7 +17,7 @@ from ..data.csr import CSR, Dataset
 from ..data.validation import is_number, is_positive_integer
 from ..errors import DataError, DivergenceError, MemoryEstimateError, optional_module, shorten
 from ..metrics import label_scores
-from ..metrics.evaluation import metrics_by_name, takes_propensity
+from ..metrics.evaluation import metrics_by_name, table_name, takes_propensity
 from ..training.callbacks import Callback
 from ..training.history import EpochRecord
 from .classifier import XMLClassifier
@@ -30,7 +30,6 @@ Metric = Callable[[XMLClassifier, Dataset], float]  # of a trained model on rows
 
 SHARE, MOST_ROWS = 0.1, 10_000  # share and largest number of the rows that are held out
 F1 = ("micro F1", "macro F1")  # metrics of the labels above the learned thresholds
-SHORT_NAMES = {"P": "precision", "nDCG": "ndcg", "R": "recall", "PSP": "psprecision"}
 
 
 class Trial(NamedTuple):
@@ -273,9 +272,9 @@ def _find_metric(name: str) -> Metric:
         kind = name.split()[0]
         return lambda model, rows: 100 * getattr(label_scores(rows.Y, model.predict(rows.X, kind)), f"{kind}_f1")
     kind, _, rank = str(name).partition("@")
-    function = metrics_by_name().get(SHORT_NAMES.get(kind, kind))
+    function = metrics_by_name().get(table_name(kind))
     if function is None or not (rank.isascii() and rank.isdigit() and int(rank)):
-        known = ", ".join([*SHORT_NAMES, *metrics_by_name()])
+        known = ", ".join(metrics_by_name())
         wanted = f"must be a name and a rank, as in nDCG@5, or {' or '.join(F1)}"
         raise DataError(f"metric: {wanted}, got {shorten(name)}; names are {known}")
     k = int(rank)

@@ -16,6 +16,11 @@ from .propensity import inverse_propensity, psprecision_at_k
 from .ranking import ndcg_at_k, precision_at_k, recall_at_k
 
 SUFFIX = "_at_k"
+# Names of metrics in tables, where they are not those of the functions.
+TABLE_NAMES = {
+    "macro_f1": "macro F1", "micro_f1": "micro F1", "ndcg": "nDCG", "precision": "P", "psndcg": "PSnDCG",
+    "psprecision": "PSP", "psrecall": "PSR", "recall": "R",
+}  # fmt: skip
 
 
 def metric(name: str) -> Callable[..., np.ndarray]:
@@ -24,7 +29,7 @@ def metric(name: str) -> Callable[..., np.ndarray]:
     Parameters
     ----------
     name : str
-        Such as "coverage" for `coverage_at_k`.
+        Such as "coverage" for `coverage_at_k`, and "nDCG" or "ndcg" for `ndcg_at_k`.
 
     Returns
     -------
@@ -36,16 +41,21 @@ def metric(name: str) -> Callable[..., np.ndarray]:
         If no metric has this name.
     """
     functions = metrics_by_name()
-    check_choice("metric", name, functions)
-    return functions[name]
+    check_choice("metric", table_name(name), functions)
+    return functions[table_name(name)]
+
+
+def table_name(name: str) -> str:
+    """Return the name of a metric in tables, given that or the name of its function."""
+    return TABLE_NAMES.get(name, name) if isinstance(name, str) else name
 
 
 def metrics_by_name() -> dict[str, Callable[..., np.ndarray]]:
-    """Return all functions `<name>_at_k` of the modules in this folder, by `<name>`, sorted."""
+    """Return all functions `<name>_at_k` of the modules in this folder, by their names in tables."""
     package = import_module(__package__)
     modules = [import_module(f"{__package__}.{module.name}") for module in iter_modules(package.__path__)]
     functions = {key: value for module in modules for key, value in vars(module).items() if key.endswith(SUFFIX)}
-    return {key.removesuffix(SUFFIX): functions[key] for key in sorted(functions)}
+    return {table_name(key.removesuffix(SUFFIX)): functions[key] for key in sorted(functions)}
 
 
 def takes_propensity(function: Callable[..., np.ndarray]) -> bool:
@@ -76,7 +86,7 @@ def evaluate_ranking(
         q_l of each label, instead of `Y_train`: `inverse_propensity(Y_train, A, B)` with other constants, or
         `model.inverse_propensity(n_labels=Y_true.shape[1])`.
     metrics : sequence of str
-        Names of further metrics, such as "coverage" for `coverage_at_k`.
+        Names of further metrics, such as "coverage" for `coverage_at_k`; see `metric`.
 
     Returns
     -------
@@ -95,7 +105,8 @@ def evaluate_ranking(
         raise DataError(f"ks: must be integers of at least 1, got {shorten(ks)}")
     compared = compare(Y_true, predicted, k := max(ks))
     functions: dict[str, Callable[..., np.ndarray]]
-    functions = {"P": precision_at_k, "nDCG": ndcg_at_k, "R": recall_at_k} | {name: metric(name) for name in metrics}
+    functions = {"P": precision_at_k, "nDCG": ndcg_at_k, "R": recall_at_k}
+    functions |= {table_name(name): metric(name) for name in metrics}
     if Y_train is not None:
         inv_propensity = inverse_propensity(Y_train, n_labels=compared.Y.n_cols)
     if inv_propensity is not None:

@@ -36,7 +36,7 @@ FLAGS = (
     *parameter_flags("precision", "n_jobs"),
     Flag("k", COUNT, "measure at this k, too; may be repeated", "output", default_text="1, 3 and 5",
          synonyms=("-k", "--top-k", "--topk"), repeated=True),
-    Flag("metric", NAME, "another metric, such as coverage; may be repeated", "output", repeated=True),
+    Flag("metric", NAME, "another metric, such as PSnDCG or coverage; may be repeated", "output", repeated=True),
     Flag("propensity_a", number("from 0 to 100", lambda A: 0 <= A <= 100), "A of the propensities (docs/metrics.md)",
          "output", 0.55, metavar="A"),
     Flag("propensity_b", number("above 0 and at most 100", lambda B: 0 < B <= 100),
@@ -80,9 +80,10 @@ def run(
     if per_label and not estimator.fitted_.has_probabilities:
         raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
     from ...metrics import metric as find_metric
+    from ...metrics.evaluation import table_name
     from .. import evaluation
 
-    ks, more = sorted({*evaluation.KS, *(k or ())}), metric or []
+    ks, more = sorted({*evaluation.KS, *(k or ())}), [table_name(name) for name in metric or ()]
     for name in more:  # raises an error for an unknown metric before rows are read
         find_metric(name)
     other = None if against is None else read_predictor(against, parameters, test, "evaluate")
@@ -127,7 +128,7 @@ def show(result: dict[str, Any], ks: list[int], more: list[str], console: Consol
     """Print a table of the metrics at each k, then the other metrics."""
     from ..evaluation import describe, reliability_table
 
-    metrics = [name for name in ("P", "nDCG", "R", "PSP", *more) if f"{name}@1" in result]
+    metrics = [name for name in dict.fromkeys(("P", "nDCG", "R", "PSP", *more)) if f"{name}@1" in result]
     console.answer(table({m: {f"@{k}": result[f"{m}@{k}"] for k in ks} for m in metrics}, [f"@{k}" for k in ks]))
     for line in describe(result):
         console.show(line)
