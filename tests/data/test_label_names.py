@@ -33,6 +33,11 @@ def test_index_labels_sorts_names_and_rows():
     assert (Y.indptr.dtype, Y.indices.dtype, Y.data.dtype) == (np.int64, np.int32, np.float32)
 
 
+def test_index_labels_sorts_whole_numbers_by_value_and_other_names_by_letter():
+    assert index_labels([("10", "3"), ("0", "200")])[1] == ["0", "3", "10", "200"]
+    assert index_labels([("10", "3"), ("b", "200")])[1] == ["10", "200", "3", "b"]
+
+
 def test_index_labels_puts_unknown_names_behind_the_known_ones():
     Y, names = index_labels([("new", "b"), ("also",)], ["b", "a"])
     assert names == ["b", "a", "also", "new"]

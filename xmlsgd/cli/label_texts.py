@@ -7,6 +7,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from ..data.csr import Dataset
+from ..data.label_names import in_order
 from ..data.text import read_label_texts
 from ..data.vocabulary import label_of, name_of
 from ..errors import DataError, shorten
@@ -30,7 +31,7 @@ def with_label_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tup
     """Return training rows with a column for each label of `--label-texts`, and the text of each column.
 
     If labels have names and any line begins with one, lines are assigned by name. Otherwise line i is the text of label
-    i, or of the label named i if all names are numbers: as names, these are not in numeric order.
+    i, or of the label named i if all names are numbers, some of which may have no rows.
     """
     names = train.label_names
     if names and path is not None and not are_named(lines, set(names)) and all(map(NUMBER.fullmatch, names)):
@@ -50,7 +51,7 @@ def _with_named_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tu
     """Do the same by the names of labels; new ones get columns after the others."""
     text_of = text_of_each(lines, path)
     known = list(train.label_names or ())
-    names = known + sorted(set(text_of).difference(known, [""]))
+    names = known + in_order(set(text_of).difference(known, [""]))
     dataset = replace(train, Y=replace(train.Y, n_cols=len(names)), label_names=names)
     return dataset, [text_of.get(name) for name in names]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ..errors import DataError, shorten
@@ -48,13 +48,19 @@ def _uris_or_name(name: str) -> list[str]:
 def index_labels(labels: Iterable[Sequence[str]], names: Sequence[str] | None = None) -> tuple[CSR, list[str]]:
     """Return Y (n, L) with ones, and the L label names; labels : the names of each row.
 
-    Without `names`, the columns are all names in sorted order. Otherwise they are `names`, then further names of the
-    rows, so that test rows keep labels that were never trained.
+    Without `names`, the columns are all names `in_order`. Otherwise they are `names`, then further names of the rows,
+    so that test rows keep labels that were never trained.
     """
     rows, known = [set(row) for row in labels], list(names or ())
-    columns = known + sorted(set[str]().union(*rows).difference(known))
+    columns = known + in_order(set[str]().union(*rows).difference(known))
     index = {name: column for column, name in enumerate(columns)}
     return indicator(rows, index), columns
+
+
+def in_order(names: Collection[str]) -> list[str]:
+    """Return names in alphabetical order, or in numerical order if all are whole numbers, as ids of labels are."""
+    are_numbers = all(name.isdecimal() for name in names)
+    return sorted(names, key=lambda name: (len(name) if are_numbers else 0, name))  # int() refuses very long ones
 
 
 def check_distinct(names: Sequence[str], where: str) -> None:
