@@ -2,16 +2,17 @@
 
 DATA is any source that train reads. The arithmetic is real; only the clock is simulated. A device of speed 1 is as fast
 as this machine, whose steps are timed first. The --costs that are found are printed: passed with the same --seed, they
-repeat the run exactly, on any machine. Without a test split, a fifth of the rows is held out.
+repeat the run. Without a test split, a fifth of the rows is held out.
 
 A fleet is a list of NAME:SPEED[*COUNT], separated by commas, as in "gpu:1*2,cpu:.1"; or one of the scenarios S1 to S8,
-which have noise, stalls, slowdowns and absences. Devices named cpu write a shared model in place. All others pull
-copies of it and push their changes, which takes time by --bandwidth, as merges do.
+which have noise, stalls, slowdowns and absences (docs/papers.md lists them). Devices named cpu write a shared model in
+place. All others pull copies of it and push their changes, which takes time by --bandwidth, as merges do.
 
 Columns of the tables:
   P@1        precision at 1 on the test rows, in percent
   seconds    simulated seconds until the end
-  to 95 %    simulated seconds until 95 % of the best final P@1 was reached
+  to 95 %    simulated seconds until 95 % of the best final P@1 in the table was reached, be it that of the fastest
+             device alone; - if it never was, as may be after few epochs
   rows/s     training rows per simulated second
   busy %     share of its time in which a device computes
   effic. %   rows/s in percent of what all devices could do without waiting
