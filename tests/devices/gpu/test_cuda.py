@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.fake_gpu.shim import shim_device
+from shared.fake_gpu.shim import CUDARuntimeError, shim_device
 from shared.layers import (
     FLOAT32,
     assert_same_change,
@@ -32,7 +32,7 @@ from xmlsgd.devices.cuda.chunks import parts_of_sum
 from xmlsgd.devices.cuda.kernels import kernel_parameters, kernel_source
 from xmlsgd.devices.cuda.top_k import MAX_RANKED
 from xmlsgd.devices.reference import Reference
-from xmlsgd.errors import DataError
+from xmlsgd.errors import DataError, MemoryEstimateError
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.network import Network
@@ -368,3 +368,32 @@ def test_a_wait_that_is_lost_is_found(monkeypatch, lost, late):
     monkeypatch.setattr("xmlsgd.devices.cuda.runtime.StagingRing", broken["StagingRing"])
     sent, seen = sent_and_seen(late)
     assert sent != seen
+
+
+@NEEDS_COMPILER
+def test_a_staging_buffer_that_found_no_memory_still_holds_what_is_sent_next():
+    runtime = shim_device("float32").runtime
+    memory, array = runtime.cupy.memory, np.arange(1000, dtype=np.int32)
+    for _ in range(staging.SLOTS):
+        with runtime.start():
+            runtime.upload("numbers", array[:10])
+    memory.capacity = memory.live + 100
+    with pytest.raises(MemoryEstimateError, match=r"^device 'cuda:0': Out of memory"), runtime.start():
+        runtime.upload("numbers", array)
+    memory.capacity = 1 << 40
+    for _ in range(staging.SLOTS):
+        with runtime.start():
+            np.testing.assert_array_equal(runtime.to_host(runtime.upload("numbers", array)), array)
+
+
+@NEEDS_COMPILER
+def test_a_host_without_pinned_memory_is_told_of_in_one_line(monkeypatch):
+    def fail(size):
+        raise CUDARuntimeError("cudaErrorMemoryAllocation: out of memory")
+
+    runtime = shim_device("float32").runtime
+    monkeypatch.setattr(runtime.cupy.cuda, "alloc_pinned_memory", fail)
+    with pytest.raises(
+        MemoryEstimateError, match=r"^device 'cuda:0': the host has no 50 bytes .* batch_size takes less$"
+    ):
+        runtime.upload("numbers", np.zeros(10, np.float32))

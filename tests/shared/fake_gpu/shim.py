@@ -24,6 +24,10 @@ MULTIPROCESSORS = 4  # few, so that a block has several tiles of labels
 OF_DEVICE = ("chunk_bytes",)  # options of `CUDA` that the "GPU" has none of
 
 
+class CUDARuntimeError(RuntimeError):
+    """What CuPy raises where the CUDA runtime fails."""
+
+
 class _Device:
     """A GPU, entered by who works on it."""
 
@@ -70,6 +74,7 @@ def fake_cupy(
             getDeviceCount=lambda: 2,
             memGetInfo=lambda: (min(free, memory.capacity - memory.live), 2 * free),
             memcpyAsync=copy,
+            CUDARuntimeError=CUDARuntimeError,
             deviceGetAttribute=lambda attribute, index: {16: MULTIPROCESSORS}[attribute],
         ),
     )

@@ -239,6 +239,17 @@ class Runtime:
         """Return an array from CuPy's pool, which asks the driver for memory only where it has none of that size."""
         return self.cupy.empty(shape, dtype)
 
+    def pinned(self, size: int, dtype: Any) -> np.ndarray:
+        """Return an array (size,) in pinned memory of the host."""
+        n_bytes = size * np.dtype(dtype).itemsize
+        try:
+            return np.frombuffer(self.cupy.cuda.alloc_pinned_memory(n_bytes), dtype, size)
+        except self.cupy.cuda.runtime.CUDARuntimeError as error:
+            raise MemoryEstimateError(
+                f"device 'cuda:{self.index}': the host has no {n_bytes:,} bytes of pinned memory ({error}); a smaller "
+                "batch_size takes less"
+            ) from error
+
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """Return an array in the memory of the buffer `name`, which later calls use again."""
         if name in self._views:
@@ -289,7 +300,7 @@ class Runtime:
 
     def read_later(self, value: Any) -> Callable[[], float]:
         """Begin to copy a number from the GPU; return a function that waits for that and for nothing after it."""
-        pinned = np.frombuffer(self.cupy.cuda.alloc_pinned_memory(value.nbytes), value.dtype, 1)
+        pinned = self.pinned(1, value.dtype)
         self.copy(pinned.ctypes.data, value.data.ptr, value.nbytes, DEVICE_TO_HOST, self.stream)
         copied = self.cupy.cuda.Event(disable_timing=True)
         copied.record(self.stream)

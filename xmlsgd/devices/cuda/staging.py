@@ -57,6 +57,6 @@ class _StagingBuffer:
         """Grow both to at least `n_bytes`."""
         if self.on_gpu is None or self.pinned.nbytes < n_bytes:
             room = max(int(GROWTH * n_bytes), 1)
-            self.pinned = np.frombuffer(runtime.cupy.cuda.alloc_pinned_memory(room), np.uint8, room)
-            self.on_gpu = runtime.empty((len(self.pinned),), np.uint8)
+            # Both or neither: without memory for the second, the first must not say that there is room.
+            self.pinned, self.on_gpu = runtime.pinned(room, np.uint8), runtime.empty((room,), np.uint8)
             self.read.record(runtime.stream)  # kernels may still read the memory that it had before
