@@ -82,6 +82,21 @@ def test_logits_far_above_the_reference_beyond_the_pilot_are_scaled_again(make, 
     np.testing.assert_allclose(got.b, expected.b, rtol=0, atol=tolerance * np.abs(expected.b - layer.b).max() + 1e-4)
 
 
+@pytest.mark.parametrize("rows", [8, 133])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_step_on_logits_of_a_million_is_finite(make, precision, rows):
+    """Where bfloat16 rounds a reference, or its operands, otherwise than E's logits, these are far below it."""
+    A, targets, layer = output_batch((rows, 16, 300))
+    layer.W[:] += targets.Y.to_scipy()[targets.rows].T @ A  # labels have the largest logits of their rows
+    layer.W[:] *= 1e6 / np.abs(A @ layer.W.T).max()
+    expected, got, update = copy(layer), copy(layer), SGD().update(1e-3, 1)
+    value, dA = Reference().output_step(A, targets, expected, find_loss("softmax"), update)
+    value2, dA2 = make(precision).output_step(A, targets, got, find_loss("softmax"), update)
+    assert value2 == pytest.approx(value, rel=1e-2)
+    np.testing.assert_allclose(dA2, dA, rtol=0, atol=1e-2 * np.abs(dA).max())
+    assert np.isfinite(got.W).all()
+
+
 def peaked_batch():
     """Return a batch whose logits have a standard deviation of about 4, as those of a trained model."""
     A, targets, layer = output_batch((48, 64, 1500))

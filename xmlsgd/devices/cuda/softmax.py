@@ -111,11 +111,12 @@ class SoftmaxStep(LabelChunks):
         pilot : the weights of the first labels, as an operand.
         """
         run, (B, H), n = self.runtime, A.shape, len(pilot)
-        run.gemm(operand, pilot, e.E[:, :n], tb=True)
-        label_sum, score = run.buffer("label sum", (B, H)), run.buffer("score", (B,))
+        logits, label_sum = run.buffer("pilot", (B, n)), run.buffer("label sum", (B, H))
+        score = run.buffer("score", (B,))
+        run.gemm(operand, pilot, logits, tb=True)
         run.launch(
-            "references", B, e.E, e.E.shape[1], n, labels.spans, labels.indices, A, layer.W, layer.b, B, H, e.reference,
-            label_sum, score,
+            "references", B, logits, n, labels.spans, labels.indices, A, layer.W, layer.b, B, H, e.reference, label_sum,
+            score,
         )  # fmt: skip
         return label_sum, score
 

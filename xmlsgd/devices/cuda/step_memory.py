@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 from .chunks import CHUNK_BYTES, labels_per_chunk, parts_of_sum, round_up
+from .softmax import PILOT
 from .staging import SLOTS
 
 LIBRARY_BYTES = 100_000_000  # an allowance for cuBLAS's workspace, loaded kernels and CuPy's rounding; not measured
@@ -23,8 +24,9 @@ def step_bytes(
     """
     B, H, L, itemsize = batch, network.hidden[-1], network.n_labels, 2 if bfloat16 else 4
     n = min(labels_per_chunk(B, H, bfloat16, chunk_bytes), L)
-    if network.loss == "softmax":  # which keeps (batch, labels)
-        output = B * round_up(L, 128) * itemsize + min(L * round_up(H) * (4 + itemsize), chunk_bytes)
+    if network.loss == "softmax":  # which keeps (batch, labels), and float32 logits of the first labels
+        logits = B * (round_up(L, 128) * itemsize + 4 * min(L, PILOT))
+        output = logits + min(L * round_up(H) * (4 + itemsize), chunk_bytes)
     else:
         output = round_up(n) * (B * (4 + itemsize) + H * (4 + itemsize))
     activations = 4 * B * (2 * sum(network.hidden) + (3 + parts_of_sum(B, H, L)) * H) + BYTES_PER_ROW * B

@@ -1,21 +1,18 @@
 // Softmax output layer: one exponential a logit, all of them kept as operands of the products of the backward pass.
 
-// reference (B,) = the largest of each row's first C logits Z + b, Z (B, stride), and of those of its labels; label_sum
-// (B, H) = the sum of its labels' rows of W, score (B,) that of their logits. A block has a row.
+// reference (B,) = the largest of each row's first C logits Z + b, Z (B, C), and of those of its labels; label_sum
+// (B, H) = the sum of its labels' rows of W, score (B,) that of their logits. As in E, logits are float32 products of
+// operands: with a reference that is rounded otherwise, all of a row's E may underflow. A block has a row.
 #define LABELS_AT_ONCE 4  // of a warp
-extern "C" __global__ void references(const operand *Z, i64 stride, int C, const i64 *spans, const int *indices,
-                                      const float *A, const float *W, const float *b, int B, int H, float *reference,
-                                      float *label_sum, float *score) {
+extern "C" __global__ void references(const float *Z, int C, const i64 *spans, const int *indices, const float *A,
+                                      const float *W, const float *b, int B, int H, float *reference, float *label_sum,
+                                      float *score) {
     __shared__ float parts[WARP];
+    auto rounded = [](float x) { return from_operand(to_operand(x)); };
     int lane = threadIdx.x & 31, warps = blockDim.x >> 5;
     i64 row = blockIdx.x, begin = spans[row], end = spans[B + row];
     float best = LOWEST, all = 0.0f;
-    for (int at = threadIdx.x * LOADED; at < C; at += blockDim.x * LOADED) {
-        float x[LOADED];
-        load_some(Z + row * stride + at, x);
-        for (int c = 0; c < LOADED; ++c)
-            if (at + c < C) best = fmaxf(best, x[c] + b[at + c]);
-    }
+    for (int at = threadIdx.x; at < C; at += blockDim.x) best = fmaxf(best, Z[row * C + at] + b[at]);
     for (i64 first = begin + (threadIdx.x >> 5); first < end; first += warps * LABELS_AT_ONCE) {
         int label[LABELS_AT_ONCE];
         float sum[LABELS_AT_ONCE];
@@ -26,7 +23,8 @@ extern "C" __global__ void references(const operand *Z, i64 stride, int C, const
         }
 #pragma unroll 2
         for (int j = lane; j < H; j += WARP)
-            for (int u = 0; u < LABELS_AT_ONCE; ++u) sum[u] += A[row * H + j] * W[(i64)label[u] * H + j];
+            for (int u = 0; u < LABELS_AT_ONCE; ++u)
+                sum[u] += rounded(A[row * H + j]) * rounded(W[(i64)label[u] * H + j]);
         for (int u = 0; u < LABELS_AT_ONCE; ++u) {
             float logit = warp_sum(sum[u]) + b[label[u]];
             if (first + u * warps >= end) continue;
