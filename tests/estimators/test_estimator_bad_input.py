@@ -13,7 +13,14 @@ from numpy.ma import masked_array as masked
 from shared.planted import N_LABELS, small
 from xmlsgd import CSR, DataError
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.nn.optimizers import Adam, Optimizer
+from xmlsgd.nn.optimizers import SGD, Adam
+
+
+class Unrated(SGD):
+    """SGD of which no learning rate is known."""
+
+    default_rate = None
+
 
 X2, Y2 = sp.csr_array(np.eye(2)), sp.csr_array(np.eye(2))
 
@@ -81,7 +88,7 @@ def test_a_call_without_labels_is_refused_with_a_remedy(learn):
         ({"hidden_layer_sizes": 64}, "hidden_layer_sizes: .*got 64"),
         ({"loss": "mse"}, "loss must be one of bce, softmax, got 'mse'"),
         ({"optimizer": "lbfgs"}, "optimizer must be one of adagrad, .*got 'lbfgs'"),
-        ({"optimizer": Optimizer()}, "learning_rate_init: no rate is known for .*pass a number"),
+        ({"optimizer": Unrated()}, "learning_rate_init: no rate is known for .*pass a number"),
         ({"learning_rate": "step"}, "learning_rate must be one of constant, .*got 'step'"),
         ({"learning_rate": 0.1}, r"got 0.1; the rate itself is learning_rate_init \(--lr\)"),
         ({"learning_rate_init": 0}, "learning_rate_init: must be 'auto' or above 0, got 0"),

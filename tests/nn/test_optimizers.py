@@ -242,3 +242,16 @@ def test_the_optimizer_of_biases_is_not_made_anew_in_each_step(optimizer):
     made = find_optimizer(optimizer)(weight_decay=0.5)
     assert made.for_biases() is made.for_biases()
     assert made.for_biases().weight_decay == 0.5
+
+
+def test_an_optimizer_whose_state_would_not_be_kept_is_not_made():
+    class Forgetful(Momentum):
+        slots = 0
+
+    class Numbered(Optimizer):
+        step = 3
+
+    with pytest.raises(DataError, match="Forgetful defines state, but slots is 0"):
+        Forgetful()
+    with pytest.raises(DataError, match="step must be a static method, got 3"):
+        Numbered()

@@ -184,6 +184,18 @@ def test_a_sampler_in_one_file_chooses_the_labels_of_a_batch(add):
             SIGNED.replace("def state", "def stat"),
             "optimizer 'toy': Signed does not define state",
         ),
+        (
+            optimizers,
+            find_optimizer,
+            SIGNED.replace("slots = 1", ""),
+            r"optimizer 'toy': Signed defines state, but slots is 0; set it to 1 \(s\) or 2 \(s and t\)",
+        ),
+        (
+            optimizers,
+            find_optimizer,
+            SIGNED.replace("    @staticmethod\n    def step", "    def step"),
+            "optimizer 'toy': Signed.step must be a static method, got <function",
+        ),
         (samplers, find_sampler, "SAMPLER = None", "sampler 'toy': SAMPLER must be a class of Sampler"),
         (
             samplers,

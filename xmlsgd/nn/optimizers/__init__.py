@@ -33,9 +33,7 @@ def find_optimizer(name: str) -> type[Optimizer]:
     kind = find_part(__name__, "optimizer", name, "OPTIMIZER", " or an Optimizer")
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
         raise DataError(f"optimizer {name!r}: OPTIMIZER must be a class of Optimizer, got {kind!r}")
-    needed = ("step", "state") if kind.slots else ("step",)
-    if lacking := [method for method in needed if getattr(kind, method) is getattr(Optimizer, method)]:
-        raise DataError(f"optimizer {name!r}: {kind.__name__} does not define {lacking[0]}; see Optimizer.{lacking[0]}")
+    kind.check_methods()
     return kind
 
 

@@ -6,6 +6,7 @@ CPU kernels compile the equations for single numbers; the reference calls them w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import getattr_static, isfunction
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -96,10 +97,28 @@ class Optimizer(Checked):
     # Number in `devices/cuda/kernels`; None if there is no code for GPUs.
     cuda: ClassVar[int | None] = None
 
+    def __post_init__(self) -> None:
+        """Raise `DataError` for wrong fields and for a class that is incomplete."""
+        super().__post_init__()
+        self.check_methods()
+
     @property
     def name(self) -> str:
         """Return the name of the optimizer, which is that of its module."""
         return type(self).__module__.rpartition(".")[2]
+
+    @classmethod
+    def check_methods(cls) -> None:
+        """Raise `DataError` unless `step`, and `state` just where there are slots, are static methods of the class."""
+        optimizer = f"optimizer {cls.__module__.rpartition('.')[2]!r}: {cls.__name__}"
+        for name in ("step", "state"):
+            method, defined = getattr_static(cls, name), getattr(cls, name) is not getattr(Optimizer, name)
+            if not defined and (name == "step" or cls.slots):
+                raise DataError(f"{optimizer} does not define {name}; see Optimizer.{name}")
+            if not (isinstance(method, staticmethod) and isfunction(method.__func__)):
+                raise DataError(f"{optimizer}.{name} must be a static method, got {method!r}; see Optimizer.{name}")
+        if cls.state is not Optimizer.state and not cls.slots:
+            raise DataError(f"{optimizer} defines state, but slots is 0; set it to 1 (s) or 2 (s and t)")
 
     @staticmethod
     def state(g: Any, square: Any, s: Any, t: Any, h: Any) -> tuple[Any, Any]:
