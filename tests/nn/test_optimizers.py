@@ -249,7 +249,7 @@ def test_an_optimizer_whose_state_would_not_be_kept_is_not_made():
         slots = 0
 
     class Numbered(Optimizer):
-        step = 3
+        step = 3  # type: ignore[assignment]
 
     with pytest.raises(DataError, match="Forgetful defines state, but slots is 0"):
         Forgetful()
