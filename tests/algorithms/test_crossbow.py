@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from shared import light, toy
 from xmlsgd.algorithms.crossbow import INTERVAL, Crossbow, LearnerTuner
 from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.errors import DataError
+from xmlsgd.estimators.workers import parse_devices
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
@@ -351,6 +354,27 @@ def test_a_learner_and_the_average_move_by_the_same_correction_whoever_leaves_me
 def test_a_device_has_at_least_one_learner():
     with pytest.raises(DataError, match="learners must be at least 1, got 0"):
         Crossbow(learners=0)
+
+
+@pytest.mark.parametrize(
+    ("devices", "fits"),
+    [
+        ("cuda:0*2", True),
+        ("cuda:0*2,cuda:1*2", True),
+        ("cuda:0,cuda:1", False),
+        ("cuda:0*4", False),
+        ("cuda:0,cuda:1,cuda:0,cuda:1", False),
+        ("cpu", False),
+    ],
+)
+def test_a_number_of_learners_that_is_tuned_is_that_of_each_device(devices, fits):
+    names = parse_devices(devices)
+    Crossbow().check_devices(names)
+    refused = pytest.raises(
+        DataError, match=r"^learners: with .* each device must have 2 workers, got 'c.*'; list each"
+    )
+    with nullcontext() if fits else refused:
+        Crossbow(learners=2).check_devices(names)
 
 
 def tuned(throughput, noise=lambda i: 1.0, most=16):

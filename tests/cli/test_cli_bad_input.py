@@ -280,6 +280,10 @@ BAD_CALLS = {
         ("simulate", "{place}/good.txt", "--compare", "adaptive,foo"),
         "algorithm must be one of auto, adaptive, adaptive_hogbatch, ",
     ),
+    "learners of devices that have one": (
+        ("simulate", "{place}/good.txt", "--fleet", "S3", "--algorithm", "crossbow/learners=4"),
+        "learners: with learners=4 each device must have 4 workers, got 'gpu 0, gpu 1, gpu 2, gpu 3'; list each 4",
+    ),
     "unknown fleet": (
         ("simulate", "{place}/good.txt", "--fleet", "S9"),
         "--fleet: must be a scenario, one of S1, S2, S3, S4, S5, S6, S7, S8, or NAME:SPEED, as in gpu:1*2,cpu:.1",

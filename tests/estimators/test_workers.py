@@ -205,9 +205,9 @@ def test_the_plan_says_whether_the_algorithm_suits_the_number_of_workers(data, d
     assert plan.to_dict()["algorithm"]["reason"] == reason
 
 
-@pytest.mark.parametrize("algorithm", ["omnivore/groups=3", "hogbatch/sizes=64:64:64"])
-def test_options_that_need_more_workers_are_refused_in_the_plan(data, algorithm):
-    with pytest.raises(DataError, match=r"got .* for 2$"):
+@pytest.mark.parametrize("algorithm", ["omnivore/groups=3", "hogbatch/sizes=64:64:64", "crossbow/learners=3"])
+def test_options_that_need_other_workers_are_refused_in_the_plan(data, algorithm):
+    with pytest.raises(DataError, match=r"got .* for 2|got 'cpu, cpu'; list each 3 times"):
         XMLClassifier((8,), algorithm=algorithm, devices="cpu*2").plan(data.X, data.Y)
 
 

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from shared.paths import DATA
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
+from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.sequential import Sequential
@@ -195,6 +196,14 @@ def test_equal_workers_all_earn_their_places_however_many_they_are():
     values = contributions_of(tallies, 0.0)
     assert list(values.values()) == pytest.approx([0.02] * 50)
     assert advice([{"worker": w, "contribution": value} for w, value in values.items()]) == []
+
+
+def test_learners_that_a_tuner_leaves_idle_are_no_workers_to_exclude(dataset):
+    fleet = [VirtualDevice(0.0, 1.0)] * 2
+    run = train(Job(dataset, NETWORK, SGD()), Crossbow(10, 0.1, learners=2), Simulated(Reference(), fleet), Schedule(1))
+    assert [entry["learning"] for entry in run.workers] == [True, False]
+    assert run.workers[1]["contribution"] == 0
+    assert advice(run.workers) == []
 
 
 def test_advice_never_says_that_others_are_slowed_down_by_0_percent():

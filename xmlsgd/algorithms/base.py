@@ -75,6 +75,10 @@ class Algorithm(Checked, ABC):
     def check_workers(self, n_workers: int) -> None:
         """Raise `DataError` for options that `n_workers` workers, including those that join later, cannot meet."""
 
+    def check_devices(self, devices: Sequence[str]) -> None:
+        """Raise `DataError` for options that workers on these devices, a name each, cannot meet."""
+        self.check_workers(len(devices))
+
     @abstractmethod
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Set the state of a run with these workers and epochs of `n_rows` rows.

@@ -22,6 +22,7 @@ from statistics import median
 import numpy as np
 
 from ..data.validation import at_least, below_one
+from ..errors import DataError, shorten
 from ..training.merging import Comm, ParameterSlice
 from ..training.messages import Report
 from .outer import merges_to_fade
@@ -46,8 +47,8 @@ class Crossbow(UpdateRounds):
     center_momentum : float
         mu, momentum of the average, in [0, 1).
     learners : int
-        Most learners per device: workers 0 to learners - 1 are those of the first device, and so on. Their number is
-        tuned, beginning with 1; with `learners` 1 every worker takes part from the start.
+        Most learners per device: workers 0 to learners - 1 are those of the first device, and so on; each device must
+        have as many. Their number is tuned, beginning with 1; with `learners` 1 every worker takes part from the start.
 
     Notes
     -----
@@ -75,6 +76,16 @@ class Crossbow(UpdateRounds):
     def merge_state_vectors(self, n_workers: int) -> int:
         """Return the number of vectors: sum of corrections, motion of the average, c_j of each learner if tau is 1."""
         return 1 + int(self.center_momentum > 0) + (n_workers if self.sync_every == 1 else 0)
+
+    def check_devices(self, devices: Sequence[str]) -> None:
+        """Raise `DataError` unless each device has `learners` workers, next to each other, if their number is tuned."""
+        super().check_devices(devices)
+        m = self.learners
+        if m > 1 and [*devices] != [device for device in dict.fromkeys(devices) for _ in range(m)]:
+            raise DataError(
+                f"learners: with learners={m} each device must have {m} workers, got {shorten(', '.join(devices))}; "
+                f"list each {m} times, as in devices='cuda:0*{m}', or leave learners at 1"
+            )
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin with one learner per device."""
@@ -220,6 +231,11 @@ class Crossbow(UpdateRounds):
     def notes(self) -> dict[str, object]:
         """Return the number of learners per device."""
         return {"learners": self.tuner.learners}
+
+    def worker_notes(self) -> dict[str, Mapping[int, float]]:
+        """Return the batch sizes and, if the number of learners is tuned, who takes part."""
+        learning = {w: w in self.learning for w in self.size}
+        return super().worker_notes() | ({"learning": learning} if self.learners > 1 else {})
 
 
 @dataclass

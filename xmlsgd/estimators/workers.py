@@ -150,7 +150,7 @@ def algorithm_of(algorithm: str | Algorithm, batch: int, rate: float, workers: S
     """Return the algorithm of the workers; raise `DataError` if they cannot meet its options."""
     one_memory = all(worker.shares_memory for worker in workers)
     found = get_algorithm(algorithm, batch, rate, len(workers), one_memory)
-    found.check_workers(len(workers))
+    found.check_devices([worker.name for worker in workers])
     return found
 
 

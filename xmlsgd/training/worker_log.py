@@ -138,10 +138,12 @@ def summary(records: Sequence[EpochRecord]) -> list[EpochRecord]:
     contributions = contributions_of(tallies, sum(record["merge_seconds"] for record in logged))
     stale = any("staleness" in entry for entry in logged[-1]["workers"])
     elapsed = sum(run[-1]["seconds"] for run in runs_of(logged))
+    learning = {entry["worker"]: entry["learning"] for entry in logged[-1]["workers"] if "learning" in entry}
     left = Counter(event["worker"] for record in logged for event in record.get("left", ()))
     return [
         tallies[w].entry(w, elapsed, stale)
         | {"contribution": round(contributions[w], 4)}
+        | ({"learning": learning[w]} if w in learning else {})
         | ({"left": left[w]} if w in left else {})
         for w in sorted(tallies)
     ]
@@ -175,9 +177,13 @@ def describe_choice(records: Sequence[EpochRecord]) -> list[str]:
 
 
 def advice(workers: Sequence[EpochRecord]) -> list[str]:
-    """Return a line of advice for each worker of a `summary` that contributes little or nothing; none if one left."""
+    """Return a line of advice for each worker of a `summary` that contributes little or nothing; none if one left.
+
+    Learners that Crossbow's tuner leaves idle are excluded already.
+    """
     if any("left" in entry for entry in workers):  # it had less time than the others, who worked for it
         return []
+    workers = [entry for entry in workers if entry.get("learning", True)]
     lines = []
     for entry in workers:
         worker, share = f"worker {entry['worker']}", entry["contribution"]

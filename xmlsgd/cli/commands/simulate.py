@@ -111,8 +111,8 @@ def run(
         check_suffix(plot)
     with problems_named("--costs"):
         base = device_of(costs) if costs else None
-    devices_of(fleet, base)  # raises an error for a wrong fleet before anything is read
-    algorithms = algorithms_of(parameters["algorithm"], compare)
+    # Both raise errors before anything is read.
+    algorithms = algorithms_of(parameters["algorithm"], compare, devices_of(fleet, base))
     plan, data = make_plan_of(train, test, rows, format_options, parameters)
     compile_kernels(parameters, data.dataset.n_labels, compact=False)
     raced = [*algorithms, ALONE] if compare else algorithms
@@ -239,15 +239,15 @@ def sample_rows(dataset: Dataset, most: int) -> Dataset:
     return dataset.take(rows)
 
 
-def algorithms_of(algorithm: str, compare: str | None) -> list[str]:
-    """Return the names of the algorithms to run; raise `DataError` for unknown ones."""
-    from ...algorithms import algorithm_names, check_algorithm
+def algorithms_of(algorithm: str, compare: str | None, fleet: Sequence[VirtualDevice]) -> list[str]:
+    """Return the names of the algorithms to run; raise `DataError` for unknown ones and options that do not suit."""
+    from ...algorithms import ANY_BATCH, algorithm_names
 
     if compare == "all":
         return ["auto", *algorithm_names()]
     names = [name.strip() for name in compare.split(",")] if compare else [algorithm]
     for name in names:
-        check_algorithm(name)
+        algorithm_on(name, ANY_BATCH, 1.0, fleet)
     return names
 
 
@@ -255,7 +255,9 @@ def algorithm_on(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevi
     """Return the algorithm of a name; "auto" depends on the number of devices, and whether all write in place."""
     from ...algorithms import get_algorithm
 
-    return get_algorithm(name, batch, rate, len(fleet), all(device.in_place for device in fleet))
+    found = get_algorithm(name, batch, rate, len(fleet), all(device.in_place for device in fleet))
+    found.check_devices([device.name for device in fleet])
+    return found
 
 
 def devices_of(
