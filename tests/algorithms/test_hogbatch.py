@@ -201,10 +201,11 @@ def test_bad_numbers_are_refused_at_construction(settings, complaint):
 
 
 @pytest.mark.parametrize("field", ["sizes", "threads", "low", "high"])
-def test_numbers_of_workers_that_there_are_not_are_refused(field):
+@pytest.mark.parametrize("n_workers", [2, 4])
+def test_numbers_that_are_not_of_each_worker_are_refused(field, n_workers):
     algorithm = AdaptiveHogbatch(64, 0.1, **{field: (64, 64, 64)})
-    with pytest.raises(DataError, match=rf"{field} must have at most one number a worker, got \(64, 64, 64\) for 2"):
-        toy.run(algorithm, toy.fleet(1, 1))
+    with pytest.raises(DataError, match=rf"{field} must have a number for each worker or one, got .* for {n_workers}"):
+        toy.run(algorithm, toy.fleet(*[1] * n_workers))
 
 
 def test_bounds_that_leave_no_size_are_refused():

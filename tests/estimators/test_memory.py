@@ -129,7 +129,7 @@ def test_an_algorithm_tells_how_many_vectors_its_merges_keep(algorithm, n_worker
     assert kept == [algorithm.merge_state_vectors(n_workers)]
 
 
-@pytest.mark.parametrize("algorithm", [*KEEPING, made("hogbatch", sizes=(16, 4), threads=(2, 1))], ids=repr)
+@pytest.mark.parametrize("algorithm", [*KEEPING, made("hogbatch", sizes=(16, 4, 8), threads=(2, 1, 1))], ids=repr)
 @pytest.mark.filterwarnings("ignore:sync_every:UserWarning")
 def test_no_update_has_more_rows_than_its_algorithm_tells(algorithm):
     rows = []

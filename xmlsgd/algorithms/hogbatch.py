@@ -18,9 +18,9 @@ from .rounds import tapered
 class Hogbatch(Hogwild):
     """A task of worker w has `sizes[w]` rows, in `threads[w]` updates at a learning rate linear in their rows.
 
-    batch : rows of an update at which the learning rate is `learning_rate`. sizes : rows of a task, by worker; the
-    numbers repeat for further workers. () for `batch` rows per update. threads : updates of a task, by worker likewise.
-    In the paper, each thread of a CPU makes one of them at the same time; here they follow one another.
+    batch : rows of an update at which the learning rate is `learning_rate`. sizes : rows of a task, a number for each
+    worker or one for all; () for `batch` rows per update. threads : updates of a task, likewise. In the paper, each
+    thread of a CPU makes one of them at the same time; here they follow one another.
     """
 
     sizes: tuple[int, ...] = ()
@@ -41,11 +41,11 @@ class Hogbatch(Hogwild):
                 raise DataError(f"sizes must hold a row for each thread, got {self.sizes} for threads {self.threads}")
 
     def check_workers(self, n_workers: int) -> None:
-        """Raise `DataError` for numbers of workers that there are not."""
+        """Raise `DataError` unless numbers are of each worker, or one is of all."""
         for each in fields(self):
             given = getattr(self, each.name)
-            if isinstance(given, tuple) and len(given) > n_workers:
-                raise DataError(f"{each.name} must have at most one number a worker, got {given} for {n_workers}")
+            if isinstance(given, tuple) and len(given) not in (0, 1, n_workers):
+                raise DataError(f"{each.name} must have a number for each worker or one, got {given} for {n_workers}")
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Set the sizes of tasks."""
@@ -97,5 +97,5 @@ class Hogbatch(Hogwild):
 
 
 def of_worker(w: int, numbers: Sequence[int]) -> int:
-    """Return the entry of `numbers` for worker `w`; entries repeat for further workers."""
+    """Return the number of worker `w`, or the one of all."""
     return numbers[w % len(numbers)]
