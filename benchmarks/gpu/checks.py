@@ -76,7 +76,8 @@ def sanitizer(target: Target) -> Iterator[dict[str, str]]:
         if target.shim or shutil.which(tool) is None:
             found[check] = "there is no compute-sanitizer"
         else:
-            limit = ["timeout", "-k", "1", str(SANITIZER_SECONDS)]  # ends what the tool has started, too
+            # In the foreground: in a group of its own, the tool would outlive this part (`end`).
+            limit = ["timeout", "--foreground", "-k", "1", str(SANITIZER_SECONDS)]
             command = [*limit, tool, "--tool", check, sys.executable, "-m", "benchmarks.gpu.correctness"]
             lines = [line for line in _lines(command) if line.startswith("=========") and "SUMMARY" in line]
             found[check] = lines[-1].strip("= \n")[:300] if lines else f"nothing within {SANITIZER_SECONDS} s"
@@ -92,13 +93,12 @@ def end(process: subprocess.Popen[Any]) -> None:
 
 def _lines(command: list[str]) -> Iterator[str]:
     """Yield the lines that a program writes, as it writes them."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         errors="replace",
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        yield from process.stdout
-    finally:
-        process.kill()
-        process.wait()
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            yield from process.stdout
+        finally:
+            process.kill()

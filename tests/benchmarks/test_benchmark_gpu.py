@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 
 import numpy as np
@@ -171,6 +173,16 @@ def test_outcomes_of_tests_are_counted_as_they_come(monkeypatch):
         "passed": 1, "failed": 1, "error": 0, "skipped": 0, "failures": ["tests/test_a.py::test_two"],
         "reasons": ["it is lost"], "last": "end",
     }  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("timeout") is None, reason="needs timeout")
+def test_the_sanitizer_is_in_the_process_group_that_ends_with_its_part(tmp_path, monkeypatch):
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(f"#!{sys.executable}\nimport os\nprint('========= SUMMARY', os.getpgrp())\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    *_, last = checks.sanitizer(Target(shim=False))
+    assert last == dict.fromkeys(("memcheck", "racecheck"), f"SUMMARY {os.getpgrp()}")
 
 
 def test_results_of_a_gpu_are_held_against_what_was_wanted():
