@@ -10,6 +10,7 @@ import re
 import pytest
 
 from shared.paths import ROOT
+from xmlsgd.algorithms import algorithm_class, algorithm_names
 
 REFERENCE = (ROOT / "docs" / "reference.rst").read_text(encoding="utf-8")
 WITH_PAGE = re.findall(r"^   (xmlsgd\.[\w.]+)$", REFERENCE, re.MULTILINE)
@@ -49,6 +50,10 @@ def test_every_public_name_of_a_package_has_a_page(module):
     names = [f"{module}.{name}" for name in public_names(module)]
     assert len(names) >= 3
     assert lacking(names) == []
+
+
+def test_every_algorithm_has_a_page():
+    assert lacking(f"xmlsgd.algorithms.{name}.{algorithm_class(name).__name__}" for name in algorithm_names()) == []
 
 
 def test_every_name_that_pages_and_examples_import_has_a_page():

@@ -125,6 +125,7 @@ def test_every_option_and_every_rule_is_documented():
     for name in set(algorithm_names()) - {"auto"}:
         assert name in documented, f"{name} lacks a row in the table of docs/algorithms.md"
         kind, text = algorithm_class(name), documented[name]
+        assert f"`{kind.__name__}`" in text
         while "those of" in text and (base := re.search(r"those of `(\w+)`", text)):
             text = text.replace(base[0], documented[base[1]])
         assert {field.name for field in fields(kind)} - set(GIVEN) == set(re.findall(r"`(\w+)=", text)), name

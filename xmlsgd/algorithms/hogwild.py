@@ -30,7 +30,7 @@ class Hogwild(Algorithm):
 
     @classmethod
     def published(cls, batch: int = 1, learning_rate: float = 6e-3) -> Hogwild:
-        """Return the paper's setting: updates of one row, written in place."""
+        """Return the paper's setting, written in place; its updates are of one row, unless `batch` is passed."""
         return cls(batch, learning_rate)
 
     @property
