@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
+from xmlsgd.errors import DataError
 from xmlsgd.estimators.defaults import auto_rounding
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.nn.network import Network
@@ -68,6 +69,9 @@ def samplers(prepared: Path, plan: Plan) -> None:
     """Train with every sampler; print and write the table of one data set."""
     X, Y, X_test = (CSR.from_scipy(sp.load_npz(prepared / f"{name}.npz")) for name in ("X.trn", "Y.trn", "X.tst"))
     rows, device = Dataset(X, Y), CPU(plan.threads)
+    most = max(getattr(sampler, "negatives", 0) for sampler in SAMPLERS.values())
+    if rows.n_labels <= most:  # all samplers would train all labels
+        raise DataError(f"{prepared.name}: must have more than {most} labels, the negatives, got {rows.n_labels}")
     found: dict[str, dict[str, Any]] = {}
     train_with(UniformNegatives(1), Dataset(X.span(0, 1000), Y.span(0, 1000)), device, 1)  # loads the kernels
     for name, sampler in SAMPLERS.items():
