@@ -65,7 +65,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         make an epoch several times as fast at nearly the same P@k. "auto" for 1,024 if `sampler` is given by name, else
         256 with candidates and all without; with `sampler="all"`, all.
     sampler : {"auto", "all", "uniform"}
-        How negatives are drawn; "auto" for "uniform".
+        How negatives are drawn; "auto" for "uniform". A `Sampler` object goes to `Job(sampler=...)`, see `train`.
     gradient_rounding : float or "auto"
         Threshold in [0, 1) for stochastic gradient sparsification: smaller gradients of labels that a row lacks become
         the threshold or 0 at random, which keeps their mean. The threshold is multiplied by the weight of the row.
