@@ -1,5 +1,8 @@
 // Softmax output layer: one exponential a logit, all of them kept as operands of the products of the backward pass.
 
+// The value of x as an operand.
+__device__ __forceinline__ float as_operand(float x) { return from_operand(to_operand(x)); }
+
 // reference (B,) = the largest of each row's first C logits Z + b, Z (B, C), and of those of its labels; label_sum
 // (B, H) = the sum of its labels' rows of W, score (B,) that of their logits. As in E, logits are float32 products of
 // operands: with a reference that is rounded otherwise, all of a row's E may underflow. A block has a row.
@@ -8,7 +11,6 @@ extern "C" __global__ void references(const float *Z, int C, const i64 *spans, c
                                       const float *W, const float *b, int B, int H, float *reference, float *label_sum,
                                       float *score) {
     __shared__ float parts[WARP];
-    auto rounded = [](float x) { return from_operand(to_operand(x)); };
     int lane = threadIdx.x & 31, warps = blockDim.x >> 5;
     i64 row = blockIdx.x, begin = spans[row], end = spans[B + row];
     float best = LOWEST, all = 0.0f;
@@ -24,7 +26,7 @@ extern "C" __global__ void references(const float *Z, int C, const i64 *spans, c
 #pragma unroll 2
         for (int j = lane; j < H; j += WARP)
             for (int u = 0; u < LABELS_AT_ONCE; ++u)
-                sum[u] += rounded(A[row * H + j]) * rounded(W[(i64)label[u] * H + j]);
+                sum[u] += as_operand(A[row * H + j]) * as_operand(W[(i64)label[u] * H + j]);
         for (int u = 0; u < LABELS_AT_ONCE; ++u) {
             float logit = warp_sum(sum[u]) + b[label[u]];
             if (first + u * warps >= end) continue;
