@@ -36,6 +36,8 @@ class Model:
         self.about = json.loads(Path(folder, "model.json").read_text(encoding="utf-8"))
         if self.about["estimator"] != "XMLClassifier" or not self.about["compact"]:
             raise SystemExit(f"{folder}: must be one classifier, saved with compact=True")
+        if self.about["dense"]:
+            raise SystemExit(f"{folder}: has landmarks of dense features, which this reader does not know")
         self.a = {file.stem: np.load(file, mmap_mode="r") for file in Path(folder).glob("*.npy")}
         self.c = {name[11:]: array for name, array in self.a.items() if name.startswith("candidates_")}
 

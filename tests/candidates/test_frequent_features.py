@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.data.csr import CSR
-from xmlsgd.estimators.defaults import dense_share
+from xmlsgd.estimators.defaults import frequent_share
 from xmlsgd.metrics import precision_at_k
 
 
@@ -31,12 +31,12 @@ def dense_rows(n: int, n_words: int = 0) -> tuple[sp.csr_array, sp.csr_array]:
     return sp.csr_array(np.hstack([X, words]).astype(np.float32)), Y
 
 
-def test_the_share_of_dense_features_is_that_of_their_squares():
+def test_the_share_of_frequent_features_is_that_of_their_squares():
     X = sp.csr_array(np.float32([[3, 0, 4], [3, 4, 0], [3, 0, 0], [3, 0, 0]]))
-    assert dense_share(CSR.from_scipy(X)) == pytest.approx(36 / (36 + 32))
-    assert dense_share(CSR.from_scipy(sp.csr_array((3, 2), dtype=np.float32))) == 0
+    assert frequent_share(CSR.from_scipy(X)) == pytest.approx(36 / (36 + 32))
+    assert frequent_share(CSR.from_scipy(sp.csr_array((3, 2), dtype=np.float32))) == 0
     data = make_xmc(3000, 500, 300, nnz_per_row=8, labels_per_row=2, random_state=0)
-    assert dense_share(data.X) < 0.5
+    assert frequent_share(data.X) < 0.5
 
 
 @pytest.mark.parametrize("n_words", [0, 20])
@@ -63,4 +63,4 @@ def test_candidates_that_rank_worse_than_the_network_alone_are_told():
 
 def test_a_feature_of_every_row_is_frequent_however_many_rows_there_are():
     X = CSR(np.arange(25_001), np.zeros(25_000, np.int32), np.ones(25_000, np.float32), 3)
-    assert dense_share(X) == 1
+    assert frequent_share(X) == 1

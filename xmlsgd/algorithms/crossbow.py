@@ -84,7 +84,8 @@ class Crossbow(UpdateRounds):
         if m > 1 and [*devices] != [device for device in dict.fromkeys(devices) for _ in range(m)]:
             raise DataError(
                 f"learners: with learners={m} each device must have {m} workers, got {shorten(', '.join(devices))}; "
-                f"list each {m} times, as in devices='cuda:0*{m}', or leave learners at 1"
+                f"list each {m} times, as in devices='cuda:0*{m}', or leave learners at 1, as for simulated devices, "
+                "which have one worker"
             )
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from ..data.csr import Dataset
-from ..data.label_names import in_order
+from ..data.label_names import sorted_names
 from ..data.text import read_label_texts
 from ..data.vocabulary import label_of, name_of
 from ..errors import DataError, shorten
@@ -51,7 +51,7 @@ def _with_named_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tu
     """Do the same by the names of labels; new ones get columns after the others."""
     text_of = text_of_each(lines, path)
     known = list(train.label_names or ())
-    names = known + in_order(set(text_of).difference(known, [""]))
+    names = known + sorted_names(set(text_of).difference(known, [""]))
     dataset = replace(train, Y=replace(train.Y, n_cols=len(names)), label_names=names)
     return dataset, [text_of.get(name) for name in names]
 

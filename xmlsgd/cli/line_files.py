@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from ..errors import DataError, nor_others, shorten, warn
 from .exit_codes import UsageError
 
+MOST_DIGITS = 18  # of the number of a row, as int() refuses very long ones
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -54,19 +56,20 @@ def read_pairs(path: str | None, model: Model, n_rows: int) -> CSR | None:
         return None
     import numpy as np
 
+    from ..data.label_names import are_numbers
     from ..data.text import numbered_lines
     from ..metrics.filtering import matrix_of_pairs
 
     names = [str(name) for name in model.classes_.tolist()]
-    numbers = map(int, names) if all(name.isdecimal() for name in names) else range(len(names))
-    column, pairs = {number: i for i, number in enumerate(numbers)}, []
+    labels = names if are_numbers(names) else map(str, range(len(names)))
+    column, pairs = {label: i for i, label in enumerate(labels)}, []
     for line_number, line in numbered_lines(path):
         words = line.split()
-        if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[0]) >= n_rows:
+        if len(words) != 2 or not are_numbers(words) or len(words[0]) > MOST_DIGITS or int(words[0]) >= n_rows:
             wanted = f"must be a row below {n_rows:,} and a label, as in `0 17`"
             raise DataError(f"{path}:{line_number}: {wanted}, got {shorten(line)}; pass the pairs of these rows")
-        if int(words[1]) in column:
-            pairs.append((int(words[0]), column[int(words[1])]))
+        if words[1] in column:
+            pairs.append((int(words[0]), column[words[1]]))
     return matrix_of_pairs(np.array(pairs, np.int64).reshape(-1, 2), n_rows)
 
 

@@ -48,19 +48,24 @@ def _uris_or_name(name: str) -> list[str]:
 def index_labels(labels: Iterable[Sequence[str]], names: Sequence[str] | None = None) -> tuple[CSR, list[str]]:
     """Return Y (n, L) with ones, and the L label names; labels : the names of each row.
 
-    Without `names`, the columns are all names `in_order`. Otherwise they are `names`, then further names of the rows,
-    so that test rows keep labels that were never trained.
+    Without `names`, the columns are all names (`sorted_names`). Otherwise they are `names`, then further names of the
+    rows, so that test rows keep labels that were never trained.
     """
     rows, known = [set(row) for row in labels], list(names or ())
-    columns = known + in_order(set[str]().union(*rows).difference(known))
+    columns = known + sorted_names(set[str]().union(*rows).difference(known))
     index = {name: column for column, name in enumerate(columns)}
     return indicator(rows, index), columns
 
 
-def in_order(names: Collection[str]) -> list[str]:
+def sorted_names(names: Collection[str]) -> list[str]:
     """Return names in alphabetical order, or in numerical order if all are whole numbers, as ids of labels are."""
-    are_numbers = all(name.isdecimal() for name in names)
-    return sorted(names, key=lambda name: (len(name) if are_numbers else 0, name))  # int() refuses very long ones
+    by_length = are_numbers(names)
+    return sorted(names, key=lambda name: (len(name) if by_length else 0, name))  # int() refuses very long ones
+
+
+def are_numbers(names: Iterable[str]) -> bool:
+    """Return whether all names are whole numbers."""
+    return all(name.isdecimal() for name in names)
 
 
 def check_distinct(names: Sequence[str], where: str) -> None:

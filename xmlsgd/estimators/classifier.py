@@ -74,8 +74,9 @@ class XMLClassifier(Predictor, BaseEstimator):
     candidates : int or "auto"
         Candidate labels per row, proposed by its nearest training rows and by co-occurrence. Linear classifiers and
         the network score them, and stacking combines all (docs/candidates.md). 0 for the network alone. "auto" for 64,
-        or all labels if there are fewer; it is 0 with fewer than 100 rows, a loss other than "bce", or if less than 32
-        features that half of the rows have hold more than three quarters of the squared values of X.
+        or all labels if there are fewer. It is 0 with fewer than 100 rows, with a loss other than "bce", or if more
+        than three quarters of the squared values of X lie in frequent features (nonzero in half of the rows) and these
+        are too few for landmarks (fewer than 32).
     max_epochs : int or "auto"
         Passes over the rows; "auto" for 4 with candidates and more than 1,000 features and labels together, or up to 12
         for few long rows with many labels; else 10, or more (up to 200) if these would be fewer than 600 steps.
@@ -274,8 +275,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         data = read_training_data(parameters, rows, names=names, earlier=earlier, seed=seed)
         plan = make_plan(parameters, data, earlier)
         memory.check(plan, data, fitted)
-        if plan.n_candidates and earlier is None:  # later calls read rows like the first
-            data = data.damped(plan.dense, parameters.n_jobs)
+        if earlier is None:  # later calls transform rows like the first
+            data = data.transformed(plan.features, parameters.n_jobs)
         keep = partial(self._keep, plan)
         keep(Fitting(plan, data, earlier, seed, keep).train(callbacks, checkpoint))
         return self

@@ -29,7 +29,7 @@ NEGATIVES = 1024  # with a sampler, if `negatives` is "auto"
 N_CANDIDATES = 64  # candidate labels per row by votes; co-occurrence adds others (`candidates.model`)
 CANDIDATE_ROWS = 100  # least rows for candidates
 FREQUENT = 0.5  # a feature is frequent if at least this share of the rows has it
-DENSE = 0.75  # X is dense if frequent features have more than this share of its squared values
+MOST_FREQUENT_SHARE = 0.75  # of the squared values of X that frequent features may have for candidates
 # The network with candidates: a short run at a high rate learns most in the least time.
 CANDIDATE_EPOCHS = 4
 # But few long rows with many labels are learned in more epochs, at most 12 epochs and 1,280 steps: until each label has
@@ -78,8 +78,8 @@ def auto_candidates(n_rows: int, n_labels: int, loss: str) -> int:
     return min(N_CANDIDATES, n_labels) if n_rows >= CANDIDATE_ROWS and loss == "bce" else 0
 
 
-def dense_share(X: CSR) -> float:
-    """Return the share of the squared values that lies in features of at least half of the rows.
+def frequent_share(X: CSR) -> float:
+    """Return the share of the squared values that lies in frequent features.
 
     Such features help neither an inverted index nor co-occurrence. Only the first 10,000 rows count.
     """

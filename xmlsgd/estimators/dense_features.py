@@ -23,10 +23,10 @@ from .defaults import FREQUENT, NORM_ROWS, feature_squares
 from .inputs import damped_values
 from .workers import thread_count
 
-# Features are dense if so many are frequent, and have at least this share of the squared values.
+# Frequent features are dense if there are so many, with at least this share of the squared values. Fewer are words.
 LEAST_DENSE, LEAST_SHARE = 32, 0.1
+# These are measured (docs/decisions/candidates.md).
 MOST_SHARE = 0.4  # of the squared values of a typical row, beside sparse features
-# All numbers are measured (docs/decisions/candidates.md).
 N_LANDMARKS = 8192
 N_NEAREST = 16  # landmarks of a row
 PREFIX = "dense_"  # of the names of arrays in files
@@ -39,7 +39,7 @@ class DenseFeatures:
 
     columns : the features, int32 (d,), ascending. landmarks : the dense features of the landmarks, minus the means of
     all, of norm 1, float32 (d, C). offsets : the products of landmarks and means, float32 (C,). factor : by which the
-    values of dense features are multiplied. norm : norm of a row's landmarks.
+    values of dense features are multiplied. norm : norm of a row's values of its landmarks.
     """
 
     columns: NDArray[np.int32]
@@ -54,8 +54,8 @@ class DenseFeatures:
         return len(self.offsets)
 
     @property
-    def numbers(self) -> dict[str, float]:
-        """The numbers by name, for JSON."""
+    def scalars(self) -> dict[str, float]:
+        """The scalars by name, for JSON."""
         return {"factor": self.factor, "norm": self.norm}
 
     def bytes_for(self, n_rows: int) -> int:
@@ -69,47 +69,47 @@ class DenseFeatures:
         return {PREFIX + name: getattr(self, name) for name in names}
 
     @cached_property
-    def _place(self) -> NDArray[np.int32]:
-        """The place of each feature among the columns, -1 for none, int32 (largest column + 1,)."""
-        place = np.full(self.columns[-1] + 1, -1, np.int32)
-        place[self.columns] = np.arange(len(self.columns), dtype=np.int32)
-        return place
+    def _position(self) -> NDArray[np.int32]:
+        """The position of each feature among the columns, -1 for none, int32 (largest column + 1,)."""
+        position = np.full(self.columns[-1] + 1, -1, np.int32)
+        position[self.columns] = np.arange(len(self.columns), dtype=np.int32)
+        return position
 
-    def read(self, X: CSR, n_jobs: int | None = None) -> CSR:
+    def transform(self, X: CSR, n_jobs: int | None = None) -> CSR:
         """Return X (n, F) with scaled dense features and, in front, the nearest landmarks of each row (n, C + F)."""
         from ..devices.cpu import CPU  # here, so that creating an estimator does not import Numba
-        from ..devices.cpu.kernels.landmarks import read_dense
+        from ..devices.cpu.kernels.landmarks import add_landmarks
 
         device = CPU(1 if X.n_rows == 1 else thread_count(n_jobs, 2.0 * X.n_rows * self.landmarks.size))
         n_nearest = min(N_NEAREST, self.n_landmarks - 1)
         size = X.nnz + n_nearest * X.n_rows
         indices, data = np.empty(size, np.int32), np.empty(size, np.float32)
-        numbers = np.float32(self.factor), np.float32(self.norm), n_nearest
+        scalars = np.float32(self.factor), np.float32(self.norm), n_nearest
         with device.start():
             device.run(
-                read_dense, X.indptr, X.indices, X.data, self._place, *numbers, self.landmarks, self.offsets, indices,
-                data,
+                add_landmarks, X.indptr, X.indices, X.data, self._position, *scalars, self.landmarks, self.offsets,
+                indices, data,
             )  # fmt: skip
         indptr = X.indptr + n_nearest * np.arange(X.n_rows + 1)
         return CSR(indptr, indices, data, self.n_landmarks + X.n_cols).without_zeros()
 
 
-def read_dense_features(numbers: Any, saved: FolderArrays, n_features: int) -> DenseFeatures | None:
-    """Return dense features from `DenseFeatures.numbers` and arrays; None if `numbers` is None.
+def read_dense_features(scalars: Any, saved: FolderArrays, n_features: int) -> DenseFeatures | None:
+    """Return dense features from `DenseFeatures.scalars` and arrays; None if `scalars` is None.
 
     n_features : of the network, with the landmarks. Raises `ModelFileError` for invalid contents.
     """
-    if numbers is None:
+    if scalars is None:
         return None
     found = saved.part(PREFIX)
     columns, offsets = found.array("columns", np.int32, None), found.finite("offsets", None)
     landmarks = found.finite("landmarks", len(columns), len(offsets))
-    given: list[Any] = [numbers.get(name) for name in ("factor", "norm")] if isinstance(numbers, dict) else [None]
+    given: list[Any] = [scalars.get(name) for name in ("factor", "norm")] if isinstance(scalars, dict) else [None]
     is_sound = all(isinstance(x, int | float) and 0 < x < FLOAT32_MAX for x in given)
     n_others = n_features - len(offsets)
     if not is_sound or len(offsets) < 2 or (np.diff(columns, prepend=-1, append=n_others) < 1).any():
         wanted = f"dense must have factor and norm above 0, and {PREFIX}columns ascend, below {n_others}"
-        raise ModelFileError(f"{saved.path}: {wanted}; got {shorten(numbers)}; fit the model again")
+        raise ModelFileError(f"{saved.path}: {wanted}; got {shorten(scalars)}; fit the model again")
     return DenseFeatures(columns, landmarks, offsets, *map(float, given))
 
 
@@ -131,7 +131,7 @@ def find_dense_features(X: CSR) -> DenseFeatures | None:
     rows -= means
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
     entries = first.to_scipy().power(2)
-    dense, sparse = (float(np.median(entries[:, chosen].sum(axis=1))) for chosen in (is_dense, ~is_dense))
+    dense, sparse = (float(np.median(entries[:, kept].sum(axis=1))) for kept in (is_dense, ~is_dense))
     factor = 1.0
     if sparse and dense > MOST_SHARE * (dense + sparse):
         factor = math.sqrt(MOST_SHARE / (1 - MOST_SHARE) * sparse / dense)

@@ -36,7 +36,7 @@ class FeatureSpace:
     n_features : number of features. names : names of the features, if X had any. vectorizer : turns texts into rows;
     None if X was no texts. owner : name of the estimator in messages. words : words of the features for explanations,
     given by the user for an X without names. damped : whether values of X are damped when they are read
-    (`damped_values`). dense : how dense features are read, and the landmarks that rows get in front; None for neither.
+    (`damped_values`). dense : dense features, which are scaled, and landmarks, which rows get in front; None for none.
     """
 
     n_features: int
@@ -49,13 +49,13 @@ class FeatureSpace:
 
     @property
     def n_landmarks(self) -> int:
-        """The number of landmarks, which are the first columns of rows that were read."""
+        """The number of landmarks, which are the first columns of transformed rows."""
         return 0 if self.dense is None else self.dense.n_landmarks
 
-    def read(self, X: CSR, n_jobs: int | None = None) -> CSR:
-        """Return the rows X as the model reads them: with damped values and landmarks, if it has any."""
+    def transform(self, X: CSR, n_jobs: int | None = None) -> CSR:
+        """Return the rows X as the model learns them: with damped values and landmarks, if it has any."""
         rows = damped_values(X) if self.damped else X
-        return rows if self.dense is None else self.dense.read(rows, n_jobs)
+        return rows if self.dense is None else self.dense.transform(rows, n_jobs)
 
     @property
     def shown(self) -> Any:
@@ -67,7 +67,7 @@ class FeatureSpace:
 
     @property
     def explained(self) -> Any:
-        """Names of the columns of rows that were read, in explanations; None for their numbers."""
+        """Names of the columns of transformed rows, in explanations; None for their numbers."""
         if self.dense is None:
             return self.shown
         landmarks = [f"landmark {number}" for number in range(self.n_landmarks)]
@@ -126,7 +126,9 @@ def learn_features(
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
 
 
-def grow_features(X: Any, known: FeatureSpace, n_known: int | None, label_texts: Any) -> tuple[CSR, FeatureSpace]:
+def grow_features(
+    X: Any, known: FeatureSpace, n_known: int | None, label_texts: Any, n_jobs: int | None
+) -> tuple[CSR, FeatureSpace]:
     """Return X as a CSR, and its features; X may have more columns than `known`, added on the right.
 
     n_known : how many texts were learned before; None to add no words of new texts. label_texts : as in
@@ -145,7 +147,7 @@ def grow_features(X: Any, known: FeatureSpace, n_known: int | None, label_texts:
         raise _wrong_width(rows, known)
     _check_words(rows, known.vectorizer)
     words = known.words if rows.n_cols == known.n_features else None
-    return known.read(rows), replace(known, n_features=rows.n_cols, names=names, words=words)
+    return known.transform(rows, n_jobs), replace(known, n_features=rows.n_cols, names=names, words=words)
 
 
 def read_features(X: Any, known: FeatureSpace, n_jobs: int | None = None) -> CSR:
@@ -153,7 +155,7 @@ def read_features(X: Any, known: FeatureSpace, n_jobs: int | None = None) -> CSR
     rows, _ = _checked_rows(X, known)
     if rows.n_cols != known.n_features:
         raise _wrong_width(rows, known)
-    return known.read(rows, n_jobs)
+    return known.transform(rows, n_jobs)
 
 
 def _check_words(rows: CSR, vectorizer: TextVectorizer | None) -> None:

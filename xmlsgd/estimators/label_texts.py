@@ -37,7 +37,7 @@ def read_label_rows(texts: Any, feature_names: Any, labels: Names, X: CSR, featu
         rows = _read_matrix(texts, (len(labels), features.n_features), features)
     else:
         rows = _vectorizer(feature_names, X, features).rows_of(_read_texts(texts, labels))
-    rows = features.read(rows)
+    rows = features.transform(rows)
     named = np.flatnonzero(np.diff(rows.indptr))
     ones = np.ones(len(named), np.float32)
     Y = CSR(np.arange(len(named) + 1, dtype=np.int64), named.astype(np.int32), ones, len(labels))

@@ -59,7 +59,7 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
         "optimizer_state": state,
         "earlier_model": model_bytes(earlier) if earlier else 0,
         "folds": (1 + plan.n_temporary_networks) * parameters + state if plan.n_temporary_networks else 0,
-        "data": sum(map(_resident_data, labelled)) + (plan.dense.bytes_for(data.dataset.n_rows) if plan.dense else 0),
+        "data": sum(map(_resident_data, labelled)) + _landmarks(plan, data),
         "replicas": _replicas(plan),
         "workers": several * (_resident_data(data.dataset) + len(plan.workers) * WORKER_BYTES),
         "names": 8 * network.n_labels,
@@ -232,6 +232,12 @@ def _text_of(file: Path) -> str:
 def _resident_data(dataset: Dataset) -> int:
     """Return the bytes of a data set's arrays that are not memory maps."""
     return sum(resident(array) for rows in (dataset.X, dataset.Y) for array in (rows.indptr, rows.indices, rows.data))
+
+
+def _landmarks(plan: TrainingPlan, data: TrainingData) -> int:
+    """Return the bytes of new landmarks, and of the entries that rows get for them."""
+    dense = plan.features.dense
+    return 0 if dense is None or data.features.dense is not None else dense.bytes_for(data.dataset.n_rows)
 
 
 def _replicas(plan: TrainingPlan) -> int:

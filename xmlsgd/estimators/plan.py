@@ -16,7 +16,7 @@ from ..nn.optimizers import Optimizer
 from ..nn.samplers import Sampler
 from ..nn.schedules import Schedule
 from ..training.job import Job, Start
-from .dense_features import DenseFeatures
+from .inputs import FeatureSpace
 from .workers import Worker, make_device
 
 
@@ -38,7 +38,7 @@ class TrainingPlan:
     network, optimizer, schedule, sampler : parts of training.
     learning_rate, batch_size : peak learning rate, and rows of a batch.
     n_candidates : candidate labels per row; 0 for the network alone.
-    dense : dense features to learn, with landmarks; None if there are none, or an earlier model has decided.
+    features : how the model transforms rows.
     concurrent_candidates : whether candidates are learned while the network is trained.
     held_out_size : how many rows are held out, in each fold.
     n_folds : number of folds, each scored by a network that has not learned it.
@@ -58,7 +58,7 @@ class TrainingPlan:
     batch_size: int
     sampler: Sampler
     n_candidates: int
-    dense: DenseFeatures | None
+    features: FeatureSpace
     concurrent_candidates: bool
     held_out_size: HeldOutSize
     n_folds: int

@@ -36,6 +36,7 @@ from .workers import (
 )
 
 GIVEN = "as given"
+LANDMARK_ROWS = 1000  # rows whose typical norm counts if landmarks must be found for it, which takes time
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +75,7 @@ def make_plan(
     planner = _Planner(parameters, data, earlier, adds_rows)
     if data.features.vectorizer is not None:
         planner.decide("vectorizer", repr(data.features.vectorizer), data.features.vectorizer.reason)
-    network, n_candidates, dense = _plan_model(planner)
+    network, n_candidates, features = _plan_model(planner)
     optimizer, batch_size, learning_rate, schedule = _plan_steps(planner, n_candidates)
     held_out, n_folds, n_temporary = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
@@ -93,7 +94,7 @@ def make_plan(
         batch_size=batch_size,
         sampler=sampler,
         n_candidates=n_candidates,
-        dense=dense,
+        features=features,
         concurrent_candidates=concurrent,
         held_out_size=held_out,
         n_folds=n_folds,
@@ -111,8 +112,8 @@ def make_plan(
     )
 
 
-def _plan_model(planner: _Planner) -> tuple[Network, int, DenseFeatures | None]:
-    """Decide the network, the number of candidate labels per row (0 for the network alone), and dense features."""
+def _plan_model(planner: _Planner) -> tuple[Network, int, FeatureSpace]:
+    """Decide the network, the candidate labels per row (0 for the network alone), and how rows are transformed."""
     parameters, data, earlier = planner.parameters, planner.data, planner.earlier
     before = None if earlier is None else earlier.network
     loss = _loss(parameters, before)
@@ -128,7 +129,7 @@ def _plan_model(planner: _Planner) -> tuple[Network, int, DenseFeatures | None]:
     planner.decide("candidates", n_candidates, why)
     if dense:
         planner.decide("landmarks", dense.n_landmarks, f"{len(dense.columns)} dense features")
-    return network, n_candidates, dense
+    return network, n_candidates, features
 
 
 def _plan_steps(planner: _Planner, n_candidates: int) -> tuple[Optimizer, int, float, Schedule]:
@@ -308,14 +309,15 @@ def _network(
     parameters: Parameters, data: TrainingData, loss: str, earlier: Network | None, hidden: tuple[int, ...],
     features: FeatureSpace,
 ) -> Network:  # fmt: skip
-    """Return the network for the rows, which it will read by `features`.
+    """Return the network for the rows, which `features` will transform.
 
-    An earlier network keeps its hidden layers and input scale; it has read the rows already.
+    An earlier network keeps its hidden layers and input scale; the rows are already transformed for it.
     """
     dataset = data.dataset
     dropout = float(parameters.hidden_dropout)
     if earlier is None:
-        first = features.read(dataset.X.span(0, min(dataset.n_rows, defaults.NORM_ROWS)), parameters.n_jobs)
+        n_rows = defaults.NORM_ROWS if features.dense is None else LANDMARK_ROWS
+        first = features.transform(dataset.X.span(0, min(dataset.n_rows, n_rows)), parameters.n_jobs)
         return Network(first.n_cols, dataset.n_labels, hidden, loss, dropout, defaults.input_scale(first))
     if earlier.hidden != hidden:
         raise DataError(f"hidden_layer_sizes: must stay {earlier.hidden} in further training, got {hidden}")
@@ -353,8 +355,8 @@ def _candidates(planner: _Planner, loss: str) -> tuple[int, str, DenseFeatures |
     if not is_auto(given):
         return found, GIVEN, dense
     if found and dense is None and not data.features.n_landmarks:
-        share = defaults.dense_share(data.rows.X)
-        if share > defaults.DENSE:
+        share = defaults.frequent_share(data.rows.X)
+        if share > defaults.MOST_FREQUENT_SHARE:
             return 0, f"{share:.0%} of X lies in frequent features, too few for landmarks", None
     return found, f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}", dense
 

@@ -135,7 +135,7 @@ def contents_of(model: Model, compact: bool) -> tuple[dict[str, Any], dict[str, 
     has_vectorizer = fitted.features.vectorizer is not None
     description |= {
         "vectorizer": has_vectorizer, "damped": fitted.features.damped, "compact": compact,
-        "dense": fitted.features.dense and fitted.features.dense.numbers, "samples_seen": fitted.n_samples_seen,
+        "dense": fitted.features.dense and fitted.features.dense.scalars, "samples_seen": fitted.n_samples_seen,
     }  # fmt: skip
     return description, arrays | more
 

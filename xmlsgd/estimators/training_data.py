@@ -16,7 +16,6 @@ from ..data.random_streams import VALIDATION
 from ..data.validation import named_groups
 from ..errors import DataError, shorten, warn
 from .defaults import feature_squares
-from .dense_features import DenseFeatures
 from .fitted import FittedModel
 from .inputs import FeatureSpace, check_plain, grow_features, learn_features, read_features
 from .label_texts import read_label_rows, with_new_labels
@@ -66,11 +65,10 @@ class TrainingData:
         """Return the rows without label rows."""
         return Dataset(self.dataset.X.span(0, self.n_rows), self.dataset.Y.span(0, self.n_rows))
 
-    def damped(self, dense: DenseFeatures | None = None, n_jobs: int | None = None) -> TrainingData:
-        """Return the data with damped values and these dense features, as all rows of the model will then be read."""
-        features = replace(self.features, damped=True, dense=dense)
+    def transformed(self, features: FeatureSpace, n_jobs: int | None) -> TrainingData:
+        """Return the data with X as transformed by `features`, by which the model will then read all rows."""
         dataset, validation = (
-            None if each is None else Dataset(features.read(each.X, n_jobs), each.Y)
+            None if each is None else Dataset(features.transform(each.X, n_jobs), each.Y)
             for each in (self.dataset, self.validation)
         )
         assert dataset is not None
@@ -123,7 +121,8 @@ def read_training_data(
         weight = weight / np.float32(weight[weight > 0].mean(dtype=np.float64))
     if earlier is None:
         _warn_of_features(X)
-    validation, groups = _read_eval_set(features, given.eval_set, labels), _read_groups(given.groups, X)
+    validation = _read_eval_set(features, given.eval_set, labels, parameters.n_jobs)
+    groups = _read_groups(given.groups, X)
     data = TrainingData(Dataset(X, labels.Y), labels.classes, labels.form, features, weight, validation, groups)
     if parameters.early_stopping and validation is None:
         data = _with_validation_share(data, parameters.validation_fraction, seed)
@@ -228,7 +227,7 @@ def _read_features_and_labels(
         X, features = learn_features(given.X, parameters.vectorizer, label_texts=given.label_texts, labels=read)
     else:
         n_learned = earlier.n_samples_seen if adds_rows else None
-        X, features = grow_features(given.X, earlier.features, n_learned, given.label_texts)
+        X, features = grow_features(given.X, earlier.features, n_learned, given.label_texts, parameters.n_jobs)
     features, labels = features.with_words(given.feature_names), read()
     if earlier is not None:
         check_form(labels.form, earlier.form)
@@ -299,13 +298,13 @@ def check_lengths(n_rows: int, n_labelled: int, name: str = "") -> None:
         raise DataError(f"{name}X and Y must have the same number of rows, got {n_rows} and {n_labelled}")
 
 
-def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels) -> Dataset | None:
+def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels, n_jobs: int | None) -> Dataset | None:
     """Return the rows of `eval_set`, checked; None if there are none."""
     if eval_set is None:
         return None
     if not isinstance(eval_set, tuple | list) or len(eval_set) != 2:
         raise DataError(f"eval_set: must be a pair (X, Y), got {shorten(eval_set)}")
-    X = read_eval_features(eval_set[0], features)
+    X = read_eval_features(eval_set[0], features, n_jobs)
     check_form(form_of(eval_set[1], "eval_set: Y"), labels.form, "eval_set: ")
     Y = read_labels(eval_set[1], labels.classes, "eval_set: Y").Y
     check_lengths(X.n_rows, Y.n_rows, "eval_set: ")
@@ -314,10 +313,10 @@ def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels) -> Dat
     return Dataset(X, Y)
 
 
-def read_eval_features(X: Any, features: FeatureSpace) -> CSR:
+def read_eval_features(X: Any, features: FeatureSpace, n_jobs: int | None = None) -> CSR:
     """Return the X of `eval_set`, checked against the features of the training rows."""
     try:
-        return read_features(X, features)
+        return read_features(X, features, n_jobs)
     except DataError as error:
         raise DataError(f"eval_set: {error}") from error
 

@@ -1,4 +1,4 @@
-"""The kernel that reads dense features: it scales them and adds the nearest landmarks of each row as features."""
+"""The kernel that adds the nearest landmarks to rows and scales dense features."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ ROWS = 32  # that are multiplied with the landmarks at a time, which bounds the 
 
 
 @njit(nogil=True)
-def write_nearest(similarities, norm, places, values):
-    """Write the nearest landmarks to `places`, ascending, and their values, of norm `norm`.
+def write_nearest(similarities, norm, nearest, values):
+    """Write the landmarks that are most similar to a row to `nearest`, ascending, and their values, of norm `norm`.
 
-    A value is in proportion to how much more similar the landmark is than the next one that is left out. If the
-    similarities are not finite, all values are 0.
+    similarities float32 (C,). nearest int32, values float32 (m,) : m below C. A value is in proportion to how much more
+    similar the landmark is than the next one. If similarities are not finite, all values are 0.
     """
-    n = places.size
-    nearest, found = np.full(n + 1, -np.inf, np.float32), np.zeros(n + 1, np.int32)
+    m = nearest.size
+    best, found = np.full(m + 1, -np.inf, np.float32), np.zeros(m + 1, np.int32)
     for landmark in range(similarities.size):
-        if similarities[landmark] > nearest[0]:
-            replace_worst(nearest, found, similarities[landmark], landmark)
+        if similarities[landmark] > best[0]:
+            replace_worst(best, found, similarities[landmark], landmark)
     order, square = np.argsort(found[1:]), 0.0
-    for j in range(n):
-        places[j] = found[1 + order[j]]
-        values[j] = nearest[1 + order[j]] - nearest[0]
+    for j in range(m):
+        nearest[j] = found[1 + order[j]]
+        values[j] = best[1 + order[j]] - best[0]
         square += values[j] * values[j]
     values *= norm / np.sqrt(square) if 0 < square < np.inf else 0.0
 
 
 @kernel_of_part()
-def read_dense(
-    part, n_parts, indptr, indices, data, place, factor, norm, n_nearest, landmarks, offsets, new_indices, new_data
+def add_landmarks(
+    part, n_parts, indptr, indices, data, position, factor, norm, n_nearest, landmarks, offsets, new_indices, new_data
 ):
     """Write rows with their nearest landmarks in front, as features 0 to C - 1; other features move up by C.
 
-    place int32 (F,) : the row of `landmarks` float32 (d, C) for each dense feature, -1 for others, as for features from
-    F on. The similarity of a row and a landmark is the product of their dense features minus the landmark's offset,
-    float32 (C,). Values of dense features are multiplied by `factor`. Row i is written from indptr[i] + i * n_nearest
-    on. The landmarks of a row without dense features have values of 0.
+    position int32 (F,) : the row of `landmarks` float32 (d, C) for each dense feature, -1 for others, as for features
+    from F on. The similarity of a row and a landmark is the product of their dense features minus the landmark's
+    offset, float32 (C,). Values of dense features are multiplied by `factor`. Row i is written from
+    indptr[i] + i * n_nearest on. The landmarks of a row without dense features have values of 0.
     """
     n_landmarks = offsets.size
     rows = range_of_part(indptr.size - 1, part, n_parts)
@@ -52,7 +52,7 @@ def read_dense(
             to = (i + 1) * n_nearest
             for p in range(indptr[i], indptr[i + 1]):
                 feature = indices[p]
-                at = place[feature] if feature < place.size else -1
+                at = position[feature] if feature < position.size else -1
                 new_indices[to + p] = n_landmarks + feature
                 new_data[to + p] = data[p] * factor if at >= 0 else data[p]
                 if at >= 0:
