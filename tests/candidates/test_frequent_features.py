@@ -45,7 +45,7 @@ def test_rows_of_few_frequent_features_are_left_to_the_network(n_words):
     model = XMLClassifier((32,), n_jobs=1, random_state=0).fit(X[:2100], Y[:2100])
     told = model.plan_.to_dict()["candidates"]
     assert told["value"] == 0
-    assert "% of X lies in frequent features, too few for landmarks" in told["reason"]
+    assert "% of X lies in frequent features without landmarks" in told["reason"]
     assert precision_at_k(CSR.from_scipy(Y[2100:], "Y"), model.predict_topk(X[2100:])[0], 1)[0] > 0.9
 
 

@@ -195,7 +195,7 @@ def test_each_half_of_the_split_form_counts_as_its_option_says(tmp_path):
 def test_a_filter_file_is_not_read_and_that_is_said(tmp_path):
     write_split(tmp_path / "set", TRAIN)
     put(tmp_path / "set", trn_filter_labels__txt="0 1\n")
-    with pytest.warns(UserWarning, match=r"trn_filter_labels.txt: not read"):
+    with pytest.warns(UserWarning, match=r"trn_filter_labels.txt: read only by evaluate --filter"):
         load_folder(tmp_path / "set")
 
 

@@ -63,10 +63,10 @@ def test_labels_that_dense_features_decide_are_found_beside_sparse_ones(test_row
     assert p_at_1(without, *test_rows) < 90
 
 
-def test_the_scale_of_dense_features_hardly_matters(fitted, test_rows):
-    X, Y = parts(600, seed=1, factor=50)
-    expected = pytest.approx(p_at_1(fitted, *test_rows), abs=1)
-    assert p_at_1(small().fit(X, Y), *parts(200, seed=2, factor=50)) == expected
+@pytest.mark.parametrize("factor", [1e-3, 50])
+def test_the_scale_of_dense_features_hardly_matters(fitted, test_rows, factor):
+    model = small().fit(*parts(600, seed=1, factor=factor))
+    assert p_at_1(model, *parts(200, seed=2, factor=factor)) == pytest.approx(p_at_1(fitted, *test_rows), abs=1)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -75,7 +75,7 @@ def test_rows_are_transformed_as_by_numpy(rows, n_threads):
     found = find_dense_features(X)
     X = damped_values(X)
     transformed, dense = found.transform(X, n_threads).to_scipy().toarray(), X.to_scipy().toarray()[:, found.columns]
-    similar = dense @ found.landmarks - found.offsets
+    similar = (dense - found.means) @ found.landmarks
     order = np.argsort(-similar, axis=1)[:, : dense_features.N_NEAREST + 1]
     values = np.take_along_axis(similar, order, axis=1)
     values = values[:, :-1] - values[:, -1:]
@@ -88,9 +88,10 @@ def test_rows_are_transformed_as_by_numpy(rows, n_threads):
     np.testing.assert_allclose(transformed[:, found.n_landmarks :], others, rtol=1e-6)
 
 
-def test_dense_features_have_four_tenths_of_the_squares_at_most():
-    X = damped_values(CSR.from_scipy(parts(600, seed=1, factor=50)[0]))
-    found = find_dense_features(CSR.from_scipy(parts(600, seed=1, factor=50)[0]))
+@pytest.mark.parametrize("factor", [1e-3, 50])
+def test_dense_features_have_four_tenths_of_the_squares(factor):
+    given = CSR.from_scipy(parts(600, seed=1, factor=factor)[0])
+    X, found = damped_values(given), find_dense_features(given)
     squares = found.transform(X).to_scipy().power(2).toarray()[:, found.n_landmarks :]
     is_dense = np.isin(np.arange(squares.shape[1]), found.columns)
     of_dense, of_others = np.median(squares[:, is_dense].sum(axis=1)), np.median(squares[:, ~is_dense].sum(axis=1))
@@ -106,8 +107,12 @@ def test_few_frequent_features_are_not_dense(rows, columns):
     assert find_dense_features(CSR.from_scipy(rows[0][:, columns])) is None
 
 
-def test_small_dense_features_do_not_count():
-    assert find_dense_features(CSR.from_scipy(parts(600, seed=1, factor=1e-3)[0])) is None
+def test_small_incomplete_frequent_features_do_not_count():
+    X = parts(600, seed=1, factor=1e-3)[0]
+    assert find_dense_features(CSR.from_scipy(X)) is not None
+    X.data[np.random.default_rng(0).random(X.nnz) < 0.3] = 0
+    X.eliminate_zeros()
+    assert find_dense_features(CSR.from_scipy(X)) is None
 
 
 def test_a_row_without_dense_features_has_no_landmarks(fitted):
@@ -126,6 +131,40 @@ def test_a_loaded_model_predicts_the_same(fitted, test_rows, tmp_path):
 def test_a_compact_model_predicts_nearly_the_same(fitted, test_rows, tmp_path):
     fitted.save(tmp_path / "m", compact=True)
     assert p_at_1(load_model(tmp_path / "m"), *test_rows) == pytest.approx(p_at_1(fitted, *test_rows), abs=2)
+
+
+def test_rows_that_are_alike_share_a_landmark():
+    dense, few = sp.csr_array(np.random.default_rng(0).standard_normal((40, 50))), np.arange(1200) % 40
+    found = find_dense_features(CSR.from_scipy(dense[few]))
+    assert found.n_landmarks == 40
+    nearest = found.transform(damped_values(CSR.from_scipy(dense))).to_scipy()[:, :40]
+    np.testing.assert_array_equal(few[found.rows[nearest.argmax(axis=1)]], np.arange(40))
+    assert np.diff(nearest.indptr).tolist() == [dense_features.N_NEAREST] * 40
+
+
+def test_few_different_rows_have_no_landmarks():
+    dense = np.random.default_rng(0).standard_normal((31, 50))
+    assert find_dense_features(CSR.from_scipy(sp.csr_array(dense[np.arange(300) % 31]))) is None
+
+
+@pytest.mark.parametrize("shift", [0, 1e5])
+def test_landmarks_depend_on_neither_the_other_rows_nor_the_number_of_threads(shift):
+    dense = np.float32(np.random.default_rng(0).standard_normal((300, 40)) + shift)
+    X = CSR.from_scipy(sp.csr_array(dense))
+    found = find_dense_features(X)
+    X = damped_values(X)
+    whole = found.transform(X, 1).to_scipy()
+    np.testing.assert_array_equal(found.transform(X, 2).to_scipy().toarray(), whole.toarray())
+    np.testing.assert_allclose(found.transform(X.span(7, 8)).to_scipy().toarray(), whole[[7]].toarray(), rtol=1e-3)
+
+
+def test_one_class_a_row_and_dense_features_only_leave_the_network_alone(rows):
+    X, y = rows[0][:, N_SPARSE:], rows[1].toarray().argmax(axis=1)
+    decided = small().plan(X, y).to_dict()
+    assert decided["candidates"]["value"] == 0
+    assert "and a row has one class" in decided["candidates"]["reason"]
+    assert "landmarks" not in decided
+    assert small().plan(rows[0], y).to_dict()["candidates"]["value"] > 0
 
 
 @pytest.mark.parametrize(
@@ -170,7 +209,7 @@ def test_explanations_name_landmarks_and_features(fitted, test_rows):
     ordinary = {feature for feature in named if isinstance(feature, int)}
     assert ordinary
     assert ordinary <= set(test_rows[0][:1].indices.tolist())
-    assert any(str(feature).startswith("landmark ") for feature in named)
+    assert any(str(feature).startswith("near row ") for feature in named)
 
 
 def test_classifiers_of_an_ensemble_share_landmarks(rows, test_rows, tmp_path):

@@ -17,8 +17,14 @@ def test_labels_behind_a_dropped_pair_move_up_in_its_row_alone():
     np.testing.assert_array_equal(precision_at_k(np.eye(8)[[2, 0]], labels, 2), [1 / 2, 1 / 2])
 
 
-def test_no_pairs_change_nothing():
-    labels, scores = drop_pairs(LABELS, SCORES, np.empty((0, 2), int))
+def test_pairs_of_labels_that_are_not_ranked_may_have_any_number():
+    labels, _ = drop_pairs(LABELS.astype(np.uint64), SCORES, np.array([[0, 2**64 - 1], [1, 2**40], [0, 4]], np.uint64))
+    np.testing.assert_array_equal(labels, [[2, 7, -1], LABELS[1]])
+
+
+@pytest.mark.parametrize("pairs", [[], np.empty((0, 2), int)])
+def test_no_pairs_change_nothing(pairs):
+    labels, scores = drop_pairs(LABELS, SCORES, pairs)
     np.testing.assert_array_equal(labels, LABELS)
     np.testing.assert_array_equal(scores, SCORES)
 

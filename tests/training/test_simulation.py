@@ -226,6 +226,20 @@ def test_a_simulation_trains_the_labels_that_training_would(tmp_path, capsys):
     assert "P@1 is of the network alone" in capsys.readouterr().out
 
 
+def test_a_simulation_reads_dense_features_as_training_would(tmp_path, capsys):
+    rng, lines = np.random.default_rng(0), ["200 40 4"]
+    for label in rng.integers(0, 4, 200):
+        values = rng.standard_normal(40) + 2 * (np.arange(40) % 4 == label)
+        lines.append(f"{label} " + " ".join(f"{feature}:{value:.4f}" for feature, value in enumerate(values)))
+    rows, json_file = tmp_path / "rows.txt", tmp_path / "result.json"
+    rows.write_text("\n".join(lines) + "\n")
+    words = ("--hidden", "8", "--epochs", "4", "--fleet", "gpu:1", "--json", str(json_file))
+    assert main(["simulate", str(rows), *words]) == 0
+    plan = json.loads(json_file.read_text())["plan"]
+    assert plan["landmarks"]["value"] == 160
+    capsys.readouterr()
+
+
 def test_the_json_of_a_simulation_has_fleet_runs_and_versions(tmp_path):
     found = run(tmp_path, "--fleet", "gpu:1*2,cpu:.1", "--compare", "adaptive,elastic")
     assert [device["name"] for device in found["fleet"]] == ["gpu 0", "gpu 1", "cpu 2"]

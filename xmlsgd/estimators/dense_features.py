@@ -23,11 +23,14 @@ from .defaults import FREQUENT, NORM_ROWS, feature_squares
 from .inputs import damped_values
 from .workers import thread_count
 
-# Frequent features are dense if there are so many, with at least this share of the squared values. Fewer are words.
-LEAST_DENSE, LEAST_SHARE = 32, 0.1
+# Dense features are as many frequent features. Either each is in nearly as many rows as the most frequent feature, as
+# those of an embedding are; or they have at least this share of the squared values.
+LEAST_DENSE, COMPLETE, LEAST_SHARE = 32, 0.9, 0.1
 # These are measured (docs/decisions/candidates.md).
-MOST_SHARE = 0.4  # of the squared values of a typical row, beside sparse features
-N_LANDMARKS = 8192
+DENSE_SHARE = 0.4  # of the squared values of a typical row, beside sparse features; incomplete ones may have less
+NEGLIGIBLE = 1e-8  # share of the squared values of sparse features that do not count
+N_LANDMARKS, LEAST_LANDMARKS = 8192, 32
+ALIKE = 1e-3  # difference of the dense features, of norm 1, up to which two rows are alike
 N_NEAREST = 16  # landmarks of a row
 PREFIX = "dense_"  # of the names of arrays in files
 LANDMARK_NORM = 0.2  # of a row's landmarks, in relation to its dense features
@@ -37,21 +40,24 @@ LANDMARK_NORM = 0.2  # of a row's landmarks, in relation to its dense features
 class DenseFeatures:
     """The dense features of a model, and how their rows are read.
 
-    columns : the features, int32 (d,), ascending. landmarks : the dense features of the landmarks, minus the means of
-    all, of norm 1, float32 (d, C). offsets : the products of landmarks and means, float32 (C,). factor : by which the
+    columns : the features, int32 (d,), ascending. rows : the training rows that are landmarks, int32 (C,), ascending.
+    landmarks : the dense features of the landmarks, minus the means of
+    all, of norm 1, float32 (d, C). means : of dense features,
+    float32 (d,). factor : by which the
     values of dense features are multiplied. norm : norm of a row's values of its landmarks.
     """
 
     columns: NDArray[np.int32]
+    rows: NDArray[np.int32]
     landmarks: NDArray[np.float32]
-    offsets: NDArray[np.float32]
+    means: NDArray[np.float32]
     factor: float
     norm: float
 
     @property
     def n_landmarks(self) -> int:
         """The number of landmarks."""
-        return len(self.offsets)
+        return len(self.rows)
 
     @property
     def scalars(self) -> dict[str, float]:
@@ -65,7 +71,7 @@ class DenseFeatures:
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays by name, for files."""
-        names = "columns", "landmarks", "offsets"
+        names = "columns", "rows", "landmarks", "means"
         return {PREFIX + name: getattr(self, name) for name in names}
 
     @cached_property
@@ -81,16 +87,15 @@ class DenseFeatures:
         from ..devices.cpu.kernels.landmarks import add_landmarks
 
         device = CPU(1 if X.n_rows == 1 else thread_count(n_jobs, 2.0 * X.n_rows * self.landmarks.size))
-        n_nearest = min(N_NEAREST, self.n_landmarks - 1)
-        size = X.nnz + n_nearest * X.n_rows
+        size = X.nnz + N_NEAREST * X.n_rows
         indices, data = np.empty(size, np.int32), np.empty(size, np.float32)
-        scalars = np.float32(self.factor), np.float32(self.norm), n_nearest
+        scalars = np.float32(self.factor), np.float32(self.norm), N_NEAREST
         with device.start():
             device.run(
-                add_landmarks, X.indptr, X.indices, X.data, self._position, *scalars, self.landmarks, self.offsets,
+                add_landmarks, X.indptr, X.indices, X.data, self._position, *scalars, self.landmarks, self.means,
                 indices, data,
             )  # fmt: skip
-        indptr = X.indptr + n_nearest * np.arange(X.n_rows + 1)
+        indptr = X.indptr + N_NEAREST * np.arange(X.n_rows + 1)
         return CSR(indptr, indices, data, self.n_landmarks + X.n_cols).without_zeros()
 
 
@@ -102,38 +107,56 @@ def read_dense_features(scalars: Any, saved: FolderArrays, n_features: int) -> D
     if scalars is None:
         return None
     found = saved.part(PREFIX)
-    columns, offsets = found.array("columns", np.int32, None), found.finite("offsets", None)
-    landmarks = found.finite("landmarks", len(columns), len(offsets))
+    columns, rows = found.array("columns", np.int32, None), found.array("rows", np.int32, None)
+    landmarks, means = found.finite("landmarks", len(columns), len(rows)), found.finite("means", len(columns))
     given: list[Any] = [scalars.get(name) for name in ("factor", "norm")] if isinstance(scalars, dict) else [None]
     is_sound = all(isinstance(x, int | float) and 0 < x < FLOAT32_MAX for x in given)
-    n_others = n_features - len(offsets)
-    if not is_sound or len(offsets) < 2 or (np.diff(columns, prepend=-1, append=n_others) < 1).any():
+    n_others = n_features - len(rows)
+    if not is_sound or len(rows) < LEAST_LANDMARKS or (np.diff(columns, prepend=-1, append=n_others) < 1).any():
         wanted = f"dense must have factor and norm above 0, and {PREFIX}columns ascend, below {n_others}"
         raise ModelFileError(f"{saved.path}: {wanted}; got {shorten(scalars)}; fit the model again")
-    return DenseFeatures(columns, landmarks, offsets, *map(float, given))
+    return DenseFeatures(columns, rows, landmarks, means, *map(float, given))
 
 
 def find_dense_features(X: CSR) -> DenseFeatures | None:
-    """Return the dense features of training rows X whose values are not damped yet; None if there are too few.
+    """Return the dense features of training rows X whose values are not damped yet; None if there are none.
 
     The landmarks do not depend on the seed of the model: classifiers of an ensemble read the same rows.
     """
     first = damped_values(X.span(0, min(X.n_rows, NORM_ROWS)))
     squares, counts = feature_squares(first)
     is_dense = counts >= FREQUENT * first.n_rows
+    is_complete = is_dense & (counts >= COMPLETE * counts.max())
+    are_complete = np.count_nonzero(is_complete) >= LEAST_DENSE
+    if are_complete:
+        is_dense = is_complete
     columns = np.flatnonzero(is_dense).astype(np.int32)
-    if len(columns) < LEAST_DENSE or squares[columns].sum() < LEAST_SHARE * squares.sum():
+    if len(columns) < LEAST_DENSE or not (are_complete or squares[is_dense].sum() >= LEAST_SHARE * squares.sum()):
         return None
-    chosen = np.random.default_rng(0).permutation(X.n_rows)[:N_LANDMARKS]
-    rows: Any = damped_values(X.take(np.sort(chosen))).to_scipy()[:, columns].toarray()
-    rows = rows[rows.any(axis=1)]
-    means = rows.mean(axis=0)
-    rows -= means
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    entries = first.to_scipy().power(2)
-    dense, sparse = (float(np.median(entries[:, kept].sum(axis=1))) for kept in (is_dense, ~is_dense))
+    parts = (first.to_scipy()[:, kept].astype(np.float64) for kept in (is_dense, ~is_dense))
+    dense, sparse = (float(np.median(part.power(2).sum(axis=1))) for part in parts)
     factor = 1.0
-    if sparse and dense > MOST_SHARE * (dense + sparse):
-        factor = math.sqrt(MOST_SHARE / (1 - MOST_SHARE) * sparse / dense)
-    landmarks = np.ascontiguousarray(rows.T)
-    return DenseFeatures(columns, landmarks, means @ landmarks, factor, LANDMARK_NORM * factor * math.sqrt(dense))
+    if sparse > NEGLIGIBLE * dense and (are_complete or dense > DENSE_SHARE * (dense + sparse)):
+        factor = math.sqrt(DENSE_SHARE / (1 - DENSE_SHARE) * sparse / dense)
+    rows, landmarks, means = _landmarks(X, columns)
+    if len(rows) < LEAST_LANDMARKS:
+        return None
+    norm = LANDMARK_NORM * factor * math.sqrt(dense)
+    return DenseFeatures(columns, rows, landmarks, means, factor, norm)
+
+
+def _landmarks(X: CSR, columns: np.ndarray) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
+    """Return the rows of X that are landmarks, the landmarks, and the means of dense features (`DenseFeatures`).
+
+    Of rows that are alike, one is a landmark: a row has as many different ones as it can.
+    """
+    rows = np.sort(np.random.default_rng(0).permutation(X.n_rows)[:N_LANDMARKS]).astype(np.int32)
+    dense: Any = damped_values(X.take(rows)).to_scipy()[:, columns].toarray()
+    rows, dense = rows[dense.any(axis=1)], dense[dense.any(axis=1)]
+    means = dense.mean(axis=0, dtype=np.float64).astype(np.float32)
+    dense -= means
+    norms = np.linalg.norm(dense, axis=1, keepdims=True)
+    dense /= np.where(norms > 0, norms, 1)
+    _, kept = np.unique(np.round(dense / ALIKE), axis=0, return_index=True)
+    kept.sort()
+    return rows[kept], np.ascontiguousarray(dense[kept].T), means

@@ -70,7 +70,7 @@ class FeatureSpace:
         """Names of the columns of transformed rows, in explanations; None for their numbers."""
         if self.dense is None:
             return self.shown
-        landmarks = [f"landmark {number}" for number in range(self.n_landmarks)]
+        landmarks = [f"near row {row}" for row in self.dense.rows.tolist()]
         return [*landmarks, *(range(self.n_features) if self.shown is None else self.shown)]
 
     def with_words(self, words: Any) -> FeatureSpace:

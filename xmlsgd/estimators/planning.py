@@ -354,10 +354,12 @@ def _candidates(planner: _Planner, loss: str) -> tuple[int, str, DenseFeatures |
     dense = find_dense_features(data.rows.X) if found and planner.earlier is None else None
     if not is_auto(given):
         return found, GIVEN, dense
-    if found and dense is None and not data.features.n_landmarks:
+    is_multiclass = data.form == "multiclass"
+    if found and not data.features.n_landmarks and (dense is None or is_multiclass):
         share = defaults.frequent_share(data.rows.X)
         if share > defaults.MOST_FREQUENT_SHARE:
-            return 0, f"{share:.0%} of X lies in frequent features, too few for landmarks", None
+            besides = "and a row has one class" if is_multiclass else "without landmarks"
+            return 0, f"{share:.0%} of X lies in frequent features {besides}", None
     return found, f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}", dense
 
 

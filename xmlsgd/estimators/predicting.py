@@ -212,8 +212,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
         Returns
         -------
         list of list of Explanation
-            For each row, in the order of `labels`, or by falling score. A feature "landmark i" is the similarity of the
-            row to a training row by dense features (docs/candidates.md).
+            For each row, in the order of `labels`, or by falling score. A feature "near row i" is the similarity of the
+            row to training row i by dense features (docs/candidates.md).
         """
         from .inference.explanation import explain_row  # here, so that creating an estimator does not import Numba
 

@@ -43,7 +43,8 @@ def drop_pairs(labels: ArrayLike, scores: ArrayLike, pairs: ArrayLike) -> tuple[
     >>> drop_pairs([[4, 2, 7]], [[0.9, 0.5, 0.1]], [[0, 4]])[0]
     array([[ 2,  7, -1]])
     """
-    ranking, values, dropped = (as_rows(*each) for each in ((labels, "labels"), (scores, "scores"), (pairs, "pairs")))
+    ranking, values = as_rows(labels, "labels"), as_rows(scores, "scores")
+    dropped = as_rows(pairs, "pairs") if np.size(pairs) else np.empty((0, 2), np.int64)
     if ranking.ndim != 2 or ranking.dtype.kind not in "iu" or values.shape != ranking.shape:
         got = f"{ranking.dtype} of shape {ranking.shape} and shape {values.shape}"
         raise DataError(f"labels and scores: must be integers and numbers of one shape (n, k), got {got}")
@@ -52,7 +53,8 @@ def drop_pairs(labels: ArrayLike, scores: ArrayLike, pairs: ArrayLike) -> tuple[
     bad = dropped[(dropped < 0).any(axis=1) | (dropped[:, 0] >= len(ranking))]
     if len(bad):
         raise DataError(f"pairs: must have rows in [0, {len(ranking)}) and labels from 0, got {bad[0].tolist()}")
-    return without_entries(ranking, values, matrix_of_pairs(dropped, len(ranking)))
+    ranked = dropped[dropped[:, 1] <= ranking.max(initial=0)]
+    return without_entries(ranking.astype(np.int64), values, matrix_of_pairs(ranked.astype(np.int64), len(ranking)))
 
 
 def matrix_of_pairs(pairs: np.ndarray, n_rows: int) -> CSR:

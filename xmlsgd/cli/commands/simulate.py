@@ -226,7 +226,8 @@ def make_plan_of(
     rows, held_out = sample_rows(rows, most), sample_rows(held_out, TEST_ROWS)
     eval_set = held_out.X, first_labels(held_out.Y, rows.n_labels)
     data = read_training_data(given, GivenRows(rows.X, rows.Y, eval_set=eval_set))
-    return make_plan(given, data), data
+    plan = make_plan(given, data)
+    return plan, data.transformed(plan.features, given.n_jobs)
 
 
 def sample_rows(dataset: Dataset, most: int) -> Dataset:

@@ -40,7 +40,7 @@ class Split(PairFormat):
             "n_threads": options.get("n_threads"),
         }
         for filters in sorted(X_path.parent.glob(FILTERS)):
-            warn(f"{filters}: not read; evaluate --filter FILE drops its pairs from rankings")
+            warn(f"{filters}: read only by evaluate --filter, which drops its pairs from rankings (docs/metrics.md)")
         X, declares_features = read_libsvm_features(X_path, **X_options)
         Y, declares_labels = read_libsvm_features(Y_path, **Y_options)
         return X, Y, (declares_features, declares_labels)
