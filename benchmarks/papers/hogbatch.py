@@ -41,9 +41,10 @@ def methods(study: Study) -> list[Method]:
 
 
 def unequal(batch: int, fleet: Sequence[VirtualDevice]) -> list[Method]:
-    """Return Hogbatch and its adaptive form on a GPU and a CPU, with sizes for each."""
-    sizes, threads = (GPU_BATCHES * batch, THREADS), (1, THREADS)
-    low, high = (max(sizes[0] // 8, 1), CPU_ROWS[0] * THREADS), (sizes[0], CPU_ROWS[1] * THREADS)
+    """Return Hogbatch and its adaptive form on GPUs and CPUs, which alternate, with sizes for each."""
+    largest, n = GPU_BATCHES * batch, len(fleet) // 2
+    sizes, threads = (largest, THREADS) * n, (1, THREADS) * n
+    low, high = (max(largest // 8, 1), CPU_ROWS[0] * THREADS) * n, (largest, CPU_ROWS[1] * THREADS) * n
     return [
         Method("Hogbatch", lambda rate: Hogbatch(batch, rate, sizes=sizes, threads=threads), fleet),
         Method(

@@ -23,8 +23,8 @@ from .defaults import FREQUENT, NORM_ROWS, feature_squares
 from .inputs import damped_values
 from .workers import thread_count
 
-# Dense features are as many frequent features. Either each is in nearly as many rows as the most frequent feature, as
-# those of an embedding are; or they have at least this share of the squared values.
+# Dense features are so many frequent features, or more, that are complete: each is in nearly as many rows as the most
+# frequent one, as those of an embedding are. Without these, they are frequent features with a share of the squares.
 LEAST_DENSE, COMPLETE, LEAST_SHARE = 32, 0.9, 0.1
 # These are measured (docs/decisions/candidates.md).
 DENSE_SHARE = 0.4  # of the squared values of a typical row, beside sparse features; incomplete ones may have less
@@ -41,10 +41,9 @@ class DenseFeatures:
     """The dense features of a model, and how their rows are read.
 
     columns : the features, int32 (d,), ascending. rows : the training rows that are landmarks, int32 (C,), ascending.
-    landmarks : the dense features of the landmarks, minus the means of
-    all, of norm 1, float32 (d, C). means : of dense features,
-    float32 (d,). factor : by which the
-    values of dense features are multiplied. norm : norm of a row's values of its landmarks.
+    landmarks : their dense features minus the means, of norm 1, float32 (d, C). means : of dense features, float32
+    (d,). factor : by which the values of dense features are multiplied. norm : norm of the values that a row has for
+    its landmarks.
     """
 
     columns: NDArray[np.int32]
@@ -123,15 +122,19 @@ def find_dense_features(X: CSR) -> DenseFeatures | None:
 
     The landmarks do not depend on the seed of the model: classifiers of an ensemble read the same rows.
     """
-    first = damped_values(X.span(0, min(X.n_rows, NORM_ROWS)))
-    squares, counts = feature_squares(first)
+    first = X.span(0, min(X.n_rows, NORM_ROWS))
+    _, counts = feature_squares(first)
     is_dense = counts >= FREQUENT * first.n_rows
     is_complete = is_dense & (counts >= COMPLETE * counts.max())
     are_complete = np.count_nonzero(is_complete) >= LEAST_DENSE
     if are_complete:
         is_dense = is_complete
     columns = np.flatnonzero(is_dense).astype(np.int32)
-    if len(columns) < LEAST_DENSE or not (are_complete or squares[is_dense].sum() >= LEAST_SHARE * squares.sum()):
+    if len(columns) < LEAST_DENSE:
+        return None
+    first = damped_values(first)
+    squares, _ = feature_squares(first)
+    if not are_complete and squares[is_dense].sum() < LEAST_SHARE * squares.sum():
         return None
     parts = (first.to_scipy()[:, kept].astype(np.float64) for kept in (is_dense, ~is_dense))
     dense, sparse = (float(np.median(part.power(2).sum(axis=1))) for part in parts)
