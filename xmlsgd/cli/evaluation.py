@@ -101,7 +101,7 @@ def evaluate(
 
     If scores are probabilities, add the calibration of the five best labels.
     """
-    labels, probabilities, seconds = ranking[:3]
+    labels, probabilities, seconds = ranking.labels, ranking.probabilities, ranking.seconds
     found: dict[str, Any] = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
     if probabilities is not None:
         best, probabilities = labels[:, :CALIBRATED_LABELS], probabilities[:, :CALIBRATED_LABELS]
