@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import pytest
 
-from xmlsgd.algorithms import algorithm_class, algorithm_names
+from xmlsgd.algorithms import algorithm_class, algorithm_names, get_algorithm
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.base import Algorithm
@@ -17,6 +17,7 @@ from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import Nesterov
 from xmlsgd.algorithms.rounds import Rounds
+from xmlsgd.errors import DataError
 
 
 @pytest.mark.parametrize("name", algorithm_names())
@@ -26,6 +27,15 @@ def test_every_algorithm_has_published_settings_at_the_batch_and_learning_rate_a
     assert type(made) is kind
     assert (made.batch, made.learning_rate) == (64, 0.1)
     made.start([0, 1], 10**6)
+
+
+def test_published_settings_have_a_name_and_take_options():
+    found = get_algorithm("adaptive/published/momentum=0.5", 64, 0.1)
+    assert found == replace(AdaptiveSGD.published(64, 0.1), momentum=0.5)
+    with pytest.raises(DataError, match="adaptive has the options"):
+        get_algorithm("adaptive/momentum=0.5/published", 64, 0.1)
+    with pytest.raises(DataError, match="auto has no options, got 'published'"):
+        get_algorithm("auto/published", 64, 0.1)
 
 
 def test_published_adaptive_sgd_has_the_constants_of_the_paper():

@@ -1,19 +1,21 @@
 """Algorithms by name: `"sequential"` is the algorithm of `xmlsgd.algorithms.sequential`; the folder is the registry.
 
 A module that defines an `Algorithm` adds one; its options are its dataclass fields: `"local_sgd/steps=8"`
-(`options.py`). `"auto"` stands for the algorithm that suits the workers (`choose_algorithm`).
+(`options.py`). `"adaptive/published"` has the settings of its paper. `"auto"` stands for the algorithm that suits the
+workers (`choose_algorithm`).
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import replace
 from functools import cache
 
 from ..data.validation import check_choice
 from ..errors import DataError, shorten
 from .base import Algorithm
-from .options import AUTO, read_options
+from .options import AUTO, PUBLISHED, read_options
 
 BASES = ("base", "rounds")  # modules of base classes
 ANY_BATCH = 1 << 30  # a batch so large that no check of sizes against it fails before the real batch is known
@@ -74,6 +76,8 @@ def get_algorithm(
         read_options(Algorithm, name, options)  # raises if there are any
         return choose_algorithm(batch, learning_rate, n_workers, one_memory)
     kind = algorithm_class(name)
+    if options[:1] == [PUBLISHED]:
+        return replace(kind.published(batch, learning_rate), **read_options(kind, name, options[1:]))
     return kind(batch=batch, learning_rate=learning_rate, **read_options(kind, name, options))
 
 

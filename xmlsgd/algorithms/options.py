@@ -14,6 +14,7 @@ from ..errors import DataError, shorten, suggest
 from .outer import OUTERS, Outer
 
 NONE, TRUE, FALSE = "none", "true", "false"
+PUBLISHED = "published"  # in place of the first option: `Algorithm.published`
 AUTO = "auto"  # stands for the algorithm that `choose_algorithm` returns; it has no options
 # Fields that are no options, and the parameters of the estimator that set them.
 GIVEN = {"batch": "batch_size", "learning_rate": "learning_rate_init"}

@@ -158,7 +158,7 @@ def _landmarks(X: CSR, columns: np.ndarray) -> tuple[NDArray[np.int32], NDArray[
     rows, dense = rows[dense.any(axis=1)], dense[dense.any(axis=1)]
     means = dense.mean(axis=0, dtype=np.float64).astype(np.float32)
     dense -= means
-    norms = np.linalg.norm(dense, axis=1, keepdims=True)
+    norms = np.linalg.norm(dense.astype(np.float64), axis=1, keepdims=True)
     dense /= np.where(norms > 0, norms, 1)
     _, kept = np.unique(np.round(dense / ALIKE), axis=0, return_index=True)
     kept.sort()
