@@ -23,11 +23,10 @@ from .defaults import FREQUENT, NORM_ROWS, feature_squares
 from .inputs import damped_values
 from .workers import thread_count
 
-# Dense features are so many frequent features, or more, that are complete: each is in nearly as many rows as the most
-# frequent one, as those of an embedding are. Without these, they are frequent features with a share of the squares.
-LEAST_DENSE, COMPLETE, LEAST_SHARE = 32, 0.9, 0.1
-# These are measured (docs/decisions/candidates.md).
-DENSE_SHARE = 0.4  # of the squared values of a typical row, beside sparse features; incomplete ones may have less
+LEAST_DENSE = 32  # fewer frequent features with values below 0 are measurements, not an embedding
+NEARLY_ALL = 0.9  # share of the rows with an embedding that makes a feature a part of it, if all its values are above 0
+# The rest is measured (docs/decisions/candidates.md).
+DENSE_SHARE = 0.4  # of the squared values of a typical row, beside sparse features
 NEGLIGIBLE = 1e-8  # share of the squared values of sparse features that do not count
 N_LANDMARKS, LEAST_LANDMARKS = 8192, 32
 ALIKE = 1e-3  # difference of the dense features, of norm 1, up to which two rows are alike
@@ -122,24 +121,18 @@ def find_dense_features(X: CSR) -> DenseFeatures | None:
 
     The landmarks do not depend on the seed of the model: classifiers of an ensemble read the same rows.
     """
-    first = X.span(0, min(X.n_rows, NORM_ROWS))
+    first = damped_values(X.span(0, min(X.n_rows, NORM_ROWS)))
     _, counts = feature_squares(first)
-    is_dense = counts >= FREQUENT * first.n_rows
-    is_complete = is_dense & (counts >= COMPLETE * counts.max())
-    are_complete = np.count_nonzero(is_complete) >= LEAST_DENSE
-    if are_complete:
-        is_dense = is_complete
+    is_frequent = counts >= FREQUENT * first.n_rows
+    has_negative = np.bincount(first.indices[first.data < 0], minlength=X.n_cols) > 0  # words have no values below 0
+    if np.count_nonzero(is_frequent & has_negative) < LEAST_DENSE:
+        return None
+    is_dense = is_frequent & (has_negative | (counts >= NEARLY_ALL * counts.max()))
     columns = np.flatnonzero(is_dense).astype(np.int32)
-    if len(columns) < LEAST_DENSE:
-        return None
-    first = damped_values(first)
-    squares, _ = feature_squares(first)
-    if not are_complete and squares[is_dense].sum() < LEAST_SHARE * squares.sum():
-        return None
     parts = (first.to_scipy()[:, kept].astype(np.float64) for kept in (is_dense, ~is_dense))
     dense, sparse = (float(np.median(part.power(2).sum(axis=1))) for part in parts)
     factor = 1.0
-    if sparse > NEGLIGIBLE * dense and (are_complete or dense > DENSE_SHARE * (dense + sparse)):
+    if sparse > NEGLIGIBLE * dense:
         factor = math.sqrt(DENSE_SHARE / (1 - DENSE_SHARE) * sparse / dense)
     rows, landmarks, means = _landmarks(X, columns)
     if len(rows) < LEAST_LANDMARKS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from .inference import Ranker
     from .inference.explanation import Explanation
 
-LOG_HALF = math.log(0.5)
+LOG_HALF = np.log(0.5)
 
 
 class Predictor(FittedAttributes, ClassifierMixin):
@@ -41,7 +40,6 @@ class Predictor(FittedAttributes, ClassifierMixin):
 
     @property
     def _n_jobs(self) -> int | None:
-        """The number of threads as in `n_jobs`."""
         raise NotImplementedError
 
     def _read(self, X: Any) -> CSR:
@@ -212,8 +210,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         Returns
         -------
         list of list of Explanation
-            For each row, in the order of `labels`, or by falling score. A feature "near row i" is the similarity of the
-            row to training row i by dense features (docs/candidates.md).
+            For each row, in the order of `labels`, or by falling score.
         """
         from .inference.explanation import explain_row  # here, so that creating an estimator does not import Numba
 

@@ -46,7 +46,7 @@ class Term(NamedTuple):
 
 
 class FeaturePart(NamedTuple):
-    """The contribution of a feature, given by its name or, without names, by its number."""
+    """The contribution of a feature, given by its name ("near row 17" for a landmark) or, without names, its number."""
 
     feature: Any
     contribution: float
