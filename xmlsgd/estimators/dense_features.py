@@ -121,15 +121,18 @@ def find_dense_features(X: CSR) -> DenseFeatures | None:
 
     The landmarks do not depend on the seed of the model: classifiers of an ensemble read the same rows.
     """
-    first = damped_values(X.span(0, min(X.n_rows, NORM_ROWS)))
+    first = X.span(0, min(X.n_rows, NORM_ROWS))
+    has_negative = np.bincount(first.indices[first.data < 0], minlength=X.n_cols) > 0
+    if np.count_nonzero(has_negative) < LEAST_DENSE:  # words have no values below 0, and nothing more is computed
+        return None
     _, counts = feature_squares(first)
     is_frequent = counts >= FREQUENT * first.n_rows
-    has_negative = np.bincount(first.indices[first.data < 0], minlength=X.n_cols) > 0  # words have no values below 0
     if np.count_nonzero(is_frequent & has_negative) < LEAST_DENSE:
         return None
     is_dense = is_frequent & (has_negative | (counts >= NEARLY_ALL * counts.max()))
     columns = np.flatnonzero(is_dense).astype(np.int32)
-    parts = (first.to_scipy()[:, kept].astype(np.float64) for kept in (is_dense, ~is_dense))
+    entries = damped_values(first).to_scipy()
+    parts = (entries[:, kept].astype(np.float64) for kept in (is_dense, ~is_dense))
     dense, sparse = (float(np.median(part.power(2).sum(axis=1))) for part in parts)
     factor = 1.0
     if sparse > NEGLIGIBLE * dense:
