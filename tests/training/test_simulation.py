@@ -235,8 +235,9 @@ def test_a_simulation_reads_dense_features_as_training_would(tmp_path, capsys):
     rows.write_text("\n".join(lines) + "\n")
     words = ("--hidden", "8", "--epochs", "4", "--fleet", "gpu:1", "--json", str(json_file))
     assert main(["simulate", str(rows), *words]) == 0
-    plan = json.loads(json_file.read_text())["plan"]
-    assert plan["landmarks"]["value"] == 160
+    result = json.loads(json_file.read_text())
+    assert result["plan"]["landmarks"]["value"] == 160
+    assert result["data"]["train"]["features"] == 40
     capsys.readouterr()
 
 

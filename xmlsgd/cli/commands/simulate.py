@@ -161,10 +161,11 @@ def experiment_of(plan: TrainingPlan, data: TrainingData, seed: int, points: int
     from ...estimators.inference import Measure
     from ...training.simulation import Experiment
 
-    assert data.validation is not None
+    rows = data.transformed(plan.features, plan.n_threads)
+    assert rows.validation is not None
     device = plan.new_device()
-    measure = Measure(data.validation, plan.network, device)
-    return Experiment(plan.job(data.dataset, seed), plan.schedule, device, measure, points, bandwidth)
+    measure = Measure(rows.validation, plan.network, device)
+    return Experiment(plan.job(rows.dataset, seed), plan.schedule, device, measure, points, bandwidth)
 
 
 def device_of(costs: Iterable[float]) -> VirtualDevice:
@@ -226,8 +227,7 @@ def make_plan_of(
     rows, held_out = sample_rows(rows, most), sample_rows(held_out, TEST_ROWS)
     eval_set = held_out.X, first_labels(held_out.Y, rows.n_labels)
     data = read_training_data(given, GivenRows(rows.X, rows.Y, eval_set=eval_set))
-    plan = make_plan(given, data)
-    return plan, data.transformed(plan.features, given.n_jobs)
+    return make_plan(given, data), data
 
 
 def sample_rows(dataset: Dataset, most: int) -> Dataset:
