@@ -23,7 +23,6 @@ MARKS = "".join(
     chr(i) for i in range(0x300, 0x12000) if unicodedata.category(chr(i)) in ("Mn", "Mc") and i >> 4 != 0xFE0
 )
 WORD = re.compile(rf"\w[\w{MARKS}]+")
-UNIT = np.float32(1 / 32767)  # of int16 values
 NEIGHBORS, MOST_POSTINGS, MORE_LABELS, SHRINKAGE = 64, 4096, 64, np.float32(2)
 LEAST_VOTE, LEAST_COOCCURRENCE = np.float32(1e-2), np.float32(1e-5)
 SCORED = 40  # candidates that get margins, at least
@@ -95,7 +94,8 @@ class Model:
         order = np.argsort(np.diff(c["postings_indptr"])[features], kind="stable")  # the shortest lists
         places, n_each = entries(c["postings_indptr"], features[order])
         n_read = int(n_each[np.cumsum(n_each) <= MOST_POSTINGS].sum())
-        products = np.repeat(values[order] * UNIT, n_each)[:n_read] * c["postings_int16"][places[:n_read]]
+        values = values[order] * c["postings_scales"][features[order]]
+        products = np.repeat(values, n_each)[:n_read] * c["postings_int8"][places[:n_read]]
         rows, cosines = largest(*sums(c["postings_indices"][places[:n_read]], products), NEIGHBORS)
         powers = c["weight"][rows] * cosines * cosines
         places, n_each = entries(c["labels_indptr"], rows)
@@ -106,8 +106,9 @@ class Model:
         """Return labels and others, which occur most with the features of the row, and the mean share of each."""
         c, sizes = self.c, np.abs(values)
         totals = c["cooccurrence_totals"][features]
+        factors = sizes * totals / (totals + SHRINKAGE) * c["cooccurrence_scales"][features]
         places, n_each = entries(c["cooccurrence_indptr"], features)
-        shares = np.repeat(sizes * (totals / (totals + SHRINKAGE) * UNIT), n_each) * c["cooccurrence_int16"][places]
+        shares = np.repeat(factors, n_each) * c["cooccurrence_int8"][places]
         found, means = sums(c["cooccurrence_indices"][places], shares)
         means /= total_of(sizes) or 1
         of_label, is_new = dict(zip(found.tolist(), means, strict=True)), ~np.isin(found, labels)

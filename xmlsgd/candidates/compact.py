@@ -1,4 +1,4 @@
-"""Compact candidate models, for prediction only, in a third of the bytes: narrow indices, int16 values, int8 tables.
+"""Compact candidate models, for prediction only, in a third of the bytes: narrow indices, int8 values with scales.
 
 Kernels read the memory-mapped arrays directly, and check pointers and indices when they use them.
 """
@@ -12,12 +12,11 @@ import numpy as np
 from ..data.csr import pointers
 from ..devices.compact import compacted
 from ..devices.cpu.kernels.linear_margins import hash_weights
-from .knn import INT16_ONE
 from .linear import LinearPredictor, Tables, table_starts
 
 PREFIX = "candidates_"  # prefix of the names of arrays in the folder of a model
-SLOTS_PER_WEIGHT = 1.5  # size of a hash table
-MAX_UINT16 = np.iinfo(np.uint16).max  # indices are uint16 if there are at most this many rows, features and labels
+SLOTS_PER_WEIGHT = 1.25  # size of a hash table (docs/decisions/prediction.md)
+MAX_UINT16, MAX_INT32 = np.iinfo(np.uint16).max, np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +27,14 @@ class CompactLinearClassifiers(LinearPredictor):
     bias: np.ndarray
 
 
-def index_type(n_features: int, n_rows: int, n_labels: int) -> type:
-    """Return the integer type of the indices of a compact model."""
-    return np.uint16 if max(n_features, n_rows, n_labels) <= MAX_UINT16 else np.int32
+def index_type(*sizes: int) -> type:
+    """Return the integer type of indices below any of these sizes in a compact model."""
+    return np.uint16 if max(sizes) <= MAX_UINT16 else np.int32
+
+
+def pointer_type(n_entries: int) -> type:
+    """Return the integer type of pointers to this many entries in a compact model."""
+    return np.int32 if n_entries <= MAX_INT32 else np.int64
 
 
 def compact_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -38,11 +42,13 @@ def compact_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     arrays = {name.removeprefix(PREFIX): array for name, array in arrays.items()}
     small = {name: array for name, array in arrays.items() if not name.startswith("linear_")}
     features, indptr = arrays["linear_indices"], arrays["linear_indptr"]
-    kind = index_type(*(len(arrays[f"{name}_indptr"]) - 1 for name in ("postings", "labels", "linear")))
-    for name in ("postings_indices", "labels_indices", "cooccurrence_indices"):
-        small[name] = arrays[name].astype(kind)
+    n_features, n_rows, n_labels = (len(arrays[f"{name}_indptr"]) - 1 for name in ("postings", "labels", "linear"))
+    of_rows, kind = index_type(n_rows), index_type(n_features, n_labels)
+    for name, narrow in {"postings": of_rows, "labels": kind, "cooccurrence": kind}.items():
+        small[f"{name}_indices"] = arrays[f"{name}_indices"].astype(narrow)
     for name in ("postings", "cooccurrence"):
-        small[f"{name}_int16"] = np.rint(small.pop(f"{name}_data") * np.float32(INT16_ONE)).astype(np.int16)
+        found = compacted(small.pop(f"{name}_data"), arrays[f"{name}_indptr"])
+        small[f"{name}_int8"], small[f"{name}_scales"] = found
     weights, scales = compacted(arrays["linear_data"], indptr)
     kept = weights != 0
     indptr = pointers(kept)[indptr]
@@ -50,4 +56,6 @@ def compact_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     keys, values = np.zeros(starts[-1], kind), np.zeros(starts[-1], np.int8)
     hash_weights.alone(indptr, features[kept], weights[kept], starts, keys, values)
     small |= {"linear_starts": starts, "linear_keys": keys, "linear_int8": values, "linear_scales": scales}
+    for name in ("postings_indptr", "labels_indptr", "cooccurrence_indptr", "linear_starts"):
+        small[name] = small[name].astype(pointer_type(small[name][-1]))
     return {PREFIX + name: array for name, array in small.items()}

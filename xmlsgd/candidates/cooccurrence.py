@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from ..data.csr import CSR, pointers
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels.cooccurrence import cooccurrence, count_labels
-from .knn import INT16_ONE, check_sound
+from ..devices.cpu.kernels.logits import ONE_SCALE
+from .knn import check_sound
 from .splicing import with_replaced
 from .weighting import without_wide_rows
 
@@ -26,12 +27,13 @@ class Cooccurrence:
     """The labels that occur most often with each feature.
 
     shares : CSR (F, L), the share of the rows with the feature that have the label. totals : float32 (F,), the sum of
-    the weights of the rows with the feature. In a compact model, indices may be uint16, and shares are int16,
-    multiplied by `INT16_ONE`.
+    the weights of the rows with the feature. scales : factor of the stored shares of each feature, or of all. In a
+    compact model, indices may be uint16, and shares are int8.
     """
 
     shares: CSR
     totals: np.ndarray
+    scales: np.ndarray = field(default_factory=lambda: ONE_SCALE)
 
     @classmethod
     def count(cls, X: CSR, Y: CSR, weight: np.ndarray, device: CPU) -> Cooccurrence:
@@ -72,8 +74,7 @@ class Cooccurrence:
     @property
     def scale(self) -> np.ndarray:
         """Return the factor by which stored shares of each feature are multiplied, float32 (F,)."""
-        unit = np.float32(INT16_ONE if self.shares.data.dtype == np.int16 else 1)
-        scale: np.ndarray = self.totals / (self.totals + SHRINKAGE) / unit
+        scale: np.ndarray = self.totals / (self.totals + SHRINKAGE) * self.scales
         return scale
 
     @property

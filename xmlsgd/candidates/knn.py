@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from ..devices.cpu import CPU
 from ..devices.cpu.compiling import for_kernels
 from ..devices.cpu.kernels.copying import copy_spans
 from ..devices.cpu.kernels.knn import scratch_shapes, vote, write_postings
+from ..devices.cpu.kernels.logits import ONE_SCALE
 from ..errors import ModelFileError
 from .weighting import document_frequency
 
@@ -23,7 +24,6 @@ MAX_POSTINGS = 1 << 12
 TRAINING_POSTINGS = MAX_POSTINGS // 2
 # Weight of a vote by a label row, relative to other rows (docs/decisions/stacking.md).
 LABEL_ROW_VOTES = 3
-INT16_ONE = 32767  # the int16 value that stands for 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +31,14 @@ class KNNIndex:
     """Inverted index of the training rows, and their labels.
 
     postings : CSR (F, n), the rows that have each feature and its values in them, from rows of norm 1. Y : CSR (n, L),
-    labels of the training rows. weight : float32 (n,), weight of each row's vote. In a compact model, indices may be
-    uint16, and values are int16, multiplied by `INT16_ONE`.
+    labels of the training rows. weight : float32 (n,), weight of each row's vote. scales : factor of the stored values
+    of each feature, or of all. In a compact model, indices may be uint16, and values are int8.
     """
 
     postings: CSR
     Y: CSR
     weight: np.ndarray
+    scales: np.ndarray = field(default_factory=lambda: ONE_SCALE)
 
     @classmethod
     def build(cls, X: CSR, Y: CSR, weight: np.ndarray) -> KNNIndex:
@@ -88,15 +89,10 @@ class KNNIndex:
         return (earlier.frequency(n_labels) == 0) & (self.frequency(n_labels) > 0)
 
     @property
-    def unit(self) -> np.float32:
-        """Return the factor by which stored values of postings are multiplied."""
-        return np.float32(1 / INT16_ONE if self.postings.data.dtype == np.int16 else 1)
-
-    @property
     def arrays(self) -> tuple[Any, ...]:
         """Return the index in the order of the kernels' arguments."""
         postings, Y = self.postings, self.Y
-        return postings.indptr, postings.indices, postings.data, self.unit, Y.indptr, Y.indices, self.weight
+        return postings.indptr, postings.indices, postings.data, self.scales, Y.indptr, Y.indices, self.weight
 
     def scratch(self, device: CPU) -> tuple[np.ndarray, ...]:
         """Return scratch arrays of the kernels, with a row for each thread of a started device."""

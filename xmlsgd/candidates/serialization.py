@@ -10,10 +10,11 @@ import numpy as np
 from ..data.csr import CSR, check_entries, check_pointers
 from ..data.files.folders import FolderArrays
 from ..data.validation import FLOAT32_MAX
+from ..devices.cpu.kernels.logits import ONE_SCALE
 from ..devices.cpu.kernels.trees import INNER
 from ..errors import DataError, ModelFileError, shorten
 from .boosted_trees import N_META_FEATURES, BoostedTrees
-from .compact import PREFIX, CompactLinearClassifiers, index_type
+from .compact import PREFIX, CompactLinearClassifiers, index_type, pointer_type
 from .cooccurrence import Cooccurrence
 from .exclusion import Exclusion
 from .knn import KNNIndex
@@ -70,19 +71,22 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
         described, n_labels, saved.path
     )
     found = saved.part(PREFIX)
-    kind = index_type(n_features, n_rows, n_labels) if compact else np.int32
-    form = "int16" if compact else "data"
-    postings = _matrix(found, "postings", (n_features, n_rows), kind, f"postings_{form}")
-    labels, weight = _matrix(found, "labels", (n_rows, n_labels), kind, None), found.finite("weight", n_rows)
-    shares = _matrix(found, "cooccurrence", (n_features, n_labels), kind, f"cooccurrence_{form}")
+    of_rows, kind = (index_type(n_rows), index_type(n_features, n_labels)) if compact else (np.int32, np.int32)
+    form = "int8" if compact else "data"
+    postings = _matrix(found, "postings", (n_features, n_rows), of_rows, f"postings_{form}", compact)
+    labels, weight = _matrix(found, "labels", (n_rows, n_labels), kind, None, compact), found.finite("weight", n_rows)
+    shares = _matrix(found, "cooccurrence", (n_features, n_labels), kind, f"cooccurrence_{form}", compact)
     totals, bias = found.finite("cooccurrence_totals", n_features), found.finite("bias", n_labels)
     linear: LinearClassifiers | CompactLinearClassifiers
+    of_postings = of_shares = ONE_SCALE
     if compact:
-        keys, starts = found.array("linear_keys", kind, None), found.array("linear_starts", np.int64, n_labels + 1)
+        of_postings, of_shares = (found.finite(f"{name}_scales", n_features) for name in ("postings", "cooccurrence"))
+        keys = found.array("linear_keys", kind, None)
+        starts = found.array("linear_starts", pointer_type(len(keys)), n_labels + 1)
         values, scales = found.array("linear_int8", np.int8, len(keys)), found.finite("linear_scales", n_labels)
         linear = CompactLinearClassifiers(Tables(starts, keys, values, scales), bias)
     else:
-        weights = _matrix(found, "linear", (n_labels, n_features), kind, "linear_data")
+        weights = _matrix(found, "linear", (n_labels, n_features), kind, "linear_data", compact)
         linear = LinearClassifiers(weights, bias, cost)
         matrices = {"postings": postings, "labels": labels, "cooccurrence": shares, "linear": weights}
         for name, matrix in matrices.items():
@@ -93,7 +97,7 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     for name, least in {"weight": weight, "cooccurrence_totals": totals}.items():
         if found.check and (least < 0).any():
             raise ModelFileError(f"{saved.path}: {found.prefix}{name} must be at least 0, got {least.min()}")
-    knn, cooccurrence = KNNIndex(postings, labels, weight), Cooccurrence(shares, totals)
+    knn, cooccurrence = KNNIndex(postings, labels, weight, of_postings), Cooccurrence(shares, totals, of_shares)
     trees, exclusion = _trees(found, n_trees, n_labels), _exclusion(found, excluding, n_labels)
     stacking = Stacking(regression, calibration, selection, trees, exclusion)
     scale, label_rows = found.finite("scale", n_features), found.array("label_rows", np.int64, None)
@@ -102,13 +106,13 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     return CandidateModel(scale, knn, cooccurrence, linear, stacking, others, size, label_rows)
 
 
-def _matrix(saved: FolderArrays, name: str, shape: tuple[int, int], kind: type, data: str | None) -> CSR:
+def _matrix(saved: FolderArrays, name: str, shape: tuple[int, int], kind: type, data: str | None, compact: bool) -> CSR:
     """Return a CSR matrix with indices of type `kind`; `data` is the name of the array of values, None for ones."""
-    indptr = saved.array(f"{name}_indptr", np.int64, shape[0] + 1)
     indices = saved.array(f"{name}_indices", kind, None)
+    indptr = saved.array(f"{name}_indptr", pointer_type(len(indices)) if compact else np.int64, shape[0] + 1)
     if data is None:
         return CSR(indptr, indices, np.broadcast_to(np.float32(1), len(indices)), shape[1])
-    values = saved.array(data, np.int16 if data.endswith("int16") else np.float32, len(indices))
+    values = saved.array(data, np.int8 if data.endswith("int8") else np.float32, len(indices))
     return CSR(indptr, indices, values, shape[1])
 
 

@@ -106,8 +106,12 @@ def test_a_compact_model_says_that_it_cannot_learn_on(data, small):
         ("classes", lambda a: a[:-1], "must name 300 labels, got 299"),
         ("candidates_linear_int8", lambda a: a[:-1], "linear_int8 must be int8"),
         ("candidates_linear_scales", lambda a: a[:-1], "linear_scales must be float32"),
-        ("candidates_linear_starts", lambda a: a.reshape(7, -1), "linear_starts must be int64"),
+        ("candidates_linear_starts", lambda a: a.reshape(7, -1), "linear_starts must be int32"),
         ("candidates_labels_indices", lambda a: a.astype(np.int32), "labels_indices must be uint16"),
+        ("candidates_labels_indptr", lambda a: a.astype(np.int64), "labels_indptr must be int32"),
+        ("candidates_postings_int8", lambda a: a.astype(np.float32), "postings_int8 must be int8"),
+        ("candidates_postings_scales", lambda a: a[:-1], "postings_scales must be float32"),
+        ("candidates_cooccurrence_scales", lambda a: a * np.inf, "cooccurrence_scales must be finite"),
         ("candidates_weight", lambda a: -a, "weight must be at least 0"),
     ],
 )
@@ -143,13 +147,17 @@ def test_what_leads_to_nothing_is_found_where_a_kernel_meets_it(data, model, sma
 
 
 @pytest.mark.slow
-def test_above_65535_rows_features_or_labels_numbers_have_four_bytes(data, model, small, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("most", "kinds"), [(299, (np.int32, np.int32)), (2499, (np.int32, np.uint16))])
+def test_large_numbers_and_pointers_have_more_bytes(data, model, small, tmp_path, monkeypatch, most, kinds):
     if model.candidates_ is None:
         return
-    monkeypatch.setattr("xmlsgd.candidates.compact.MAX_UINT16", 2499)
+    monkeypatch.setattr("xmlsgd.candidates.compact.MAX_UINT16", most)
+    monkeypatch.setattr("xmlsgd.candidates.compact.MAX_INT32", 2000)
     model.save(tmp_path / "wide", compact=True)
     X, wide = data.X.span(2500, 3000), XMLClassifier.load(tmp_path / "wide")
-    assert np.load(tmp_path / "wide" / "candidates_linear_keys.npy").dtype == np.int32
+    arrays = [np.load(tmp_path / "wide" / f"candidates_{name}.npy") for name in ("postings_indices", "linear_keys")]
+    assert tuple(array.dtype for array in arrays) == kinds
+    assert np.load(tmp_path / "wide" / "candidates_postings_indptr.npy").dtype == np.int64
     expected = wide.predict_topk(X)
     altered(tmp_path / "wide", "candidates_labels_indices", lambda a: a - 300)
     with pytest.raises(ModelFileError, match="damaged"):

@@ -337,8 +337,9 @@ def _margin_parts(model: CandidateModel, unit: CSR, labels: np.ndarray, device: 
 def _neighbors(model: CandidateModel, scaled: CSR, device: Any) -> list[tuple[Neighbor, list[int]]]:
     """Return the training rows that vote, nearest first, each with its labels; the device must have been started."""
     knn, n_rows = model.knn, model.knn.Y.n_rows
-    numbers = np.arange(n_rows).astype(knn.Y.indices.dtype)  # the type that the kernel is compiled for
-    itself = CSR(np.arange(n_rows + 1), numbers, np.broadcast_to(np.float32(1), n_rows), n_rows)
+    # Of the types that the kernel is compiled for.
+    pointers, numbers = np.arange(n_rows + 1, dtype=knn.Y.indptr.dtype), np.arange(n_rows, dtype=knn.Y.indices.dtype)
+    itself = CSR(pointers, numbers, np.broadcast_to(np.float32(1), n_rows), n_rows)
     (rows,), (shares,) = replace(knn, Y=itself).votes(scaled, N_NEIGHBORS, device)
     shares, rows = shares[rows >= 0], rows[rows >= 0]
     order = np.argsort(rows)
@@ -349,7 +350,8 @@ def _neighbors(model: CandidateModel, scaled: CSR, device: Any) -> list[tuple[Ne
     read = shortest[np.cumsum(lengths[shortest]) <= MAX_POSTINGS]
     cosines = np.zeros(len(rows))
     entries, n_each = knn.postings.positions_of(scaled.indices[read]), lengths[read]
-    products = np.repeat(scaled.data[read] * knn.unit, n_each) * knn.postings.data[entries].astype(np.float64)
+    sizes = scaled.data * (knn.scales[scaled.indices] if len(knn.scales) > 1 else 1)
+    products = np.repeat(sizes[read], n_each) * knn.postings.data[entries].astype(np.float64)
     listed = knn.postings.indices[entries]
     hit = np.isin(listed, rows)
     np.add.at(cosines, np.searchsorted(rows, listed[hit]), products[hit])

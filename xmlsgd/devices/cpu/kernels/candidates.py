@@ -92,10 +92,10 @@ def keep_highest(labels, found, scores, places, kept_labels, kept):
 @kernel_of_part(fastmath=FAST)
 def best_candidates(
     part, n_parts, indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row,
-    postings_value, unit, label_ptr, label_index, weight, share_ptr, share_label, share_value, share_scale, starts,
-    keys, weights, factors, filters, bias, selection, stacking, frequency, feature, threshold, value, n_excluding,
-    place, table, exclusion, least_vote, least_cooccurrence, n_voted, n_more, n_neighbors, budget, clean, items, values,
-    n_kept, labels, scores,
+    postings_value, postings_scale, label_ptr, label_index, weight, share_ptr, share_label, share_value, share_scale,
+    starts, keys, weights, factors, filters, bias, selection, stacking, frequency, feature, threshold, value,
+    n_excluding, place, table, exclusion, least_vote, least_cooccurrence, n_voted, n_more, n_neighbors, budget, clean,
+    items, values, n_kept, labels, scores,
 ):  # fmt: skip
     """Write the best labels of each row among its candidates to `labels` and `scores` (rows, k).
 
@@ -105,7 +105,7 @@ def best_candidates(
 
     indptr, indices, data : the rows, not scaled. A (rows, H) : their activations; empty if W0 (F, H), `scales0` and b0,
     the input layer of a network of one hidden layer, are given. W, scales, b : the output layer (`logits`). scale (F,)
-    : weights of the features, for neighbors only. For `postings_*`, `unit`, `label_*`, `weight` and the scratch see
+    : weights of the features, for neighbors only. For `postings_*`, `label_*`, `weight` and the scratch see
     `vote`; for `share_*`, `cooccurrence`; for the tables (`starts`, `keys`, `weights`), their scales `factors`,
     `filters` and `bias`, `linear_margins`; for `frequency`, `feature`, `threshold` and `value` of trees, of which there
     may be none, `trees_of_row`; for `place`, `table` and the weight `exclusion`, `exclude_in_row`.
@@ -138,9 +138,9 @@ def best_candidates(
         for j in range(n):
             features, entries = unit_row_of(first + j, indptr, indices, data, scale, row)
             sound[j] = vote_of_row(
-                features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-                n_neighbors, budget, budget, NO_ROW, clean[part], items[part], values[part], proposed[j, :n_voted],
-                found[j, 2, :n_voted],
+                features, entries, postings_ptr, postings_row, postings_value, postings_scale, label_ptr, label_index,
+                weight, n_neighbors, budget, budget, NO_ROW, clean[part], items[part], values[part],
+                proposed[j, :n_voted], found[j, 2, :n_voted],
             )  # fmt: skip
         # Co-occurrence.
         for j in range(n):

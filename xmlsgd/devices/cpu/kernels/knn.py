@@ -135,7 +135,7 @@ def _count_sort(lengths, order, most):
 
 @njit(nogil=True, fastmath=FAST)
 def vote_of_row(
-    features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight, n_neighbors,
+    features, entries, postings_ptr, postings_row, postings_value, scales, label_ptr, label_index, weight, n_neighbors,
     longest, budget, own, clean, items, values, labels, votes,
 ):  # fmt: skip
     """Write the labels that the nearest training rows of one row vote for, and their shares; see `vote`.
@@ -158,12 +158,13 @@ def vote_of_row(
     while n_lists < features.size and (n_read == 0 or n_read + lengths[n_lists] <= budget):
         n_read += lengths[n_lists]
         first = postings_ptr[features[order[n_lists]]]
-        prefetch(postings_row.ctypes.data + 4 * first)
-        prefetch(postings_value.ctypes.data + 4 * first)
+        prefetch(postings_row.ctypes.data + postings_row.itemsize * first)
+        prefetch(postings_value.ctypes.data + postings_value.itemsize * first)
         n_lists += 1
     n_met = np.uint64(0)
     for j in range(n_lists):
-        feature, x = features[order[j]], entries[order[j]] * unit
+        feature = features[order[j]]
+        x = entries[order[j]] * scales[min(feature, scales.size - 1)]
         # Unsigned, as Numba would test the sign of each index (docs/decisions/kernels.md).
         for p in range(np.uint64(postings_ptr[feature]), np.uint64(postings_ptr[feature + 1])):
             row = np.uint32(postings_row[p])
@@ -187,7 +188,7 @@ def vote_of_row(
     for j in range(min(n_found, n_neighbors)):
         prefetch(label_ptr.ctypes.data + 8 * neighbors[j])
     for j in range(min(n_found, n_neighbors)):
-        prefetch(label_index.ctypes.data + 4 * label_ptr[neighbors[j]])
+        prefetch(label_index.ctypes.data + label_index.itemsize * label_ptr[neighbors[j]])
     total, n_named = ZERO, np.int64(0)
     for j in range(min(n_found, n_neighbors)):
         row = neighbors[j]
@@ -222,16 +223,16 @@ def scratch_shapes(n_train: int, n_labels: int, longest: int, n_threads: int) ->
 
 @kernel_of_part(fastmath=FAST)
 def vote(
-    part, n_parts, indptr, indices, data, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index,
+    part, n_parts, indptr, indices, data, postings_ptr, postings_row, postings_value, scales, label_ptr, label_index,
     weight, n_neighbors, longest, budget, own, clean, items, values, labels, votes, sound,
 ):  # fmt: skip
     """Write the labels that the `n_neighbors` nearest training rows of each row vote for, and their shares.
 
-    Rows (indptr, indices, data) and training rows (`postings_*`, by feature, values times `unit`) have norm 1. A
-    training row has the labels from label_ptr[row] to label_ptr[row + 1] of `label_index`, and votes for them with its
-    sample weight, `weight` float32 (n,), times the square of the cosine. Posting lists of a row, none longer than
-    `longest`, are read from the shortest on, until `budget` entries have been read. own : row i is training row
-    own + i, which does not vote; -1 if the rows are no training rows.
+    Rows (indptr, indices, data) and training rows (`postings_*`, by feature, values of feature f times scales[f], or
+    times the only scale) have norm 1. A training row has the labels from label_ptr[row] to label_ptr[row + 1] of
+    `label_index`, and votes for them with its sample weight, `weight` float32 (n,), times the square of the cosine.
+    Posting lists of a row, none longer than `longest`, are read from the shortest on, until `budget` entries have been
+    read. own : row i is training row own + i, which does not vote; -1 if the rows are no training rows.
 
     labels int32, votes float32 (rows, M) : in no order, filled up with -1 and 0; votes are shares of the sum of all.
     sound bool (rows,) : what `vote_of_row` returns.
@@ -240,6 +241,6 @@ def vote(
     for i in range_of_part(n_rows, part, n_parts):
         sound[i] = vote_of_row(
             indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
-            postings_value, unit, label_ptr, label_index, weight, n_neighbors, longest, budget,
+            postings_value, scales, label_ptr, label_index, weight, n_neighbors, longest, budget,
             own + i if own >= 0 else NO_ROW, clean[part], items[part], values[part], labels[i], votes[i],
         )  # fmt: skip
