@@ -6,23 +6,23 @@ import asyncio
 import hmac
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
 from ..errors import LOGGER, DataError, ModelFileError, in_one_line
 from . import requests
 from .requests import RequestError
+from .service import Service, Suggestions
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-    from .service import Service, Suggestions
-
-    Handler = Callable[[Service, Request], Awaitable[Any]]  # returns what becomes JSON, or a response
+Handler = Callable[[Service, Request], Awaitable[Any]]  # returns what becomes JSON, or a response
 
 ANSWER_SECONDS = 30.0  # limit for an answer; learning has none
 ANNIF = "/v1/projects"
@@ -34,12 +34,7 @@ HEADERS = {
 
 
 def new_app(service: Service) -> Starlette:
-    """Return the application; `ImportError` without starlette."""
-    from starlette.applications import Starlette
-    from starlette.exceptions import HTTPException
-    from starlette.requests import Request
-    from starlette.routing import Route
-
+    """Return the application."""
     routes = [
         Route(route, _guarded(service, path, handler, seconds), methods=[method])
         for method, path, handler, seconds in (
@@ -68,7 +63,6 @@ def new_app(service: Service) -> Starlette:
 
 def _guarded(service: Service, path: str, handler: Handler, seconds: float | None) -> Any:
     """Return the endpoint of a handler: it turns errors into JSON, limits the time to `seconds`, counts requests."""
-    from starlette.responses import JSONResponse, Response
 
     async def answer(request: Request) -> Response:
         try:
@@ -100,18 +94,12 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
 
 def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error as JSON (RFC 9457), as Annif does."""
-    from http import HTTPStatus
-
-    from starlette.responses import JSONResponse
-
     body = {"status": status, "title": HTTPStatus(status).phrase, "detail": detail}
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 
 async def page(service: Service, request: Request) -> Response:
     """Return the web page on which a user tries the model; it sends its requests to `/explain`."""
-    from starlette.responses import HTMLResponse
-
     return HTMLResponse(files(__package__).joinpath("page.html").read_text(encoding="utf-8"), headers=HEADERS)
 
 
@@ -126,8 +114,6 @@ async def health(service: Service, request: Request) -> dict[str, Any]:
 
 async def metrics(service: Service, request: Request) -> Response:
     """Return the counts for Prometheus."""
-    from starlette.responses import PlainTextResponse
-
     return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 

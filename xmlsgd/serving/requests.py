@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
+
+from starlette.requests import ClientDisconnect, Request
 
 from ..data.label_names import label_name
 from ..data.validation import is_integer, is_number
 from ..errors import shorten, suggest
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
 
 MAX_BYTES = 4 << 20  # of a body
 MAX_TEXTS = 1024  # of a request
@@ -37,8 +36,6 @@ class RequestError(Exception):
 
 async def read_body(request: Request, media_type: str) -> bytes:
     """Return the body; raise `RequestError` if it is too large, too slow or of another type, or the server is busy."""
-    from starlette.requests import ClientDisconnect
-
     got = request.headers.get("content-type", media_type).partition(";")[0].strip().lower()
     if got != media_type:
         raise RequestError(415, f"Content-Type: must be {media_type}, got {shorten(got)}")
