@@ -40,10 +40,10 @@ from xmlsgd.cli.results import as_json, table, text_file
 def test_raw_text_is_distinguished_from_rows_by_its_words(tmp_path, content, labelled, expected):
     file = tmp_path / "data"
     file.write_text(content)
-    assert FormatOptions().holds_documents(str(file), labelled) is expected
+    assert (FormatOptions().document_format(str(file), labelled) is not None) is expected
     with gzip.open(tmp_path / "data.gz", "wt") as stream:
         stream.write(content)
-    assert FormatOptions().holds_documents(str(tmp_path / "data.gz"), labelled) is expected
+    assert (FormatOptions().document_format(str(tmp_path / "data.gz"), labelled) is not None) is expected
 
 
 @pytest.mark.parametrize(

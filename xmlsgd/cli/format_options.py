@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,39 +41,40 @@ SAVED: dict[str, type] = {
 class FormatOptions(DocumentOptions):
     """The flags that say how data files are read, and how words of texts become features.
 
-    stop_words : a file of words, one a line. set_by_flags : names of the options that the command line has set.
+    given : the values of all flags that the command line has set, also those of a `TextVectorizer`.
     """
 
     format: str = "auto"
     one_based: bool = False
     one_based_labels: bool = False
     duplicates: str = "error"
-    min_df: float | None = None
-    max_df: float | None = None
-    max_features: int | None = None
-    ngram_range: tuple[int, ...] | None = None
-    analyzer: str | None = None
-    stop_words: str | None = None
-    sublinear_tf: bool | None = None
-    set_by_flags: tuple[str, ...] = ()
+    given: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of_flags(cls, **values: Any) -> FormatOptions:
+    def of_flags(cls, **given: Any) -> FormatOptions:
         """Return options with the values of the given flags, and defaults for all others."""
-        return cls(**values, set_by_flags=tuple(values))
+        own = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in given.items() if name in own}, given=given)
 
-    def document_format(self, path: str) -> str:
-        """Return the format of the documents of a file."""
+    def document_format(self, path: str, labelled: bool = True) -> str | None:
+        """Return the format of the documents of a file, by its name or its first lines; None for numeric features."""
         file = Path(path)
-        if self.format in DOCUMENT_FORMATS:
-            return self.format
-        return format_by_name(file) or format_by_lines(first_lines(file), self) or "raw"
+        if self.format == "auto" and file.is_file() and (by_name := format_by_name(file)):
+            return by_name
+        return self.format_of_lines(first_lines(file) if file.is_file() and file.suffix != ".npz" else [], labelled)
+
+    def format_of_lines(self, lines: Sequence[str], labelled: bool) -> str | None:
+        """Return the format of documents with these first lines; None for numeric features."""
+        if self.format != "auto":
+            return None if self.format == "rows" else self.format
+        return format_by_lines(lines, self) or ("raw" if are_raw_text(lines, labelled) else None)
 
     def check_inputs(self, *paths: str | None) -> None:
         """Check the options, and that the inputs exist.
 
         Raises `DataError` for an input that is neither a path, nor standard input, nor a named data set, and for an
-        option of texts that is out of range; `UsageError` for a flag of formats that no input has.
+        option of texts that is out of range; `UsageError` for a flag of formats that no input has. Standard input
+        without --format cannot be looked at yet, and counts as numeric features.
         """
         self.new_vectorizer()
         from ..data.datasets import check_known
@@ -82,39 +83,33 @@ class FormatOptions(DocumentOptions):
         for path in given:
             if path != STDIN:
                 check_known(path)
-        flags = [name for name in FORMATS_OF if name in self.set_by_flags]
+        flags = [name for name in FORMATS_OF if name in self.given]
         if not flags:  # then do not open files: of a pipe, lines can be read only once
             return
-        found = {self._format_of_input(path) for path in given}
+        found = {self.document_format(path) for path in given}
         for option in flags:
             if found.isdisjoint(formats := FORMATS_OF[option]):
                 _check_text(given)
                 wanted = f"needs a file read by --format {', '.join(formats[:-1])} or {formats[-1]}"
                 raise UsageError(f"{flag_of(option)}: {wanted}, got {', '.join(given)}; pass --format, or leave it out")
 
-    def _format_of_input(self, path: str) -> str:
-        """Return the format of an input; "rows" for standard input without --format, as it cannot be looked at yet."""
-        if self.format != "auto":
-            return self.format
-        return self.document_format(path) if path != STDIN and self.holds_documents(path, labelled=True) else "rows"
-
-    def read_documents(self, path: str, labelled: bool) -> Documents:
-        """Return the documents of a file."""
+    def read_documents(self, path: str, form: str, labelled: bool) -> Documents:
+        """Return the documents of a file of this format."""
         from ..data.documents import read_documents
 
         if not self.label_separator:
             raise DataError("--label-separator: must not be empty, got ''")
-        return read_documents(path, self.document_format(path), labelled, self)
+        return read_documents(path, form, labelled, self)
 
     def new_vectorizer(self) -> TextVectorizer:
         """Return a vectorizer, not fitted, with the options of the flags; raise `DataError` for a wrong one."""
         from ..data.vectorizer import TextVectorizer
 
         options = self.vectorizer_options
-        if self.stop_words is not None:
-            if not Path(self.stop_words).exists():
-                raise DataError(f"--stop-words {self.stop_words}: no such file; pass a file of words, one a line")
-            options["stop_words"] = _words_in(self.stop_words)
+        if (path := options.get("stop_words")) is not None:
+            if not Path(path).exists():
+                raise DataError(f"--stop-words {path}: no such file; pass a file of words, one a line")
+            options["stop_words"] = _words_in(path)
         vectorizer = TextVectorizer(**options)
         vectorizer.check_options()
         return vectorizer
@@ -125,16 +120,16 @@ class FormatOptions(DocumentOptions):
         names = {flag.name for flag in VECTORIZER_FLAGS}
         return {name: value for name, value in self.given.items() if name in names}
 
+    @property
+    def files(self) -> tuple[str | None, ...]:
+        """Return the files that flags name, besides data."""
+        return self.vocabulary, self.given.get("stop_words")
+
     def refuse_vectorizer_options(self, got: str) -> None:
         """Raise `UsageError` if a flag of a vectorizer is given, for a command in which no words become features."""
         for name in self.vectorizer_options:
             wanted = "needs texts whose words become features"
             raise UsageError(f"{flag_of(name)}: {wanted}, got {got}; leave it out")
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """Return the values of the flags that were given."""
-        return {name: getattr(self, name) for name in self.set_by_flags}
 
     @property
     def to_save(self) -> dict[str, Any]:
@@ -143,7 +138,7 @@ class FormatOptions(DocumentOptions):
 
     def with_saved(self, saved: Mapping[str, Any]) -> FormatOptions:
         """Return options with the values `saved` with a model where no flag is given; ignore values of wrong types."""
-        types = {name: of_type for name, of_type in SAVED.items() if name not in self.set_by_flags}
+        types = {name: of_type for name, of_type in SAVED.items() if name not in self.given}
         fit = {name: saved[name] for name, of_type in types.items() if isinstance(saved.get(name), of_type)}
         return replace(self, **fit)
 
@@ -167,18 +162,6 @@ class FormatOptions(DocumentOptions):
             "zero_based_labels": not rows.one_based_labels,
             "duplicates": self.duplicates,
         }
-
-    def holds_documents(self, path: str, labelled: bool) -> bool:
-        """Return whether a file holds documents and not numeric features, by its name or its first lines."""
-        file = Path(path)
-        lines = first_lines(file) if file.is_file() and file.suffix != ".npz" else []
-        if self.format == "auto" and file.is_file() and (format_by_name(file) or format_by_lines(lines, self)):
-            return True
-        return self.are_documents(lines, labelled)
-
-    def are_documents(self, lines: Iterable[str], labelled: bool) -> bool:
-        """Return whether lines are documents: as `--format` says, else as `are_raw_text` finds."""
-        return are_raw_text(lines, labelled) if self.format == "auto" else self.format != "rows"
 
     def have_labels(self, lines: Iterable[str]) -> bool:
         """Return whether documents have labels that nobody asked for, before a tab; not if `--format` is given."""

@@ -19,7 +19,7 @@ NUMBER = re.compile("0|[1-9][0-9]*")
 
 def find_label_texts(path: str, options: FormatOptions, label_texts: str | None) -> LabelTexts:
     """Return label and text of each line of `--label-texts`; without this flag, of each entry of `--vocabulary`."""
-    if label_texts is None and (options.vocabulary is None or not options.holds_documents(path, labelled=True)):
+    if label_texts is None and (options.vocabulary is None or options.document_format(path) is None):
         return []
     names = options.names_of_uris
     if label_texts is None:

@@ -217,16 +217,17 @@ def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: b
     with on_disk(path, head) as file:
         if columns.vectorizer is not None and _is_blank(Path(file)):
             return UnlabelledRows(columns.vectorizer.rows_of([]))
-        if not options.holds_documents(file, labelled=False):
+        form = options.document_format(file, labelled=False)
+        if form is None:
             documents = _read_documents(file, options)
             return UnlabelledRows(_test_rows(file, options, columns, documents, labels_required=False).X)
         if columns.vectorizer is None:
             raise DataError(f"{file}: {NO_VECTORIZER}")
-        labelled = options.document_format(file) == "raw" and options.have_labels(first_lines(Path(file)))
-        documents = options.read_documents(file, labelled)
+        labelled = form == "raw" and options.have_labels(first_lines(Path(file)))
+        documents = options.read_documents(file, form, labelled)
         if labelled and (swapped := found_swapped(documents, columns.names)):
             warn(f"{path}: {swapped}")
-        if documents.texts[:1] == [options.text_column] and options.document_format(file) == "raw":
+        if documents.texts[:1] == [options.text_column] and form == "raw":
             warn(f"{path}: the first line, {options.text_column!r}, is a text, too; delete it if it is a header")
         return UnlabelledRows(columns.vectorizer.rows_of(documents.texts), documents.ids)
 
@@ -238,7 +239,8 @@ def _is_blank(file: Path) -> bool:
 
 def _read_documents(path: str, options: FormatOptions) -> Documents | None:
     """Return the labelled documents of a file, None if it holds numeric features."""
-    return options.read_documents(path, labelled=True) if options.holds_documents(path, labelled=True) else None
+    form = options.document_format(path)
+    return None if form is None else options.read_documents(path, form, labelled=True)
 
 
 def _training_rows(

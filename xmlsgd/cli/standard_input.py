@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
-from ..data.document_formats import format_by_lines
 from ..data.files.reading import BLOCK_BYTES, COMPRESSIONS, MAX_LINE_BYTES
 from ..data.text import decode_line, labels_and_text
 from .format_options import FormatOptions
@@ -23,15 +22,14 @@ def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Itera
     block. A blank line is yielded with the next line that is not blank; blank lines at the end are no documents.
     """
     head = b""
-    if path == STDIN and columns.vectorizer is not None and options.format in ("auto", "raw"):
+    if path == STDIN and columns.vectorizer is not None:
         stream = cast("BinaryIO", sys.stdin.buffer)
         while b"\n" not in head and len(head) < HEAD_BYTES and (more := _read(stream)):
             head += more
         lines = head.decode(errors="replace").split("\n")
         lines = lines[:-1] or lines
         is_packed = head.startswith(tuple(magic for magic, _ in COMPRESSIONS))
-        is_structured = options.format == "auto" and format_by_lines(lines, options) is not None
-        if not is_packed and not is_structured and options.are_documents(lines, labelled=False):
+        if not is_packed and options.format_of_lines(lines, labelled=False) == "raw":
             labelled = options.have_labels(lines)
             for texts in _documents(head, stream, labelled):
                 yield UnlabelledRows(columns.vectorizer.rows_of(texts))

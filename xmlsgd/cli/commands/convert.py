@@ -52,13 +52,13 @@ def run(
     from ...data.loading import convert, format_to_write
 
     format_to_write(end, to)  # raises an error for a wrong format before anything is read
-    check_apart(target, "TARGET", (source, vectorizer, format_options.vocabulary, format_options.stop_words))
+    check_apart(target, "TARGET", (source, vectorizer, *format_options.files))
     check_parent(target, "TARGET")
     format_options.check_inputs(source)
     if not end.is_file():
         check_free(end)  # raises the errors of writing before anything is read
     check_new(target, "TARGET", overwrite)
-    has_texts = not origin.exists() or format_options.holds_documents(source, labelled=True)
+    has_texts = not origin.exists() or format_options.document_format(source) is not None
     if has_texts:
         convert_texts(source, end, format_options, vectorizer, to)
     else:

@@ -64,7 +64,7 @@ def run(
     format_options.check_inputs(data, test)
     check_model(model, data, "learn")
     folder, flag = (model, "DIR") if out is None else (out, "--out")
-    check_folder(folder, data, test, label_texts, format_options.vocabulary, flag=flag)
+    check_folder(folder, data, test, label_texts, *format_options.files, flag=flag)
     if out is not None:
         check_new(out, "--out", overwrite)
     from ..input_warnings import warn_of_training_rows

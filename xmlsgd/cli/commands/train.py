@@ -100,7 +100,7 @@ def run(
     console: Console,
 ) -> None:
     """Read the rows; then train, evaluate and save a model, or only show the plan."""
-    inputs = (train, test, groups, label_texts, feature_names, format_options.vocabulary, format_options.stop_words)
+    inputs = (train, test, groups, label_texts, feature_names, *format_options.files)
     finished = None
     if not dry_run:
         if out is None:
