@@ -52,7 +52,7 @@ def test_rows_are_read_in_the_columns_of_a_model(files):
     columns = Columns(4, 2, ["open", "other"], fitted)
     more, *_ = read_more(train, FormatOptions(), columns)
     assert (more.X.shape, more.label_names) == ((4, 4), ["open", "other", "close"])
-    assert read_test(test, FormatOptions(), columns).label_names == ["open", "other", "close", "new"]
+    assert read_test(test, FormatOptions(), columns)[0].label_names == ["open", "other", "close", "new"]
     Y, known = read_training_labels(train, FormatOptions(), columns)
     assert (Y.shape, known.names) == ((4, 3), ["open", "other", "close"])
 

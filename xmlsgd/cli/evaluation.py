@@ -29,7 +29,7 @@ from .exit_codes import UsageError
 from .format_options import FormatOptions
 from .input_warnings import warn_of_unknown
 from .results import UriOf, csv_line, names_with_uri, table, text_file
-from .sources import Columns, read_test_and_texts, read_training_labels, without_gaps
+from .sources import Columns, read_test, read_training_labels, without_gaps
 
 KS = (1, 3, 5)
 ZERO_SHOT_K = 10
@@ -64,7 +64,7 @@ def read_test_rows(
     Y_train = None
     if propensity:
         Y_train, columns = read_training_labels(propensity, options, columns)
-    rows, texts = read_test_and_texts(test, options, columns)
+    rows, texts = read_test(test, options, columns)
     known = model.classes_.tolist()
     warn_of_unknown(rows, len(known), test)
     return without_gaps(rows, [*known, *range(len(known), columns.n_labels)]), Y_train, texts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -124,7 +124,7 @@ def read_training(
         rows = replace(rows, train=dataset, texts={**rows.texts, "label_texts": texts})
     if test is not None:
         known = rows.columns.names or range(rows.columns.n_labels)
-        return replace(rows, test=without_gaps(read_test(test, options, rows.columns), known))
+        return replace(rows, test=without_gaps(read_test(test, options, rows.columns)[0], known))
     return rows if rows.test is None else replace(rows, test=in_columns(rows.test, rows.columns, train))
 
 
@@ -170,31 +170,21 @@ def read_source(path: str, options: FormatOptions, vectorizer_of: str | None) ->
         return _training_rows(file, options, columns, _read_documents(file, options))
 
 
-def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
-    """Return labelled rows with the given columns; new labels get columns after them."""
-    return read_test_and_texts(path, options, columns)[0]
+def read_test(path: str, options: FormatOptions, columns: Columns) -> tuple[Dataset, list[str] | None]:
+    """Return labelled rows with the given columns, and their texts; None for numeric features.
 
-
-def read_test_and_texts(path: str, options: FormatOptions, columns: Columns) -> tuple[Dataset, list[str] | None]:
-    """Return rows as `read_test` does, and their texts; None for numeric features."""
+    New labels get columns after the others.
+    """
     with on_disk(path) as file:
         documents = _read_documents(file, options)
         return _test_rows(file, options, columns, documents), None if documents is None else documents.texts
 
 
-def read_test_for_learning(
-    path: str, options: FormatOptions, columns: Columns
-) -> tuple[Dataset, Callable[[Columns], Dataset]]:
-    """Return rows as `read_test` does, and a function that returns them with the columns of the model after learning.
-
-    The file is read once, before learning, so that an error in it cannot lose what was learned.
-    """
-    with on_disk(path) as file:
-        documents = _read_documents(file, options)
-        rows = _test_rows(file, options, columns, documents)
-    if documents is None:
-        return rows, lambda later: in_columns(rows, later, path)
-    return rows, lambda later: _rows_of_documents(path, documents, later)
+def with_learned_columns(rows: Dataset, texts: list[str] | None, columns: Columns, path: str) -> Dataset:
+    """Return what `read_test` has returned, with the columns of a model that has learned more words and labels."""
+    if texts is not None and columns.vectorizer is not None:
+        rows = replace(rows, X=columns.vectorizer.rows_of(texts))
+    return in_columns(rows, columns, path)
 
 
 def read_training_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:

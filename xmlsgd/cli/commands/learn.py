@@ -68,7 +68,7 @@ def run(
     if out is not None:
         check_new(out, "--out", overwrite)
     from ..input_warnings import warn_of_training_rows
-    from ..sources import Columns, InputRows, read_more, read_test_for_learning
+    from ..sources import Columns, InputRows, read_more, read_test, with_learned_columns
 
     manifest_before = model_folder.manifest_of(folder)
     estimator, n_renamed = read_learner(model, parameters), 0
@@ -78,7 +78,8 @@ def run(
         format_options = format_options.with_names(names)
     columns = Columns.of_model(estimator)
     train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
-    held_out, held_out_later = (None, None) if test is None else read_test_for_learning(test, format_options, columns)
+    # Before learning, so that an error in the file cannot lose what was learned.
+    held_out, texts = (None, None) if test is None else read_test(test, format_options, columns)
     saved_options = model_folder.saved_options(model)
     if saved_options is None:  # empty options stay: the training data was read without flags
         saved_options = format_options.to_save
@@ -89,8 +90,8 @@ def run(
     if held_out is not None:
         results["before"] = measure(estimator, held_out, console, with_thresholds=False)
     seconds = learn(estimator, train, columns, documents, new_label_texts)
-    if held_out_later is not None:
-        held_out = held_out_later(Columns.of_model(estimator))  # with features for the words that were just learned
+    if test is not None and held_out is not None:
+        held_out = with_learned_columns(held_out, texts, Columns.of_model(estimator), test)
         results["after"] = measure(estimator, held_out, console, with_thresholds=False)
         console.show(table(results, COLUMNS))
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
