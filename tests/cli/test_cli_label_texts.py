@@ -172,7 +172,7 @@ def test_parameters_are_searched_with_label_texts_and_named_in_the_command(rows,
     flags = ["--ngram-range", "1,2", "--label-texts", str(texts)]
     assert main(["tune", str(rows), *FLAGS, *flags, "--trials", "2", "--seconds", "1e9"]) == 0
     assert seen == [[1, 0, 3]] * 2
-    assert f"--label-texts {texts} --ngram-range 1,2" in capsys.readouterr().out.splitlines()[-1]
+    assert f"--ngram-range 1,2 --label-texts {texts}" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_a_plan_has_label_rows_by_the_options_of_texts(rows, tmp_path, capsys):

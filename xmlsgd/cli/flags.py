@@ -207,15 +207,9 @@ def positional(name: str, value_type: ValueType, metavar: str, text: str) -> Fla
 
 # Flags of several commands.
 JSON_FILE = Flag("json", FILE, "write the results as JSON; - is standard output", "output")
-LABEL_TEXTS = Flag(
+LABEL_TEXTS = FormatFlag(
     "label_texts", PATH,
     "file of the texts of labels: one per line, or `label<TAB>text`; labels are also learned from these words",
-    "data",
-)  # fmt: skip
-LABEL_FLAGS = (
-    LABEL_TEXTS,
-    Flag("feature_names", PATH, "file of the names of numeric features, one per line; for label texts and explanations",
-         "data"),
 )  # fmt: skip
 OVERWRITE = Flag("overwrite", None, "replace what an earlier run has written there", "output")
 PROPENSITY_POWER = Flag(
@@ -266,6 +260,17 @@ VECTORIZER_FLAGS = (
     FormatFlag("stop_words", PATH, "file of words to leave out, one per line", metavar="FILE"),
     FormatFlag("sublinear_tf", None, "count a word that occurs tf times in a text as 1 + ln tf, not as tf",
                default_text="on"),
+)  # fmt: skip
+# What belongs to training rows.
+TRAINING_DATA_FLAGS = (
+    FormatFlag("groups", PATH, "file whose line i is the group of training row i: all rows of a group are held out, or "
+               "none; 'similar' if new rows will be unlike these: similar rows then form groups",
+               default_text="rows are independent"),
+    *FORMAT_FLAGS,
+    *VECTORIZER_FLAGS,
+    LABEL_TEXTS,
+    FormatFlag("feature_names", PATH,
+               "file of the names of numeric features, one per line; for label texts and explanations"),
 )  # fmt: skip
 
 

@@ -39,15 +39,19 @@ SAVED: dict[str, type] = {
 
 @dataclass(frozen=True)
 class FormatOptions(DocumentOptions):
-    """The flags that say how data files are read, and how words of texts become features.
+    """The flags that say how data files are read, which files belong to them, and how words become features.
 
-    given : the values of all flags that the command line has set, also those of a `TextVectorizer`.
+    groups : a file of the group of each training row, or "similar". given : the values of all flags that the command
+    line has set, also those of a `TextVectorizer`.
     """
 
     format: str = "auto"
     one_based: bool = False
     one_based_labels: bool = False
     duplicates: str = "error"
+    label_texts: str | None = None
+    feature_names: str | None = None
+    groups: str | None = None
     given: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -123,7 +127,7 @@ class FormatOptions(DocumentOptions):
     @property
     def files(self) -> tuple[str | None, ...]:
         """Return the files that flags name, besides data."""
-        return self.vocabulary, self.given.get("stop_words")
+        return self.vocabulary, self.given.get("stop_words"), self.label_texts, self.feature_names, self.groups
 
     def refuse_vectorizer_options(self, got: str) -> None:
         """Raise `UsageError` if a flag of a vectorizer is given, for a command in which no words become features."""

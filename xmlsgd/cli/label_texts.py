@@ -17,14 +17,14 @@ LabelTexts = Sequence[tuple[str, str]]  # label and text
 NUMBER = re.compile("0|[1-9][0-9]*")
 
 
-def find_label_texts(path: str, options: FormatOptions, label_texts: str | None) -> LabelTexts:
+def find_label_texts(path: str, options: FormatOptions) -> LabelTexts:
     """Return label and text of each line of `--label-texts`; without this flag, of each entry of `--vocabulary`."""
-    if label_texts is None and (options.vocabulary is None or options.document_format(path) is None):
+    if options.label_texts is None and (options.vocabulary is None or options.document_format(path) is None):
         return []
     names = options.names_of_uris
-    if label_texts is None:
+    if options.label_texts is None:
         return [(name, label_of(uri, name)) for uri, name in (names or {}).items()]
-    return [(name_of(label, names or {}), text) for label, text in read_label_texts(label_texts)]
+    return [(name_of(label, names or {}), text) for label, text in read_label_texts(options.label_texts)]
 
 
 def with_label_texts(train: Dataset, lines: LabelTexts, path: str | None) -> tuple[Dataset, list[str | None]]:

@@ -27,6 +27,7 @@ from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
 from .format_options import FormatOptions
 from .label_texts import LabelTexts, are_named, find_label_texts, text_of_each, with_label_texts
+from .line_files import groups_in_training
 from .messages import STDIN, STDIN_NAME
 from .swapped_columns import found_swapped
 
@@ -56,15 +57,14 @@ class Columns:
 class InputRows:
     """Training rows, test rows if there are any, and the vectorizer if they come from texts.
 
-    groups : one for each training row, or "similar". texts : the arguments of `fit` for label texts. names_of_uris : of
-    a vocabulary. saved_options : the options of reading data that are saved with the model.
+    fit_options : further arguments of `fit`, for groups and label texts. names_of_uris : of a vocabulary. saved_options
+    : the options of reading data that are saved with the model.
     """
 
     train: Dataset
     test: Dataset | None = None
     vectorizer: TextVectorizer | None = None
-    groups: Sequence[str] | None = None
-    texts: dict[str, Any] = field(default_factory=dict)
+    fit_options: dict[str, Any] = field(default_factory=dict)
     names_of_uris: Mapping[str, str] | None = None
     saved_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -101,27 +101,24 @@ def on_disk(path: str, head: bytes = b"") -> Iterator[str]:
             raise DataError(str(error).replace(str(file), STDIN_NAME)) from error
 
 
-def read_training(
-    train: str,
-    test: str | None,
-    options: FormatOptions,
-    label_texts: str | None = None,
-    feature_names: str | None = None,
-) -> InputRows:
-    """Return the rows of TRAIN and of --test, and the texts of labels and features."""
+def read_training(train: str, test: str | None, options: FormatOptions) -> InputRows:
+    """Return the rows of TRAIN and of --test, and what belongs to them: groups, texts of labels, names of features."""
     with on_disk(train) as path:
-        lines, documents = find_label_texts(path, options, label_texts), _read_documents(path, options)
+        lines, documents = find_label_texts(path, options), _read_documents(path, options)
         if lines and documents is not None and are_named(lines, documents.label_names):
-            text_of_each(lines, label_texts)  # before words are chosen, which may take a minute
+            text_of_each(lines, options.label_texts)  # before words are chosen, which may take a minute
         rows = _training_rows(path, options, None, documents, lines)
-        rows = replace(rows, names_of_uris=options.names_of_uris, saved_options=options.to_save)
-    if feature_names is not None:
+    dataset = rows.train
+    fit_options: dict[str, Any] = {}
+    if options.feature_names is not None:
         if rows.vectorizer is not None:
             raise UsageError(f"--feature-names: {train} has words of its own; leave it out")
-        rows = replace(rows, texts={"feature_names": read_raw_text(feature_names).texts})
+        fit_options["feature_names"] = read_raw_text(options.feature_names).texts
     if lines:
-        dataset, texts = with_label_texts(rows.train, lines, label_texts)
-        rows = replace(rows, train=dataset, texts={**rows.texts, "label_texts": texts})
+        dataset, fit_options["label_texts"] = with_label_texts(dataset, lines, options.label_texts)
+    fit_options["groups"] = groups_in_training(options.groups, dataset.n_rows)
+    rows = replace(rows, train=dataset, fit_options=fit_options)
+    rows = replace(rows, names_of_uris=options.names_of_uris, saved_options=options.to_save)
     if test is not None:
         known = rows.columns.names or range(rows.columns.n_labels)
         return replace(rows, test=without_gaps(read_test(test, options, rows.columns)[0], known))
@@ -129,7 +126,7 @@ def read_training(
 
 
 def read_more(
-    path: str, options: FormatOptions, columns: Columns, label_texts: str | None = None
+    path: str, options: FormatOptions, columns: Columns
 ) -> tuple[Dataset, Sequence[str] | None, dict[str, str]]:
     """Return more rows for a trained model, their texts if they have any, and the texts of new labels by name.
 
@@ -137,7 +134,7 @@ def read_more(
     empty: the model computes their features when it learns them.
     """
     with on_disk(path) as file:
-        lines, documents = find_label_texts(file, options, label_texts), _read_documents(file, options)
+        lines, documents = find_label_texts(file, options), _read_documents(file, options)
         train, is_raw = _labelled_rows(file, options, columns, documents), options.document_format(file) == "raw"
     if documents is not None and is_raw and (swapped := found_swapped(documents, columns.names)):
         raise DataError(f"{path}: {swapped}")  # the model would learn texts as labels, and keep them
@@ -148,7 +145,7 @@ def read_more(
         return train, texts, {}
     if columns.vectorizer is None:
         raise UsageError(f"--label-texts: {NO_VECTORIZER.partition(',')[0]}; leave it out")
-    dataset, texts_of_columns = with_label_texts(train, lines, label_texts)
+    dataset, texts_of_columns = with_label_texts(train, lines, options.label_texts)
     names, known = dataset.label_names or (), columns.n_labels
     new = zip(names[known:], texts_of_columns[known:], strict=True)
     return dataset, texts, {name: text for name, text in new if text is not None}

@@ -218,8 +218,7 @@ def fit(
             train.Y,
             eval_set=eval_set,
             label_names=train.label_names,
-            **rows.texts,
-            groups=rows.groups,
+            **rows.fit_options,
             callbacks=[*([bar] if bar else []), *callbacks],
             checkpoint=checkpoint,
         )

@@ -53,7 +53,6 @@ def run(
     data: str,
     test: str | None,
     format_options: FormatOptions,
-    label_texts: str | None,
     parameters: dict[str, Any],
     out: str | None,
     overwrite: bool,
@@ -64,7 +63,7 @@ def run(
     format_options.check_inputs(data, test)
     check_model(model, data, "learn")
     folder, flag = (model, "DIR") if out is None else (out, "--out")
-    check_folder(folder, data, test, label_texts, *format_options.files, flag=flag)
+    check_folder(folder, data, test, *format_options.files, flag=flag)
     if out is not None:
         check_new(out, "--out", overwrite)
     from ..input_warnings import warn_of_training_rows
@@ -77,7 +76,7 @@ def run(
         names, n_renamed = rename_labels(estimator, format_options.names or {}, format_options.vocabulary)
         format_options = format_options.with_names(names)
     columns = Columns.of_model(estimator)
-    train, documents, new_label_texts = read_more(data, format_options, columns, label_texts)
+    train, documents, new_label_texts = read_more(data, format_options, columns)
     # Before learning, so that an error in the file cannot lose what was learned.
     held_out, texts = (None, None) if test is None else read_test(test, format_options, columns)
     saved_options = model_folder.saved_options(model)

@@ -16,28 +16,13 @@ DIR.interrupted as well.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import MissingPackage, suggest
 from .. import model_folder
 from ..exit_codes import UsageError
-from ..flags import (
-    COUNT,
-    DIR,
-    FORMAT_FLAGS,
-    JSON_FILE,
-    LABEL_FLAGS,
-    MINUTES,
-    NAME,
-    OVERWRITE,
-    PATH,
-    VECTORIZER_FLAGS,
-    Flag,
-    positional,
-)
-from ..line_files import groups_in_training
+from ..flags import COUNT, DIR, JSON_FILE, MINUTES, NAME, OVERWRITE, PATH, TRAINING_DATA_FLAGS, Flag, positional
 from ..model_folder import Target
 from ..models import classifiers_of, template_of
 from ..output_files import check_folder, check_new
@@ -56,12 +41,7 @@ FLAGS = (
     positional("train", PATH, "TRAIN", "rows to learn from"),
     Flag("test", PATH, "rows to measure on, after every epoch and at the end", "data",
          default_text="the test split of TRAIN, if it has one"),
-    Flag("groups", PATH, "file whose line i is the group of training row i: all rows of a group are held out, or none; "
-         "'similar' if new rows will be unlike these: similar rows then form groups", "data",
-         default_text="rows are independent"),
-    *FORMAT_FLAGS,
-    *VECTORIZER_FLAGS,
-    *LABEL_FLAGS,
+    *TRAINING_DATA_FLAGS,
     Flag("n_estimators", COUNT, "number of models to train, whose scores are averaged", "model", 1),
     *parameter_flags(),
     Flag("checkpoint", MINUTES, "minutes between checkpoints in DIR.checkpoint; 0 for one after each step", "training",
@@ -84,10 +64,7 @@ EXAMPLES = """  xmlsgd train train.txt --test test.txt --out model
 def run(
     train: str,
     test: str | None,
-    groups: str | None,
     format_options: FormatOptions,
-    label_texts: str | None,
-    feature_names: str | None,
     n_estimators: int,
     parameters: dict[str, Any],
     checkpoint: float | None,
@@ -100,26 +77,29 @@ def run(
     console: Console,
 ) -> None:
     """Read the rows; then train, evaluate and save a model, or only show the plan."""
-    inputs = (train, test, groups, label_texts, feature_names, *format_options.files)
     finished = None
     if not dry_run:
         if out is None:
             raise UsageError("the following arguments are required: --out; see xmlsgd train --help")
-        check_folder(out, *inputs)
+        check_folder(out, train, test, *format_options.files)
         finished = None if overwrite or checkpoint is None else model_folder.finished_call(out)
         if not finished:
             check_no_model(out, overwrite, n_estimators)
     format_options.check_inputs(train, test)
+    from ..input_warnings import warn_of_training_rows
+    from ..sources import read_training
+
     saved_state = None if out is None or dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     started = time.perf_counter()
     model, trackers = new_model(parameters, n_estimators), [new_tracker(text) for text in track or ()]
-    rows = read_training_rows(train, test, groups, format_options, label_texts, feature_names)
+    rows = read_training(train, test, format_options)
+    warn_of_training_rows(rows, train, test, format_options)
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     if out is None or dry_run:
         show_plan(model, rows, json, console)
         return
-    settings = [parameters, n_estimators, compact, rows.texts, rows.groups]
+    settings = [parameters, n_estimators, compact, rows.fit_options]
     call = model_folder.call_of(settings, rows) if saved_state else ""
     if saved_state and finished and finished["sha256"] == call:
         model_folder.clean_up(out, finished, saved_state)
@@ -142,23 +122,10 @@ def check_no_model(out: str, overwrite: bool, n_estimators: int) -> None:
     check_new(out, "--out", overwrite, ", xmlsgd learn adds rows to it" if n_estimators == 1 else "")
 
 
-def read_training_rows(
-    train: str, test: str | None, groups: str | None, options: FormatOptions, label_texts: str | None,
-    feature_names: str | None,
-) -> InputRows:  # fmt: skip
-    """Read rows and their groups; warn of rows that are probably not what the user meant."""
-    from ..input_warnings import warn_of_training_rows
-    from ..sources import read_training
-
-    rows = read_training(train, test, options, label_texts, feature_names)
-    warn_of_training_rows(rows, train, test, options)
-    return replace(rows, groups=groups_in_training(groups, rows.train.n_rows))
-
-
 def show_plan(model: Model, rows: InputRows, json: str | None, console: Console) -> None:
     """Print the training plan."""
     template = template_of(model).set_params(vectorizer=rows.vectorizer)
-    plan = template.plan(rows.train.X, rows.train.Y, groups=rows.groups, **rows.texts)
+    plan = template.plan(rows.train.X, rows.train.Y, **rows.fit_options)
     console.answer(str(plan))
     write_json(json, plan.to_dict())
 

@@ -12,20 +12,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ...errors import counted, optional_module
-from ..flags import (
-    FLOAT,
-    FORMAT_FLAGS,
-    INT,
-    JSON_FILE,
-    LABEL_FLAGS,
-    NAME,
-    PATH,
-    VECTORIZER_FLAGS,
-    Flag,
-    flag_of,
-    positional,
-)
-from ..line_files import groups_in_training
+from ..flags import FLOAT, INT, JSON_FILE, NAME, PATH, TRAINING_DATA_FLAGS, Flag, flag_of, positional
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
 from ..training_runs import compile_kernels, new_model
@@ -37,11 +24,7 @@ if TYPE_CHECKING:
 
 FLAGS = (
     positional("train", PATH, "TRAIN", "rows to learn from and to hold out, in any format that train reads"),
-    Flag("groups", PATH, "file whose line i is the group of row i, or 'similar'; whole groups are held out", "data",
-         default_text="rows are independent"),
-    *FORMAT_FLAGS,
-    *VECTORIZER_FLAGS,
-    *LABEL_FLAGS,
+    *TRAINING_DATA_FLAGS,
     *parameter_flags(),
     Flag("metric", NAME, "metric to maximize: one at a rank, as in nDCG@5 or PSP@3, \"micro F1\" or \"macro F1\"",
          "search", "P@1"),
@@ -59,9 +42,6 @@ EXAMPLES = """  xmlsgd tune train.txt --metric nDCG@5 --seconds 300 --json best.
 
 def run(
     train: str,
-    groups: str | None,
-    label_texts: str | None,
-    feature_names: str | None,
     format_options: FormatOptions,
     parameters: dict[str, Any],
     metric: str,
@@ -79,9 +59,8 @@ def run(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     check_search(metric, seconds, trials)  # before the data are read, which may take minutes
     model = new_model(parameters)
-    read = read_training(train, None, format_options, label_texts, feature_names)
+    read = read_training(train, None, format_options)
     rows = read.train
-    row_groups = groups_in_training(groups, rows.n_rows)
     model.set_params(vectorizer=read.vectorizer)
     console.note(f"{train}: {size_text(rows)}")
     compile_kernels(model.get_params(deep=False), rows.n_labels, compact=False)
@@ -97,7 +76,7 @@ def run(
     try:
         n_held_out = tune(
             rows.X, rows.Y, model, metric=metric, seconds=seconds, n_trials=trials,
-            groups=row_groups, **read.texts, fixed=parameters, callback=show,
+            **read.fit_options, fixed=parameters, callback=show,
         ).n_held_out  # fmt: skip
     except KeyboardInterrupt as interrupt:
         if not ended:
@@ -107,10 +86,12 @@ def run(
     held_out = "held-out rows" if n_held_out is None else f"{n_held_out:,} held-out rows"
     of_trials = f"{best.value:.2f} at best, of {counted(len(ended), 'trial')}"
     console.show(f"{metric} of {held_out}: {first.value:.2f} as given, {of_trials}")
-    files = {"groups": groups, "label_texts": label_texts, "feature_names": feature_names}
-    given = {name: file for name, file in files.items() if file is not None} | format_options.given
     flags = flags_of(parameters | best.parameters)
-    console.show(" ".join(filter(None, ["xmlsgd train", shlex.quote(train), flags_of(given), flags, "--out model"])))
+    console.show(
+        " ".join(
+            filter(None, ["xmlsgd train", shlex.quote(train), flags_of(format_options.given), flags, "--out model"])
+        )
+    )
     write_json(json, {
         "metric": metric, "held_out_rows": n_held_out, "default": first.value, "best": best.value,
         "parameters": parameters | best.parameters, "flags": flags, "trials": [trial._asdict() for trial in ended],
