@@ -31,8 +31,7 @@ def quick(monkeypatch):
     The models below are trained with both, before this.
     """
     monkeypatch.setattr("xmlsgd.training.plots.plot_learning_curve", lambda records, path, title: path.touch())
-    for module in ("training_runs", "commands.tune", "commands.simulate"):
-        monkeypatch.setattr(f"xmlsgd.cli.{module}.compile_kernels", lambda *_, **__: None)
+    monkeypatch.setattr("xmlsgd.cli.training_runs.compile_kernels", lambda *_, **__: None)
 
 
 @pytest.fixture

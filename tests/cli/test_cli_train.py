@@ -26,7 +26,6 @@ from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.estimators import XMLClassifier, fitting
 from xmlsgd.estimators.candidate_training import CandidateTraining
 from xmlsgd.estimators.defaults import auto_batch_size
-from xmlsgd.training import progress_bar as progress
 from xmlsgd.training import trackers
 from xmlsgd.training.history import History
 
@@ -75,7 +74,7 @@ def test_training_time_includes_candidates_and_the_curve_says_it_does_not_show_t
 
 def test_the_training_time_of_a_diverged_run_is_that_of_its_finished_epochs(tmp_path, monkeypatch):
     # In the place of the bar: diverge in the second epoch.
-    monkeypatch.setattr(progress, "ProgressBar", lambda: nullcontext(Spoiling(1)))
+    monkeypatch.setattr(training_runs, "ProgressBar", lambda: nullcontext(Spoiling(1)))
     run("train", ROWS, *QUICK, "--out", tmp_path / "m", "--json", tmp_path / "r.json")
     result, (record,) = json.loads((tmp_path / "r.json").read_text()), XMLClassifier.load(tmp_path / "m").history_
     assert result["train_seconds"] == record["seconds"]
@@ -322,7 +321,7 @@ def test_an_ensemble_is_not_empty_and_does_not_learn_on(tmp_path, capsys, monkey
 def test_an_interrupted_ensemble_saves_its_finished_models(tmp_path, capsys, monkeypatch):
     steps = math.ceil(2108 / auto_batch_size(2108, False))
     # In the place of the bar: press Ctrl-C in the second model.
-    monkeypatch.setattr(progress, "ProgressBar", lambda: nullcontext(Failing(KeyboardInterrupt, steps + 3)))
+    monkeypatch.setattr(training_runs, "ProgressBar", lambda: nullcontext(Failing(KeyboardInterrupt, steps + 3)))
     words = (*QUICK, "--epochs", "1", "--n-estimators", "3", "--out", str(tmp_path / "m"))
     assert main(["train", ROWS, *words]) == 130
     assert "interrupted with 1 of 3 classifiers, after 1 whole epoch; the model as it was" in capsys.readouterr().err
@@ -336,7 +335,7 @@ def test_the_report_has_what_auto_became_also_if_the_run_was_interrupted(tmp_pat
     words = ("train", ROWS, "--candidates", "0", "--seed", "0")
     run(*words, "--dry-run", "--json", "-")
     plan = json.loads(capsys.readouterr().out)
-    monkeypatch.setattr(progress, "ProgressBar", lambda: nullcontext(Failing(KeyboardInterrupt, 3)))
+    monkeypatch.setattr(training_runs, "ProgressBar", lambda: nullcontext(Failing(KeyboardInterrupt, 3)))
     assert main([*words, "--out", str(tmp_path / "m")]) == 130
     result = json.loads((tmp_path / "m" / "train.json").read_text())
     assert result["parameters"]["batch_size"] == "auto"

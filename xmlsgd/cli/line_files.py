@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..data.csr import CSR
+from ..data.label_names import are_numbers, composed, label_name
+from ..data.text import lines_of_file, numbered_lines
+from ..data.vocabulary import name_of
 from ..errors import DataError, nor_others, shorten, warn
+from ..estimators import Model
+from ..metrics.filtering import matrix_of_pairs
 from .exit_codes import UsageError
 
 MOST_DIGITS = 18  # of the number of a row, as int() refuses very long ones
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy as np
-
-    from ..data.csr import CSR
-    from ..estimators import Model
 
 
 def read_excluded(path: str | None, model: Model, names_of: Mapping[str, str]) -> np.ndarray | None:
@@ -27,12 +27,6 @@ def read_excluded(path: str | None, model: Model, names_of: Mapping[str, str]) -
     """
     if path is None:
         return None
-    import numpy as np
-
-    from ..data.label_names import composed, label_name
-    from ..data.text import lines_of_file
-    from ..data.vocabulary import name_of
-
     columns = {str(name): column for column, name in enumerate(model.classes_.tolist())}
     # Names that were learned in Python may not be in the composed form (NFC), in which lines are compared.
     columns = {composed(name): column for name, column in columns.items()} | columns
@@ -54,12 +48,6 @@ def read_pairs(path: str | None, model: Model, n_rows: int) -> CSR | None:
     """
     if path is None:
         return None
-    import numpy as np
-
-    from ..data.label_names import are_numbers
-    from ..data.text import numbered_lines
-    from ..metrics.filtering import matrix_of_pairs
-
     names = [str(name) for name in model.classes_.tolist()]
     labels = names if are_numbers(names) else map(str, range(len(names)))
     column, pairs = {label: i for i, label in enumerate(labels)}, []
@@ -82,8 +70,6 @@ def groups_in_file(path: str | None, n_rows: int) -> list[str] | None:
     """Return the group of each row, line i of a file for row i; None without a file."""
     if path is None:
         return None
-    from ..data.text import lines_of_file
-
     if not Path(path).exists():
         raise UsageError(f"--groups {path}: no such file; pass a file whose line i is the group of row i")
     groups = [line.strip() for line in lines_of_file(path)]

@@ -19,6 +19,7 @@ from .messages import STANDARD_OUTPUT, STDOUT
 if TYPE_CHECKING:
     from ..data.csr import Dataset
 
+COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")  # of the table after training
 SIGNIFICANT = "three digits"  # a format of numbers, see `significant`
 UriOf = Callable[[str], "str | None"]
 

@@ -4,35 +4,38 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..data.csr import Dataset
 from ..data.files.system_errors import DISK_FULL
 from ..data.files.temporary import temporary_folder
+from ..data.synthetic import make_xmc
 from ..errors import counted
-from . import model_folder
+from ..estimators import Model, XMLClassifier, XMLEnsemble
+from ..estimators.defaults import ROUNDED_LABELS
+from ..estimators.parameters import check_parameters
+from ..estimators.workers import check_devices, parse_devices, thread_count, workers_of
+from ..training.callbacks import Callback
+from ..training.checkpoints import Checkpoint
+from ..training.history import EpochRecord, runs_of
+from ..training.progress_bar import ProgressBar
+from ..training.worker_log import summary
+from . import evaluation, model_folder
 from .exit_codes import TrainingStopped, exit_code_and_text
+from .input_warnings import warn_of_workers
 from .machine import peak_memory_bytes, versions
+from .messages import Console
 from .model_folder import Target
 from .models import classifiers_of, parameters_of, template_of
 from .results import size_numbers
 from .signals import SignalInterrupt, describe_signal, signal_number, signals_deferred
+from .sources import InputRows, first_labels
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..data.csr import Dataset
-    from ..estimators import Model
-    from ..training.callbacks import Callback
-    from ..training.checkpoints import Checkpoint
-    from ..training.history import EpochRecord
-    from .messages import Console
-    from .sources import InputRows
-
-COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
 # Parameters that decide which kernels a run uses.
 KERNEL_PARAMETERS = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rounding", "hidden_dropout")
 MANY_LABELS = 1 << 20
@@ -53,11 +56,6 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, com
     compact
         Whether to compile the kernels of compact models, too, whose arrays have other types.
     """
-    from ..data.synthetic import make_xmc
-    from ..estimators import XMLClassifier
-    from ..estimators.defaults import ROUNDED_LABELS
-    from ..estimators.workers import parse_devices, thread_count, workers_of
-
     parameters = {name: value for name, value in parameters.items() if name in KERNEL_PARAMETERS}
     devices = parameters.get("devices", "cpu")
     if len(parse_devices(devices)) > 1:
@@ -89,11 +87,6 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, com
 
 def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> Model:
     """Return the estimator for the flags, checked."""
-    from ..estimators import XMLClassifier, XMLEnsemble
-    from ..estimators.parameters import check_parameters
-    from ..estimators.workers import check_devices, parse_devices
-    from .input_warnings import warn_of_workers
-
     model = XMLClassifier(**parameters)
     check_parameters(model)  # raises errors before the data are read, which may take minutes
     check_devices(model.devices)
@@ -192,11 +185,10 @@ def measure(model: Model, test: Dataset | None, console: Console, with_threshold
     """Return the metrics on test rows, if any, by default with F1 at the learned thresholds."""
     if test is None:
         return {}
-    from .evaluation import evaluate, evaluate_thresholds, inverse_propensity_or_none, rank_rows
-
-    ranking = rank_rows(model, test.X, quiet=console.quiet)
-    result = evaluate(model, test, ranking, inv_propensity=inverse_propensity_or_none(model, test.Y.n_cols))
-    return result | (evaluate_thresholds(model, test, ranking)[0] if with_thresholds else {})
+    ranking = evaluation.rank_rows(model, test.X, quiet=console.quiet)
+    q = evaluation.inverse_propensity_or_none(model, test.Y.n_cols)
+    result = evaluation.evaluate(model, test, ranking, inv_propensity=q)
+    return result | (evaluation.evaluate_thresholds(model, test, ranking)[0] if with_thresholds else {})
 
 
 def fit(
@@ -204,9 +196,6 @@ def fit(
     console: Console,
 ) -> None:  # fmt: skip
     """Train with a progress bar; evaluate P@k on the test rows after every epoch."""
-    from ..training.progress_bar import ProgressBar
-    from .sources import first_labels
-
     train, test = rows.train, rows.test
     if rows.vectorizer is not None:
         template_of(model).set_params(vectorizer=rows.vectorizer)
@@ -226,9 +215,6 @@ def fit(
 
 def about_run(model: Model, rows: InputRows, records: list[EpochRecord]) -> dict[str, Any]:
     """Return the settings and the cost of a run, given the records of its epochs."""
-    from ..training.history import runs_of
-    from ..training.worker_log import summary
-
     test = {"test": size_numbers(rows.test)} if rows.test is not None else {}
     classifiers = classifiers_of(model)
     after = sum(getattr(each, "candidates_seconds_", 0.0) for each in classifiers)

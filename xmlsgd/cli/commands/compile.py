@@ -7,7 +7,6 @@ from typing import Any
 
 from ..messages import Console
 from ..parameters import parameter_flags
-from ..training_runs import compile_kernels
 
 FLAGS = parameter_flags("precision", "n_jobs")
 EXAMPLES = "  xmlsgd compile"
@@ -19,6 +18,7 @@ def run(parameters: dict[str, Any], console: Console) -> None:
     from ...estimators.workers import make_device, thread_count
     from ...nn.losses import find_loss, loss_names
     from ...nn.optimizers import find_optimizer, optimizer_names
+    from ..training_runs import compile_kernels
 
     started = time.perf_counter()
     losses = [find_loss(name) for name in loss_names()]

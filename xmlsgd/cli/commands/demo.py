@@ -13,8 +13,7 @@ from ..flags import DIR, JSON_FILE, OVERWRITE, Flag
 from ..model_folder import Target
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
-from ..results import size_text, table, write_json
-from ..training_runs import COLUMNS, new_model, train_and_save
+from ..results import COLUMNS, size_text, table, write_json
 
 if TYPE_CHECKING:
     from ...data.csr import Dataset
@@ -41,6 +40,7 @@ def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None,
     check_new(out, "--out", overwrite or out == OUT)
     from ...data.python_functions import python_functions_texts, vectorized
     from ..sources import InputRows
+    from ..training_runs import new_model, train_and_save
 
     started = time.perf_counter()
     console.show("Data: reading the functions of this Python and its packages ...")

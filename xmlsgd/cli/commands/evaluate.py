@@ -14,7 +14,6 @@ from ...errors import counted, problems_named
 from ..exit_codes import UsageError
 from ..flags import COUNT, DIR, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, number, positional
 from ..format_options import FormatOptions
-from ..line_files import groups_in_file, read_pairs
 from ..machine import peak_memory_bytes, versions
 from ..messages import STDIN, Console
 from ..model_folder import saved_names
@@ -82,6 +81,7 @@ def run(
     from ...metrics import metric as find_metric
     from ...metrics.evaluation import table_name
     from .. import evaluation
+    from ..line_files import groups_in_file, read_pairs
 
     ks, more = sorted({*evaluation.KS, *(k or ())}), [table_name(name) for name in metric or ()]
     for name in more:  # raises an error for an unknown metric before rows are read

@@ -23,8 +23,7 @@ from ..messages import Console
 from ..models import check_model, options_of_model, read_learner, rename_labels
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
-from ..results import table, write_json
-from ..training_runs import COLUMNS, about_run, measure
+from ..results import COLUMNS, table, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +67,7 @@ def run(
         check_new(out, "--out", overwrite)
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, InputRows, read_more, read_test, with_learned_columns
+    from ..training_runs import about_run, measure
 
     manifest_before = model_folder.manifest_of(folder)
     estimator, n_renamed = read_learner(model, parameters), 0

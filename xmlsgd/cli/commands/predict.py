@@ -34,7 +34,6 @@ from ..flags import (
     positional,
 )
 from ..format_options import FormatOptions
-from ..line_files import read_excluded
 from ..messages import STDIN, STDOUT, Console
 from ..model_folder import saved_names
 from ..models import finder_of_uris, label_weight_of, options_of_model, read_predictor
@@ -93,6 +92,7 @@ def run(
     estimator = read_predictor(model, parameters, data, "predict")
     weight = label_weight_of(estimator, propensity_power)
     from ...training.progress_bar import in_batches
+    from ..line_files import read_excluded
     from ..sources import Columns
     from ..standard_input import feature_blocks
 

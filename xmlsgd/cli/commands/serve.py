@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DataError, ModelFileError, optional_module, warn
 from ..exit_codes import UsageError, exit_code_and_text
 from ..flags import DIR, EXCLUDE, INT, NAME, Flag, positional
-from ..line_files import read_excluded
 from ..messages import Console, say
 from ..model_folder import manifest_of, save_without_history, saved_names, unchanged
 from ..models import read_learner, read_predictor
@@ -128,6 +127,7 @@ def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, le
     learns : whether the model must be able to learn more rows.
     """
     from ...serving.service import ServedModel
+    from ..line_files import read_excluded
 
     try:
         model = read_learner(folder, parameters) if learns else read_predictor(folder, parameters)

@@ -36,7 +36,6 @@ from ..flags import COUNT, FILE, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Fla
 from ..machine import versions
 from ..parameters import parameter_flags
 from ..results import SIGNIFICANT, significant, size_numbers, size_text, table, write_json
-from ..training_runs import compile_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -105,6 +104,8 @@ def run(
 ) -> None:
     """Read the rows, time this machine, train on the simulated clock and show the results."""
     format_options.check_inputs(train, test)
+    from ..training_runs import compile_kernels
+
     if plot is not None:
         from ...training.plots import check_suffix
 

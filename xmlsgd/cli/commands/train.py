@@ -27,8 +27,7 @@ from ..model_folder import Target
 from ..models import classifiers_of, template_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
-from ..results import size_text, table, write_json
-from ..training_runs import COLUMNS, new_model, train_and_save
+from ..results import COLUMNS, size_text, table, write_json
 
 if TYPE_CHECKING:
     from ...estimators import Model
@@ -88,6 +87,7 @@ def run(
     format_options.check_inputs(train, test)
     from ..input_warnings import warn_of_training_rows
     from ..sources import read_training
+    from ..training_runs import new_model, train_and_save
 
     saved_state = None if out is None or dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     started = time.perf_counter()

@@ -15,7 +15,6 @@ from ...errors import counted, optional_module
 from ..flags import FLOAT, INT, JSON_FILE, NAME, PATH, TRAINING_DATA_FLAGS, Flag, flag_of, positional
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
-from ..training_runs import compile_kernels, new_model
 
 if TYPE_CHECKING:
     from ...estimators.tuning import Trial
@@ -55,6 +54,7 @@ def run(
     format_options.check_inputs(train)
     from ...estimators.tuning import best_of, check_search, tune
     from ..sources import read_training
+    from ..training_runs import compile_kernels, new_model
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     check_search(metric, seconds, trials)  # before the data are read, which may take minutes
