@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from io import BufferedReader
+from typing import cast
 
 from ..data.files.reading import BLOCK_BYTES, COMPRESSIONS, MAX_LINE_BYTES
 from ..data.text import decode_line, labels_and_text
@@ -23,8 +24,8 @@ def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Itera
     """
     head = b""
     if path == STDIN and columns.vectorizer is not None:
-        stream = cast("BinaryIO", sys.stdin.buffer)
-        while b"\n" not in head and len(head) < HEAD_BYTES and (more := _read(stream)):
+        stream = cast("BufferedReader", sys.stdin.buffer)
+        while b"\n" not in head and len(head) < HEAD_BYTES and (more := stream.read1(BLOCK_BYTES)):
             head += more
         lines = head.decode(errors="replace").split("\n")
         lines = lines[:-1] or lines
@@ -37,7 +38,7 @@ def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Itera
     yield read_unlabelled(path, options, columns, head)
 
 
-def _documents(head: bytes, stream: BinaryIO, labelled: bool) -> Iterator[list[str]]:
+def _documents(head: bytes, stream: BufferedReader, labelled: bool) -> Iterator[list[str]]:
     """Yield the documents of lines that arrive together; head : the bytes that were read from the stream already."""
     number = n_blank = 0
     for lines in _arriving_lines(head, stream):
@@ -54,18 +55,13 @@ def _documents(head: bytes, stream: BinaryIO, labelled: bool) -> Iterator[list[s
             yield texts
 
 
-def _arriving_lines(head: bytes, stream: BinaryIO) -> Iterator[list[bytes]]:
+def _arriving_lines(head: bytes, stream: BufferedReader) -> Iterator[list[bytes]]:
     """Yield the lines that arrive together, one or more; the last line of all may have no line end."""
     chunk, rest = head, b""
     while chunk and len(rest) <= MAX_LINE_BYTES:
         *lines, rest = (rest + chunk).split(b"\n")
         if lines:
             yield lines
-        chunk = _read(stream)
+        chunk = stream.read1(BLOCK_BYTES)  # what has arrived, at least a byte unless the stream ends
     if rest:
         yield [rest]
-
-
-def _read(stream: BinaryIO) -> bytes:
-    """Return what has arrived, at least a byte unless the stream ends."""
-    return stream.read1(BLOCK_BYTES)  # type: ignore[attr-defined]
