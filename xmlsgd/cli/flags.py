@@ -42,18 +42,22 @@ class ValueType:
 
 
 def _reader(
-    convert: Callable[[str], Any], wanted: str, fits: Callable[[Any], bool] = lambda value: True
+    convert: Callable[[str], Any],
+    wanted: str,
+    fits: Callable[[Any], bool] = lambda value: True,
+    choices: Sequence[str] = (),
 ) -> Callable[[str], Any]:
     """Return a function that converts the text of a value.
 
-    It raises `ArgumentTypeError`, which says what is `wanted`, if `convert` fails or the value does not fit.
+    It raises `ArgumentTypeError`, which says what is `wanted`, if `convert` fails or the value does not fit. choices :
+    of which the error suggests the nearest.
     """
 
     def read(text: str) -> Any:
         with suppress(ValueError):
             if fits(value := convert(text)):
                 return value
-        raise ArgumentTypeError(f"must be {wanted}, got {text!r}")
+        raise ArgumentTypeError(f"must be {wanted}, got {text!r}{suggest(text, choices)}")
 
     return read
 
@@ -85,13 +89,8 @@ FREQUENCY = ValueType(
 
 def name_among(*choices: str) -> ValueType:
     """Return the type of a name that must be one of `choices`."""
-
-    def read(text: str) -> str:
-        if text not in choices:
-            raise ArgumentTypeError(f"must be one of {', '.join(choices)}, got {text!r}{suggest(text, choices)}")
-        return text
-
-    return ValueType("NAME", read, choices)
+    wanted = f"one of {', '.join(choices)}"
+    return ValueType("NAME", _reader(str, wanted, choices.__contains__, choices), choices)
 
 
 def or_word(value_type: ValueType, *words: str) -> ValueType:
