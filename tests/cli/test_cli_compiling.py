@@ -16,7 +16,7 @@ tell_of_compiling = numba_cache.tell_of_compiling  # before the fixture replaces
 def compile_two(monkeypatch):
     """Let `info` compile two functions, as a run does its kernels, and tell it."""
 
-    def run(json, console):
+    def run(console):
         for step in (1, 2):
             assert numba_cache.cached(njit(lambda x: x + step))(3) == 3 + step  # noqa: B023 (called at once)
 

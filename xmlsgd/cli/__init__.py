@@ -47,7 +47,8 @@ def run_command(words: Sequence[str]) -> None:
     if "format_options" in arguments:
         arguments["format_options"] = FormatOptions.of_flags(**arguments["format_options"])
     limit_threads(arguments.get("parameters", {}))
-    console = Console(values["quiet"], stdout_taken=STDOUT in (values.get("json"), values.get("out")))
+    taken = STDOUT in (values.get("json"), values.get("out"))
+    console = Console(values["quiet"], taken, **arguments.pop("console", {}))
     with log_lines(console):
         command.run(**arguments, console=console)
 

@@ -205,7 +205,7 @@ def positional(name: str, value_type: ValueType, metavar: str, text: str) -> Fla
 
 
 # Flags of several commands.
-JSON_FILE = Flag("json", FILE, "write the results as JSON; - is standard output", "output")
+JSON_FILE = Flag("json", FILE, "write the results as JSON; - is standard output", "output", collected_in="console")
 LABEL_TEXTS = FormatFlag(
     "label_texts", PATH,
     "file of the texts of labels: one per line, or `label<TAB>text`; labels are also learned from these words",

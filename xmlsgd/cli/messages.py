@@ -20,11 +20,13 @@ STDIN_NAME, STANDARD_OUTPUT = "stdin", Path("standard output")  # their names in
 class Console:
     """The streams of a command.
 
-    quiet : print no notes and no progress. stdout_taken : stdout is for JSON or predictions alone.
+    quiet : print no notes and no progress. stdout_taken : stdout is for JSON or predictions alone. json : the file for
+    the results as JSON, if any.
     """
 
     quiet: bool = False
     stdout_taken: bool = False
+    json: str | None = None
 
     def answer(self, text: str) -> None:
         """Print the result that was asked for, even if `quiet`."""

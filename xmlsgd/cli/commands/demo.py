@@ -34,7 +34,7 @@ EXAMPLE_ROWS = 5
 WORDS_SHOWN = 14  # words shown of an example
 
 
-def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None, console: Console) -> None:
+def run(parameters: dict[str, Any], out: str, overwrite: bool, console: Console) -> None:
     """Build the data, train a model, compare it with a baseline and show examples."""
     check_folder(out)
     check_new(out, "--out", overwrite or out == OUT)
@@ -60,7 +60,7 @@ def run(parameters: dict[str, Any], out: str, overwrite: bool, json: str | None,
         console.show(f"  {line}")
     console.show(f"\nmodel: {out}   ({time.perf_counter() - started:.0f} s in all)")
     console.show(f"learning curve: {result['learning_curve'] or result['not_drawn']}")
-    write_json(json, result)
+    write_json(console.json, result)
 
 
 def baseline(train: Dataset, test: Dataset) -> dict[str, float]:

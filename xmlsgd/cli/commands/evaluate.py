@@ -68,7 +68,6 @@ def run(
     groups: str | None,
     filter: str | None,
     against: str | None,
-    json: str | None,
     console: Console,
 ) -> None:
     """Load the model, read and rank the rows, compute and show the metrics."""
@@ -121,7 +120,7 @@ def run(
         "propensities": None if q is None else {"A": propensity_a, "B": propensity_b, "counts": propensity or "model"},
         "versions": versions(),
     }
-    write_json(json, result)
+    write_json(console.json, result)
 
 
 def show(result: dict[str, Any], ks: list[int], more: list[str], console: Console) -> None:

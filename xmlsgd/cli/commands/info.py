@@ -12,8 +12,8 @@ INSTEAD = {"": "what is known of a model is in train.json in its folder"}
 EXAMPLES = "  xmlsgd info --json -"
 
 
-def run(json: str | None, console: Console) -> None:
+def run(console: Console) -> None:
     """Print a line for each fact."""
     facts = {**versions(), **processor(), "gpu": gpu()}
     console.answer("\n".join(f"{name:<14} {value}" for name, value in facts.items()))
-    write_json(json, facts)
+    write_json(console.json, facts)

@@ -55,7 +55,6 @@ def run(
     parameters: dict[str, Any],
     out: str | None,
     overwrite: bool,
-    json: str | None,
     console: Console,
 ) -> None:
     """Load, read, learn, measure, save."""
@@ -108,7 +107,7 @@ def run(
     added = f"{counted(train.n_rows, 'row')}, {train.Y.nnz / train.n_rows:.1f} labels a row"
     console.show(f"added {added}, in {seconds:.1f} s; {', '.join(new)}")
     console.show(f"model: {folder}")
-    write_json(json, result)
+    write_json(console.json, result)
 
 
 def learn(

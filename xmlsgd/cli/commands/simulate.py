@@ -99,7 +99,6 @@ def run(
     bandwidth: float,
     points: int,
     plot: str | None,
-    json: str | None,
     console: Console,
 ) -> None:
     """Read the rows, time this machine, train on the simulated clock and show the results."""
@@ -132,7 +131,7 @@ def run(
         console.answer(line)
     setting = {"fleet": fleet, "costs": costs_of(race.base), "bandwidth": bandwidth, "points": points, "seed": seed}
     files = {"train": train, "test": test}
-    write_json(json, {"setting": setting, "files": files} | results(parameters, plan, data, race))
+    write_json(console.json, {"setting": setting, "files": files} | results(parameters, plan, data, race))
     curves = {name: [outcome.curve] for name, outcome in race.outcomes.items() if outcome.curve}
     if plot is not None and not curves:
         warn(f"--plot {plot}: nothing to draw, as the loss of every run was not finite")

@@ -72,7 +72,6 @@ def run(
     overwrite: bool,
     compact: bool,
     track: list[str] | None,
-    json: str | None,
     console: Console,
 ) -> None:
     """Read the rows; then train, evaluate and save a model, or only show the plan."""
@@ -97,14 +96,14 @@ def run(
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     if out is None or dry_run:
-        show_plan(model, rows, json, console)
+        show_plan(model, rows, console)
         return
     settings = [parameters, n_estimators, compact, rows.fit_options]
     call = model_folder.call_of(settings, rows) if saved_state else ""
     if saved_state and finished and finished["sha256"] == call:
         model_folder.clean_up(out, finished, saved_state)
         console.show(f"model: {out}; this call has made it before, nothing was trained")
-        write_json(json, model_folder.report_in(out))
+        write_json(console.json, model_folder.report_in(out))
         return
     if finished:
         check_no_model(out, overwrite, n_estimators)
@@ -114,7 +113,7 @@ def run(
         console.show(line)
     console.show(f"model: {out}")
     console.show(f"learning curve: {result['learning_curve'] or result['not_drawn']}")
-    write_json(json, result)
+    write_json(console.json, result)
 
 
 def check_no_model(out: str, overwrite: bool, n_estimators: int) -> None:
@@ -122,12 +121,12 @@ def check_no_model(out: str, overwrite: bool, n_estimators: int) -> None:
     check_new(out, "--out", overwrite, ", xmlsgd learn adds rows to it" if n_estimators == 1 else "")
 
 
-def show_plan(model: Model, rows: InputRows, json: str | None, console: Console) -> None:
+def show_plan(model: Model, rows: InputRows, console: Console) -> None:
     """Print the training plan."""
     template = template_of(model).set_params(vectorizer=rows.vectorizer)
     plan = template.plan(rows.train.X, rows.train.Y, **rows.fit_options)
     console.answer(str(plan))
-    write_json(json, plan.to_dict())
+    write_json(console.json, plan.to_dict())
 
 
 def outcome(model: Model, rows: InputRows, result: dict[str, Any]) -> list[str]:

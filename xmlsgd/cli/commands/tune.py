@@ -46,7 +46,6 @@ def run(
     metric: str,
     seconds: float,
     trials: int | None,
-    json: str | None,
     console: Console,
 ) -> None:
     """Read the rows, search, and show the best parameters."""
@@ -92,7 +91,7 @@ def run(
             filter(None, ["xmlsgd train", shlex.quote(train), flags_of(format_options.given), flags, "--out model"])
         )
     )
-    write_json(json, {
+    write_json(console.json, {
         "metric": metric, "held_out_rows": n_held_out, "default": first.value, "best": best.value,
         "parameters": parameters | best.parameters, "flags": flags, "trials": [trial._asdict() for trial in ended],
     })  # fmt: skip
