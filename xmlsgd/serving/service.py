@@ -142,7 +142,7 @@ class Service:
                     request.answer.set_result(own)
 
     def _next_batch(self) -> list[_PendingRequest]:
-        """Take the requests of the next call of the model: at least one, and at most `MAX_SUGGESTIONS` suggestions.
+        """Take the requests of the next call of the model, the first and others: at most `MAX_SUGGESTIONS` suggestions.
 
         All of them ask for the same number of labels as the first. This number determines which labels are scored
         exactly, and so which ones are best; an answer must not depend on the other requests of its batch.
@@ -151,8 +151,6 @@ class Service:
         others: list[_PendingRequest] = []
         n_texts = 0
         for request in self._waiting:
-            if request.answer.done():  # it waited too long
-                continue
             size = n_texts + len(request.texts)
             if not batch or (request.limit == batch[0].limit and size * request.limit <= MAX_SUGGESTIONS):
                 batch.append(request)
