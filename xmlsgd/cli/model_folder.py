@@ -40,6 +40,7 @@ class Target:
 
     out : its folder. title : of the learning curve. compact : save a model that can only predict. checkpoint : of the
     run. call : with a checkpoint, the checksum of the call, by which a repeated call recognizes the model as its own.
+    replaces : the manifest of the one model that may be replaced, as it was when the run began; `NO_MODEL` for none.
     """
 
     out: str
@@ -47,6 +48,7 @@ class Target:
     compact: bool = False
     checkpoint: Checkpoint | None = None
     call: str = ""
+    replaces: bytes = NO_MODEL
 
 
 @contextmanager
@@ -97,18 +99,13 @@ def name_of_interrupted(out: str, resumable: bool = False) -> str:
     return next(name for name in itertools.chain([beside], numbered) if not os.path.lexists(name))
 
 
-def save(
-    model: Model, target: Target, result: dict[str, Any], names_of_uris: Mapping[str, str] | None,
-    manifest_before: bytes,
-) -> None:  # fmt: skip
+def save(model: Model, target: Target, result: dict[str, Any], names_of_uris: Mapping[str, str] | None) -> None:
     """Write the folder of a model; add to `result` the path of the learning curve, or the reason why there is none.
 
     If writing fails, write the folder among the temporary files, and raise `TrainingStopped` with its path.
-
-    manifest_before : the manifest of the one model that may be replaced, `NO_MODEL` for none.
     """
     try:
-        with unchanged(target.out, manifest_before):
+        with unchanged(target.out, target.replaces):
             _write(model, target, result, names_of_uris)
     except Exception as error:
         try:

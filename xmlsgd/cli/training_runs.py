@@ -104,7 +104,8 @@ def train_and_save(
     """
     compile_kernels(template_of(model).get_params(deep=False), rows.train.n_labels, target.compact)
     started = time.perf_counter()
-    before, manifest_before = getattr(model, "history_", None), model_folder.manifest_of(target.out)
+    target = replace(target, replaces=model_folder.manifest_of(target.out))
+    before = getattr(model, "history_", None)
     ending = "ending the run, to save what it has learned ..." if console.is_interactive else ""
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
     stop: KeyboardInterrupt | Exception | None = None
@@ -120,7 +121,7 @@ def train_and_save(
             # The records of the model: the growing file may lack the last epoch of a run that was interrupted.
             result |= about_run(model, rows, model.history_)
             result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
-            folder = _save(model, rows, result, target, stop, manifest_before)
+            folder = _save(model, rows, result, target, stop)
     if stop is not None:
         raise error_of_stopped_run(stop, describe_progress(model) + describe_saved(folder, target.checkpoint)) from stop
     if received:
@@ -131,13 +132,11 @@ def train_and_save(
 
 
 def _save(
-    model: Model, rows: InputRows, result: dict[str, Any], target: Target,
-    stop: BaseException | None, manifest_before: bytes,
-) -> str | None:  # fmt: skip
+    model: Model, rows: InputRows, result: dict[str, Any], target: Target, stop: BaseException | None
+) -> str | None:
     """Save a model and the results of its run; return the folder, or None if nothing was saved.
 
     stop : what ended the run early. After a signal of a machine that will resume the run, the checkpoint is enough.
-    manifest_before : the manifest in `target.out` when the run began; nothing else is replaced.
     """
     checkpoint = target.checkpoint
     if checkpoint and is_resumed_by_machine(stop, checkpoint):
@@ -145,8 +144,9 @@ def _save(
     folder = target.out if stop is None else model_folder.name_of_interrupted(target.out, checkpoint is not None)
     if checkpoint and stop is None:
         result[model_folder.CALL] = {"sha256": target.call, "runs": checkpoint.request.runs}
-    manifest_before = manifest_before if folder == target.out else model_folder.NO_MODEL
-    model_folder.save(model, replace(target, out=folder), result, rows.names_of_uris, manifest_before)
+    if folder != target.out:
+        target = replace(target, out=folder, replaces=model_folder.NO_MODEL)
+    model_folder.save(model, target, result, rows.names_of_uris)
     if checkpoint and stop is None:
         replace(checkpoint, keep=False).done()
     return folder

@@ -68,7 +68,7 @@ def run(
     from ..sources import Columns, InputRows, read_more, read_test, with_learned_columns
     from ..training_runs import about_run, measure
 
-    manifest_before = model_folder.manifest_of(folder)
+    target = model_folder.Target(folder, Path(data).name, replaces=model_folder.manifest_of(folder))
     estimator, n_renamed = read_learner(model, parameters), 0
     format_options = options_of_model(format_options, model, estimator)
     if format_options.vocabulary is not None:
@@ -96,8 +96,7 @@ def run(
     result |= {"before": results.get("before"), "seconds": seconds}
     if documents:
         del result["data"]["train"]["nnz"]  # rows of texts are empty here
-    target = model_folder.Target(folder, Path(data).name)
-    model_folder.save(estimator, target, result, rows.names_of_uris, manifest_before)
+    model_folder.save(estimator, target, result, rows.names_of_uris)
     new = [counted(len(estimator.classes_) - columns.n_labels, "new label")]
     if n_renamed:
         new.append(counted(n_renamed, "renamed label"))
