@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..nn.schedules import SCHEDULES
 from .flags import FLOAT, INT, INTS, NAME, Flag, ValueType, or_word
@@ -77,12 +75,6 @@ PARAMETERS = (
 )  # fmt: skip
 
 
-def parameter_flags(*names: str, **defaults: Any) -> tuple[Flag, ...]:
-    """Return the flags of the named parameters, by default of all; defaults : those of the command itself, by name."""
-    return tuple(
-        replace(flag, default=defaults[flag.name], default_text="", only_if_given=False)
-        if flag.name in defaults
-        else flag
-        for flag in PARAMETERS
-        if flag.name in names or not names
-    )
+def parameter_flags(*names: str) -> tuple[Flag, ...]:
+    """Return the flags of the named parameters, by default of all."""
+    return tuple(flag for flag in PARAMETERS if flag.name in names or not names)

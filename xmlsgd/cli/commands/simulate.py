@@ -68,8 +68,10 @@ FLAGS = (
     *parameter_flags(
         "hidden_layer_sizes", "loss", "optimizer", "learning_rate_init", "learning_rate", "warm_up", "batch_size",
         "max_epochs", "sampler", "negatives", "candidates", "weight_decay", "clip_norm", "hidden_dropout",
-        "gradient_rounding", "algorithm", "precision", "n_jobs", "random_state", algorithm="adaptive",
+        "gradient_rounding", "precision", "n_jobs", "random_state",
     ),
+    Flag("algorithm", NAME, "how the devices train together, as in local_sgd/steps=8; docs/algorithms.md lists them",
+         "workers", "adaptive", collected_in="parameters"),
     Flag("fleet", NAME, "the devices: a scenario, or NAME:SPEED,...", "workers", "S2", metavar="FLEET"),
     Flag("compare", NAME, "in place of --algorithm: several, or all", "workers", metavar="NAME,..."),
     Flag("costs", FLOAT, "seconds of a device of speed 1 for an update, a row and a stored feature", "workers",
