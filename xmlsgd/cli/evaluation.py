@@ -148,7 +148,7 @@ def _zero_shot_recall(model: Model, test: Dataset, ranking: Ranking) -> dict[str
     counts = model.label_counts_
     if counts.all():
         return {}
-    counts = np.concatenate([counts, np.zeros(max(test.n_labels - len(counts), 0), np.int64)])
+    counts = np.pad(counts, (0, max(test.n_labels - len(counts), 0)))
     unseen = test.Y.where(counts[test.Y.indices] == 0)
     if not unseen.nnz:
         return {}

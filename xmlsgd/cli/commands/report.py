@@ -81,8 +81,7 @@ def parts_of_labels(model: Model, rows: Dataset, ranking: Ranking, result: dict[
     from .. import html_report
 
     labels, hits = ranking.labels, rows.Y.has(ranking.labels)
-    counts = model.label_counts_
-    counts = np.concatenate([counts, np.zeros(rows.Y.n_cols - len(counts), np.int64)])
+    counts = np.pad(model.label_counts_, (0, rows.Y.n_cols - len(model.classes_)))
     heads = ["training rows", "labels", "true", "in the top 5", "precision", "recall"]
     found = html_report.by_frequency(rows.Y, labels, hits, counts)
     parts = [("The five best labels by label frequency", html_report.html_table(heads, found))]
