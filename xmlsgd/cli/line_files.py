@@ -61,11 +61,6 @@ def read_pairs(path: str | None, model: Model, n_rows: int) -> CSR | None:
     return matrix_of_pairs(np.array(pairs, np.int64).reshape(-1, 2), n_rows)
 
 
-def groups_in_training(given: str | None, n_rows: int) -> list[str] | str | None:
-    """Return the groups in a file, or "similar" unchanged, as `fit` takes it; a file of this name is ./similar."""
-    return given if given == "similar" else groups_in_file(given, n_rows)
-
-
 def groups_in_file(path: str | None, n_rows: int) -> list[str] | None:
     """Return the group of each row, line i of a file for row i; None without a file."""
     if path is None:

@@ -27,7 +27,7 @@ from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
 from .format_options import FormatOptions
 from .label_texts import LabelTexts, are_named, find_label_texts, text_of_each, with_label_texts
-from .line_files import groups_in_training
+from .line_files import groups_in_file
 from .messages import STDIN, STDIN_NAME
 from .swapped_columns import found_swapped
 
@@ -116,7 +116,8 @@ def read_training(train: str, test: str | None, options: FormatOptions) -> Input
         fit_options["feature_names"] = read_raw_text(options.feature_names).texts
     if lines:
         dataset, fit_options["label_texts"] = with_label_texts(dataset, lines, options.label_texts)
-    fit_options["groups"] = groups_in_training(options.groups, dataset.n_rows)
+    groups = options.groups  # a file of the name "similar" is ./similar
+    fit_options["groups"] = groups if groups == "similar" else groups_in_file(groups, dataset.n_rows)
     rows = replace(rows, train=dataset, fit_options=fit_options)
     rows = replace(rows, names_of_uris=options.names_of_uris, saved_options=options.to_save)
     if test is not None:
