@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from ..nn.schedules import SCHEDULES
-from .flags import FLOAT, INT, INTS, NAME, Flag, ValueType, or_word
+from .flags import DIR, FLOAT, FORMAT_FLAGS, INT, INTS, NAME, Flag, ValueType, or_word, positional
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -78,3 +78,11 @@ PARAMETERS = (
 def parameter_flags(*names: str) -> tuple[Flag, ...]:
     """Return the flags of the named parameters, by default of all."""
     return tuple(flag for flag in PARAMETERS if flag.name in names or not names)
+
+
+# The saved model and the data of a command that ranks labels.
+RANKING_FLAGS = (
+    positional("model", DIR, "DIR", "folder of the model"),
+    *FORMAT_FLAGS,
+    *parameter_flags("precision", "n_jobs"),
+)

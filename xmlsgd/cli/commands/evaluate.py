@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import counted, problems_named
 from ..exit_codes import UsageError
-from ..flags import COUNT, DIR, FILE, FORMAT_FLAGS, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, number, positional
+from ..flags import COUNT, DIR, FILE, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, number, positional
 from ..format_options import FormatOptions
 from ..machine import peak_memory_bytes, versions
 from ..messages import STDIN, Console
 from ..model_folder import saved_names
 from ..models import finder_of_uris, label_weight_of, names_in, options_of_model, parameters_of, read_predictor
-from ..parameters import parameter_flags
+from ..parameters import RANKING_FLAGS
 from ..results import size_numbers, table, write_json
 
 if TYPE_CHECKING:
@@ -27,12 +27,10 @@ if TYPE_CHECKING:
     from ..evaluation import Ranking
 
 FLAGS = (
-    positional("model", DIR, "DIR", "folder of the model"),
+    *RANKING_FLAGS,
     positional("test", PATH, "TEST", "labelled rows, in any format that train reads"),
-    *FORMAT_FLAGS,
     Flag("propensity", PATH, "rows whose labels give the propensities", "data", default_text="the training rows"),
     PROPENSITY_POWER,
-    *parameter_flags("precision", "n_jobs"),
     Flag("k", COUNT, "measure at this k, too; may be repeated", "output", default_text="1, 3 and 5",
          synonyms=("-k", "--top-k", "--topk"), repeated=True),
     Flag("metric", NAME, "another metric, such as PSnDCG or coverage; may be repeated", "output", repeated=True),

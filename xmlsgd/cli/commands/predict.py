@@ -19,36 +19,21 @@ from typing import Any
 
 from ...errors import DataError, warn
 from ..exit_codes import UsageError
-from ..flags import (
-    COUNT,
-    DIR,
-    EXCLUDE,
-    FILE,
-    FORMAT_FLAGS,
-    ID_COLUMN,
-    PATH,
-    PROPENSITY_POWER,
-    THRESHOLD,
-    Flag,
-    name_among,
-    positional,
-)
+from ..flags import COUNT, EXCLUDE, FILE, ID_COLUMN, PATH, PROPENSITY_POWER, THRESHOLD, Flag, name_among, positional
 from ..format_options import FormatOptions
 from ..messages import STDIN, STDOUT, Console
 from ..model_folder import saved_names
 from ..models import finder_of_uris, label_weight_of, options_of_model, read_predictor
-from ..parameters import parameter_flags
+from ..parameters import RANKING_FLAGS
 from ..prediction_lines import FORMATS, csv_header, line_format
 from ..results import text_file
 
 DEFAULT_K = 5
 FLAGS = (
-    positional("model", DIR, "DIR", "folder of the model"),
+    *RANKING_FLAGS,
     positional("data", PATH, "DATA", "rows or texts"),
-    *FORMAT_FLAGS,
     ID_COLUMN,
     PROPENSITY_POWER,
-    *parameter_flags("precision", "n_jobs"),
     Flag("k", COUNT, "labels per row, at most", "output", default_text=str(DEFAULT_K),
          synonyms=("-k", "--top-k", "--topk")),
     Flag("threshold", THRESHOLD, "only labels with at least this probability, or with those "

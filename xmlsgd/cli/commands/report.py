@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..flags import DIR, FILE, FORMAT_FLAGS, PATH, Flag, positional
+from ..flags import FILE, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
 from ..models import names_in, options_of_model, read_predictor
-from ..parameters import parameter_flags
+from ..parameters import RANKING_FLAGS
 from ..results import size_text, text_file
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from ..evaluation import Ranking
 
 FLAGS = (
-    positional("model", DIR, "DIR", "folder of the model"),
+    *RANKING_FLAGS,
     positional("test", PATH, "TEST", "labelled rows, in any format that train reads"),
-    *FORMAT_FLAGS,
-    *parameter_flags("precision", "n_jobs"),
     Flag("out", FILE, "the page; - is standard output", "output", "report.html"),
 )
 INSTEAD = {"--test": "the test rows are the second argument, xmlsgd report DIR TEST"}
