@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from shared.command_line import QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, complaint, run
-from xmlsgd.cli import main
-from xmlsgd.cli.commands import learn as command_learn
+from xmlsgd.cli import main, training_runs
 from xmlsgd.cli.model_folder import manifest_of, unchanged
 from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.errors import ModelFileError
@@ -200,16 +199,16 @@ def test_texts_before_the_tab_are_not_learned_as_labels(tmp_path, words, capsys,
 def test_a_model_that_another_process_has_saved_meanwhile_is_not_replaced(tmp_path, words, monkeypatch, capsys, out):
     model, folder = shutil.copytree(words, tmp_path / "m"), tmp_path / out
     (tmp_path / "new.txt").write_text(NEW)
-    before, learn = XMLClassifier.load(model).n_samples_seen_, command_learn.learn
+    before, learn = XMLClassifier.load(model).n_samples_seen_, training_runs.learn
     given = ["--out", str(folder)] if folder != model else []
     call = ["learn", str(model), str(tmp_path / "new.txt"), "--quiet", *given]
 
     def learn_after_another(*arguments):
-        monkeypatch.setattr(command_learn, "learn", learn)
+        monkeypatch.setattr(training_runs, "learn", learn)
         assert main(call) == 0
         return learn(*arguments)
 
-    monkeypatch.setattr(command_learn, "learn", learn_after_another)
+    monkeypatch.setattr(training_runs, "learn", learn_after_another)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert main(call) == 1
     (spare,) = tmp_path.glob(f"xmlsgd-model-*/{out}")

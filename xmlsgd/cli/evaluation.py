@@ -28,6 +28,7 @@ from ..training.progress_bar import in_batches
 from .exit_codes import UsageError
 from .format_options import FormatOptions
 from .input_warnings import warn_of_unknown
+from .messages import Console
 from .results import UriOf, csv_line, names_with_uri, table, text_file
 from .sources import Columns, read_test, read_training_labels, without_gaps
 
@@ -157,6 +158,16 @@ def _zero_shot_recall(model: Model, test: Dataset, ranking: Ranking) -> dict[str
     best = rank_rows(model, test.X.take(rows), ZERO_SHOT_K, True, ranking.label_weight, dropped).labels
     recall = recall_at_k(unseen.take(rows), best, k=best.shape[1])[-1]
     return {f"zero_shot_R@{ZERO_SHOT_K}": 100 * float(recall), "zero_shot_labels": unseen.nnz}
+
+
+def show(result: dict[str, Any], ks: Sequence[int], more: Sequence[str], console: Console) -> None:
+    """Print a table of the metrics at each k, then the other metrics."""
+    metrics = [name for name in dict.fromkeys(("P", "nDCG", "R", "PSP", *more)) if f"{name}@1" in result]
+    console.answer(table({m: {f"@{k}": result[f"{m}@{k}"] for k in ks} for m in metrics}, [f"@{k}" for k in ks]))
+    for line in describe(result):
+        console.show(line)
+    if "reliability" in result:
+        console.show(reliability_table(result))
 
 
 def describe(result: dict[str, Any]) -> list[str]:

@@ -11,6 +11,9 @@ import numpy as np
 
 from ..data.csr import CSR, Dataset
 from ..estimators import Model
+from .evaluation import KS, Ranking, describe
+from .models import names_in
+from .results import size_text
 
 STYLE = """:root { color-scheme: light dark }
 body { font: 16px/1.5 sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem;
@@ -25,6 +28,10 @@ SIDE, MARGIN = 300, 40  # of a diagram, in pixels
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 MOST_CHARACTERS = 500  # of a text that is quoted
 FIRST_BINS = (0, 1, 2, 5, 10, 20, 50, 100)  # edges of bins of training rows; powers of ten follow
+METRICS_NOTE = (
+    "P@k is the share of the k best labels that are true, nDCG@k the same with more weight on the first, R@k the "
+    "share of the true labels among the k best, and PSP@k is P@k with more weight on rare labels."
+)
 
 
 def page(title: str, parts: Iterable[tuple[str, str]]) -> str:
@@ -179,3 +186,33 @@ def explained_errors(
         quote = f"<blockquote>{escape(text)}</blockquote>\n" if text else ""
         shown.append(f"<p>{escape(head)}</p>\n{quote}<pre>{escape(texts)}</pre>")
     return "\n".join(shown) or "<p>The best label of every row is true.</p>"
+
+
+def parts_of_metrics(rows: Dataset, result: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return title and HTML of the parts about the test rows and the metrics."""
+    metrics = [
+        [name, *(result[f"{name}@{k}"] for k in KS)] for name in ("P", "nDCG", "R", "PSP") if f"{name}@1" in result
+    ]
+    notes = "".join(f"\n<p>{line}</p>" for line in (METRICS_NOTE, *describe(result)))
+    return [
+        ("Test rows", f"<p>{size_text(rows)}</p>"),
+        ("Metrics, in percent", html_table(["", *(f"@{k}" for k in KS)], metrics) + notes),
+    ]
+
+
+def parts_of_labels(model: Model, rows: Dataset, ranking: Ranking, result: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return title and HTML of the parts about labels: by frequency, thresholds, calibration, most missed labels."""
+    labels, hits = ranking.labels, rows.Y.has(ranking.labels)
+    counts = np.pad(model.label_counts_, (0, rows.Y.n_cols - len(model.classes_)))
+    heads = ["training rows", "labels", "true", "in the top 5", "precision", "recall"]
+    found = by_frequency(rows.Y, labels, hits, counts)
+    parts = [("The five best labels by label frequency", html_table(heads, found))]
+    if ranking.probabilities is not None:
+        listed = np.where(labels >= 0, ranking.probabilities, -np.inf)
+        curve = precision_and_recall(hits, listed, rows.Y.nnz, result["threshold"])
+        parts.append(("Thresholds: precision and recall of the five best labels", curve))
+    if "reliability" in result:
+        parts.append(("Calibration", reliability_diagram(result["reliability"])))
+    missed = most_missed(rows.Y, labels, hits, counts, names_in(rows, model))
+    heads = ["label", "training rows", "test rows", "not in the top 5"]
+    return [*parts, ("Labels with the most missed rows", html_table(heads, missed))]

@@ -15,7 +15,7 @@ from ..data.csr import Dataset
 from ..data.files.system_errors import DISK_FULL
 from ..data.files.temporary import temporary_folder
 from ..data.synthetic import make_xmc
-from ..errors import counted
+from ..errors import MissingPackage, counted, suggest
 from ..estimators import Model, XMLClassifier, XMLEnsemble
 from ..estimators.defaults import ROUNDED_LABELS
 from ..estimators.parameters import check_parameters
@@ -24,17 +24,18 @@ from ..training.callbacks import Callback
 from ..training.checkpoints import Checkpoint
 from ..training.history import EpochRecord, runs_of
 from ..training.progress_bar import ProgressBar
-from ..training.worker_log import summary
+from ..training.trackers import TRACKERS
+from ..training.worker_log import advice, describe_choice, summary
 from . import evaluation, model_folder
-from .exit_codes import TrainingStopped, exit_code_and_text
+from .exit_codes import TrainingStopped, UsageError, exit_code_and_text
 from .input_warnings import warn_of_workers
 from .machine import peak_memory_bytes, versions
 from .messages import Console
 from .model_folder import Target
 from .models import classifiers_of, parameters_of, template_of
-from .results import size_numbers
+from .results import COLUMNS, size_numbers, size_text, table, write_json
 from .signals import SignalInterrupt, describe_signal, signal_number, signals_deferred
-from .sources import InputRows, first_labels
+from .sources import Columns, InputRows, first_labels, names_of_rows
 
 # Parameters that decide which kernels a run uses.
 KERNEL_PARAMETERS = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rounding", "hidden_dropout")
@@ -213,6 +214,23 @@ def fit(
         )
 
 
+def learn(
+    estimator: XMLClassifier, train: Dataset, columns: Columns, documents: Sequence[str] | None,
+    label_texts: dict[str, str],
+) -> float:  # fmt: skip
+    """Train the model on more rows, or on their texts `documents`; return the seconds.
+
+    columns : of the model before. label_texts : the texts of new labels, by name.
+    """
+    started = time.perf_counter()
+    # Names match labels with the columns of the model, and new ones get columns after them. A model without names
+    # matches labels by number.
+    names = train.label_names if columns.names is not None else None
+    Y = train.Y if names is None else names_of_rows(train.Y, names)
+    estimator.partial_fit(documents or train.X, Y, label_texts=label_texts or None)
+    return time.perf_counter() - started
+
+
 def about_run(model: Model, rows: InputRows, records: list[EpochRecord]) -> dict[str, Any]:
     """Return the settings and the cost of a run, given the records of its epochs."""
     test = {"test": size_numbers(rows.test)} if rows.test is not None else {}
@@ -233,3 +251,36 @@ def about_run(model: Model, rows: InputRows, records: list[EpochRecord]) -> dict
         model_folder.OPTIONS: rows.saved_options,
         "versions": versions(),
     }
+
+
+def outcome(model: Model, rows: InputRows, result: dict[str, Any]) -> list[str]:
+    """Return lines about the metrics and the cost of a run."""
+    lines = ["nothing was measured: no test rows; --test FILE, or later: xmlsgd evaluate DIR FILE"]
+    if rows.test is not None:
+        lines = [table({"": result}, COLUMNS), *evaluation.describe(result)]
+    classifiers = classifiers_of(model)
+    several = f"{len(classifiers)} classifiers " if len(classifiers) > 1 else ""
+    lines.append(f"trained {several}in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
+    lines.append(f"trained on {size_text(rows.train)}")
+    if rows.vectorizer is not None and rows.vectorizer.was_chosen:
+        lines.append(f"features by {rows.vectorizer}: {rows.vectorizer.reason}")
+    return [*lines, *describe_choice(classifiers[-1].history_), *advice(result["workers"])]
+
+
+def show_plan(model: Model, rows: InputRows, console: Console) -> None:
+    """Print the training plan."""
+    template = template_of(model).set_params(vectorizer=rows.vectorizer)
+    plan = template.plan(rows.train.X, rows.train.Y, **rows.fit_options)
+    console.answer(str(plan))
+    write_json(console.json, plan.to_dict())
+
+
+def new_tracker(text: str) -> Callback:
+    """Return the tracker of a flag, "NAME" or "NAME:PLACE"."""
+    name, _, place = text.partition(":")
+    if name not in TRACKERS:
+        raise UsageError(f"--track: must be one of {', '.join(TRACKERS)}, got {name!r}{suggest(name, TRACKERS)}")
+    try:
+        return TRACKERS[name](place)
+    except MissingPackage as error:
+        raise UsageError(f"--track: {error}") from error

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..flags import DIR, JSON_FILE, OVERWRITE, Flag
+from ..messages import Console
 from ..model_folder import Target
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from ...data.csr import Dataset
     from ...data.text import Documents
     from ...estimators import Model
-    from ..messages import Console
 
 OUT = "xmlsgd-demo"
 FLAGS = (

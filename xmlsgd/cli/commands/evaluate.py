@@ -19,7 +19,7 @@ from ..messages import STDIN, Console
 from ..model_folder import saved_names
 from ..models import finder_of_uris, label_weight_of, names_in, options_of_model, parameters_of, read_predictor
 from ..parameters import RANKING_FLAGS
-from ..results import size_numbers, table, write_json
+from ..results import size_numbers, write_json
 
 if TYPE_CHECKING:
     from ...data.csr import CSR, Dataset
@@ -105,7 +105,7 @@ def run(
         result["against"] = {"model": against, **evaluation.compare_precision(hits, other_hits, ks)}
     thresholded, scores = evaluation.evaluate_thresholds(estimator, rows, ranking)
     result |= thresholded
-    show(result, ks, more, console)
+    evaluation.show(result, ks, more, console)
     if per_label and scores is not None:
         evaluation.write_per_label(
             per_label, estimator, names_in(rows, estimator), scores, finder_of_uris(saved_names(model))
@@ -119,15 +119,3 @@ def run(
         "versions": versions(),
     }
     write_json(console.json, result)
-
-
-def show(result: dict[str, Any], ks: list[int], more: list[str], console: Console) -> None:
-    """Print a table of the metrics at each k, then the other metrics."""
-    from ..evaluation import describe, reliability_table
-
-    metrics = [name for name in dict.fromkeys(("P", "nDCG", "R", "PSP", *more)) if f"{name}@1" in result]
-    console.answer(table({m: {f"@{k}": result[f"{m}@{k}"] for k in ks} for m in metrics}, [f"@{k}" for k in ks]))
-    for line in describe(result):
-        console.show(line)
-    if "reliability" in result:
-        console.show(reliability_table(result))

@@ -11,9 +11,8 @@ ensemble.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import counted
 from .. import model_folder
@@ -24,13 +23,6 @@ from ..models import check_model, options_of_model, read_learner, rename_labels
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import COLUMNS, table, write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...data.csr import Dataset
-    from ...estimators import XMLClassifier
-    from ..sources import Columns
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -66,7 +58,7 @@ def run(
         check_new(out, "--out", overwrite)
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, InputRows, read_more, read_test, with_learned_columns
-    from ..training_runs import about_run, measure
+    from ..training_runs import about_run, learn, measure
 
     target = model_folder.Target(folder, Path(data).name, replaces=model_folder.manifest_of(folder))
     estimator, n_renamed = read_learner(model, parameters), 0
@@ -107,22 +99,3 @@ def run(
     console.show(f"added {added}, in {seconds:.1f} s; {', '.join(new)}")
     console.show(f"model: {folder}")
     write_json(console.json, result)
-
-
-def learn(
-    estimator: XMLClassifier, train: Dataset, columns: Columns, documents: Sequence[str] | None,
-    label_texts: dict[str, str],
-) -> float:  # fmt: skip
-    """Train the model on more rows, or on their texts `documents`; return the seconds.
-
-    columns : of the model before. label_texts : the texts of new labels, by name.
-    """
-    from ..sources import names_of_rows
-
-    started = time.perf_counter()
-    # Names match labels with the columns of the model, and new ones get columns after them. A model without names
-    # matches labels by number.
-    names = train.label_names if columns.names is not None else None
-    Y = train.Y if names is None else names_of_rows(train.Y, names)
-    estimator.partial_fit(documents or train.X, Y, label_texts=label_texts or None)
-    return time.perf_counter() - started

@@ -33,7 +33,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError, problems_named, suggest, warn
 from ..flags import COUNT, FILE, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, number, positional
+from ..format_options import FormatOptions
 from ..machine import versions
+from ..messages import Console
 from ..parameters import parameter_flags
 from ..results import SIGNIFICANT, significant, size_numbers, size_text, table, write_json
 
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
     from ...estimators.training_data import TrainingData
     from ...training.executors.virtual_device import VirtualDevice
     from ...training.simulation import Experiment, Outcome
-    from ..format_options import FormatOptions
-    from ..messages import Console
 
 REACHED = 0.95  # share of the best final P@1 of a comparison
 DIVERGED = "the loss was not finite; pass a lower --learning-rate-init"

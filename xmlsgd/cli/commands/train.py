@@ -17,24 +17,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...errors import MissingPackage, suggest
 from .. import model_folder
 from ..exit_codes import UsageError
 from ..flags import COUNT, DIR, JSON_FILE, MINUTES, NAME, OVERWRITE, PATH, TRAINING_DATA_FLAGS, Flag, positional
+from ..format_options import FormatOptions
+from ..messages import Console
 from ..model_folder import Target
-from ..models import classifiers_of, template_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
-from ..results import COLUMNS, size_text, table, write_json
-
-if TYPE_CHECKING:
-    from ...estimators import Model
-    from ...training.callbacks import Callback
-    from ..format_options import FormatOptions
-    from ..messages import Console
-    from ..sources import InputRows
+from ..results import size_text, write_json
 
 FLAGS = (
     positional("train", PATH, "TRAIN", "rows to learn from"),
@@ -86,7 +79,7 @@ def run(
     format_options.check_inputs(train, test)
     from ..input_warnings import warn_of_training_rows
     from ..sources import read_training
-    from ..training_runs import new_model, train_and_save
+    from ..training_runs import new_model, new_tracker, outcome, show_plan, train_and_save
 
     saved_state = None if out is None or dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     started = time.perf_counter()
@@ -119,41 +112,3 @@ def run(
 def check_no_model(out: str, overwrite: bool, n_estimators: int) -> None:
     """Raise `UsageError` if the folder has content that must not be overwritten."""
     check_new(out, "--out", overwrite, ", xmlsgd learn adds rows to it" if n_estimators == 1 else "")
-
-
-def show_plan(model: Model, rows: InputRows, console: Console) -> None:
-    """Print the training plan."""
-    template = template_of(model).set_params(vectorizer=rows.vectorizer)
-    plan = template.plan(rows.train.X, rows.train.Y, **rows.fit_options)
-    console.answer(str(plan))
-    write_json(console.json, plan.to_dict())
-
-
-def outcome(model: Model, rows: InputRows, result: dict[str, Any]) -> list[str]:
-    """Return lines about the metrics and the cost of a run."""
-    from ...training.worker_log import advice, describe_choice
-    from ..evaluation import describe
-
-    lines = ["nothing was measured: no test rows; --test FILE, or later: xmlsgd evaluate DIR FILE"]
-    if rows.test is not None:
-        lines = [table({"": result}, COLUMNS), *describe(result)]
-    classifiers = classifiers_of(model)
-    several = f"{len(classifiers)} classifiers " if len(classifiers) > 1 else ""
-    lines.append(f"trained {several}in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
-    lines.append(f"trained on {size_text(rows.train)}")
-    if rows.vectorizer is not None and rows.vectorizer.was_chosen:
-        lines.append(f"features by {rows.vectorizer}: {rows.vectorizer.reason}")
-    return [*lines, *describe_choice(classifiers[-1].history_), *advice(result["workers"])]
-
-
-def new_tracker(text: str) -> Callback:
-    """Return the tracker of a flag, "NAME" or "NAME:PLACE"."""
-    from ...training.trackers import TRACKERS
-
-    name, _, place = text.partition(":")
-    if name not in TRACKERS:
-        raise UsageError(f"--track: must be one of {', '.join(TRACKERS)}, got {name!r}{suggest(name, TRACKERS)}")
-    try:
-        return TRACKERS[name](place)
-    except MissingPackage as error:
-        raise UsageError(f"--track: {error}") from error

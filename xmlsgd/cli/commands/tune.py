@@ -9,17 +9,14 @@ with the best parameters, also if Ctrl-C has ended the search. Needs Optuna: pip
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import counted, optional_module
 from ..flags import FLOAT, INT, JSON_FILE, NAME, PATH, TRAINING_DATA_FLAGS, Flag, flag_of, positional
+from ..format_options import FormatOptions
+from ..messages import Console
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
-
-if TYPE_CHECKING:
-    from ...estimators.tuning import Trial
-    from ..format_options import FormatOptions
-    from ..messages import Console
 
 FLAGS = (
     positional("train", PATH, "TRAIN", "rows to learn from and to hold out, in any format that train reads"),
@@ -51,7 +48,7 @@ def run(
     """Read the rows, search, and show the best parameters."""
     optuna = optional_module("optuna", "tune")  # raises an error before rows are read
     format_options.check_inputs(train)
-    from ...estimators.tuning import best_of, check_search, tune
+    from ...estimators.tuning import Trial, best_of, check_search, tune
     from ..sources import read_training
     from ..training_runs import compile_kernels, new_model
 
