@@ -32,80 +32,60 @@ OTHER_SPELLINGS = re.compile(r"^(argument [^\s/:]+)(?:/[^\s:]+)+")
 class ValueType:
     """The type of a flag's value.
 
-    name : as shown in the help. read : convert the text of a value, or raise `ArgumentTypeError`. choices : of names,
-    shown in the help.
+    name : as shown in the help. wanted : what a value must be, for errors. convert : the text of a value; raises
+    `ValueError` if it cannot. fits : whether a converted value is allowed. choices : names, shown in the help. words :
+    texts that are values as they are, such as `auto`.
     """
 
     name: str
-    read: Callable[[str], Any]
+    wanted: str = ""
+    convert: Callable[[str], Any] = str
+    fits: Callable[[Any], bool] = lambda value: True
     choices: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
 
-
-def _reader(
-    convert: Callable[[str], Any],
-    wanted: str,
-    fits: Callable[[Any], bool] = lambda value: True,
-    choices: Sequence[str] = (),
-) -> Callable[[str], Any]:
-    """Return a function that converts the text of a value.
-
-    It raises `ArgumentTypeError`, which says what is `wanted`, if `convert` fails or the value does not fit. choices :
-    of which the error suggests the nearest.
-    """
-
-    def read(text: str) -> Any:
+    def read(self, text: str) -> Any:
+        """Return the value of a text; raise `ArgumentTypeError` if it is wrong."""
+        if text in self.words:
+            return text
         with suppress(ValueError):
-            if fits(value := convert(text)):
+            if self.fits(value := self.convert(text)):
                 return value
-        raise ArgumentTypeError(f"must be {wanted}, got {text!r}{suggest(text, choices)}")
-
-    return read
+        words = f", or {' or '.join(self.words)}" if self.words else ""
+        near = suggest(text, self.choices + self.words)
+        raise ArgumentTypeError(f"must be {self.wanted}{words}, got {text!r}{near}")
 
 
 def number(wanted: str, fits: Callable[[float], bool]) -> ValueType:
     """Return the type of a number for which `fits` is true; `wanted` says so in errors."""
-    return ValueType("FLOAT", _reader(float, wanted, fits))
+    return ValueType("FLOAT", wanted, float, fits)
 
 
 # Names of files and folders. An empty name is an error: mostly a variable of the shell that is not set.
-PATH = ValueType("PATH", _reader(str, "a name", bool))
+PATH = ValueType("PATH", "a name", fits=bool)
 FILE = replace(PATH, name="FILE")  # a file that the command writes; those that it reads are a PATH
 DIR = replace(PATH, name="DIR")
-NAME = ValueType("NAME", str)
-INT = ValueType("INT", _reader(int, "a whole number"))
-FLOAT = ValueType("FLOAT", _reader(float, "a number"))
-COUNT = ValueType("INT", _reader(int, "a whole number of at least 1", lambda count: count >= 1))
-MINUTES = replace(
-    number("a finite number of minutes, 0 or more", lambda minutes: 0 <= minutes < math.inf), name="MINUTES"
-)
+NAME = ValueType("NAME")
+INT = ValueType("INT", "a whole number", int)
+FLOAT = ValueType("FLOAT", "a number", float)
+COUNT = ValueType("INT", "a whole number of at least 1", int, lambda count: count >= 1)
+MINUTES = ValueType("MINUTES", "a finite number of minutes, 0 or more", float, lambda minutes: 0 <= minutes < math.inf)
 INTS = ValueType(
-    "INT,...",
-    _reader(lambda text: tuple(map(int, text.split(","))), "whole numbers with commas between, as in 512,256"),
+    "INT,...", "whole numbers with commas between, as in 512,256", lambda text: tuple(map(int, text.split(",")))
 )
 FREQUENCY = ValueType(
-    "INT|FLOAT", _reader(lambda text: int(text) if text.isdecimal() else float(text), "a number of texts or a share")
+    "INT|FLOAT", "a number of texts or a share", lambda text: int(text) if text.isdecimal() else float(text)
 )
 
 
 def name_among(*choices: str) -> ValueType:
     """Return the type of a name that must be one of `choices`."""
-    wanted = f"one of {', '.join(choices)}"
-    return ValueType("NAME", _reader(str, wanted, choices.__contains__, choices), choices)
+    return ValueType("NAME", f"one of {', '.join(choices)}", fits=choices.__contains__, choices=choices)
 
 
 def or_word(value_type: ValueType, *words: str) -> ValueType:
     """Return a type that also takes some words, such as `auto`, besides its values."""
-
-    def read(text: str) -> Any:
-        if text in words:
-            return text
-        try:
-            return value_type.read(text)
-        except ArgumentTypeError as error:
-            wanted, got = str(error).rsplit(", got ", 1)
-            raise ArgumentTypeError(f"{wanted}, or {' or '.join(words)}, got {got}{suggest(text, words)}") from error
-
-    return ValueType("|".join((value_type.name, *words)), read)
+    return replace(value_type, name="|".join((value_type.name, *words)), words=words)
 
 
 THRESHOLD = or_word(number("a probability in [0, 1]", lambda least: 0 <= least <= 1), "micro", "macro")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def parts_in(folder: str) -> tuple[str, ...]:
 
 def named(*choices: str) -> ValueType:
     """Return the type of a name; the help shows the choices, and the estimator checks it: it knows added parts, too."""
-    return ValueType("NAME", str, choices)
+    return replace(NAME, choices=choices)
 
 
 # The flag of a parameter of `XMLClassifier`; its default, shown in the help, is the estimator's own.

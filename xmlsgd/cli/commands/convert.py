@@ -14,7 +14,7 @@ from pathlib import Path
 from ...data.files.atomic import parents_created
 from ...data.formats import format_names
 from ..exit_codes import UsageError
-from ..flags import DIR, FORMAT_FLAGS, OVERWRITE, PATH, VECTORIZER_FLAGS, Flag, ValueType, positional
+from ..flags import DIR, FORMAT_FLAGS, NAME, OVERWRITE, PATH, VECTORIZER_FLAGS, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import STDOUT, Console
 from ..output_files import check_apart, check_new, check_parent
@@ -26,7 +26,7 @@ FLAGS = (
     *VECTORIZER_FLAGS,
     Flag("vectorizer", DIR, "model or store whose words raw text is turned into", "data",
          default_text="the words of SOURCE"),
-    Flag("to", ValueType("NAME", str, tuple(format_names())), "format of TARGET", "output",
+    Flag("to", replace(NAME, choices=tuple(format_names())), "format of TARGET", "output",
          default_text="by its name"),
     OVERWRITE,
 )  # fmt: skip
