@@ -221,7 +221,7 @@ def test_hangups_while_a_model_is_loaded_are_one_more_load():
 
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
-        asyncio.run(_serve(serving(), reload))
+        asyncio.run(_serve(serving(), reload, asyncio.Event()))
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -232,9 +232,9 @@ def test_a_hangup_before_the_server_is_ready_loads_the_model_again(folder, monke
     def hung_up(served):
         signal.raise_signal(signal.SIGHUP)
 
-    async def noted(serving, reload, early):
+    async def noted(serving, reload, hangup):
         serving.close()
-        seen.extend(early)
+        seen.append(hangup)
 
     async def reload():
         reloaded.set()
@@ -246,9 +246,9 @@ def test_a_hangup_before_the_server_is_ready_loads_the_model_again(folder, monke
         with listening_socket("127.0.0.1", 0) as listening:
             monkeypatch.setattr("xmlsgd.cli.commands.serve.listening_socket", lambda host, port: listening)
             run_command(["serve", str(folder)])
-        assert seen == [signal.SIGHUP]
+        assert [hangup.is_set() for hangup in seen] == [True]
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
-        asyncio.run(_serve(reloaded.wait(), reload, seen))
+        asyncio.run(_serve(reloaded.wait(), reload, *seen))
     finally:
         signal.signal(signal.SIGHUP, before)
 

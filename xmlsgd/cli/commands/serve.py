@@ -20,7 +20,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -69,7 +69,7 @@ def run(
     from ...serving.connections import WAIT_SECONDS, Connection, most_connections
     from ...serving.service import Service
 
-    with hangups_noted() as early:
+    with hangups_noted() as hangup:
         folder = ServedFolder(model, parameters, exclude, learns=token is not None)
         name = Path(os.path.abspath(model)).name  # a link has a name of its own, whichever model it leads to
         service = Service(folder.load(), name, token, folder.save if save else None)
@@ -94,7 +94,7 @@ def run(
             except Exception as error:  # noqa: BLE001  after any error, keep the model that is served
                 say(f"{exit_code_and_text(error)[1]}; the model that was loaded before goes on")
 
-        asyncio.run(_serve(uvicorn.Server(config).serve(sockets=[listening]), reload, early))
+        asyncio.run(_serve(uvicorn.Server(config).serve(sockets=[listening]), reload, hangup))
 
 
 class ServedFolder:
@@ -143,25 +143,24 @@ def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, le
 
 
 @contextmanager
-def hangups_noted() -> Iterator[list[int]]:
-    """Keep SIGHUPs in the yielded list, which would end a server that is not ready to load the model again."""
-    early: list[int] = []
+def hangups_noted() -> Iterator[asyncio.Event]:
+    """Let SIGHUP set the yielded event: it would end a server that is not ready to load the model again."""
+    hangup = asyncio.Event()
     before = signal.getsignal(signal.SIGHUP)
     if not sys.stdin.isatty() and before != signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
+        signal.signal(signal.SIGHUP, lambda *_: hangup.set())
     try:
-        yield early
+        yield hangup
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
-async def _serve(serving: Awaitable[None], reload: Callable[[], Awaitable[None]], early: Sequence[int] = ()) -> None:
+async def _serve(serving: Awaitable[None], reload: Callable[[], Awaitable[None]], hangup: asyncio.Event) -> None:
     """Serve until a signal; SIGHUP loads the model again, unless it means that the terminal was closed.
 
-    Any number of SIGHUPs during a load causes one more load, as files may have changed after they were read. early :
-    those that came before.
+    Any number of SIGHUPs during a load causes one more load, as files may have changed after they were read. hangup :
+    is set by each; it may be set already.
     """
-    hangup = asyncio.Event()
 
     async def reload_after_hangups() -> None:
         while await hangup.wait():
@@ -173,8 +172,6 @@ async def _serve(serving: Awaitable[None], reload: Callable[[], Awaitable[None]]
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # an exception would be raised inside any request
     elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
-        if early:
-            hangup.set()
     await serving
     reloading.cancel()
 
