@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..data.validation import is_positive_integer
 from ..errors import DataError, shorten
-from .comparison import Matrix, as_rows, compare, quotient
+from .comparison import Matrix, compare, quotient, ranking_with
 
 MAX_BINS = 1_000_000
 
@@ -57,15 +57,9 @@ def reliability(Y_true: Matrix, labels: ArrayLike, probabilities: ArrayLike, n_b
     DataError
         If the inputs do not fit each other, or a probability is outside [0, 1].
     """
-    ranking, chances = as_rows(labels, "labels"), as_rows(probabilities, "probabilities")
+    ranking, chances = ranking_with(labels, probabilities, "probabilities")
     if not is_positive_integer(n_bins) or n_bins > MAX_BINS:
         raise DataError(f"n_bins: must be an integer from 1 to {MAX_BINS}, got {shorten(n_bins)}")
-    are_numbers = ranking.dtype.kind in "iu" and chances.dtype.kind in "biuf"
-    if ranking.ndim != 2 or not are_numbers or chances.shape != ranking.shape:
-        raise DataError(
-            f"labels and probabilities: must be integers and floats of one shape (n, k), "
-            f"got {ranking.dtype} of shape {ranking.shape} and {chances.dtype} of shape {chances.shape}"
-        )
     compared = compare(Y_true, ranking, max(ranking.shape[1], 1))
     hits, chances = compared.hits[:, : ranking.shape[1]][ranking >= 0], chances[ranking >= 0].astype(np.float64)
     bad = chances[~((chances >= 0) & (chances <= 1))]

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..data.csr import CSR
 from ..errors import DataError
-from .comparison import as_rows
+from .comparison import as_rows, ranking_with
 
 
 def drop_pairs(labels: ArrayLike, scores: ArrayLike, pairs: ArrayLike) -> tuple[NDArray, NDArray]:
@@ -43,11 +43,8 @@ def drop_pairs(labels: ArrayLike, scores: ArrayLike, pairs: ArrayLike) -> tuple[
     >>> drop_pairs([[4, 2, 7]], [[0.9, 0.5, 0.1]], [[0, 4]])[0]
     array([[ 2,  7, -1]])
     """
-    ranking, values = as_rows(labels, "labels"), as_rows(scores, "scores")
+    ranking, values = ranking_with(labels, scores, "scores")
     dropped = as_rows(pairs, "pairs") if np.size(pairs) else np.empty((0, 2), np.int64)
-    if ranking.ndim != 2 or ranking.dtype.kind not in "iu" or values.shape != ranking.shape:
-        got = f"{ranking.dtype} of shape {ranking.shape} and shape {values.shape}"
-        raise DataError(f"labels and scores: must be integers and numbers of one shape (n, k), got {got}")
     if dropped.ndim != 2 or dropped.shape[1] != 2 or dropped.dtype.kind not in "iu":
         raise DataError(f"pairs: must be integers of shape (m, 2), got {dropped.dtype} of shape {dropped.shape}")
     bad = dropped[(dropped < 0).any(axis=1) | (dropped[:, 0] >= len(ranking))]
