@@ -54,8 +54,11 @@ def check_new(path: str, flag: str, overwrite: bool, remedy: str = "") -> None:
         raise UsageError(f"{flag} {path}: exists; --overwrite replaces it{remedy}, or choose another name")
 
 
-def check_folder(out: str, *inputs: str | None, flag: str = "--out") -> None:
-    """Raise `UsageError` if no model folder can be written to `out`, or if an input is or lies there."""
+def check_folder(out: str, *inputs: str | None, flag: str = "--out", overwrite: bool = True) -> None:
+    """Raise `UsageError` if no model folder can be written to `out`, or if an input is or lies there.
+
+    Without `overwrite`, the folder must be new or empty.
+    """
     path = Path(out).absolute()
     try:
         check_not_within(Path(os.path.realpath(path)))
@@ -67,6 +70,7 @@ def check_folder(out: str, *inputs: str | None, flag: str = "--out") -> None:
         raise UsageError(f"{flag} {out}: cannot be written; choose another name or change its permissions")
     check_parent(out, flag)
     check_apart(out, flag, inputs)
+    check_new(out, flag, overwrite)
 
 
 def check_parent(path: str, flag: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..flags import DIR, JSON_FILE, OVERWRITE, Flag
 from ..messages import Console
 from ..model_folder import Target
-from ..output_files import check_folder, check_new
+from ..output_files import check_folder
 from ..parameters import parameter_flags
 from ..results import COLUMNS, size_text, table, write_json
 
@@ -36,8 +36,7 @@ WORDS_SHOWN = 14  # words shown of an example
 
 def run(parameters: dict[str, Any], out: str, overwrite: bool, console: Console) -> None:
     """Build the data, train a model, compare it with a baseline and show examples."""
-    check_folder(out)
-    check_new(out, "--out", overwrite or out == OUT)
+    check_folder(out, overwrite=overwrite or out == OUT)
     from ...data.python_functions import python_functions_texts, vectorized
     from ..sources import InputRows
     from ..training_runs import new_model, train_and_save

@@ -31,14 +31,12 @@ EXAMPLES = """  xmlsgd export model --compact small
 
 def run(model: str, compact: str | None, onnx: str | None, overwrite: bool, console: Console) -> None:
     """Load the model and write it in the wanted forms."""
-    files = {"--compact": compact, "--onnx": onnx}
-    if not any(files.values()):
+    if compact is None and onnx is None:
         raise UsageError("must have --compact DIR or --onnx FILE, got neither")
-    for flag, path in files.items():
-        if path is not None:
-            check_new(path, flag, overwrite)
     if compact is not None:
-        check_folder(compact, model, flag="--compact")
+        check_folder(compact, model, flag="--compact", overwrite=overwrite)
+    if onnx is not None:
+        check_new(onnx, "--onnx", overwrite)
     estimator: Any = read_predictor(model, {})
     if compact is not None:
         save_without_history(estimator, compact, model, compact=True)

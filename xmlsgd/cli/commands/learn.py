@@ -20,7 +20,7 @@ from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, 
 from ..format_options import FormatOptions
 from ..messages import Console
 from ..models import check_model, options_of_model, read_learner, rename_labels
-from ..output_files import check_folder, check_new
+from ..output_files import check_folder
 from ..parameters import parameter_flags
 from ..results import COLUMNS, table, write_json
 
@@ -53,9 +53,7 @@ def run(
     format_options.check_inputs(data, test)
     check_model(model, data, "learn")
     folder, flag = (model, "DIR") if out is None else (out, "--out")
-    check_folder(folder, data, test, *format_options.files, flag=flag)
-    if out is not None:
-        check_new(out, "--out", overwrite)
+    check_folder(folder, data, test, *format_options.files, flag=flag, overwrite=overwrite or out is None)
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, InputRows, read_more, read_test, with_learned_columns
     from ..training_runs import about_run, learn, measure
