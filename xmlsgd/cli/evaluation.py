@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..data.csr import CSR, Dataset
+from ..data.text import Documents
 from ..errors import DataError, warn
 from ..estimators import Model
 from ..estimators.inference.rankings import labels_above
@@ -36,6 +37,8 @@ KS = (1, 3, 5)
 ZERO_SHOT_K = 10
 PER_LABEL_COLUMNS = ("training_rows", "test_rows", "predicted_rows", "threshold", "precision", "recall", "F1")
 CALIBRATED_LABELS = 5  # calibration is measured on the best labels of each row; nearly all others have probability 0
+EXAMPLE_ROWS = 5
+WORDS_SHOWN = 14  # words shown of an example
 BATCH = 8192  # rows ranked between two updates of the progress bar
 
 
@@ -263,3 +266,23 @@ def inverse_propensity_or_none(
     except DataError as error:
         warn(f"PSP is left out: {error}; or pass --propensity to evaluate")
         return None
+
+
+def baseline(train: Dataset, test: Dataset) -> dict[str, float]:
+    """Return the metrics of predicting the most frequent labels for every row."""
+    top = np.argsort(-train.Y.column_counts(), kind="stable")[:5]
+    return evaluate_ranking(test.Y, np.tile(top, (test.n_rows, 1)), train.Y)
+
+
+def examples(model: Model, test: Dataset, texts: Documents) -> list[str]:
+    """Return two lines for each of some test rows: its words, and its best labels."""
+    long = np.flatnonzero([len(text.split()) >= WORDS_SHOWN // 2 for text in texts.texts])
+    shown = long[np.linspace(0, len(long) - 1, min(EXAMPLE_ROWS, len(long))).astype(int)]
+    labels, _ = model.predict_topk(test.X.take(shown), k=5)
+    lines: list[str] = []
+    for row, best in zip(shown.tolist(), labels, strict=True):
+        words, true = texts.texts[row].split(), set((texts.labels or [])[row])
+        names: list[Any] = [str(model.classes_[label]) for label in best if label >= 0]
+        lines.append(" ".join(words[:WORDS_SHOWN]) + (" ..." if len(words) > WORDS_SHOWN else ""))
+        lines.append("    " + "  ".join(name + "*" * (name in true) for name in names))
+    return lines
