@@ -34,7 +34,7 @@ FLAGS = (
     Flag("k", COUNT, "measure at this k, too; may be repeated", "output", default_text="1, 3 and 5",
          synonyms=("-k", "--top-k", "--topk"), repeated=True),
     Flag("metric", NAME, "another metric, such as PSnDCG or coverage; may be repeated", "output", repeated=True),
-    Flag("propensity_a", number("from 0 to 100", lambda A: 0 <= A <= 100), "A of the propensities (docs/metrics.md)",
+    Flag("propensity_a", number("from 0 to 10", lambda A: 0 <= A <= 10), "A of the propensities (docs/metrics.md)",
          "output", 0.55, metavar="A"),
     Flag("propensity_b", number("above 0 and at most 100", lambda B: 0 < B <= 100),
          "B of the propensities (docs/metrics.md)", "output", 1.5, metavar="B"),
