@@ -150,7 +150,7 @@ def read_checked(path: str | PathLike[str], verify: bool, read: Callable[[Folder
     try:
         model, files = read_consistently(Path(path), read_all)
         if verify:
-            update_verified(Path(path), files.states)
+            update_verified(Path(path), files.listed.states)
         return model
     except OSError as error:
         if is_system_error(error) or (error.errno is None and error.filename is None):  # raised by a library
@@ -197,7 +197,7 @@ def is_compact(files: FolderContent) -> bool:
 
 def arrays_of(files: FolderContent, path: Path) -> FolderArrays:
     """Return the arrays of a model; those of a compact one are not checked once they are verified, which is quicker."""
-    return FolderArrays(files.arrays, path, check=not (is_compact(files) and files.verified))
+    return FolderArrays(files.arrays, path, check=not (is_compact(files) and files.listed.all_verified))
 
 
 def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict[str, Any]:

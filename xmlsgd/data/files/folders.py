@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import ModelFileError, shorten
 from .atomic import atomic_folder
-from .manifest import MODEL, FolderKind, compare_checksums, listed_files, read_folder_json, write_manifest
+from .manifest import MODEL, FolderKind, ListedFiles, compare_checksums, listed_files, read_folder_json, write_manifest
 from .system_errors import is_system_error
 
 BLOCK = 1 << 22  # numbers checked at once, so that temporary arrays stay small
@@ -64,14 +64,12 @@ def check_replaceable(path: Path, kind: FolderKind) -> None:
 class FolderContent(NamedTuple):
     """The content of a folder: its description, and its arrays as read-only memory maps.
 
-    states : sizes and times of change of the files. verified : whether the files have not changed since all of them
-    were verified.
+    listed : the files of the folder, as the manifest lists them.
     """
 
     description: dict[str, Any]
     arrays: dict[str, np.ndarray]
-    states: dict[str, dict[str, int]]
-    verified: bool
+    listed: ListedFiles
 
 
 def read_folder(path: str | Path, verify: bool = True, kind: FolderKind = MODEL) -> FolderContent:
@@ -81,12 +79,11 @@ def read_folder(path: str | Path, verify: bool = True, kind: FolderKind = MODEL)
     to compare checksums, of files that have changed since they were compared last.
     """
     path = Path(path)
-    files = listed_files(path, kind)
+    listed = listed_files(path, kind)
     if verify:
-        compare_checksums(path, files)
-    arrays = {Path(name).stem: map_array(path / name) for name in files.sha256 if name.endswith(".npy")}
-    description = read_folder_json(path / kind.description, kind)
-    return FolderContent(description, arrays, files.states, files.verified == files.states)
+        compare_checksums(path, listed)
+    arrays = {Path(name).stem: map_array(path / name) for name in listed.sha256 if name.endswith(".npy")}
+    return FolderContent(read_folder_json(path / kind.description, kind), arrays, listed)
 
 
 def _write_array(file: Path, array: np.ndarray) -> None:

@@ -112,6 +112,11 @@ class ListedFiles(NamedTuple):
     states: dict[str, dict[str, int]]
     verified: dict[str, Any]
 
+    @property
+    def all_verified(self) -> bool:
+        """Return whether no file has changed since all of them were verified."""
+        return self.verified == self.states
+
 
 def write_manifest(folder: Path, kind: FolderKind) -> None:
     """Write the manifest of a complete folder, and record that its files are verified."""

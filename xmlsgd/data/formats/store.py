@@ -29,7 +29,7 @@ from ...errors import DataError, ModelFileError, shorten
 from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers, row_spans
 from ..files.atomic import read_consistently
 from ..files.folders import FolderArrays, read_folder
-from ..files.manifest import STORE, compare_checksums, listed_files, update_verified, write_manifest
+from ..files.manifest import STORE, compare_checksums, update_verified, write_manifest
 from ..parser.parse import RowBlock
 from ..text import read_label_names, write_label_names
 from .base import DESCRIPTION, LABEL_NAMES, SPLITS, FileRows, Format, is_store, replacing, write_splits
@@ -134,7 +134,7 @@ def open_store(path: str | os.PathLike[str]) -> Dataset:
 def _open_checked(path: Path) -> tuple[Dataset, dict[str, Any]]:
     """Return the data set of a store, and the states of its files; all files were checked, now or earlier."""
     files = read_folder(path, verify=False, kind=STORE)
-    store, saved, states = _checked_description(files.description, path), FolderArrays(files.arrays, path), files.states
+    store, saved = _checked_description(files.description, path), FolderArrays(files.arrays, path)
     F, L, rows = store["n_features"], store["n_labels"], store["n_rows"] + 1
     lengths = (rows, store["nnz"], store["nnz"], rows, store["label_nnz"])
     X_indptr, X_indices, X_data, Y_indptr, Y_indices = (  # plain arrays, whose type Numba finds faster
@@ -146,13 +146,10 @@ def _open_checked(path: Path) -> tuple[Dataset, dict[str, Any]]:
     names = _LabelNames(path / LABEL_NAMES, L) if store["label_names"] else None
     for part, matrix in (("X", X), ("Y", Y)):
         check_pointers(matrix.indptr, matrix.nnz, f"{path}/{part}_indptr.npy")
-        if not files.verified:
+        if not files.listed.all_verified:
             check_entries(matrix, (f"{path}/{part}_indices.npy", f"{path}/{part}_data.npy"))
-    if not files.verified:
-        found = listed_files(path, STORE)
-        compare_checksums(path, found)
-        states = found.states
-    return Dataset(X, Y, names), states
+    compare_checksums(path, files.listed)
+    return Dataset(X, Y, names), files.listed.states
 
 
 def _checked_description(found: dict[str, Any], path: Path) -> dict[str, Any]:
