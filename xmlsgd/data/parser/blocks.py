@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -21,8 +23,8 @@ from .parse import FORMS, Options, Parsed, RowBlock, parse
 BLOCK_BYTES = 1 << 20  # of text in one task: fits the cache of a core, and gives each thread many tasks
 MAX_THREADS = 8  # more do not help: reading and collecting, by one thread, takes a third of parsing by one
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # in UTF-8
-COMMENTS = re.compile(rb"(?:[ \t\r]*#[^\n]*\n)*")
-HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t\r]+(\d{1,18})(?:[ \t\r]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n")
+COMMENT = re.compile(rb"[ \t\r]*#[^\n]*\n")
+HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t\r]+(\d{1,18})(?:[ \t\r]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n?")
 NO_ROWS = RowBlock(
     np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(1, np.int64), np.empty(0, np.int32)
 )
@@ -80,36 +82,41 @@ class LibsvmBlocks:
         waiting: deque[Future[Parsed]] = deque()
         broken: DataError | None = None  # raised after the blocks before it are yielded
         try:
-            for block in self._after_header(_blocks_of_lines(stream, self.path)):
+            for block in self._blocks_of_lines(stream):
                 waiting.append(pool.submit(parse, block, self._options, self.n_features, self.n_labels))
                 if len(waiting) > self._threads + 1:
                     yield waiting.popleft().result()
         except DataError as error:
             broken = error
+        except READ_ERRORS as error:
+            broken = damage_of(self.path, error)
         yield from (future.result() for future in waiting)
         if broken is not None:
             raise broken
 
-    def _after_header(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the blocks without the byte order mark, comments and header at their start."""
-        searching, start = True, BYTE_ORDER_MARK
-        for block in blocks:
-            if searching:
-                block = block.removeprefix(start)
-                start = b""
-                end = cast("re.Match[bytes]", COMMENTS.match(block)).end()
-                self._line += block.count(b"\n", 0, end)
-                if block := block[end:]:
-                    searching = False
-                    block = self._take_header(block)
-            if block:
-                yield block
+    def _blocks_of_lines(self, stream: BinaryIO) -> Iterator[bytes]:
+        """Yield the text after the header in blocks of whole lines, each ending with a newline."""
+        first = stream.readline(MAX_LINE_BYTES).removeprefix(BYTE_ORDER_MARK)
+        while COMMENT.fullmatch(first):
+            first = stream.readline(MAX_LINE_BYTES)
+            self._line += 1
+        if header := HEADER.fullmatch(first):
+            self._take_header(header)
+            first = b""
+        rest, line = b"", self._line
+        for data in itertools.chain([first], iter(partial(stream.read, BLOCK_BYTES), b"")):
+            end = data.rfind(b"\n") + 1
+            if end:
+                yield b"".join((rest, memoryview(data)[:end]))
+                rest, line = b"", line + data.count(b"\n")
+            rest += data[end:]
+            if len(rest) > MAX_LINE_BYTES:
+                raise DataError(f"{self.path}:{line}: line must be at most {MAX_LINE_BYTES} bytes, got more")
+        if rest:
+            yield rest + b"\n"
 
-    def _take_header(self, block: bytes) -> bytes:
-        """Read the header at the start of a block, if there is one; return the rest of the block."""
-        found = HEADER.match(block)
-        if found is None:
-            return block
+    def _take_header(self, found: re.Match[bytes]) -> None:
+        """Take the numbers of rows, features and labels from the header."""
         self._header_rows, n_features = int(found[1]), int(found[2])
         self._header_line = self._line
         self.n_features = self._agree("features", n_features, self.n_features)
@@ -117,7 +124,6 @@ class LibsvmBlocks:
             self.n_labels = self._agree("labels", int(found[3]), self.n_labels)
         self.declared = True, self.n_labels is not None
         self._line += 1
-        return block[found.end() :]
 
     def _agree(self, what: str, promised: int, given: int | None) -> int:
         """Return the size in the header; raise `DataError` if it is out of range, or if the caller gave another one."""
@@ -157,24 +163,3 @@ class LibsvmBlocks:
 
     def _error(self, lines_before: int, message: str) -> DataError:
         return DataError(f"{self.path}:{self._line + lines_before}: {message}")
-
-
-def _blocks_of_lines(stream: BinaryIO, path: Path) -> Iterator[bytes]:
-    """Yield the text in blocks of whole lines, each ending with a newline."""
-    rest, line = b"", 1
-    while True:
-        try:
-            data = stream.read(BLOCK_BYTES)
-        except READ_ERRORS as error:
-            raise damage_of(path, error) from error
-        if not data:
-            break
-        end = data.rfind(b"\n") + 1
-        if end:
-            yield b"".join((rest, memoryview(data)[:end]))
-            rest, line = b"", line + data.count(b"\n")
-        rest += data[end:]
-        if len(rest) > MAX_LINE_BYTES:
-            raise DataError(f"{path}:{line}: line must be at most {MAX_LINE_BYTES} bytes, got more")
-    if rest:
-        yield rest + b"\n"
