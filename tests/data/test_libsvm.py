@@ -136,11 +136,11 @@ def test_blocks_hold_all_rows_and_tell_the_shape_at_the_end(tmp_path, monkeypatc
     parts = list(blocks)
     assert len(parts) > 10
     assert blocks.shape == (blocks.n_features, blocks.n_labels) == (101, 100)
-    np.testing.assert_array_equal(np.concatenate([part.Y_indices for part in parts]), np.arange(100))
-    assert sum(len(part.X_indptr) - 1 for part in parts) == 100
+    np.testing.assert_array_equal(np.concatenate([part.Y.indices for part in parts]), np.arange(100))
+    assert sum(part.n_rows for part in parts) == 100
     for part in parts:
-        assert part.X_indptr[0] == part.Y_indptr[0] == 0
-        assert part.X_indptr[-1] == len(part.X_indices) == len(part.X_data)
+        assert part.X.indptr[0] == part.Y.indptr[0] == 0
+        assert part.X.indptr[-1] == len(part.X.indices) == len(part.X.data)
 
 
 def test_blocks_tell_the_shape_of_the_header_with_the_first_one(tmp_path):
@@ -160,7 +160,7 @@ for _ in LibsvmBlocks(sys.argv[1], n_threads=2):
     pass
 before, n_rows = peak(), 0
 for block in LibsvmBlocks(sys.argv[2], n_threads=2):
-    n_rows += len(block.X_indptr) - 1
+    n_rows += block.n_rows
 print(n_rows, peak() - before)
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.libsvm_grammar import PLAIN, reference, rows_of
-from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.csr import Dataset
 from xmlsgd.data.formats.libsvm import read_libsvm
 from xmlsgd.data.parser import blocks as parser
 from xmlsgd.data.parser.parse import Options, parse
@@ -99,9 +100,7 @@ def test_ten_thousand_mutated_blocks_are_parsed_as_the_grammar_says_or_refused()
             assert 0 <= parsed.error[0] < block.count(b"\n")
             continue
         assert parsed.error is None
-        X_indptr, X_indices, X_data, Y_indptr, Y_indices = parsed.rows
-        X = CSR(X_indptr, X_indices, X_data, n_features)
-        Y = CSR(Y_indptr, Y_indices, np.ones(len(Y_indices), np.float32), n_labels)
+        X, Y = replace(parsed.rows.X, n_cols=n_features), replace(parsed.rows.Y, n_cols=n_labels)
         assert rows_of(Dataset(X, Y)) == rows
         accepted += 1
     assert 1000 < accepted < 9000  # both outcomes were seen

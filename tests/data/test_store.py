@@ -18,7 +18,6 @@ from xmlsgd.data.csr import Dataset, row_spans
 from xmlsgd.data.formats import store
 from xmlsgd.data.formats.store import open_store, write_blocks, write_store
 from xmlsgd.data.loading import convert, load_file
-from xmlsgd.data.parser.parse import RowBlock
 from xmlsgd.errors import DataError
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff"), min_size=1).filter(
@@ -61,8 +60,7 @@ def test_blocks_of_any_size_make_the_same_store(tmp_path_factory, dataset, entri
 def row_blocks(dataset, entries):
     """Yield blocks of rows with at most so many entries of X and of Y, or of a single row."""
     for start, stop in row_spans([dataset.X, dataset.Y], entries):
-        X, Y = dataset.X.span(start, stop), dataset.Y.span(start, stop)
-        yield RowBlock(X.indptr, X.indices, X.data, Y.indptr, Y.indices)
+        yield Dataset(dataset.X.span(start, stop), dataset.Y.span(start, stop))
 
 
 def test_every_array_is_a_plain_npy_file(tmp_path):

@@ -174,7 +174,7 @@ def test_folds_train_for_all_epochs_of_a_model_that_goes_on(rows, monkeypatch):
         return run
 
     monkeypatch.setattr(fitting, "_train", noted)
-    X, Y = (stacked(each, each.span(0, 10)) for each in (rows.X, rows.Y))
+    X, Y = (stacked([each, each.span(0, 10)]) for each in (rows.X, rows.Y))
     model.fit(X, Y)
     assert lengths == [2, 6, 6]
 

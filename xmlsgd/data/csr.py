@@ -190,12 +190,11 @@ def row_spans(matrices: Sequence[CSR], entries: int) -> Iterator[tuple[int, int]
         start = stop
 
 
-def stacked(first: CSR, second: CSR) -> CSR:
-    """Return the rows of `first`, then those of `second`, as a copy; both must have the same columns."""
-    pairs = [(first.indices, second.indices), (first.data, second.data)]
-    indptr = np.concatenate([first.indptr, first.indptr[-1] + second.indptr[1:]])
-    indices, data = (np.concatenate(pair) for pair in pairs)
-    return CSR(indptr, indices, data, first.n_cols)
+def stacked(parts: Sequence[CSR], n_cols: int | None = None) -> CSR:
+    """Return the rows of all parts, one after another, as a copy; n_cols : by default that of the first part."""
+    indptr = pointers(np.concatenate([np.diff(part.indptr) for part in parts]))
+    indices, data = (np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", "data"))
+    return CSR(indptr, indices, data, parts[0].n_cols if n_cols is None else n_cols)
 
 
 def pointers(counts: np.ndarray | Sequence[int]) -> np.ndarray:

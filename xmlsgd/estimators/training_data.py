@@ -247,7 +247,7 @@ def _with_label_texts(data: TrainingData, given: GivenRows, X: CSR) -> TrainingD
     weight = data.weight
     if weight is not None:
         weight = np.concatenate([weight, np.ones(label_rows.n_rows, np.float32)])
-    dataset = Dataset(stacked(data.dataset.X, label_rows.X), stacked(data.dataset.Y, label_rows.Y))
+    dataset = Dataset(stacked([data.dataset.X, label_rows.X]), stacked([data.dataset.Y, label_rows.Y]))
     return replace(data, dataset=dataset, weight=weight, n_label_rows=label_rows.n_rows)
 
 

@@ -21,10 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from ...errors import DataError
-from ..csr import CSR, Dataset, check_entries, pointers, row_spans
+from ..csr import CSR, Dataset, check_entries, row_spans, stacked
 from ..files.atomic import atomic_file
 from ..files.reading import COMPRESSED_SUFFIXES
 from ..parser.blocks import LibsvmBlocks
@@ -178,9 +176,6 @@ FORMAT = Libsvm()
 def _read_all(path: Path, options: dict[str, Any]) -> FileRows:
     """Return the rows of a text file."""
     blocks = LibsvmBlocks(path, **options)
-    X_indptr, X_indices, X_data, Y_indptr, Y_indices = zip(*blocks, strict=True)
-    n_features, n_labels = blocks.shape
-    X_ends, Y_ends = (pointers(np.concatenate(list(map(np.diff, part)))) for part in (X_indptr, Y_indptr))
-    X = CSR(X_ends, np.concatenate(X_indices), np.concatenate(X_data), n_features)
-    Y = CSR(Y_ends, np.concatenate(Y_indices), np.ones(int(Y_ends[-1]), np.float32), n_labels)
-    return FileRows(Dataset(X, Y), path, blocks.declared)
+    X, Y = zip(*((rows.X, rows.Y) for rows in blocks), strict=True)
+    n_features, n_labels = blocks.shape  # known after the last block
+    return FileRows(Dataset(stacked(X, n_features), stacked(Y, n_labels)), path, blocks.declared)

@@ -30,7 +30,6 @@ from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers, row_sp
 from ..files.atomic import read_consistently
 from ..files.folders import FolderArrays, read_folder
 from ..files.manifest import STORE, compare_checksums, update_verified, write_manifest
-from ..parser.parse import RowBlock
 from ..text import read_label_names, write_label_names
 from .base import DESCRIPTION, LABEL_NAMES, SPLITS, FileRows, Format, is_store, replacing, write_splits
 
@@ -67,21 +66,20 @@ def write_store(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     for part, matrix in (("X", X), ("Y", Y)):
         check_pointers(matrix.indptr, matrix.nnz, f"{part}: indptr")
         check_entries(matrix, (f"{part}: indices", part))
-    spans = ((X.span(*span), Y.span(*span)) for span in row_spans([X, Y], WRITE_ENTRIES))
-    blocks = (RowBlock(X.indptr, X.indices, X.data, Y.indptr, Y.indices) for X, Y in spans)
+    blocks = (Dataset(X.span(*span), Y.span(*span)) for span in row_spans([X, Y], WRITE_ENTRIES))
     write_blocks(blocks, lambda: (dataset.n_features, dataset.n_labels), path, dataset.label_names)
 
 
 def write_blocks(
-    blocks: Iterable[Sequence[np.ndarray]],
+    blocks: Iterable[Dataset],
     shape: Callable[[], tuple[int, int]],
     path: str | os.PathLike[str],
     label_names: Sequence[str] | None = None,
 ) -> None:
-    """Write a store from blocks of rows (X_indptr, X_indices, X_data, Y_indptr, Y_indices), one in memory at a time.
+    """Write a store from blocks of rows, one in memory at a time.
 
-    The pointers of each block start from zero; its rows are not checked, as those of `LibsvmBlocks` are sound. Entries
-    of X that are zero are left out: they would count as features.
+    The rows are not checked, as those of `LibsvmBlocks` are sound. Entries of X that are zero are left out: they would
+    count as features.
     shape : return (F, L); called after the last block. For the rest see `write_store`.
     """
     path = Path(path)
@@ -213,20 +211,20 @@ class _LabelNames(Sequence[str]):
         return read_label_names(self._path, self._size)
 
 
-def _write_arrays(blocks: Iterable[Sequence[np.ndarray]], folder: Path) -> dict[str, int]:
+def _write_arrays(blocks: Iterable[Dataset], folder: Path) -> dict[str, int]:
     """Write the arrays of a store into `folder` and return the length of each."""
     with ExitStack() as stack:
         streams = [stack.enter_context((folder / f"{name}.npy").open("xb")) for name in DTYPES]
         files = {name: _ArrayFile(stream, DTYPES[name]) for name, stream in zip(DTYPES, streams, strict=True)}
         for pointers in ("X_indptr", "Y_indptr"):
             files[pointers].append(np.zeros(1, np.int64))
-        for X_indptr, X_indices, X_data, Y_indptr, Y_indices in blocks:
-            X = CSR(X_indptr, X_indices, X_data, INT32_MAX).without_zeros()
+        for rows in blocks:
+            X, Y = rows.X.without_zeros(), rows.Y
             files["X_indptr"].append(X.indptr[1:] + files["X_indices"].size)
-            files["Y_indptr"].append(Y_indptr[1:] + files["Y_indices"].size)
+            files["Y_indptr"].append(Y.indptr[1:] + files["Y_indices"].size)
             files["X_indices"].append(X.indices)
             files["X_data"].append(X.data)
-            files["Y_indices"].append(Y_indices)
+            files["Y_indices"].append(Y.indices)
         for file in files.values():
             file.write_header()
         return {name: file.size for name, file in files.items()}

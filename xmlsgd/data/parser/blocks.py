@@ -8,6 +8,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -16,18 +17,16 @@ import numpy as np
 
 from ...errors import DataError
 from ..cores import usable_cores
-from ..csr import INT32_MAX
+from ..csr import CSR, INT32_MAX, Dataset
 from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, damage_of, open_text
-from .parse import FORMS, Options, Parsed, RowBlock, parse
+from .parse import FORMS, Options, Parsed, parse
 
 BLOCK_BYTES = 1 << 20  # of text in one task: fits the cache of a core, and gives each thread many tasks
 MAX_THREADS = 8  # more do not help: reading and collecting, by one thread, takes a third of parsing by one
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # in UTF-8
 COMMENT = re.compile(rb"[ \t\r]*#[^\n]*\n")
 HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t\r]+(\d{1,18})(?:[ \t\r]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n?")
-NO_ROWS = RowBlock(
-    np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(1, np.int64), np.empty(0, np.int32)
-)
+EMPTY = CSR(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 0)
 
 
 class LibsvmBlocks:
@@ -60,7 +59,7 @@ class LibsvmBlocks:
         """Return (F, L); valid after the last block."""
         return cast("int", self.n_features), cast("int", self.n_labels)
 
-    def __iter__(self) -> Iterator[RowBlock]:
+    def __iter__(self) -> Iterator[Dataset]:
         """Yield the rows of each block, parsed by `n_threads` threads; raise errors in the order of lines."""
         with open_text(self.path) as stream, ThreadPoolExecutor(self._threads) as pool:
             blank = 0
@@ -69,12 +68,12 @@ class LibsvmBlocks:
                     raise self._error(*parsed.error)
                 np.maximum(self._largest, parsed.largest, out=self._largest)
                 self._line += parsed.n_lines
-                if len(parsed.rows.X_indptr) > 1:
+                if parsed.rows.n_rows:
                     yield self._count(parsed.rows, blank)
                     blank = 0
                 blank += parsed.blank_tail  # blank lines are rows only if a row follows, or the header counts them
             if self._header_rows is not None and (missing := min(blank, self._header_rows - int(self._counts[0]))) > 0:
-                yield self._count(NO_ROWS, missing)
+                yield self._count(Dataset(EMPTY, EMPTY), missing)
         self._finish()
 
     def _parse_all(self, stream: BinaryIO, pool: ThreadPoolExecutor) -> Iterator[Parsed]:
@@ -133,12 +132,12 @@ class LibsvmBlocks:
             raise self._error(0, f"header promises {promised} {what}, got n_{what}={given}; leave it out")
         return promised
 
-    def _count(self, rows: RowBlock, n_blank: int) -> RowBlock:
+    def _count(self, rows: Dataset, n_blank: int) -> Dataset:
         """Return `n_blank` empty rows, then `rows`; add all of them to the counts."""
         if n_blank:
-            X_indptr, Y_indptr = (np.pad(indptr, (n_blank, 0)) for indptr in (rows.X_indptr, rows.Y_indptr))
-            rows = rows._replace(X_indptr=X_indptr, Y_indptr=Y_indptr)
-        self._counts += (len(rows.X_indptr) - 1, len(rows.X_indices), len(rows.Y_indices))
+            X, Y = (replace(part, indptr=np.pad(part.indptr, (n_blank, 0))) for part in (rows.X, rows.Y))
+            rows = Dataset(X, Y)
+        self._counts += (rows.n_rows, rows.X.nnz, rows.Y.nnz)
         return rows
 
     def _finish(self) -> None:

@@ -9,23 +9,13 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from ...errors import NUL_BYTE, TO_UTF8, shorten
-from ..csr import INT32_MAX
+from ..csr import CSR, INT32_MAX, Dataset
 from ..validation import Checked, at_least, ranged
 
 TOKEN = re.compile(rb"[^ \t\r\n#]*")
 ENTRY = re.compile(rb":[-+.\d]")
 FORMS = "; a row reads `label,label feature:value ...`, a text `label1,label2<TAB>text`; see docs/data.md"
 NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-
-
-class RowBlock(NamedTuple):
-    """Consecutive rows: indptr int64 (rows + 1,) from zero, indices int32, data float32, as in `CSR`."""
-
-    X_indptr: np.ndarray
-    X_indices: np.ndarray
-    X_data: np.ndarray
-    Y_indptr: np.ndarray
-    Y_indices: np.ndarray
 
 
 NUMBER = f"in [1, {INT32_MAX}]", lambda n: 1 <= n <= INT32_MAX
@@ -52,7 +42,7 @@ class Parsed(NamedTuple):
     lines before the first error, and its message; None if there is none.
     """
 
-    rows: RowBlock
+    rows: Dataset
     n_lines: int
     blank_tail: int
     largest: np.ndarray
@@ -93,9 +83,10 @@ def parse(block: bytes, options: Options, n_features: int | None, n_labels: int 
         position, error = not_text
     blank_tail, ends = int(out[kernels.BLANK_TAIL]), slice(out[kernels.ROWS] - out[kernels.BLANK_TAIL] + 1)
     entries, labels = slice(out[kernels.ENTRIES]), slice(out[kernels.LABELS])
-    rows = RowBlock(X_indptr[ends], X_indices[entries], X_data[entries], Y_indptr[ends], Y_indices[labels])
+    X = CSR(X_indptr[ends], X_indices[entries], X_data[entries], sizes[0])
+    Y = CSR(Y_indptr[ends], Y_indices[labels], np.ones(out[kernels.LABELS], np.float32), sizes[1])
     before = None if error is None else (block.count(b"\n", 0, position), error)
-    return Parsed(rows, n_lines, blank_tail, out[[kernels.MAX_FEATURE, kernels.MAX_LABEL]], before)
+    return Parsed(Dataset(X, Y), n_lines, blank_tail, out[[kernels.MAX_FEATURE, kernels.MAX_LABEL]], before)
 
 
 def _read_exactly(block: bytes, positions: np.ndarray) -> np.ndarray:
