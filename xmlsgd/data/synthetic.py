@@ -9,12 +9,12 @@ arguments, not on threads or memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
 from ..errors import DataError, shorten
-from .csr import CSR, INT32_MAX, Dataset, pointers
+from .csr import CSR, INT32_MAX, Dataset, pointers, stacked
 from .validation import is_integer, is_number
 from .vectorizer import smooth_idf
 
@@ -75,17 +75,14 @@ def make_xmc(
     _check_range("label_exponent", label_exponent, 0, 10)
     _check_range("noise", noise, 0, 1)
     seed = _checked_seed(random_state)
-    structure = _Structure.draw(n_features, n_labels, label_exponent, noise, seed)
+    structure = _Structure(n_features, n_labels, label_exponent, noise, seed)
     chunks = []
     for chunk, start in enumerate(range(0, n_rows, CHUNK_ROWS)):
         rng = np.random.default_rng((seed, ROWS, chunk))
         chunks.append(structure.draw_rows(min(CHUNK_ROWS, n_rows - start), nnz_per_row, labels_per_row, rng))
-    label_indptrs, labels_of, indptrs, features_of, counts_of = zip(*chunks, strict=True)
+    X, Y = map(stacked, zip(*chunks, strict=True))
     del chunks
-    indices, data = np.concatenate(features_of), np.concatenate(counts_of)
-    X = CSR(_joined(indptrs), indices, _tf_idf(_joined(indptrs), indices, data, n_features), n_features)
-    all_labels = np.concatenate(labels_of)
-    Y = CSR(_joined(label_indptrs), all_labels, np.ones(len(all_labels), dtype=np.float32), n_labels)
+    _scale_to_tf_idf(X)
     return Dataset(X, Y)
 
 
@@ -98,7 +95,6 @@ def split_rows(dataset: Dataset, test_size: float = 0.2, random_state: int = 0) 
     return dataset.take(np.sort(order[n_test:])), dataset.take(np.sort(order[:n_test]))
 
 
-@dataclass(frozen=True, eq=False)
 class _Structure:
     """The random structure that all rows share.
 
@@ -106,57 +102,39 @@ class _Structure:
     prototypes : int32 (L, PROTOTYPE_SIZE), the features of each label. noise : share of features drawn from all.
     """
 
-    feature_ids: np.ndarray
-    feature_cdf: np.ndarray
-    label_ids: np.ndarray
-    label_cdf: np.ndarray
-    prototypes: np.ndarray
-    noise: float
-
-    @classmethod
-    def draw(cls, n_features: int, n_labels: int, label_exponent: float, noise: float, seed: int) -> _Structure:
-        """Draw which features and labels are frequent, and the prototypes."""
+    def __init__(self, n_features: int, n_labels: int, label_exponent: float, noise: float, seed: int) -> None:
         rng = np.random.default_rng((seed, STRUCTURE))
-        feature_ids = rng.permutation(n_features)
+        self.noise, self.feature_ids = noise, rng.permutation(n_features)
         # Flatter than the noise: prototypes of frequent features only would be too much alike.
         ranks = _draw(_power_law(n_features, FEATURE_EXPONENT / 2), (n_labels, PROTOTYPE_SIZE), rng)
-        label_cdf, label_ids = _power_law(n_labels, label_exponent), rng.permutation(n_labels)
-        feature_cdf, prototypes = _power_law(n_features, FEATURE_EXPONENT), feature_ids[ranks].astype(np.int32)
-        return cls(feature_ids, feature_cdf, label_ids, label_cdf, prototypes, noise)
+        self.label_cdf, self.label_ids = _power_law(n_labels, label_exponent), rng.permutation(n_labels)
+        self.feature_cdf = _power_law(n_features, FEATURE_EXPONENT)
+        self.prototypes = self.feature_ids[ranks].astype(np.int32)
 
     def draw_rows(
         self, n_rows: int, nnz_per_row: float, labels_per_row: float, rng: np.random.Generator
-    ) -> tuple[np.ndarray, ...]:
-        """Draw rows: return the pointers and indices of Y, then the pointers, indices and counts of X."""
+    ) -> tuple[CSR, CSR]:
+        """Draw rows: return X, whose values are counts, and Y."""
         n_features, n_labels = len(self.feature_ids), len(self.label_ids)
         wanted = np.minimum(1 + rng.poisson(labels_per_row - 1, n_rows), n_labels)
-        label_indptr, labels = _distinct(
-            wanted, n_labels, lambda of_row: self.label_ids[_draw(self.label_cdf, len(of_row), rng)]
-        )
+        Y = _distinct(wanted, n_labels, lambda of_row: self.label_ids[_draw(self.label_cdf, len(of_row), rng)])
         lengths = nnz_per_row * rng.lognormal(-(LENGTH_SIGMA**2) / 2, LENGTH_SIGMA, n_rows)  # mean nnz_per_row
         wanted = np.clip(np.rint(lengths).astype(np.int64), 1, n_features)
-        indptr, features = _distinct(
-            wanted, n_features, lambda of_row: self._draw_features(of_row, label_indptr, labels, rng)
-        )
-        counts = rng.lognormal(sigma=COUNT_SIGMA, size=len(features)).astype(np.float32)
-        return label_indptr, labels, indptr, features, counts
+        X = _distinct(wanted, n_features, lambda of_row: self._draw_features(of_row, Y, rng))
+        return replace(X, data=rng.lognormal(sigma=COUNT_SIGMA, size=X.nnz).astype(np.float32)), Y
 
-    def _draw_features(
-        self, of_row: np.ndarray, label_indptr: np.ndarray, labels: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
+    def _draw_features(self, of_row: np.ndarray, Y: CSR, rng: np.random.Generator) -> np.ndarray:
         """Return a feature for each row number in `of_row`: of the prototype of one of its labels or, as noise, any."""
         drawn = self.feature_ids[_draw(self.feature_cdf, len(of_row), rng)]
         planted = np.flatnonzero(rng.random(len(of_row)) >= self.noise)
         row = of_row[planted]
-        label = labels[label_indptr[row] + (rng.random(len(row)) * np.diff(label_indptr)[row]).astype(np.int64)]
+        label = Y.indices[Y.indptr[row] + (rng.random(len(row)) * np.diff(Y.indptr)[row]).astype(np.int64)]
         drawn[planted] = self.prototypes[label, rng.integers(PROTOTYPE_SIZE, size=len(row))]
         return drawn
 
 
-def _distinct(
-    wanted: np.ndarray, n_cols: int, draw: Callable[[np.ndarray], np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return indptr int64 and ascending indices int32 of rows with `wanted[i]` distinct columns.
+def _distinct(wanted: np.ndarray, n_cols: int, draw: Callable[[np.ndarray], np.ndarray]) -> CSR:
+    """Return rows of ones with `wanted[i]` distinct columns.
 
     draw : return a column for each of the row indices that it is given, int64.
     """
@@ -170,7 +148,7 @@ def _distinct(
         missing = wanted - counts
         if not missing.any():
             break
-    return pointers(counts), (keys % n_cols).astype(np.int32)
+    return CSR(pointers(counts), (keys % n_cols).astype(np.int32), np.ones(len(keys), np.float32), n_cols)
 
 
 def _power_law(n: int, exponent: float) -> np.ndarray:
@@ -184,18 +162,12 @@ def _draw(cdf: np.ndarray, size: int | tuple[int, ...], rng: np.random.Generator
     return np.searchsorted(cdf, rng.random(size), side="right")
 
 
-def _joined(indptrs: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Join the indptr arrays of chunks."""
-    return pointers(np.concatenate([np.diff(indptr) for indptr in indptrs]))
-
-
-def _tf_idf(indptr: np.ndarray, indices: np.ndarray, counts: np.ndarray, n_features: int) -> np.ndarray:
-    """Convert counts in place to smoothed TF-IDF with L2 norm 1 per row, and return them."""
-    idf = smooth_idf(np.bincount(indices, minlength=n_features), len(indptr) - 1)
-    counts *= idf.astype(np.float32)[indices]
-    norms = np.sqrt(np.add.reduceat(counts**2, indptr[:-1]))  # no row is empty
-    counts /= np.repeat(norms, np.diff(indptr))
-    return counts
+def _scale_to_tf_idf(X: CSR) -> None:
+    """Convert counts in place to smoothed TF-IDF with L2 norm 1 per row."""
+    values, idf = X.data, smooth_idf(X.column_counts(), X.n_rows)
+    values *= idf.astype(np.float32)[X.indices]
+    norms = np.sqrt(np.add.reduceat(values**2, X.indptr[:-1]))  # no row is empty
+    values /= np.repeat(norms, np.diff(X.indptr))
 
 
 def _check_counts(**values: int) -> None:
