@@ -48,20 +48,29 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def atomic_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterator[Path]:
+def atomic_folder(
+    path: str | os.PathLike[str], check: Callable[[Path], object] | None = None, replace: bool = True
+) -> Iterator[Path]:
     """Create an empty folder that replaces `path` once it is complete and on the disk.
 
     An earlier folder is replaced in one step, so that a complete one exists at any time. Some systems cannot exchange
     two names, such as a container whose image has the folder. There, a kill between two renames leaves the earlier
-    folder as `NAME.old-1a2b3c4d`. Callers check whether an earlier folder may be replaced. Without `replace`, an
-    earlier folder that is not empty raises `OSError`.
+    folder as `NAME.old-1a2b3c4d`. Without `replace`, an earlier folder that is not empty raises `OSError`.
+
+    check : raise an error if an earlier folder must not be replaced; called at the beginning, and again at the end, as
+    writing may take hours.
     """
-    path = _resolved(checked_path(path))
+    named = checked_path(path)
+    path = _resolved(named)
     check_not_within(path)
+    if check:
+        check(named)
     with parents_created(path), temporary_folder_beside(path, by_descriptor=True) as temporary:
         whole = temporary / path.name
         whole.mkdir()
         yield whole
+        if check:
+            check(named)
         for entry in (*whole.rglob("*"), whole):
             sync(entry)
         with errors_named(path):

@@ -10,6 +10,7 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -41,16 +42,14 @@ def write_folder(
         described = json.dumps(description, indent=1, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ModelFileError(f"{path}: parameters and history must be finite numbers or texts, got: {error}") from error
-    check_replaceable(path, kind)
     try:
-        with atomic_folder(path) as folder:
+        with atomic_folder(path, partial(check_replaceable, kind=kind)) as folder:
             for name, array in arrays.items():
                 _write_array(folder / f"{name}.npy", array)
             (folder / kind.description).write_text(described, encoding="utf-8")
             if write_more:
                 write_more(folder)
             write_manifest(folder, kind)
-            check_replaceable(path, kind)  # writing may have taken minutes
     except (FileExistsError, NotADirectoryError) as error:
         raise ModelFileError(str(error)) from error
 

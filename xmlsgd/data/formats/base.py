@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -139,7 +138,7 @@ def write_splits(
     """Write a folder: each split by `write_split`, given folder, "train" or "test", and rows; then the label names."""
     from ..text import write_label_names
 
-    with replacing(path) as folder:
+    with atomic_folder(path, check_free) as folder:
         for split, dataset in zip(SPLITS, (train, test), strict=True):
             if dataset is not None:
                 write_split(folder, split, dataset)
@@ -169,19 +168,6 @@ def check_free(path: Path) -> None:
     for store in sorted(path.iterdir()) if is_pair else [path]:
         if reason := STORE.obstacle_at(store):
             raise FileExistsError(f"{store}: {reason}")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a new folder that takes the name `path` once it is complete and on the disk.
-
-    It replaces an earlier store or pair of stores. Raises `FileExistsError` if anything else but an empty folder has
-    the name.
-    """
-    check_free(path)
-    with atomic_folder(path) as folder:
-        yield folder
-        check_free(path)  # writing may have taken hours
 
 
 def _is_split(path: Path) -> bool:

@@ -27,11 +27,11 @@ import numpy as np
 
 from ...errors import DataError, ModelFileError, shorten
 from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers, row_spans
-from ..files.atomic import read_consistently
+from ..files.atomic import atomic_folder, read_consistently
 from ..files.folders import FolderArrays, read_folder
 from ..files.manifest import STORE, compare_checksums, update_verified, write_manifest
 from ..text import read_label_names, write_label_names
-from .base import DESCRIPTION, LABEL_NAMES, SPLITS, FileRows, Format, is_store, replacing, write_splits
+from .base import DESCRIPTION, LABEL_NAMES, SPLITS, FileRows, Format, check_free, is_store, write_splits
 
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
 WRITE_ENTRIES = 1 << 20  # written at once
@@ -83,7 +83,7 @@ def write_blocks(
     shape : return (F, L); called after the last block. For the rest see `write_store`.
     """
     path = Path(path)
-    with replacing(path) as folder:
+    with atomic_folder(path, check_free) as folder:
         counts = _write_arrays(blocks, folder)
         n_features, n_labels = shape()
         if label_names is not None:
