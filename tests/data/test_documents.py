@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from xmlsgd.data.document_formats import DocumentOptions, are_annif, format_by_lines, format_by_name, is_annif
+from xmlsgd.data.document_formats import DocumentOptions, are_annif, format_by_lines, format_by_name
 from xmlsgd.data.documents import read_documents
 from xmlsgd.errors import DataError
 
@@ -218,8 +218,8 @@ def test_names_that_are_no_subjects_are_told(path_of, label, told):
 def test_formats_are_told_by_names_and_lines(tmp_path):
     names = ("a.csv", "a.CSV.gz", "a.jsonl", "a.ndjson", "a.json", "a.txt", "a")
     assert [format_by_name(tmp_path / name) for name in names] == ["csv", "csv", "jsonl", "jsonl", "jsonl", None, None]
-    assert is_annif("text\t<http://x/1> <http://x/2>")
-    assert not any(map(is_annif, ("text\tmore", "text <http://x/1>", "a,b\ttext with <b>tags</b>")))
+    assert are_annif(["text\t<http://x/1> <http://x/2>"])
+    assert not any(are_annif([line]) for line in ("text\tmore", "text <http://x/1>", "a,b\ttext with <b>tags</b>"))
     assert are_annif(FILES["annif"].splitlines())
     assert not any(map(are_annif, ([], ["a\t", "b\t"], ["a\t<http://x/1>", "b"], ["a\t<http://x/1>", "x\ty"])))
 

@@ -164,12 +164,8 @@ class CSR:
             entries, indptr = self.positions_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
             return CSR(indptr, self.indices[entries].astype(np.int32, copy=False), self.data[entries], self.n_cols)
         taken = self.to_scipy()[rows]
-        return CSR(
-            taken.indptr.astype(np.int64, copy=False),
-            taken.indices.astype(np.int32, copy=False),
-            taken.data,
-            self.n_cols,
-        )
+        indptr, indices = taken.indptr.astype(np.int64, copy=False), taken.indices.astype(np.int32, copy=False)
+        return CSR(indptr, indices, taken.data, self.n_cols)
 
 
 def indicator(rows: Sequence[Collection[Any]], column: Mapping[Any, int]) -> CSR:
@@ -240,8 +236,7 @@ def from_dense(matrix: np.ndarray) -> sp.csr_array:
     """Return a dense matrix of numbers as a sparse one, even of a type that scipy does not know, such as float16."""
     import scipy.sparse as sp
 
-    half = matrix.dtype == np.float16
-    native = np.dtype(np.float32) if half else matrix.dtype.newbyteorder("=")
+    native = np.float32 if matrix.dtype == np.float16 else matrix.dtype.newbyteorder("=")
     return sp.csr_array(matrix.astype(native, copy=False))
 
 

@@ -131,12 +131,6 @@ def has_words(line: str, labelled: bool) -> bool:
     return any(not ENTRY.match(word) and not NUMBERS.fullmatch(word) for word in words)
 
 
-def is_annif(line: str) -> bool:
-    """Return whether a line reads `text<TAB><uri> <uri>`."""
-    _, tab, subjects = line.rpartition("\t")
-    return bool(tab and URIS.fullmatch(subjects))
-
-
 def are_annif(lines: Sequence[str]) -> bool:
     """Return whether lines are an Annif corpus; some may end with the tab, without subjects, but not all."""
     ends = [line.rpartition("\t")[1:] for line in lines]

@@ -17,20 +17,20 @@ from .document_formats import (
     SEPARATOR_LINE,
     URIS,
     DocumentOptions,
+    are_annif,
     delimiter_of,
-    is_annif,
     split_columns,
 )
 from .label_names import composed, label_name, split_labels
 from .text import Documents, lines_of_file, numbered_lines, read_raw_text
 from .validation import check_choice, is_integer
 from .vocabulary import BRACKETED_URI, is_uri, label_of, name_of
+from .words import SURROGATE
 
 DEFAULTS = DocumentOptions()
 QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 ONE_OBJECT, AS_LINES = "must be one JSON object a line", "`jq -c '.[]' FILE` writes a list in lines"
 MAX_FIELD = 1 << 26  # characters of a field of CSV
-SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Row(NamedTuple):
@@ -247,7 +247,7 @@ def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterato
         if labelled:
             yield Row(number, text, tuple(BRACKETED_URI.findall(subjects)))
         else:
-            yield Row(number, text if is_annif(line) else line, ())
+            yield Row(number, text if are_annif([line]) else line, ())
 
 
 def _fasttext_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:

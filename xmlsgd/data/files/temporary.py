@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...errors import DataError
-from .system_errors import disk_errors_named, is_system_error
+from .system_errors import disk_errors_named, errors_named, is_system_error
 
 SUFFIX = ".partial"
 # Permissions: for the owner alone, and the sticky bit, which has no meaning here, as a mark.
@@ -112,13 +112,8 @@ def create_locked(new_name: Callable[[], Path], path: Path) -> tuple[Path, int]:
 
 def _create(folder: Path, path: Path) -> int | None:
     """Make and lock a folder for `create_locked`; return None if another process has removed it meanwhile."""
-    try:
+    with errors_named(path):
         folder.mkdir(MODE)
-    except FileExistsError:
-        raise
-    except OSError as error:  # no such folder, or not ours to write
-        error.filename = str(path)
-        raise
     try:
         descriptor = _open(folder)
     except FileNotFoundError:
