@@ -12,26 +12,28 @@ INSTALL = 'pip install "xmlsgd[cuda12]" or "xmlsgd[cuda13]", by the CUDA version
 
 def check_gpu(index: int) -> None:
     """Raise `DataError` if GPU `index` cannot be used; the message names what is missing."""
-    name = f"cuda:{index}"
     if importlib.util.find_spec("cupy") is None:
-        raise DataError(f"device {name!r}: CuPy is not installed; use 'cpu', or {INSTALL}")
+        raise _unusable(index, "CuPy is not installed")
     try:
         import cupy
 
         get_count = cupy.cuda.runtime.getDeviceCount
     except Exception as error:
-        raise DataError(
-            f"device {name!r}: CuPy does not start ({_first_line(error)}); use 'cpu', or {INSTALL}"
-        ) from error
+        raise _unusable(index, f"CuPy does not start ({_first_line(error)})") from error
     count, reason = 0, ""
     try:
         count = get_count()
     except Exception as error:  # noqa: BLE001  of any kind: the driver's, or of a library that it lacks
         reason = f" ({_first_line(error)})"
     if count == 0:
-        raise DataError(f"device {name!r}: CuPy finds no GPU{reason}; use 'cpu', or install NVIDIA's driver")
+        raise _unusable(index, f"CuPy finds no GPU{reason}", "install NVIDIA's driver")
     if index >= count:
-        raise DataError(f"device {name!r}: there are {count} GPUs, counted from 0; use 'cuda:0' to 'cuda:{count - 1}'")
+        known = f"'cuda:0' to 'cuda:{count - 1}'"
+        raise DataError(f"device 'cuda:{index}': there are {count} GPUs, counted from 0; use {known}")
+
+
+def _unusable(index: int, reason: str, remedy: str = INSTALL) -> DataError:
+    return DataError(f"device 'cuda:{index}': {reason}; use 'cpu', or {remedy}")
 
 
 def _first_line(error: Exception) -> str:
@@ -47,9 +49,7 @@ def runtime_of(index: int, precision: str) -> Runtime:
     try:
         from cupy_backends.cuda.libs import cublas
     except ImportError as error:
-        raise DataError(
-            f"device 'cuda:{index}': CuPy finds no cuBLAS ({_first_line(error)}); use 'cpu', or {INSTALL}"
-        ) from error
+        raise _unusable(index, f"CuPy finds no cuBLAS ({_first_line(error)})") from error
     return Runtime(cupy, cublas, index, precision)
 
 

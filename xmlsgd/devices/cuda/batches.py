@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...data.csr import CSR
-from .runtime import THREADS, WARP, Runtime, blocks_of
+from .runtime import THREADS, WARP, Runtime, blocks_of, free_bytes
 
 RESIDENT_SHARE = 0.25  # a matrix that takes at most this share of the free memory is kept on the GPU
 
@@ -70,7 +70,7 @@ class BatchLoader:
             return None
         key = id(matrix.indices)
         if key not in self._resident:
-            fits = matrix.indices.nbytes + matrix.data.nbytes <= RESIDENT_SHARE * self._runtime.free_bytes()
+            fits = matrix.indices.nbytes + matrix.data.nbytes <= RESIDENT_SHARE * free_bytes(self._runtime.cupy)
             copy = self._runtime.to_device
             self._resident[key] = (copy(matrix.indices), copy(matrix.data)) if fits else None
             weakref.finalize(matrix.indices, _forget, weakref.ref(self), key)

@@ -22,6 +22,7 @@ ROWS, CHUNK, CHUNK_BYTES, MOST_CHUNKS, CLUSTER, THREADS, ALIGNED, MOST_STAGES, P
 )  # fmt: skip
 GROUP = 8  # labels, adjacent in the map of W
 MOST_SHARED = 227 << 10  # bytes of a block
+MULTIPROCESSORS = 16  # cudaDeviceAttr: their number
 
 
 class HopperSoftmaxStep(TensorCoreSoftmaxStep):
@@ -30,7 +31,7 @@ class HopperSoftmaxStep(TensorCoreSoftmaxStep):
     def __init__(self, runtime: Runtime, chunk_bytes: int) -> None:
         super().__init__(runtime, chunk_bytes)
         runtime.allow_shared("hopper_exponentials", MOST_SHARED)
-        self._multiprocessors = runtime.multiprocessors()
+        self._multiprocessors = runtime.cupy.cuda.runtime.deviceGetAttribute(MULTIPROCESSORS, runtime.index)
 
     def _exponentials_of(self, operand: Any, W: Any, b: Any, start: int, e: Exponentials, sums: Any) -> None:
         run, (B, stride), (n, width) = self.runtime, e.E.shape, W.shape

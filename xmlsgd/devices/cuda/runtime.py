@@ -25,7 +25,6 @@ SHARED_LIMIT = 48 << 10  # bytes of shared memory that every GPU gives a block
 BFLOAT16_CAPABILITY = 80  # compute capability of Ampere, the first with bfloat16 products
 HOPPER_CAPABILITY = 90  # alone has the instructions of `hopper.cu`
 HOPPER_NVRTC = (12, 9)  # takes the architecture that these need besides the one that CuPy names; 12.4 does not
-MULTIPROCESSORS = 16  # cudaDeviceAttr
 DEVICE_TO_HOST = 2  # cudaMemcpyKind
 CUDA_R_32F, CUDA_R_16BF = 0, 14  # cudaDataType
 
@@ -106,7 +105,7 @@ class Runtime:
             try:
                 yield
             except self.cupy.cuda.memory.OutOfMemoryError as error:
-                reason, free = str(error).partition("\n")[0], self.free_bytes() / 1e9
+                reason, free = str(error).partition("\n")[0], free_bytes(self.cupy) / 1e9
                 raise MemoryEstimateError(
                     f"device 'cuda:{self.index}': {reason}; {free:.2f} GB are free; a smaller batch_size, fewer "
                     "hidden units, optimizer='sgd' or 'row_rmsprop', or fewer learners on it take less"
@@ -137,10 +136,6 @@ class Runtime:
         """Let what runs `ahead` next write over what kernels launched so far read."""
         self._ahead_events[name].read.record(self.stream)
 
-    def free_bytes(self) -> int:
-        """Return the free memory of the GPU."""
-        return free_bytes(self.cupy)
-
     def launch(
         self, name: str, blocks: int | tuple[int, int], *arguments: Any, threads: int = THREADS, shared: int = 0
     ) -> None:
@@ -161,10 +156,6 @@ class Runtime:
         with self._device:
             self._kernels[name].max_dynamic_shared_size_bytes = n_bytes
         self._most_shared[name] = n_bytes
-
-    def multiprocessors(self) -> int:
-        """Return how many multiprocessors the GPU has."""
-        return int(self.cupy.cuda.runtime.deviceGetAttribute(MULTIPROCESSORS, self.index))
 
     def gemm(
         self, A: Any, B: Any, C: Any, beta: float = 0.0, ta: bool = False, tb: bool = False,
