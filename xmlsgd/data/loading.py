@@ -79,11 +79,8 @@ def load_folder(path: str | os.PathLike[str], **options: Any) -> tuple[Dataset, 
     DataError
         For a folder without files of a known format, and for splits that contradict each other.
     """
-    path = checked_path(path)
-    if format_of(path) is not None:
-        return load_file(path, **options), None
-    splits = _read_splits(path, options, required=("train",))
-    return splits[0].dataset, splits[1].dataset if len(splits) > 1 else None
+    splits = _read_splits(checked_path(path), options, required=("train",))
+    return splits[0], splits[1] if len(splits) > 1 else None
 
 
 def load_test(path: str | os.PathLike[str], **options: Any) -> Dataset:
@@ -91,10 +88,7 @@ def load_test(path: str | os.PathLike[str], **options: Any) -> Dataset:
 
     Arguments and errors are those of `load_folder`.
     """
-    path = checked_path(path)
-    if format_of(path) is not None:
-        return load_file(path, **options)
-    return _read_splits(path, options, required=SPLITS)[-1].dataset
+    return _read_splits(checked_path(path), options, required=SPLITS)[-1]
 
 
 def convert(
@@ -148,8 +142,13 @@ def format_to_write(target: Path, to: str | None) -> Format:
     return get_format(to or ("libsvm" if unpacked.suffix in TEXT_ENDS else "store"))
 
 
-def _read_splits(path: Path, options: dict[str, Any], required: Sequence[str]) -> list[FileRows]:
-    """Return the splits of a folder, the training split first; raise `DataError` if it has none of those `required`."""
+def _read_splits(path: Path, options: dict[str, Any], required: Sequence[str]) -> list[Dataset]:
+    """Return the splits of a folder, the training split first, or the rows of a file or a store.
+
+    Raises `DataError` if a folder has none of the splits `required`.
+    """
+    if format_of(path) is not None:
+        return [load_file(path, **options)]
     found = find_splits(path, required)
     if found is None and MODEL.exists_at(path):
         raise DataError(f"{path}: must hold data, got a saved model; pass the file or folder of its rows")
@@ -168,7 +167,7 @@ def is_data_file(path: Path) -> bool:
     return path.is_file() and (path.name in LABEL_FILES or any(kind.recognizes(path) for kind in all_formats()))
 
 
-def _agreed(splits: list[FileRows], names_file: Path | None) -> list[FileRows]:
+def _agreed(splits: list[FileRows], names_file: Path | None) -> list[Dataset]:
     """Return splits with equal features, labels and label names; raise `DataError` if they contradict each other."""
     n_features = _agreed_size([split.dataset.n_features for split in splits], splits, 0, "features")
     n_labels = _agreed_size([split.dataset.n_labels for split in splits], splits, 1, "labels")
@@ -181,7 +180,7 @@ def _agreed(splits: list[FileRows], names_file: Path | None) -> list[FileRows]:
         check_distinct(names, str(names_file))
         n_labels = len(names)
     known = next((split.dataset.label_names for split in splits if split.dataset.label_names is not None), names)
-    return [replace(split, dataset=_shaped(split.dataset, n_features, n_labels, known)) for split in splits]
+    return [_shaped(split.dataset, n_features, n_labels, known) for split in splits]
 
 
 def _agreed_size(sizes: list[int], splits: list[FileRows], axis: int, what: str) -> int:

@@ -224,8 +224,7 @@ class TextVectorizer:
         if not (new := sorted(found)):
             return self
         idf = smooth_idf(np.array([counts[word] for word in new]), n)
-        grown = TextVectorizer(**self.options)
-        grown.reason = self.reason
+        grown = copy(self)
         grown._set_words([*self.words, *new], np.concatenate([self._idf, idf]))
         return grown
 
