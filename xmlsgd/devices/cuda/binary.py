@@ -13,7 +13,7 @@ from ..base import Layer
 from .batches import DeviceRows, sorted_labels
 from .chunks import LabelChunks, round_up, slice_layer
 from .runtime import THREADS, WARP, blocks_of
-from .updates import is_gemm_update, scalars_of, update_biases, update_rows, with_scalars
+from .updates import product_target, update_biases, update_rows, with_scalars
 
 ROWS_PER_PART = 32  # rows whose gradients one thread adds up: B / 32 parts keep a GPU busy with few labels
 LABELS_PER_THREAD = 4
@@ -49,20 +49,13 @@ class BinaryLossStep(LabelChunks):
                 partial, positive,
             )  # fmt: skip
             n_sums = self.add_hidden(G[:, :n], W[:, :H], sums, n_sums)
-            self._update_weights(G[:, :n], operand[:, :H], part, update, hyper)
+            target, scalars = product_target(run, part, update, hyper)
+            self.multiply_into(target, G[:, :n], operand[:, :H], scalars)
+            if target is not part.W:
+                update_rows(run, part, target, update, hyper)
             update_biases(run, part, partial, update, hyper)
         run.has_read("labels")
         run.launch("sum_parts", blocks_of(dA.size), sums, n_sums, dA.size, dA)
         value = run.empty((1,), "float64")
         run.launch("total", 1, losses, losses.size, value)
         return value, dA
-
-    def _update_weights(self, G: Any, A: Any, part: Layer, update: Update, hyper: Any) -> None:
-        """Update the weights of a chunk by G^T A; the product itself performs plain SGD."""
-        run, (n, H) = self.runtime, part.W.shape
-        if is_gemm_update(update):
-            self.multiply_into(part.W, G, A, scalars_of(update, hyper))
-            return
-        dW = run.buffer("dW", (n, H))
-        self.multiply_into(dW, G, A, run.scalars(1.0, 0.0))
-        update_rows(run, part, dW, update, hyper)

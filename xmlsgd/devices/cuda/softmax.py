@@ -21,7 +21,7 @@ from ..base import Layer, Targets
 from .batches import DeviceRows, sorted_labels
 from .chunks import ALIGNMENT, LabelChunks, round_up, slice_layer
 from .runtime import THREADS, TILE, WARP, Runtime, Scalars, blocks_of
-from .updates import is_gemm_update, scalars_of, update_biases, update_rows, with_scalars
+from .updates import is_gemm_update, product_target, update_biases, update_rows, with_scalars
 
 AddLabels = Callable[[int, Any, Any, Any], None]  # `add_labels` of `SoftmaxStep.step`
 
@@ -153,15 +153,14 @@ class SoftmaxStep(LabelChunks):
         self, e: Exponentials, start: int, part: Layer, update: Update, hyper: Any, add_labels: AddLabels
     ) -> None:
         """Update the weights of a chunk by E^T (factor A) minus its labels' shares; a product performs plain SGD."""
-        run, (n, H) = self.runtime, part.W.shape
-        if is_gemm_update(update):
-            partial = self._weight_product(e, start, part.W, scalars_of(update, hyper))
-            add_labels(start, hyper[RATE : RATE + 1], part.W, partial)
+        run = self.runtime
+        target, scalars = product_target(run, part, update, hyper)
+        partial = self._weight_product(e, start, target, scalars)
+        if target is part.W:
+            add_labels(start, hyper[RATE : RATE + 1], target, partial)
         else:
-            dW = run.buffer("dW", (n, H))
-            partial = self._weight_product(e, start, dW, run.scalars(1.0, 0.0))
-            add_labels(start, run.scalars(-1.0, 0.0).device[:1], dW, partial)
-            update_rows(run, part, dW, update, hyper)
+            add_labels(start, run.scalars(-1.0, 0.0).device[:1], target, partial)
+            update_rows(run, part, target, update, hyper)
         update_biases(run, part, partial, update, hyper)
 
     def _weight_product(self, e: Exponentials, start: int, W: Any, scalars: Scalars) -> Any:

@@ -30,9 +30,15 @@ def with_scalars(update: Update) -> np.ndarray:
     return np.append(update.hyper, gemm_scalars(update))
 
 
-def scalars_of(update: Update, hyper: Any) -> Scalars:
-    """Return the scalars of an update whose `with_scalars` are `hyper` in device memory."""
-    return Scalars(gemm_scalars(update), hyper[-2:])
+def product_target(run: Runtime, layer: Layer, update: Update, hyper: Any) -> tuple[Any, Scalars]:
+    """Return where the product that computes the gradient of the weights writes to, and its scalars.
+
+    It is the weights themselves for plain SGD, else a buffer for `update_rows`. hyper : `with_scalars` of the update,
+    in device memory.
+    """
+    if is_gemm_update(update):
+        return layer.W, Scalars(gemm_scalars(update), hyper[-2:])
+    return run.buffer("dW", layer.W.shape), run.scalars(1.0, 0.0)
 
 
 def update_rows(run: Runtime, layer: Layer, dW: Any, update: Update, hyper: Any) -> None:
