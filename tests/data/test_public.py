@@ -20,7 +20,7 @@ TEST = "1 3 4\n2 0:1.0\n"
 def toy(server, monkeypatch):
     """Put a data set into the table that the local server has."""
     server.content = zipped({"Toy/toy_train.txt": TRAIN, "Toy/toy_test.txt": TEST})
-    dataset = public.PublicDataset("Toy-4", 2, 1, 3, 4, (server.url,))
+    dataset = public.PublicDataset("Toy-4", (2, 1, 3, 4), (server.url,))
     monkeypatch.setitem(public.PUBLIC, "toy-4", dataset)
     return dataset
 
@@ -29,7 +29,8 @@ def test_the_table_names_each_data_set_once_with_a_source_and_a_shape():
     assert len(public.PUBLIC) == len(public.LINES)
     for dataset in public.PUBLIC.values():
         assert dataset.urls
-        assert min(dataset.n_train, dataset.n_test, dataset.n_features, dataset.n_labels) > 0
+        assert len(dataset.shape) == 4
+        assert min(dataset.shape) > 0
     addresses = [url for dataset in public.PUBLIC.values() for url in dataset.urls]
     assert len(set(addresses)) == len(addresses)
 
@@ -63,7 +64,7 @@ def test_a_second_process_gets_an_error_and_downloads_nothing(server, toy, tmp_p
 
 
 def test_the_second_source_is_taken_where_the_first_fails(server, toy, tmp_path, monkeypatch):
-    both = public.PublicDataset("Toy-4", 2, 1, 3, 4, (server.url + "-gone", server.url))
+    both = public.PublicDataset("Toy-4", (2, 1, 3, 4), (server.url + "-gone", server.url))
     monkeypatch.setitem(public.PUBLIC, "toy-4", both)
     server.faults.append("404")
     train, _ = public.load_public("toy-4", tmp_path)
@@ -104,7 +105,7 @@ def test_a_downloaded_archive_that_is_damaged_is_not_kept(server, toy, tmp_path)
 
 def test_another_shape_than_the_table_says_is_a_warning(server, toy, tmp_path, monkeypatch):
     """A table of data sets with two columns swapped."""
-    other = public.PublicDataset("Toy-4", 2, 1, 5, 4, toy.urls)
+    other = public.PublicDataset("Toy-4", (2, 1, 5, 4), toy.urls)
     monkeypatch.setitem(public.PUBLIC, "toy-4", other)
     with pytest.warns(UserWarning, match=r"Toy-4: .* must be \(2, 1, 5, 4\), got \(2, 1, 3, 4\)"):
         public.load_public("toy-4", tmp_path)

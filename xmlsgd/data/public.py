@@ -41,22 +41,21 @@ class DownloadError(OSError):
 
 
 class PublicDataset(NamedTuple):
-    """Name and shape of a data set, and the addresses of its archive, which are tried in this order."""
+    """Name and shape of a data set, and the addresses of its archive, which are tried in this order.
+
+    shape : numbers of training rows, test rows, features and labels.
+    """
 
     name: str
-    n_train: int
-    n_test: int
-    n_features: int
-    n_labels: int
+    shape: tuple[int, ...]
     urls: tuple[str, ...]
 
 
 def read_line(line: str) -> PublicDataset:
     """Parse a line of `public.tsv`; the addresses skip the page of Google Drive about viruses."""
-    name, n_train, n_test, n_features, n_labels, *file_ids = line.split("\t")
+    name, *columns = line.split("\t")
     base = "https://drive.usercontent.google.com/download?export=download&confirm=t&id="
-    urls = tuple(base + file_id for file_id in file_ids)
-    return PublicDataset(name, int(n_train), int(n_test), int(n_features), int(n_labels), urls)
+    return PublicDataset(name, tuple(map(int, columns[:4])), tuple(base + file_id for file_id in columns[4:]))
 
 
 LINES = files(__package__).joinpath("public.tsv").read_text(encoding="utf-8").splitlines()[1:]
@@ -200,7 +199,5 @@ def first_split(file: Path, n_rows: int) -> np.ndarray:
 def warn_of_other_shape(dataset: PublicDataset, train: Dataset, test: Dataset) -> None:
     """Warn if the shape of a data set differs from the table: then results are not comparable with published ones."""
     got = (train.n_rows, test.n_rows, train.n_features, train.n_labels)
-    expected = (dataset.n_train, dataset.n_test, dataset.n_features, dataset.n_labels)
-    if got != expected:
-        what = "(train rows, test rows, features, labels)"
-        warn(f"{dataset.name}: {what} must be {expected}, got {got}")
+    if got != dataset.shape:
+        warn(f"{dataset.name}: (train rows, test rows, features, labels) must be {dataset.shape}, got {got}")
