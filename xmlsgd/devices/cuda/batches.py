@@ -48,21 +48,15 @@ class BatchLoader:
         return self.batch(matrix, rows, name)
 
     def _upload(self, matrix: CSR, rows: np.ndarray, name: str) -> DeviceRows:
-        begin, end = matrix.indptr[rows], matrix.indptr[rows + 1]
-        counts = end - begin
+        upload, begin = self._runtime.upload, matrix.indptr[rows]
+        counts = matrix.indptr[rows + 1] - begin
         first = np.cumsum(counts) - counts
-        nnz = int(counts.sum())
-        resident = self.resident(matrix, len(rows))
-        if resident is not None:
-            return DeviceRows(self._runtime.upload(f"{name} spans", begin, end, first), *resident, len(rows), nnz)
-        entries = np.arange(nnz) + np.repeat(begin - first, counts)
-        return DeviceRows(
-            self._runtime.upload(f"{name} spans", first, first + counts, first),
-            self._runtime.upload(f"{name} indices", matrix.indices[entries]),
-            self._runtime.upload(f"{name} data", matrix.data[entries]),
-            len(rows),
-            nnz,
-        )
+        arrays = self.resident(matrix, len(rows))
+        if arrays is None:
+            entries, begin = matrix.positions_of(rows), first
+            arrays = upload(f"{name} indices", matrix.indices[entries]), upload(f"{name} data", matrix.data[entries])
+        spans = upload(f"{name} spans", begin, begin + counts, first)
+        return DeviceRows(spans, *arrays, len(rows), int(counts.sum()))
 
     def resident(self, matrix: CSR, n_rows: int) -> tuple[Any, Any] | None:
         """Return indices and data on the GPU of a matrix that is kept there; None for others, or a single batch."""
