@@ -33,9 +33,7 @@ MIN_COUNT = 5  # a label must occur in at least so many training rows
 TEST_ONE_IN = 10  # one file in ten is a test file
 # Tests of the standard library are left out, as many builds of Python come without them; the other folders are code of
 # other projects.
-SKIPPED_FOLDERS = frozenset(
-    ("test", "tests", "idle_test", "site-packages", "dist-packages", "_vendor", "_bundled", "__pycache__")
-)
+SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "_vendor", "_bundled", "__pycache__"}
 MIN_WORDS = 2  # one word ("close") says too little to learn from
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -128,23 +126,17 @@ def vectorized(train: Documents, test: Documents) -> tuple[Dataset, Dataset, Tex
     vectorizer = TextVectorizer().fit(train.texts)
     Y, names = index_labels(train.labels or ())
     Y_test, _ = index_labels(test.labels or (), names)
-    return (
-        Dataset(vectorizer.rows_of(train.texts), Y, names),
-        Dataset(vectorizer.rows_of(test.texts), Y_test, names),
-        vectorizer,
-    )
+    X, X_test = (vectorizer.rows_of(part.texts) for part in (train, test))
+    return Dataset(X, Y, names), Dataset(X_test, Y_test, names), vectorizer
 
 
 def _with_labels(part: Documents, kept: set[str]) -> Documents:
-    rows = (
-        (text, tuple(filter(kept.__contains__, names)))
-        for text, names in zip(part.texts, part.labels or (), strict=True)
-    )
-    chosen = [(text, names) for text, names in rows if names]
+    labels = [tuple(name for name in names if name in kept) for names in part.labels or ()]
+    chosen = [(text, names) for text, names in zip(part.texts, labels, strict=True) if names]
     return Documents([text for text, _ in chosen], [names for _, names in chosen])
 
 
-def _files_below(root: Path, name: str, skipped: frozenset[str]) -> Iterator[tuple[str, Path]]:
+def _files_below(root: Path, name: str, skipped: set[str]) -> Iterator[tuple[str, Path]]:
     """Yield (`name/relative/path.py`, path) of the Python files below `root`, sorted, without links to folders."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(set(folders) - skipped)

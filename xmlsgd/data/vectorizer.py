@@ -258,14 +258,9 @@ class TextVectorizer:
 
     def to_files(self, folder: str | Path) -> None:
         """Write `vectorizer.json` into an existing folder."""
-        header = {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
-            "options": self.options_as_json,
-            "words": self.words,
-            "idf": self._idf.tolist(),
-        }
-        (Path(folder) / VECTORIZER_FILE).write_text(json.dumps(header, ensure_ascii=False), encoding="utf-8")
+        header = {"format": FORMAT, "version": FORMAT_VERSION, "options": self.options_as_json}
+        text = json.dumps({**header, "words": self.words, "idf": self._idf.tolist()}, ensure_ascii=False)
+        (Path(folder) / VECTORIZER_FILE).write_text(text, encoding="utf-8")
 
     @classmethod
     def from_files(cls, folder: str | Path) -> TextVectorizer:

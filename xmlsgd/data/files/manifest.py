@@ -82,10 +82,8 @@ class FolderKind:
             return None
         if not ours:
             return None
-        entries = sorted(folder.iterdir())
-        return [
-            entry.name for entry in entries if not (_is_temporary(entry) or (entry.name in known and entry.is_file()))
-        ]
+        entries = [entry for entry in sorted(folder.iterdir()) if not _is_temporary(entry)]
+        return [entry.name for entry in entries if entry.name not in known or not entry.is_file()]
 
 
 MODEL = FolderKind(

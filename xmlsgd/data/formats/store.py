@@ -88,14 +88,8 @@ def write_blocks(
         n_features, n_labels = shape()
         if label_names is not None:
             write_label_names(label_names, n_labels, folder / LABEL_NAMES)
-        description = {
-            "n_rows": counts["X_indptr"] - 1,
-            "n_features": n_features,
-            "n_labels": n_labels,
-            "nnz": counts["X_indices"],
-            "label_nnz": counts["Y_indices"],
-            "label_names": label_names is not None,
-        }
+        sizes = counts["X_indptr"] - 1, n_features, n_labels, counts["X_indices"], counts["Y_indices"]
+        description = {**dict(zip(COUNTS, sizes, strict=True)), "label_names": label_names is not None}
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
         write_manifest(folder, STORE)
 
@@ -133,13 +127,13 @@ def _open_checked(path: Path) -> tuple[Dataset, dict[str, Any]]:
     """Return the data set of a store, and the states of its files; all files were checked, now or earlier."""
     files = read_folder(path, verify=False, kind=STORE)
     store, saved = _checked_description(files.description, path), FolderArrays(files.arrays, path)
-    F, L, rows = store["n_features"], store["n_labels"], store["n_rows"] + 1
-    lengths = (rows, store["nnz"], store["nnz"], rows, store["label_nnz"])
+    n_rows, F, L, nnz, label_nnz = (store[name] for name in COUNTS)
+    lengths = (n_rows + 1, nnz, nnz, n_rows + 1, label_nnz)
     X_indptr, X_indices, X_data, Y_indptr, Y_indices = (  # plain arrays, whose type Numba finds faster
         saved.array(name, kind, length).view(np.ndarray)
         for (name, kind), length in zip(DTYPES.items(), lengths, strict=True)
     )
-    ones = np.broadcast_to(np.float32(1), store["label_nnz"])  # one number in memory stands for all entries
+    ones = np.broadcast_to(np.float32(1), label_nnz)  # one number in memory stands for all entries
     X, Y = CSR(X_indptr, X_indices, X_data, F), CSR(Y_indptr, Y_indices, ones, L)
     names = _LabelNames(path / LABEL_NAMES, L) if store["label_names"] else None
     for part, matrix in (("X", X), ("Y", Y)):
