@@ -18,8 +18,10 @@ from .files.manifest import MODEL
 from .files.reading import COMPRESSED_SUFFIXES, checked_path
 from .formats import all_formats, find_splits, format_of, get_format
 from .formats.base import LABEL_NAMES, SPLITS, FileRows, Format
-from .formats.libsvm import SUFFIXES, text_to_store
+from .formats.libsvm import SUFFIXES
+from .formats.store import write_blocks
 from .label_names import check_distinct, label_name
+from .parser.blocks import LibsvmBlocks
 from .text import read_raw_text
 
 TEXT_ENDS = (".txt", ".svm", ".libsvm")
@@ -125,7 +127,8 @@ def convert(
         raise DataError(f"{source}: no such file or folder")
     kind = format_of(source)
     if writer is get_format("store") and kind is get_format("libsvm"):
-        text_to_store(source, target, options)
+        blocks = LibsvmBlocks(source, **options)
+        write_blocks(blocks, lambda: blocks.shape, target)
         return
     with parents_created(target):
         if kind is None:

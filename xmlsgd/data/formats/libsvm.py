@@ -27,7 +27,6 @@ from ..files.atomic import atomic_file
 from ..files.reading import COMPRESSED_SUFFIXES
 from ..parser.blocks import LibsvmBlocks
 from .base import SPLITS, FileRows, Format, write_splits
-from .store import write_blocks
 
 SUFFIXES = ("", *COMPRESSED_SUFFIXES)
 WRITE_ENTRIES = 1 << 16  # features formatted at once
@@ -122,12 +121,6 @@ def write_rows(stream: BinaryIO, X: CSR, Y: CSR | None = None) -> None:
             starts = [b",".join(names[ends[row] : ends[row + 1]]) for row in range(rows.n_rows)]
             lines = [b" ".join((first, line)) if line else first for first, line in zip(starts, lines, strict=True)]
         stream.write(b"\n".join(lines) + b"\n")
-
-
-def text_to_store(path: Path, store: Path, options: dict[str, Any]) -> None:
-    """Write the rows of a text file as a store, one block of rows in memory at a time."""
-    blocks = LibsvmBlocks(path, **options)
-    write_blocks(blocks, lambda: blocks.shape, store)
 
 
 class Libsvm(Format):

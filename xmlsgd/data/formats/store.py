@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -207,39 +207,31 @@ class _LabelNames(Sequence[str]):
 
 def _write_arrays(blocks: Iterable[Dataset], folder: Path) -> dict[str, int]:
     """Write the arrays of a store into `folder` and return the length of each."""
+    sizes = dict.fromkeys(DTYPES, 0)
     with ExitStack() as stack:
-        streams = [stack.enter_context((folder / f"{name}.npy").open("xb")) for name in DTYPES]
-        files = {name: _ArrayFile(stream, DTYPES[name]) for name, stream in zip(DTYPES, streams, strict=True)}
-        for pointers in ("X_indptr", "Y_indptr"):
-            files[pointers].append(np.zeros(1, np.int64))
+        streams = {name: stack.enter_context((folder / f"{name}.npy").open("xb")) for name in DTYPES}
+
+        def append(name: str, part: Any) -> None:
+            streams[name].write(np.ascontiguousarray(part, dtype=DTYPES[name]).data)
+            sizes[name] += len(part)
+
+        _write_headers(streams, sizes)
+        append("X_indptr", [0])
+        append("Y_indptr", [0])
         for rows in blocks:
             X, Y = rows.X.without_zeros(), rows.Y
-            files["X_indptr"].append(X.indptr[1:] + files["X_indices"].size)
-            files["Y_indptr"].append(Y.indptr[1:] + files["Y_indices"].size)
-            files["X_indices"].append(X.indices)
-            files["X_data"].append(X.data)
-            files["Y_indices"].append(Y.indices)
-        for file in files.values():
-            file.write_header()
-        return {name: file.size for name, file in files.items()}
+            append("X_indptr", X.indptr[1:] + sizes["X_indices"])
+            append("Y_indptr", Y.indptr[1:] + sizes["Y_indices"])
+            append("X_indices", X.indices)
+            append("X_data", X.data)
+            append("Y_indices", Y.indices)
+        _write_headers(streams, sizes)  # again, as the lengths are known
+    return sizes
 
 
-class _ArrayFile:
-    """A `.npy` file to which a vector is written in parts; the header is written again when the length is known."""
-
-    def __init__(self, stream: BinaryIO, kind: type) -> None:
-        self._stream = stream
-        self._dtype: np.dtype[Any] = np.dtype(kind)
-        self.size = 0
-        self.write_header()
-
-    def append(self, part: np.ndarray) -> None:
-        """Write the next entries."""
-        self._stream.write(np.ascontiguousarray(part, dtype=self._dtype).data)
-        self.size += len(part)
-
-    def write_header(self) -> None:
-        """Write the header, in which NumPy leaves room for any length."""
-        self._stream.seek(0)
-        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self.size,)}
-        np.lib.format.write_array_header_1_0(self._stream, header)
+def _write_headers(streams: Mapping[str, BinaryIO], sizes: Mapping[str, int]) -> None:
+    """Write the header of each array, in which NumPy leaves room for any length."""
+    for name, stream in streams.items():
+        stream.seek(0)
+        header = {"descr": np.dtype(DTYPES[name]).str, "fortran_order": False, "shape": (sizes[name],)}
+        np.lib.format.write_array_header_1_0(stream, header)
