@@ -5,6 +5,7 @@ With it, merging models is one line of vector algebra, a replica is one row of a
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -25,11 +26,8 @@ class Layout:
     @property
     def offsets(self) -> dict[str, int]:
         """Return where each tensor starts, in floats."""
-        offsets, at = {}, 0
-        for name, shape in self.shapes.items():
-            offsets[name] = at
-            at += padded(math.prod(shape))
-        return offsets
+        sizes = (padded(math.prod(shape)) for shape in self.shapes.values())
+        return dict(zip(self.shapes, itertools.accumulate(sizes, initial=0), strict=False))
 
     @property
     def size(self) -> int:
@@ -38,10 +36,9 @@ class Layout:
 
     def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """Return the tensors as views of `flat`, float32 (size,)."""
-        offsets = self.offsets
         return {
-            name: flat[offsets[name] : offsets[name] + math.prod(shape)].reshape(shape)
-            for name, shape in self.shapes.items()
+            name: flat[start : start + math.prod(self.shapes[name])].reshape(self.shapes[name])
+            for name, start in self.offsets.items()
         }
 
 
