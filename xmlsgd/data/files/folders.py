@@ -10,7 +10,6 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -43,7 +42,7 @@ def write_folder(
     except (TypeError, ValueError) as error:
         raise ModelFileError(f"{path}: parameters and history must be finite numbers or texts, got: {error}") from error
     try:
-        with atomic_folder(path, partial(check_replaceable, kind=kind)) as folder:
+        with atomic_folder(path, kind.check_replaceable) as folder:
             for name, array in arrays.items():
                 _write_array(folder / f"{name}.npy", array)
             (folder / kind.description).write_text(described, encoding="utf-8")
@@ -52,12 +51,6 @@ def write_folder(
             write_manifest(folder, kind)
     except (FileExistsError, NotADirectoryError) as error:
         raise ModelFileError(str(error)) from error
-
-
-def check_replaceable(path: Path, kind: FolderKind) -> None:
-    """Raise `ModelFileError` if a new folder of this kind at `path` would replace anything but an earlier one."""
-    if reason := kind.obstacle_at(path):
-        raise ModelFileError(f"{path}: {reason}")
 
 
 class FolderContent(NamedTuple):

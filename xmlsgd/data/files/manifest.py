@@ -69,6 +69,11 @@ class FolderKind:
             return f"holds {others[0]}, which is no part of the {self.noun}; move it or choose another name"
         return ""
 
+    def check_replaceable(self, path: Path) -> None:
+        """Raise `FileExistsError` if `path` must not be replaced by a new folder of this kind."""
+        if reason := self.obstacle_at(path):
+            raise FileExistsError(f"{path}: {reason}")
+
     def _foreign(self, folder: Path) -> list[str] | None:
         """Return the names in a folder of this kind that do not belong to it; None if the folder is of another kind."""
         try:

@@ -166,8 +166,7 @@ def check_free(path: Path) -> None:
     """
     is_pair = path.is_dir() and not is_store(path) and all(map(_is_split, path.iterdir()))
     for store in sorted(path.iterdir()) if is_pair else [path]:
-        if reason := STORE.obstacle_at(store):
-            raise FileExistsError(f"{store}: {reason}")
+        STORE.check_replaceable(store)
 
 
 def _is_split(path: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...data.files.atomic import read_consistently
-from ...data.files.folders import FolderArrays, check_replaceable, read_folder
+from ...data.files.folders import FolderArrays, read_folder
 from ...data.files.manifest import CHECKPOINT, MAX_JSON_BYTES, read_json_object
 from ...data.validation import is_number
 from ...errors import ModelFileError, shorten
@@ -102,7 +102,8 @@ def read_checkpoint(checkpoint: Checkpoint, verify: bool = True) -> SavedRun | N
         raise ModelFileError(f"{path}: is the checkpoint of an ensemble; resume the ensemble, or remove {path}")
 
     def read(folder: Path) -> SavedRun | None:
-        check_replaceable(folder, CHECKPOINT)
+        if reason := CHECKPOINT.obstacle_at(folder):
+            raise ModelFileError(f"{folder}: {reason}")
         if not CHECKPOINT.exists_at(folder):
             return None
         try:
