@@ -10,7 +10,6 @@ labels change is added separately. That makes three matrix products a step, for 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +21,6 @@ from .batches import DeviceRows, sorted_labels
 from .chunks import ALIGNMENT, LabelChunks, round_up, slice_layer
 from .runtime import THREADS, TILE, WARP, Runtime, Scalars, blocks_of
 from .updates import is_gemm_update, product_target, update_biases, update_rows, with_scalars
-
-AddLabels = Callable[[int, Any, Any, Any], None]  # `add_labels` of `SoftmaxStep.step`
 
 VECTOR = 16  # bytes that a thread reads at once
 LINE, SECTOR = 64, 16  # operands of 128 and 32 bytes: rows of E begin on cache lines, those of `scaled` on sectors
@@ -67,11 +64,12 @@ class SoftmaxStep(LabelChunks):
     def step(self, A: Any, labels: DeviceRows, weights: RowWeights, layer: Layer, update: Update) -> tuple[Any, Any]:
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, (B, H), L = self.runtime, A.shape, len(layer.b)
-        row_blocks, hyper = blocks_of(B, THREADS // WARP), run.upload("output hyper", with_scalars(update))
+        row_blocks, label_blocks = blocks_of(B, THREADS // WARP), (blocks_of(labels.nnz, WARP), blocks_of(H, TILE))
+        hyper = run.upload("output hyper", with_scalars(update))
         keys = sorted_labels(run, labels)
         e, operand = self._exponential_buffers(B, H, L), self.operand("A operand", A)
         chunks = self._weight_chunks(H, L, update)
-        W = self._weights(slice_layer(layer, *chunks[0]))
+        W = self.operand("W operand", slice_layer(layer, *chunks[0]).W)
         label_sum, score = self._references(A, operand, W[: min(PILOT, chunks[0][1])], labels, layer, e)
         W = self._exponentials(operand, W, layer, chunks, e)
         losses = run.buffer("losses", (B,))
@@ -80,20 +78,23 @@ class SoftmaxStep(LabelChunks):
             e.scaled.shape[1], e.factor, e.scaled, losses,
         )  # fmt: skip
         dA, parts, n_parts = run.empty((B, H)), self.hidden_parts(B, H, chunks[0][1]), 0
-
-        def add_labels(start: int, step: Any, W: Any, partial: Any) -> None:
-            """Add `step`, (1,) in device memory, times what labels change to weights, or their gradient, and biases."""
-            run.launch(
-                "positive_weights", (blocks_of(labels.nnz, WARP), blocks_of(H, TILE)), keys, labels.nnz, start, len(W),
-                A, weights.scale, weights.target, H, step, W, partial, shared=4 * TILE * (THREADS // WARP),
-            )  # fmt: skip
-
         run.wait_for("labels")
         for start, stop in reversed(chunks):  # backwards: the operand of the last chunk is at hand
             part = slice_layer(layer, start, stop)
-            W = W if stop == L else self._weights(part)
+            W = W if stop == L else self.operand("W operand", part.W)
             n_parts = self.add_hidden(e.E[:, start:stop], W[:, :H], parts, n_parts)
-            self._update(e, start, part, update, hyper, add_labels)
+            # The weights change by E^T (factor A), minus the shares of labels. A product performs plain SGD.
+            target, scalars = product_target(run, part, update, hyper)
+            is_gradient = target is not part.W
+            partial = self._weight_product(e, start, target, scalars)
+            step = run.scalars(-1.0, 0.0).device[:1] if is_gradient else hyper[RATE : RATE + 1]
+            run.launch(
+                "positive_weights", label_blocks, keys, labels.nnz, start, stop - start, A, weights.scale,
+                weights.target, H, step, target, partial, shared=4 * TILE * (THREADS // WARP),
+            )  # fmt: skip
+            if is_gradient:
+                update_rows(run, part, target, update, hyper)
+            update_biases(run, part, partial, update, hyper)
         run.has_read("labels")
         run.launch(
             "finish_hidden", blocks_of(dA.size), parts, n_parts, label_sum, e.factor, weights.scale, weights.target,
@@ -138,30 +139,12 @@ class SoftmaxStep(LabelChunks):
     def _exponentials(self, operand: Any, W: Any, layer: Layer, chunks: list[tuple[int, int]], e: Exponentials) -> Any:
         """Fill E, `largest` and `total`; W: the weights of the first chunk as an operand; return those of the last."""
         for start, stop in chunks:
-            W = self._weights(slice_layer(layer, start, stop)) if start else W
+            W = self.operand("W operand", slice_layer(layer, start, stop).W) if start else W
             self.runtime.gemm(operand, W, e.E[:, start:stop], tb=True)
         self.runtime.launch(
             "exponentials", len(e.E), e.E, e.E.shape[1], len(layer.b), layer.b, e.reference, e.largest, e.total
         )
         return W
-
-    def _weights(self, part: Layer) -> Any:
-        """Return the weights of a chunk as an operand."""
-        return self.operand("W operand", part.W)
-
-    def _update(
-        self, e: Exponentials, start: int, part: Layer, update: Update, hyper: Any, add_labels: AddLabels
-    ) -> None:
-        """Update the weights of a chunk by E^T (factor A) minus its labels' shares; a product performs plain SGD."""
-        run = self.runtime
-        target, scalars = product_target(run, part, update, hyper)
-        partial = self._weight_product(e, start, target, scalars)
-        if target is part.W:
-            add_labels(start, hyper[RATE : RATE + 1], target, partial)
-        else:
-            add_labels(start, run.scalars(-1.0, 0.0).device[:1], target, partial)
-            update_rows(run, part, target, update, hyper)
-        update_biases(run, part, partial, update, hyper)
 
     def _weight_product(self, e: Exponentials, start: int, W: Any, scalars: Scalars) -> Any:
         """Write W (n, H) = alpha E^T scaled + beta W; return the sums of E^T factor, in parts of rows (parts, n)."""

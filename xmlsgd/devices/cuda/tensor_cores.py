@@ -35,7 +35,7 @@ class TensorCoreSoftmaxStep(SoftmaxStep):
         sums = run.buffer("sums", (B, tiles, 2))
         for start, stop in chunks:
             part = slice_layer(layer, start, stop)
-            W = self._weights(part) if start else W
+            W = self.operand("W operand", part.W) if start else W
             self._exponentials_of(operand, W, part.b, start, e, sums)
         run.launch("common_reference", B, sums, tiles, stride, L, e.E, e.largest, e.total)
         return W
