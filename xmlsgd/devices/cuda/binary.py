@@ -23,8 +23,9 @@ class BinaryLossStep(LabelChunks):
     """The training step of an output layer with a binary loss a label."""
 
     def step(self, A: Any, labels: DeviceRows, scale: Any, layer: Layer, loss: int, update: Update) -> tuple[Any, Any]:
-        """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
+        """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H); scale : weights of rows, (B,)."""
         run, B, H = self.runtime, A.shape[0], A.shape[1]
+        scale = run.upload("weights", scale)
         hyper = run.upload("output hyper", with_scalars(update))
         chunks = self.chunks(B, H, len(layer.b))
         stride, parts = round_up(max(stop - start for start, stop in chunks)), blocks_of(B, ROWS_PER_PART)
@@ -49,10 +50,10 @@ class BinaryLossStep(LabelChunks):
                 partial, positive,
             )  # fmt: skip
             n_sums = self.add_hidden(G[:, :n], W[:, :H], sums, n_sums)
-            target, scalars = product_target(run, part, update, hyper)
-            self.multiply_into(target, G[:, :n], operand[:, :H], scalars)
-            if target is not part.W:
-                update_rows(run, part, target, update, hyper)
+            out, scalars = product_target(run, part, update, hyper)
+            self.multiply_into(out, G[:, :n], operand[:, :H], scalars)
+            if out is not part.W:
+                update_rows(run, part, out, update, hyper)
             update_biases(run, part, partial, update, hyper)
         run.has_read("labels")
         run.launch("sum_parts", blocks_of(dA.size), sums, n_sums, dA.size, dA)

@@ -25,7 +25,7 @@ from .binary import ROWS_PER_PART, BinaryLossStep
 from .chunks import CHUNK_BYTES
 from .hopper import HopperSoftmaxStep
 from .runtime import SHARED_LIMIT, THREADS, TILE, WARP, Runtime, blocks_of
-from .softmax import SoftmaxStep, upload_weights
+from .softmax import SoftmaxStep
 from .tensor_cores import TensorCoreSoftmaxStep
 from .top_k import TopK
 from .updates import update_biases, update_rows
@@ -136,12 +136,11 @@ class CUDA(Device):
         if rounding.threshold > 0:  # which would save nothing: a GPU is fast at dense products
             raise DataError("gradient_rounding: must be 0 on a GPU, got a threshold above; pass gradient_rounding=0")
         number = loss.on_cuda()  # a loss without CUDA code is refused before anything is uploaded
-        weights = upload_weights(self.runtime, targets, loss)
         labels = self._loader.batch(targets.Y, targets.rows, "Y")
         if loss.normalized:
-            value, dA = self._softmax.step(A, labels, weights, layer, update)
+            value, dA = self._softmax.step(A, labels, targets, layer, update)
         else:
-            value, dA = self._binary.step(A, labels, weights.scale, layer, number, update)
+            value, dA = self._binary.step(A, labels, targets.scale, layer, number, update)
         return value[0], dA
 
     def dense_step(self, A: Any, dZ: Any, layer: Layer, update: Update) -> Any:

@@ -12,37 +12,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from ...nn.losses import Loss
 from ...nn.optimizers import RATE, Update
 from ..base import Layer, Targets
 from .batches import DeviceRows, sorted_labels
 from .chunks import ALIGNMENT, LabelChunks, round_up, slice_layer
-from .runtime import THREADS, TILE, WARP, Runtime, Scalars, blocks_of
+from .runtime import THREADS, TILE, WARP, Scalars, blocks_of
 from .updates import is_gemm_update, product_target, update_biases, update_rows, with_scalars
 
 VECTOR = 16  # bytes that a thread reads at once
 LINE, SECTOR = 64, 16  # operands of 128 and 32 bytes: rows of E begin on cache lines, those of `scaled` on sectors
 ROWS_OF_SUM = 128  # of E, which a thread adds up
 PILOT = 4096  # labels whose largest logit is a row's reference, with those of its own labels
-
-
-class RowWeights(NamedTuple):
-    """Weight of each row of a batch, and target of each label of the row, float32 (B,) in device memory."""
-
-    scale: Any
-    target: Any
-
-
-def upload_weights(runtime: Runtime, targets: Targets, loss: Loss) -> RowWeights:
-    """Upload the weights of the rows of a batch, and the target of each label of a row, together."""
-    B = len(targets.rows)
-    target, scale = np.zeros(B, np.float32), targets.scale
-    if loss.normalized:
-        target, scale = targets.of_softmax()
-    uploaded = runtime.upload("weights", np.asarray(scale, np.float32), target)
-    return RowWeights(uploaded[:B], uploaded[B:])
 
 
 class Exponentials(NamedTuple):
@@ -61,11 +41,13 @@ class SoftmaxStep(LabelChunks):
 
     unit = ALIGNMENT  # chunks begin on multiples of it
 
-    def step(self, A: Any, labels: DeviceRows, weights: RowWeights, layer: Layer, update: Update) -> tuple[Any, Any]:
+    def step(self, A: Any, labels: DeviceRows, targets: Targets, layer: Layer, update: Update) -> tuple[Any, Any]:
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, (B, H), L = self.runtime, A.shape, len(layer.b)
         row_blocks, label_blocks = blocks_of(B, THREADS // WARP), (blocks_of(labels.nnz, WARP), blocks_of(H, TILE))
-        hyper = run.upload("output hyper", with_scalars(update))
+        row_target, row_scale = targets.of_softmax()
+        uploaded, hyper = run.upload("weights", row_scale, row_target), run.upload("output hyper", with_scalars(update))
+        scale, label_target = uploaded[:B], uploaded[B:]
         keys = sorted_labels(run, labels)
         e, operand = self._exponential_buffers(B, H, L), self.operand("A operand", A)
         chunks = self._weight_chunks(H, L, update)
@@ -74,7 +56,7 @@ class SoftmaxStep(LabelChunks):
         W = self._exponentials(operand, W, layer, chunks, e)
         losses = run.buffer("losses", (B,))
         run.launch(
-            "row_factors", row_blocks, A, weights.scale, weights.target, e.reference, e.largest, e.total, score, B, H,
+            "row_factors", row_blocks, A, scale, label_target, e.reference, e.largest, e.total, score, B, H,
             e.scaled.shape[1], e.factor, e.scaled, losses,
         )  # fmt: skip
         dA, parts, n_parts = run.empty((B, H)), self.hidden_parts(B, H, chunks[0][1]), 0
@@ -84,21 +66,21 @@ class SoftmaxStep(LabelChunks):
             W = W if stop == L else self.operand("W operand", part.W)
             n_parts = self.add_hidden(e.E[:, start:stop], W[:, :H], parts, n_parts)
             # The weights change by E^T (factor A), minus the shares of labels. A product performs plain SGD.
-            target, scalars = product_target(run, part, update, hyper)
-            is_gradient = target is not part.W
-            partial = self._weight_product(e, start, target, scalars)
+            out, scalars = product_target(run, part, update, hyper)
+            is_gradient = out is not part.W
+            partial = self._weight_product(e, start, out, scalars)
             step = run.scalars(-1.0, 0.0).device[:1] if is_gradient else hyper[RATE : RATE + 1]
             run.launch(
-                "positive_weights", label_blocks, keys, labels.nnz, start, stop - start, A, weights.scale,
-                weights.target, H, step, target, partial, shared=4 * TILE * (THREADS // WARP),
+                "positive_weights", label_blocks, keys, labels.nnz, start, stop - start, A, scale, label_target, H,
+                step, out, partial, shared=4 * TILE * (THREADS // WARP),
             )  # fmt: skip
             if is_gradient:
-                update_rows(run, part, target, update, hyper)
+                update_rows(run, part, out, update, hyper)
             update_biases(run, part, partial, update, hyper)
         run.has_read("labels")
         run.launch(
-            "finish_hidden", blocks_of(dA.size), parts, n_parts, label_sum, e.factor, weights.scale, weights.target,
-            dA.size, H, dA,
+            "finish_hidden", blocks_of(dA.size), parts, n_parts, label_sum, e.factor, scale, label_target, dA.size, H,
+            dA,
         )  # fmt: skip
         value = run.empty((1,), "float64")
         run.launch("total", 1, losses, B, value)
