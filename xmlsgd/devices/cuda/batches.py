@@ -37,17 +37,6 @@ class BatchLoader:
 
     def batch(self, matrix: CSR, rows: np.ndarray, name: str) -> DeviceRows:
         """Return the rows `rows` of a matrix; buffers are those of `name`."""
-        batch = self._upload(matrix, rows, name)
-        self._last[name] = weakref.ref(matrix.indices), rows, batch
-        return batch
-
-    def again(self, matrix: CSR, rows: np.ndarray, name: str) -> DeviceRows:
-        """Return a batch again, without an upload if the last batch of this name was of the same arrays."""
-        if (last := self._last.pop(name, None)) and last[0]() is matrix.indices and last[1] is rows:
-            return last[2]
-        return self.batch(matrix, rows, name)
-
-    def _upload(self, matrix: CSR, rows: np.ndarray, name: str) -> DeviceRows:
         upload, begin = self._runtime.upload, matrix.indptr[rows]
         counts = matrix.indptr[rows + 1] - begin
         first = np.cumsum(counts) - counts
@@ -56,7 +45,15 @@ class BatchLoader:
             entries, begin = matrix.positions_of(rows), first
             arrays = upload(f"{name} indices", matrix.indices[entries]), upload(f"{name} data", matrix.data[entries])
         spans = upload(f"{name} spans", begin, begin + counts, first)
-        return DeviceRows(spans, *arrays, len(rows), int(counts.sum()))
+        batch = DeviceRows(spans, *arrays, len(rows), int(counts.sum()))
+        self._last[name] = weakref.ref(matrix.indices), rows, batch
+        return batch
+
+    def again(self, matrix: CSR, rows: np.ndarray, name: str) -> DeviceRows:
+        """Return a batch again, without an upload if the last batch of this name was of the same arrays."""
+        if (last := self._last.pop(name, None)) and last[0]() is matrix.indices and last[1] is rows:
+            return last[2]
+        return self.batch(matrix, rows, name)
 
     def resident(self, matrix: CSR, n_rows: int) -> tuple[Any, Any] | None:
         """Return indices and data on the GPU of a matrix that is kept there; None for others, or a single batch."""

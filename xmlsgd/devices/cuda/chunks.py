@@ -17,12 +17,14 @@ CHUNK_BYTES = 1 << 30  # a step of BCE on 1,024 rows and 670,000 labels takes fi
 class LabelChunks:
     """Operations on the output layer, in chunks of labels whose arrays take at most about `chunk_bytes`."""
 
+    unit = ALIGNMENT  # chunks begin on multiples of it
+
     def __init__(self, runtime: Runtime, chunk_bytes: int) -> None:
         self.runtime, self.chunk_bytes = runtime, chunk_bytes
 
-    def chunks(self, B: int, H: int, L: int) -> list[tuple[int, int]]:
-        """Return (start, stop) of each chunk of L labels, for B rows of H hidden units."""
-        size = labels_per_chunk(B, H, self.runtime.bfloat16, self.chunk_bytes)
+    def chunks(self, L: int, bytes_per_label: int) -> list[tuple[int, int]]:
+        """Return (start, stop) of each chunk of L labels."""
+        size = labels_per_chunk(bytes_per_label, self.chunk_bytes, self.unit)
         return [(start, min(start + size, L)) for start in range(0, L, size)]
 
     def operand(self, name: str, matrix: Any) -> Any:
@@ -62,10 +64,14 @@ class LabelChunks:
         self.runtime.gemm_rows(G, A, labels_in_cache(*A.shape), W, scalars)
 
 
-def labels_per_chunk(B: int, H: int, bfloat16: bool, chunk_bytes: int) -> int:
-    """Return how many labels fit: logits and gradient (B,), weights as an operand and their gradient (H,)."""
-    bytes_per_label = B * (4 + (2 if bfloat16 else 4)) + H * (4 + 2 * bfloat16)
-    return max(chunk_bytes // bytes_per_label // ALIGNMENT * ALIGNMENT, ALIGNMENT)
+def labels_per_chunk(bytes_per_label: int, chunk_bytes: int, unit: int = ALIGNMENT) -> int:
+    """Return how many labels fit, a multiple of `unit`, at least one."""
+    return max(chunk_bytes // bytes_per_label // unit * unit, unit)
+
+
+def logit_bytes(B: int, H: int, bfloat16: bool) -> int:
+    """Return the bytes of a label: logits and gradient (B,), weights as an operand and their gradient (H,)."""
+    return B * (4 + (2 if bfloat16 else 4)) + H * (4 + 2 * bfloat16)
 
 
 def parts_of_sum(B: int, H: int, n: int) -> int:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...nn.optimizers import RATE, Update
 from ..base import Layer, Targets
 from .batches import DeviceRows, sorted_labels
-from .chunks import ALIGNMENT, LabelChunks, round_up, slice_layer
+from .chunks import LabelChunks, round_up, slice_layer
 from .runtime import THREADS, TILE, WARP, Scalars, blocks_of
 from .updates import is_gemm_update, product_target, update_biases, update_rows, with_scalars
 
@@ -39,8 +39,6 @@ class Exponentials(NamedTuple):
 class SoftmaxStep(LabelChunks):
     """The training step of a softmax output layer. Weights, not E, are in chunks of about `chunk_bytes`."""
 
-    unit = ALIGNMENT  # chunks begin on multiples of it
-
     def step(self, A: Any, labels: DeviceRows, targets: Targets, layer: Layer, update: Update) -> tuple[Any, Any]:
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, (B, H), L = self.runtime, A.shape, len(layer.b)
@@ -50,7 +48,8 @@ class SoftmaxStep(LabelChunks):
         scale, label_target = uploaded[:B], uploaded[B:]
         keys = sorted_labels(run, labels)
         e, operand = self._exponential_buffers(B, H, L), self.operand("A operand", A)
-        chunks = self._weight_chunks(H, L, update)
+        gradient_bytes = 0 if is_gemm_update(update) else 4 * H
+        chunks = self.chunks(L, round_up(H) * run.operand.itemsize + gradient_bytes)
         W = self.operand("W operand", slice_layer(layer, *chunks[0]).W)
         label_sum, score = self._references(A, operand, W[: min(PILOT, chunks[0][1])], labels, layer, e)
         W = self._exponentials(operand, W, layer, chunks, e)
@@ -111,12 +110,6 @@ class SoftmaxStep(LabelChunks):
         E = run.buffer("E", (B, round_up(L, LINE)), run.operand)
         scaled = run.buffer("scaled", (B, round_up(scaled_columns(H), SECTOR)), run.operand)
         return Exponentials(E, reference, largest, total, factor, scaled)
-
-    def _weight_chunks(self, H: int, L: int, update: Update) -> list[tuple[int, int]]:
-        """Return chunks whose weights, as operands and with their gradients, take `chunk_bytes`."""
-        bytes_per_label = round_up(H) * self.runtime.operand.itemsize + (0 if is_gemm_update(update) else 4 * H)
-        size = max(self.chunk_bytes // bytes_per_label // self.unit * self.unit, self.unit)
-        return [(start, min(start + size, L)) for start in range(0, L, size)]
 
     def _exponentials(self, operand: Any, W: Any, layer: Layer, chunks: list[tuple[int, int]], e: Exponentials) -> Any:
         """Fill E, `largest` and `total`; W: the weights of the first chunk as an operand; return those of the last."""
