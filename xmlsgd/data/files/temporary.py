@@ -114,15 +114,14 @@ def _create(folder: Path, path: Path) -> int | None:
     """Make and lock a folder for `create_locked`; return None if another process has removed it meanwhile."""
     with errors_named(path):
         folder.mkdir(MODE)
-    try:
-        descriptor = _open(folder)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        with suppress(OSError):
-            folder.rmdir()
-        error.filename = str(path)
-        raise
+        try:
+            descriptor = _open(folder)
+        except FileNotFoundError:
+            return None
+        except OSError:
+            with suppress(OSError):
+                folder.rmdir()
+            raise
     try:
         if not os.listdir(descriptor):  # or it is not the folder that was made
             _lock(descriptor, folder)

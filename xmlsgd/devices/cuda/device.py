@@ -188,15 +188,13 @@ class CUDA(Device):
     def take(self, layer: Layer, active: np.ndarray) -> Layer:
         """Return a copy of the outputs `active` of a layer; state arrays of one element stay as they are."""
         run, rows = self.runtime, self.runtime.upload("active", active)
-        taken = []
+        taken = layer._asdict()
         for name, part in zip(Layer._fields, layer, strict=True):
             if part.shape[0] > 1:
                 width = int(part.size // part.shape[0])
-                out = run.buffer(f"active {name}", (len(active), *part.shape[1:]))
+                taken[name] = out = run.buffer(f"active {name}", (len(active), *part.shape[1:]))
                 run.launch("gather_rows", blocks_of(len(active), THREADS // WARP), part, rows, len(active), width, out)
-                part = out
-            taken.append(part)
-        return Layer(*taken)
+        return Layer(**taken)
 
     def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
         """Write `part`, from `take`, back to the outputs `active` of a layer."""

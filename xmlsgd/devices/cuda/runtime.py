@@ -243,12 +243,10 @@ class Runtime:
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """Return an array in the memory of the buffer `name`, which later calls use again."""
-        if name in self._views:
-            last_shape, last_dtype, view = self._views[name]
-            if last_shape == shape and last_dtype == dtype:
-                return view
-        view = self._new_view(name, shape, np.dtype(dtype))
-        self._views[name] = shape, dtype, view
+        last_shape, last_dtype, view = self._views.get(name, (None, None, None))
+        if shape != last_shape or dtype != last_dtype:
+            view = self._new_view(name, shape, np.dtype(dtype))
+            self._views[name] = shape, dtype, view
         return view
 
     def _new_view(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Any:
