@@ -17,10 +17,11 @@ from xmlsgd.data.held_out import (
 
 
 def test_rows_are_held_out_if_there_are_enough():
-    (held,) = held_out_folds(25_000, 0)
+    (held,) = held_out_folds(25_000, 0, HELD_OUT_STACKING, None, 1)
     assert len(held) == 2000 == len(np.unique(held))
-    assert [[len(rows) for rows in held_out_folds(n, 0)] for n in (999, 1000, 12_000)] == [[], [100], [1200]]
-    assert not np.array_equal(held, held_out_folds(25_000, 1)[0])
+    sizes = [[len(rows) for rows in held_out_folds(n, 0, HELD_OUT_STACKING, None, 1)] for n in (999, 1000, 12_000)]
+    assert sizes == [[], [100], [1200]]
+    assert not np.array_equal(held, held_out_folds(25_000, 1, HELD_OUT_STACKING, None, 1)[0])
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(640) // 4])

@@ -40,11 +40,7 @@ HELD_OUT_NETWORK, HELD_OUT_NONE = HeldOutSize(0.02, 200, 2048, 100), HeldOutSize
 
 
 def held_out_folds(
-    n_rows: int,
-    seed: int,
-    size: HeldOutSize = HELD_OUT_STACKING,
-    groups: NDArray[np.int64] | None = None,
-    n_folds: int = 1,
+    n_rows: int, seed: int, size: HeldOutSize, groups: NDArray[np.int64] | None, n_folds: int
 ) -> list[NDArray[np.intp]]:
     """Return disjoint folds of row indices to hold out, each ascending; with few rows, fewer than `n_folds` or none.
 

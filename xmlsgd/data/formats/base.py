@@ -164,11 +164,7 @@ def check_free(path: Path) -> None:
 
     A store with a file of the user is not free either, as a new one would replace this file.
     """
-    is_pair = path.is_dir() and not is_store(path) and all(map(_is_split, path.iterdir()))
+    is_pair = path.is_dir() and not is_store(path)
+    is_pair = is_pair and all(entry.name in SPLITS and is_store(entry) for entry in path.iterdir())
     for store in sorted(path.iterdir()) if is_pair else [path]:
         STORE.check_replaceable(store)
-
-
-def _is_split(path: Path) -> bool:
-    """Return whether `path` is the store of the training or test split of a data set."""
-    return path.name in SPLITS and is_store(path)
