@@ -26,7 +26,7 @@ from ..errors import DataError, shorten
 from ..training.merging import Comm, ParameterSlice
 from ..training.messages import Report
 from .outer import merges_to_fade
-from .rounds import UpdateRounds, Work
+from .rounds import Rounds, Work
 
 GAIN = 0.10  # relative gain in throughput that one learner more must bring (released code)
 WINDOWS = 3  # the median of so many throughputs decides; with one, as in the released code, noise ended the tuning
@@ -34,7 +34,7 @@ INTERVAL = 8  # rounds per measured throughput
 
 
 @dataclass
-class Crossbow(UpdateRounds):
+class Crossbow(Rounds):
     """SMA of k learners with alpha = 1 / k. A single learner trains as plain SGD does, but its merges take time.
 
     Parameters
@@ -60,6 +60,7 @@ class Crossbow(UpdateRounds):
     package have no steps.
     """
 
+    sync_every: int = at_least(16, 1)
     center_momentum: float = below_one(0.9)
     learners: int = at_least(1, 1)
 

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..data.validation import at_least
 from ..training.merging import Comm, ParameterSlice
-from .rounds import UpdateRounds, Work
+from .rounds import Rounds, Work
 
 BETA = 0.9  # k * alpha of the paper's experiments
 
 
 @dataclass
-class EASGD(UpdateRounds):
+class EASGD(Rounds):
     """Elastic averaging of k learners with alpha = 0.9 / k, which is below the bound of stability, 2 / (1 + k).
 
     sync_every : tau, updates of a learner between merges, >= 1. The paper tried 1, 4, 16 and 64; 16 is the first with
@@ -30,6 +31,7 @@ class EASGD(UpdateRounds):
     the center as soon as it has done its updates, without waiting for the others.
     """
 
+    sync_every: int = at_least(16, 1)
     asynchronous: bool = False
 
     @classmethod

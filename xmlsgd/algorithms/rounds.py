@@ -117,7 +117,7 @@ class Throughput:
 class Rounds(Algorithm):
     """Base class of algorithms that train in rounds: it counts the rows of each worker in a round, which a merge ends.
 
-    An algorithm defines `round_rows` and `merge_replicas`.
+    An algorithm defines `merge_replicas` and, unless every worker has `sync_every` updates, `round_rows`.
 
     A straggler (`Throughput`) is left out of the merge of the others. Its replica then differs from the center from
     which it began by what it has learned; the next merge adds this difference to the new center.
@@ -126,6 +126,8 @@ class Rounds(Algorithm):
     ----------
     dynamic : bool
         Whether free workers take the next rows of a round; otherwise each has an equal part.
+    sync_every : int
+        Updates of a worker between merges, on average.
     size : dict of int to int
         By worker, the rows of its batches.
     given : dict of int to int
@@ -136,6 +138,7 @@ class Rounds(Algorithm):
 
     straggler_timeout = inf
     dynamic = False
+    sync_every = 1
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin the first round."""
@@ -148,9 +151,9 @@ class Rounds(Algorithm):
         self.work = {w: Work(0, 0, self.batch) for w in workers}
 
     @property
-    @abstractmethod
     def round_rows(self) -> int:
         """Return the rows of a round, of all workers together."""
+        return self.sync_every * self.batch * len(self.size)
 
     @abstractmethod
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
@@ -259,18 +262,6 @@ class MegaBatches(Rounds):
         """Return the rows of a mega-batch, by default an equal part of an epoch; at least one batch per worker."""
         parts = max(round(self.n_rows / (MEGA_BATCH * self.batch)), LEAST_MERGES)
         return max(self.mega_batch or -(-self.n_rows // parts), sum(self.size.values()))
-
-
-@dataclass
-class UpdateRounds(Rounds):
-    """Base class of algorithms whose rounds have `sync_every` updates of each worker."""
-
-    sync_every: int = at_least(16, 1)
-
-    @property
-    def round_rows(self) -> int:
-        """Return the rows of the updates of all workers."""
-        return self.sync_every * self.batch * len(self.size)
 
 
 def tapered(rows: float, rows_left: float, n_workers: int) -> int:

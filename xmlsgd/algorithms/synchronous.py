@@ -26,11 +26,6 @@ class Synchronous(Rounds):
         Learning rate of a step.
     """
 
-    @property
-    def round_rows(self) -> int:
-        """Return the rows of a batch of each worker."""
-        return self.batch * len(self.size)
-
     def open_rows(self, w: int) -> float:
         """Return the rows of one batch, or 0 if the worker was given it, also if it was a short one."""
         return 0 if self.given[w] else self.batch
