@@ -21,7 +21,7 @@ import numpy as np
 from ..data.validation import at_least, below_one, check_choice, ranged
 from ..errors import DataError
 from ..training.merging import Comm
-from .combiners import by_updates, mean
+from .combiners import by_updates
 from .outer import HeavyBall, block_momentum
 from .rounds import MEGA_BATCH, MegaBatches, Work
 
@@ -114,7 +114,7 @@ class AdaptiveSGD(MegaBatches):
         """Merge by normalized weights with global momentum, then change the sizes."""
         # The momentum for all workers, even if some do not take part in this merge.
         alpha, outer = self.merge_weights(comm, work), self.outer_of(len(self.size))
-        self.merge_into_center(comm, work, lambda each: outer.apply(each, mean(each, alpha)), outer.fade_merges)
+        self.merge_into_center(comm, work, lambda each: outer.apply(each, each.weighted_sum(alpha)), outer.fade_merges)
         self.shares = alpha
         # The end of an epoch may cut a mega-batch short: update counts of less than half of one are too noisy.
         if 2 * sum(done.rows for done in work.values()) >= self.round_rows:

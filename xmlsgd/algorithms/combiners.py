@@ -48,11 +48,6 @@ def shares(counts: Mapping[int, float]) -> dict[int, float]:
     return {w: count / total for w, count in counts.items()} if total else dict.fromkeys(counts, 1 / len(counts))
 
 
-def mean(params: ParameterSlice, weights: Mapping[int, float]) -> np.ndarray:
-    """Return the weighted mean."""
-    return params.weighted_sum(weights)
-
-
 def adasum(params: ParameterSlice, weights: Mapping[int, float]) -> np.ndarray:
     """Return the center plus AdaSum of the differences, row by row (Maleki et al. 2020).
 
@@ -92,7 +87,7 @@ def move_to_mean(weights: Mapping[int, float]) -> MergeRule:
 
 
 Combiner = Callable[[ParameterSlice, Mapping[int, float]], np.ndarray]
-COMBINERS: dict[str, Combiner] = {"mean": mean, "adasum": adasum}
+COMBINERS: dict[str, Combiner] = {"mean": ParameterSlice.weighted_sum, "adasum": adasum}
 
 
 def combined(name: str, params: ParameterSlice, weights: Mapping[int, float]) -> np.ndarray:
