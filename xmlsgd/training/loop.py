@@ -80,7 +80,8 @@ def train(
     kept = KeptModel() if rolls_back else NoModel()
     run: Run | None = None
     try:
-        with closing(kept) as last_good, closing(executor), reserved(checkpoint):
+        in_use = nullcontext() if checkpoint is None else reserved(checkpoint)
+        with closing(kept) as last_good, closing(executor), in_use:
             writer = None if checkpoint is None else CheckpointWriter(checkpoint, job, algorithm, schedule, callbacks)
             if writer and writer.saved:
                 job = replace(job, start=writer.saved.start(job))

@@ -30,11 +30,8 @@ from .reader import REAL, SavedRun, callback_names, read_checkpoint, read_identi
 
 
 @contextmanager
-def reserved(checkpoint: Checkpoint | None) -> Iterator[None]:
+def reserved(checkpoint: Checkpoint) -> Iterator[None]:
     """Keep other runs from using a checkpoint; raise `DataError` while another run uses it."""
-    if checkpoint is None:
-        yield
-        return
     text = "another run uses this checkpoint; wait until it has ended, or choose another folder"
     with parents_created(checkpoint.folder), sole_use(checkpoint.folder, f"{checkpoint.path}: {text}"):
         yield
