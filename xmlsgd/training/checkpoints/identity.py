@@ -57,7 +57,7 @@ def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequ
     found.pop("network.gradient_rounding", None)  # depends on the device, and does not change the mean of gradients
     for name, callback in zip(callback_names(callbacks), callbacks, strict=True):
         found |= _as_text(name, callback.settings())
-    found |= _as_text("", {"batch": algorithm.batch, "learning_rate": algorithm.learning_rate, SEED: job.seed})
+    found |= {"batch": _text(algorithm.batch), "learning_rate": _text(algorithm.learning_rate), SEED: _text(job.seed)}
     found[CODE] = code_version()
     found[DATA] = checksum_of_rows(job.dataset, job.sample_weight)
     if job.start and job.start.epochs:
@@ -106,8 +106,7 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 def _as_text(part: str, values: Mapping[str, Any]) -> dict[str, str]:
     """Return the public values as text, named "part.name"."""
-    begins = f"{part}." if part else ""
-    return {f"{begins}{name}": _text(value) for name, value in values.items() if not name.startswith("_")}
+    return {f"{part}.{name}": _text(value) for name, value in values.items() if not name.startswith("_")}
 
 
 def _text(value: Any) -> str:

@@ -117,12 +117,9 @@ def read_checkpoint(checkpoint: Checkpoint, verify: bool = True) -> SavedRun | N
 
 def read_identity(folder: Path) -> Any:
     """Return the identity of the run whose checkpoint is in `folder`, None if it is missing or unreadable."""
-
-    def read(folder: Path) -> Any:
-        return read_json_object(folder / CHECKPOINT.description, MAX_JSON_BYTES).get("run")
-
     try:
-        return read_consistently(folder, read)
+        found = read_consistently(folder, lambda at: read_json_object(at / CHECKPOINT.description, MAX_JSON_BYTES))
+        return found.get("run")
     except (OSError, ModelFileError):
         return None
 
