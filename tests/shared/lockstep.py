@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from xmlsgd.training.executors.virtual_device import VirtualDevice
     from xmlsgd.training.executors.worker_process import WorkerProcess
     from xmlsgd.training.job import Job
-    from xmlsgd.training.messages import Report, Sharing, Step
+    from xmlsgd.training.messages import Report, Step
+    from xmlsgd.training.shared_parameters import SharedParameters, SharedShape
 
 
 class Remote:
@@ -50,8 +51,12 @@ class Lockstep(Simulated):
         super().__init__(make_device(), fleet, **settings)
         self.pool = WorkerPool([make_device] * len(fleet))
 
-    def _start_learners(self, job: Job, sharing: Sequence[Sharing]) -> None:
-        self.pool.start(job, self._prepare(job, sharing, self.pool.make_shared(job), copies=True), self.arrays)
+    def _make_shared(self, job: Job, shape: SharedShape) -> SharedParameters:
+        self._shape = shape
+        return self.pool.make_shared(job, shape)
+
+    def _make_learners(self, job: Job, devices: Sequence[Device]) -> None:
+        self.pool.start(job, self._shape, self.arrays)
         self.learners = [Remote(self.pool.processes[w]) for w in self.workers]
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:

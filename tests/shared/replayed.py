@@ -10,7 +10,6 @@ from xmlsgd.training.executors.base import Executor
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.learner import Learner
 from xmlsgd.training.messages import Report
-from xmlsgd.training.shared_parameters import SharedParameters
 
 
 class Recorded(Processes):
@@ -54,7 +53,7 @@ class Replayed(Executor):
         return True
 
     def start(self, job, sharing):
-        self._prepare(job, self.recorded.sharing, SharedParameters.in_memory)
+        self._prepare(job, self.recorded.sharing)
         self.learners = [Learner.of(job, self.device, self.shared, rows) for rows in self.arrays]
         self.reports = {}
 

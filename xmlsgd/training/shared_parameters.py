@@ -10,7 +10,7 @@ meanwhile, and if the worker dies in the middle of a step, its state is dropped 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -135,6 +135,3 @@ class SharedParameters:
     def open(cls, path: Path, shape: SharedShape) -> SharedParameters:
         """Map the file that `create` wrote."""
         return cls.over(np.memmap(path, np.float32, "r+", shape=(shape.floats,)).view(np.ndarray), shape)
-
-
-MakeShared = Callable[[SharedShape], SharedParameters]

@@ -16,7 +16,7 @@ from ..job import Job
 from ..learner import Learner, RowOrder
 from ..merging import Merger, MergeRule
 from ..messages import Event, Left, Report, Sharing, Step
-from ..shared_parameters import MakeShared, SharedParameters, SharedShape, WorkerArrays, shared_shape, worker_arrays
+from ..shared_parameters import SharedParameters, SharedShape, WorkerArrays, shared_shape, worker_arrays
 from .device_merging import DeviceMerger
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class Executor(ABC):
     """Base class of executors. Subclasses implement `start`, `_begin`, `_next` and `close`.
 
-    `start` calls `_prepare`, then `_make_learners` if the steps run in this process, and at last `_start_clock`.
+    `start` calls `_prepare`, then `_make_learners` if the steps run in this process, and at last `_start_clock`. Where
+    the shared parameters are not new ones in this process, override `_make_shared`.
 
     A replica is written by its worker while that worker is busy, and by the coordinator while it is idle. With
     `Sharing.IN_PLACE` workers write the center at once, on purpose and without locks; those with a memory of their own
@@ -93,18 +94,17 @@ class Executor(ABC):
         self._updates_made = 0
         self._updates_read: dict[int, int] = {}  # worker -> `_updates_made` when its current step read the model
 
-    def _prepare(self, job: Job, sharing: Sequence[Sharing], make: MakeShared, copies: bool = False) -> SharedShape:
+    def _prepare(self, job: Job, sharing: Sequence[Sharing], copies: bool = False) -> SharedShape:
         """Make the shared parameters with the initial model and optimizer states; return their shape.
 
-        sharing : how each worker uses the shared model. make : makes the shared parameters. copies : whether workers
-        that write in place train copies, too.
+        sharing : how each worker uses the shared model. copies : whether workers that write in place train copies, too.
         """
         self._reset()
         layout = job.network.layout
         self.sharing, self.arrays = sharing, worker_arrays(sharing, copies)
         state = state_layout(layout, job.optimizer).size
         shape = shared_shape(layout.size, state, job.network.n_features, self.arrays)
-        self.shared = make(shape)
+        self.shared = self._make_shared(job, shape)
         self.merger = Merger(self.shared, layout, self.n_threads)
         self._has_replicas, self._job_start = Sharing.REPLICAS in sharing, job.start
         self.updates_seen = [0 if job.start is None else job.start.steps] * shape.states
@@ -124,6 +124,10 @@ class Executor(ABC):
             self._deltas = Deltas(self.shared, layout, self.arrays, self.n_threads, in_place)
             self._X, self._order = job.dataset.X, RowOrder(job.dataset.n_rows, job.seed)
         return shape
+
+    def _make_shared(self, job: Job, shape: SharedShape) -> SharedParameters:
+        """Return shared parameters, zeros or those of the job's start."""
+        return SharedParameters.in_memory(shape)
 
     def _make_learners(self, job: Job, devices: Sequence[Device]) -> None:
         """Make the learner of each worker in this process; merge on the GPU if all replicas are there."""
@@ -166,7 +170,7 @@ class Executor(ABC):
         if self._deltas is not None and self.arrays[w].base is not None:
             features = np.unique(self._X.columns_of(self._order.rows(step)))
             self._count_transfer(w, self._deltas.pull(w, features), begun)
-        self._begin(replace(step, seen=self.updates_seen[self._state_of(w)]))
+        self._begin(replace(step, seen=self.updates_seen[self.arrays[w].state]))
 
     def wait(self, until: float | None = None) -> Event | None:
         """Return the next event in clock order: a report, or a worker that leaves or joins.
@@ -180,7 +184,7 @@ class Executor(ABC):
         if isinstance(event, Report):
             self.busy.discard(w)
             self._errors.clear()
-            self.updates_seen[self._state_of(w)] += event.updates
+            self.updates_seen[self.arrays[w].state] += event.updates
             staleness: float = self._updates_made - self._updates_read[w]
             self._updates_made += event.updates
             if self.writes_in_place(w):  # each update of its span reads the model again
@@ -306,7 +310,7 @@ class Executor(ABC):
 
     def _most_seen(self, states: np.ndarray, seen: Sequence[int]) -> tuple[np.ndarray, int]:
         """Return the optimizer state that has seen most updates, of a live worker if there is one, and their number."""
-        alive = sorted({self._state_of(w) for w in self.workers}) or range(len(seen))
+        alive = sorted({self.arrays[w].state for w in self.workers}) or range(len(seen))
         state = max(alive, key=lambda i: seen[i])
         return states[state], seen[state]
 
@@ -358,10 +362,6 @@ class Executor(ABC):
         n = len(self.learners)
         return [self.learners[w] for w in (self.workers if workers is None else workers) if w < n]
 
-    def _state_of(self, worker: int) -> int:
-        """Return the number of the optimizer state of a worker."""
-        return self.arrays[worker].state
-
     def _reads_model(self, worker: int) -> None:
         """Note that a step of a worker reads the model now; its staleness counts the updates of others since."""
         self._updates_read[worker] = self._updates_made
@@ -373,6 +373,6 @@ class Executor(ABC):
         if self._has_replicas:
             self.merger.copy_center(worker)
         self._invalidate([worker])
-        state = self._state_of(worker)
+        state = self.arrays[worker].state
         self.shared.states[state] = 0 if self._job_start is None else self._job_start.state
         self.updates_seen[state] = 0 if self._job_start is None else self._job_start.steps

@@ -21,7 +21,7 @@ from ...devices.base import Device
 from ...errors import WorkerDied
 from ..job import Job
 from ..messages import Event, Fetch, Invalidate, Joined, Left, Sharing, Step
-from ..shared_parameters import MakeShared, SharedParameters, SharedShape, WorkerArrays
+from ..shared_parameters import SharedParameters, SharedShape, WorkerArrays
 from .base import Executor
 from .liveness import Liveness
 from .shared_files import MappedJob, RunFolder, data_arrays, mapped_base
@@ -47,16 +47,12 @@ class WorkerPool:
         self.processes: dict[int, WorkerProcess] = {}
         self.folder: RunFolder | None = None
 
-    def make_shared(self, job: Job) -> MakeShared:
-        """Return a function that makes the shared parameters, in a folder with room for the data of the job, too."""
-
-        def make(shape: SharedShape) -> SharedParameters:
-            written = sum(array.nbytes for array in data_arrays(job).values() if mapped_base(array) is None)
-            self.folder = RunFolder(4 * shape.floats + written)
-            with self.folder.naming():
-                return SharedParameters.create(self.folder.path / PARAMETERS, shape)
-
-        return make
+    def make_shared(self, job: Job, shape: SharedShape) -> SharedParameters:
+        """Make the shared parameters, in a folder with room for the data of the job, too."""
+        written = sum(array.nbytes for array in data_arrays(job).values() if mapped_base(array) is None)
+        self.folder = RunFolder(4 * shape.floats + written)
+        with self.folder.naming():
+            return SharedParameters.create(self.folder.path / PARAMETERS, shape)
 
     def start(self, job: Job, shape: SharedShape, arrays: Sequence[WorkerArrays]) -> None:
         """Start all processes; `arrays` are the shared arrays that each worker trains."""
@@ -155,10 +151,13 @@ class Processes(Executor):
         self._liveness = Liveness(self._liveness.timeout, time.perf_counter())
         self._traceback = ""  # of the first error that a worker raised
         by_worker = [sharing.for_worker(shares_memory) for shares_memory in self._shares_memory]
-        shape = self._prepare(job, by_worker, self.pool.make_shared(job))
+        shape = self._prepare(job, by_worker)
         self.pool.start(job, shape, self.arrays)
         self._await_all()
         self._start_clock()
+
+    def _make_shared(self, job: Job, shape: SharedShape) -> SharedParameters:
+        return self.pool.make_shared(job, shape)
 
     def _await_all(self) -> None:
         """Wait until all workers are ready, replacing those that die or start too slowly.

@@ -28,17 +28,16 @@ class Serial(Executor):
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the shared parameters and one learner for each device."""
         replicas = sharing is Sharing.REPLICAS  # else in place: nobody else writes during a step, so no copy is needed
-
-        def make(shape: SharedShape) -> SharedParameters:
-            if job.start is None or replicas:
-                return SharedParameters.in_memory(shape)
-            marks = np.zeros((1, shape.marks), np.uint8)
-            return SharedParameters(job.start.params.reshape(1, -1), job.start.state.reshape(1, -1), marks)
-
-        self._prepare(job, [sharing if replicas else Sharing.IN_PLACE] * len(self.devices), make)
+        self._prepare(job, [sharing if replicas else Sharing.IN_PLACE] * len(self.devices))
         self._make_learners(job, self.devices)
         self.learners[0].pending_losses = not replicas and len(self.learners) == 1
         self._start_clock()
+
+    def _make_shared(self, job: Job, shape: SharedShape) -> SharedParameters:
+        if job.start is None or shape.replicas:
+            return super()._make_shared(job, shape)
+        marks = np.zeros((1, shape.marks), np.uint8)
+        return SharedParameters(job.start.params.reshape(1, -1), job.start.state.reshape(1, -1), marks)
 
     def _begin(self, step: Step) -> None:
         self._queue.append(step)

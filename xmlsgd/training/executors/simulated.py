@@ -16,7 +16,6 @@ from ...devices.base import Device
 from ...errors import WorkerDied
 from ..job import Job
 from ..messages import Event, Joined, Left, Report, Sharing, Step
-from ..shared_parameters import SharedParameters
 from .base import Executor
 from .virtual_device import VirtualDevice, step_noise
 
@@ -43,7 +42,9 @@ class Simulated(Executor):
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make shared parameters and learners, and schedule the absences; an absence from second 0 is a late join."""
         alone = len(self.fleet) == 1
-        self._start_learners(job, [sharing.for_worker(alone or device.in_place) for device in self.fleet])
+        # Workers of a shared model step on copies of it.
+        self._prepare(job, [sharing.for_worker(alone or device.in_place) for device in self.fleet], copies=True)
+        self._make_learners(job, [self.device] * len(self.fleet))
         self._time, self._serial, self._n_steps = 0.0, count(), [0] * len(self.fleet)
         self._ready = [0.0] * len(self.fleet)  # when a worker that merged while others worked can go on
         self._free = 0.0  # when the coordinator, which does one thing after the other, is free
@@ -56,11 +57,6 @@ class Simulated(Executor):
                     self.workers.remove(w)
                 if end < math.inf:
                     self._schedule(end, Joined(w))
-
-    def _start_learners(self, job: Job, sharing: Sequence[Sharing]) -> None:
-        """Make the shared parameters and one learner for each worker; those of a shared model step on copies of it."""
-        self._prepare(job, sharing, SharedParameters.in_memory, copies=True)
-        self._make_learners(job, [self.device] * len(self.fleet))
 
     def _begin(self, step: Step) -> None:
         w = step.worker

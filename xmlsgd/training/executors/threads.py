@@ -14,7 +14,6 @@ from ...errors import in_one_line
 from ..job import Job
 from ..learner import Learner
 from ..messages import Event, Sharing, Step
-from ..shared_parameters import SharedParameters
 from .base import Executor
 
 
@@ -32,7 +31,7 @@ class Threads(Executor):
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the shared parameters, and one learner and one thread for each device."""
         by_worker = [sharing.for_worker(device.memory is None) for device in self.devices]
-        self._prepare(job, by_worker, SharedParameters.in_memory)
+        self._prepare(job, by_worker)
         self._done: queue.SimpleQueue[Event | tuple[int, BaseException]] = queue.SimpleQueue()
         self._inboxes = [queue.SimpleQueue() for _ in self.workers]
         self._make_learners(job, self.devices)
