@@ -84,11 +84,8 @@ class WorkerProcess:
             raise OSError(errno.ENOENT, "sys.executable names no Python")
         self.pipe, theirs = (_above_streams(end) for end in Pipe())
         threads = str(assignment.n_threads)
-        environment = (
-            MALLOC
-            | os.environ
-            | {"NUMBA_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1"}
-        )
+        environment = MALLOC | os.environ
+        environment |= {"NUMBA_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1"}
         paths = [path for path in sys.path if isinstance(path, str)]
         if PACKAGE_ROOT not in paths:  # found by an import hook, such as that of an editable install
             paths.append(PACKAGE_ROOT)
