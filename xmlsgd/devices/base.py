@@ -144,6 +144,11 @@ class Device(ABC):
             self.top_k(A, layer, 1)
             active = np.zeros(1, np.int32)
             self.put(self.take(pair, active), pair, active)
+            for optimizer in optimizers:
+                self.load_optimizer(optimizer)
+
+    def load_optimizer(self, optimizer: Optimizer) -> None:  # noqa: B027  part of the other kernels on most devices
+        """Compile or load the functions of an optimizer."""
 
     def to_device(self, flat: np.ndarray) -> Any:
         """Return a copy of a vector in the device's memory; the vector itself if the memory is that of the process."""

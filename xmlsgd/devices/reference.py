@@ -6,7 +6,6 @@ result or a parameter is written; so this is also the most accurate device.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import nullcontext
 from typing import Any
 
@@ -25,10 +24,7 @@ class Reference(Device):
         """Return a context that does nothing."""
         return nullcontext()
 
-    def load_kernels(
-        self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
-        dropout: bool = True, rounding: bool = False,
-    ) -> None:  # fmt: skip
+    def load_kernels(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing, as nothing is compiled."""
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer) -> np.ndarray:

@@ -121,14 +121,9 @@ class Learner:
 
     def load_kernels(self) -> None:
         """Compile all kernels that the job needs before the clock starts."""
-        network = self.job.network
-        self.device.load_kernels(
-            [find_loss(network.loss)],
-            [self.job.optimizer],
-            len(network.hidden) > 1,
-            network.hidden_dropout > 0,
-            network.gradient_rounding > 0,
-        )
+        network, optimizer = self.job.network, self.job.optimizer
+        deep, dropout, rounding = len(network.hidden) > 1, network.hidden_dropout > 0, network.gradient_rounding > 0
+        self.device.load_kernels([find_loss(network.loss)], [optimizer], deep, dropout, rounding)
 
     def step(self, step: Step) -> Report:
         """Train on a span of rows and report. The loss of each row is that before the update of its batch.

@@ -27,7 +27,7 @@ from .search import weights_of
 from .threads import OneAtATime, launch_context, start_layer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from ...nn.losses import Loss
@@ -101,15 +101,10 @@ class CPU(Device):
         numba.set_num_threads(min(n_threads, numba.config.NUMBA_NUM_THREADS))
         self._launched = n_threads
 
-    def load_kernels(
-        self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
-        dropout: bool = True, rounding: bool = False,
-    ) -> None:  # fmt: skip
-        """Compile or load the kernels of networks with these parts, and the functions of the optimizers."""
-        super().load_kernels(losses, (), deep, dropout, rounding)
-        for optimizer in optimizers:
-            update_address(optimizer)
-            update_address(optimizer.for_biases())
+    def load_optimizer(self, optimizer: Optimizer) -> None:
+        """Compile or load the functions of an optimizer."""
+        update_address(optimizer)
+        update_address(optimizer.for_biases())
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer | CompactLayer) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""
