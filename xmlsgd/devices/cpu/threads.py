@@ -98,8 +98,5 @@ def _after_fork() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
     # A fork waits while another thread compiles or loads a kernel; the child would wait for that lock for ever.
-    os.register_at_fork(
-        before=global_compiler_lock.acquire,
-        after_in_parent=global_compiler_lock.release,
-        after_in_child=global_compiler_lock.release,
-    )
+    acquire, release = global_compiler_lock.acquire, global_compiler_lock.release
+    os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
