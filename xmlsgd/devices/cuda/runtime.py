@@ -64,6 +64,7 @@ class Runtime:
         self._views: dict[str, tuple[tuple[int, ...], Any, Any]] = {}  # shape, dtype and the last array of a buffer
         self._numbers = np.empty(2, np.float32)  # alpha and beta, which cuBLAS reads when it is called
         self._alpha, self._beta = (self._numbers[i:].ctypes.data for i in range(2))
+        self._method = cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_GEMM_DEFAULT  # of all products
         self._buffers: dict[str, Any] = {}
         self._most_shared: dict[str, int] = {}  # bytes, of kernels that may have more than others
         self._staging: dict[str, StagingRing] = {}
@@ -166,28 +167,24 @@ class Runtime:
         Matrices are row-major, float32 or bfloat16 (as uint16); sums are float32, never TF32. cuBLAS counts by columns
         and so computes the transposed product, with the operands exchanged.
         """
-        blas = self.cublas
         (m, k), n = A.shape[::-1] if ta else A.shape, B.shape[0] if tb else B.shape[1]
         sizes = int(tb), int(ta), n, m, k
         first, second, out = map(_matrix, (B, A, C))
         self._numbers[:] = (1.0, beta) if scalars is None else scalars.host
-        blas.gemmEx(
-            self._handle, *sizes, self._alpha, *first, *second, self._beta, *out,
-            blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
-        )  # fmt: skip
+        self.cublas.gemmEx(self._handle, *sizes, self._alpha, *first, *second, self._beta, *out, *self._method)
 
     def gemm_parts(self, A: Any, B: Any, size: int, C: Any, beta: float = 0.0) -> None:
         """Write C[p] = A[:, p size : (p + 1) size] B[p size : (p + 1) size] + beta C[p], for each part p of C.
 
         The last part may be shorter. See `gemm` for the matrices.
         """
-        blas, (m, k), n, full = self.cublas, A.shape, B.shape[1], A.shape[1] // size
+        (m, k), n, full = A.shape, B.shape[1], A.shape[1] // size
         if full:
             first, second, out = map(_matrix, (B, A, C[0]))
             self._numbers[:] = 1.0, beta
-            blas.gemmStridedBatchedEx(
+            self.cublas.gemmStridedBatchedEx(
                 self._handle, 0, 0, n, m, size, self._alpha, *first, size * first[2], *second, size, self._beta, *out,
-                m * n, full, blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
+                m * n, full, *self._method,
             )  # fmt: skip
         if k > full * size:
             self.gemm(A[:, full * size :], B[full * size :], C[full], beta=beta)
@@ -197,13 +194,13 @@ class Runtime:
 
         `scalars` are alpha and beta; see `gemm` for the matrices.
         """
-        blas, (k, m), n, full = self.cublas, A.shape, B.shape[1], A.shape[1] // size
+        (k, m), n, full = A.shape, B.shape[1], A.shape[1] // size
         if full:
             first, second, out = map(_matrix, (B, A, C))
             self._numbers[:] = scalars.host
-            blas.gemmStridedBatchedEx(
+            self.cublas.gemmStridedBatchedEx(
                 self._handle, 0, 1, n, size, k, self._alpha, *first, 0, *second, size, self._beta, *out, size * out[2],
-                full, blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
+                full, *self._method,
             )  # fmt: skip
         if m > full * size:
             self.gemm(A[:, full * size :], B, C[full * size :], ta=True, scalars=scalars)
