@@ -193,8 +193,8 @@ class Merger:
 
     def _slices(self, rows: np.ndarray) -> Iterator[tuple[str, slice | np.ndarray]]:
         """Yield (tensor, rows) of each slice."""
-        for name, shape in self.layout.shapes.items():
-            n, step = shape[0], max(self.slice_floats // (shape[1] if len(shape) == 2 else 1), 1)
+        for name, (_, (n, width)) in self._matrices.items():
+            step = max(self.slice_floats // width, 1)
             if name == self._input and len(rows) < n:
                 for at in range(0, len(rows), step):
                     yield name, rows[at : at + step]
@@ -251,7 +251,7 @@ class Merger:
 
     def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> np.ndarray | None:
         """Return which members have touched the rows of a slice of W0, bool (members, rows); None for other tensors."""
-        return self.shared.touched[members][:, rows] != 0 if name == self._input else None
+        return self.shared.touched[:, rows][members] != 0 if name == self._input else None
 
     def _state_of(self, key: tuple[str, int | None]) -> np.ndarray:
         """Return the vector of a merge state, float32 (n_params,), which is created if need be."""
