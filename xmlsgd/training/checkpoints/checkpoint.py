@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from ...data.files.atomic import move_folder, read_consistently
 from ...data.files.manifest import CHECKPOINT
 from ...data.files.temporary import temporary_folder_beside
-from ...data.validation import is_number
+from ...data.validation import check_fields, ranged
 from ...errors import LOGGER, DataError, ModelFileError, shorten
 from .reader import read_identity
 
@@ -59,7 +60,7 @@ class Checkpoint:
     """
 
     path: str | os.PathLike[str]
-    minutes: float = 10.0
+    minutes: float = ranged(10.0, "finite and at least 0", lambda value: 0 <= value < math.inf)
     keep: bool = False
     folder: Path = field(init=False, repr=False)  # the real path at the time of creation
     request: EndRequest = field(default_factory=EndRequest, repr=False, compare=False)
@@ -68,11 +69,8 @@ class Checkpoint:
         """Raise `DataError` for invalid parameters."""
         if not isinstance(self.path, str | os.PathLike) or not os.fspath(self.path):
             raise DataError(f"checkpoint: must be a path or a Checkpoint, got {shorten(self.path)}")
-        if not (is_number(self.minutes) and 0 <= self.minutes < float("inf")):
-            raise DataError(f"minutes: must be 0 or more, got {shorten(self.minutes)}")
-        if not isinstance(self.keep, bool):
-            raise DataError(f"keep: must be True or False, got {shorten(self.keep)}")
         object.__setattr__(self, "folder", Path(os.path.realpath(os.fsdecode(self.path))))
+        check_fields(self)
 
     @property
     def exists(self) -> bool:
