@@ -69,7 +69,7 @@ def test_a_weight_that_is_negative_or_not_finite_is_refused(dataset, wrong):
 
 @pytest.mark.parametrize("seed", [-1, 1.5, None])
 def test_a_seed_that_draws_nothing_is_refused(dataset, seed):
-    with pytest.raises(DataError, match=f"seed: must be a whole number of at least 0, got {seed}"):
+    with pytest.raises(DataError, match=f"seed must be (at least 0|a whole number), got {seed}"):
         train(Job(dataset, NETWORK, seed=seed), Sequential(BATCH), Serial([Reference()]), Schedule(1))
 
 

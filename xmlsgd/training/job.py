@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..data.csr import Dataset, check_csr
-from ..data.validation import is_integer
+from ..data.validation import at_least, check_fields
 from ..errors import DataError, shorten
 from ..nn.network import Network, state_layout
 from ..nn.optimizers import Adam, Optimizer
@@ -65,13 +65,14 @@ class Job:
     dataset: Dataset
     network: Network
     optimizer: Optimizer = field(default_factory=Adam)
-    seed: int = 0
+    seed: int = at_least(0, 0)
     sample_weight: np.ndarray | None = None
     start: Start | None = None
     sampler: Sampler = ALL_LABELS
 
     def check(self) -> None:
         """Raise `DataError` if a part is invalid, or does not fit the others; reads every entry of the rows once."""
+        check_fields(self)
         dataset, network = self.dataset, self.network
         if dataset.n_rows < 1:
             raise DataError("dataset: must have at least one row, got none")
@@ -81,8 +82,6 @@ class Job:
         if network.n_features < dataset.n_features or network.n_labels < dataset.n_labels:
             needed = f"{dataset.n_features} features and {dataset.n_labels} labels, those of the dataset"
             raise DataError(f"network: must have at least {needed}, got {network.n_features} and {network.n_labels}")
-        if not (is_integer(self.seed) and self.seed >= 0):
-            raise DataError(f"seed: must be a whole number of at least 0, got {shorten(self.seed)}")
         self._check_weights()
         self._check_start()
 
