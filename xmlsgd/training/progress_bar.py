@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from types import TracebackType
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ NEWEST_LOSS = 0.05  # weight of the newest loss in the displayed mean; tqdm smoo
 AFTER_EPOCH, WITHIN_EPOCH = 10.0, 60.0  # minimum seconds since the previous line
 
 
-class ProgressBar(Callback):
+class ProgressBar(Callback, AbstractContextManager["ProgressBar"]):
     """Show the progress of a run on standard error: a bar on a terminal, else lines (`ProgressLines`).
 
     A context manager that ends the bar's line.
@@ -28,10 +27,7 @@ class ProgressBar(Callback):
     def __init__(self) -> None:
         self.bar: Any = None
 
-    def __enter__(self) -> ProgressBar:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
