@@ -37,8 +37,8 @@ from .metrics import recall_at_k as recall_at_k
 from .nn.schedules import Schedule as Schedule
 from .training.checkpoints import Checkpoint as Checkpoint
 from .training.job import Job as Job
+from .training.loop import Run as Run
 from .training.loop import train as train
-from .training.run import Run as Run
 
 __all__: list[str]
 __version__: str

@@ -19,7 +19,7 @@ from xmlsgd.estimators.parameters import checked_parameters
 from xmlsgd.estimators.training_data import GivenRows, read_training_data
 from xmlsgd.training.callbacks import Callback, Evaluation
 from xmlsgd.training.learner import Learner
-from xmlsgd.training.run import run_of
+from xmlsgd.training.loop import run_of
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xmlsgd.training.run import Run, run_of
+from xmlsgd.training.loop import Run, run_of
 
 
 def ended_run(error: BaseException) -> Run:

@@ -20,8 +20,7 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.worker_process import WorkerProcess
 from xmlsgd.training.job import Job
 from xmlsgd.training.kept_model import KeptModel
-from xmlsgd.training.loop import train
-from xmlsgd.training.run import attach_run, run_of
+from xmlsgd.training.loop import attach_run, run_of, train
 
 N_ROWS, BATCH = 12, 4
 

@@ -18,7 +18,7 @@ from ..errors import DataError, MemoryEstimateError, shorten
 from ..training.callbacks import Callback
 from ..training.checkpoints import Checkpoint
 from ..training.history import EpochRecord
-from ..training.run import run_of
+from ..training.loop import run_of
 from . import memory, saving
 from .calibration import BetaCalibration
 from .classifier import XMLClassifier

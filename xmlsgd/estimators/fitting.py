@@ -21,9 +21,8 @@ from ..training.checkpoints import Checkpoint, checksum_of_rows, read_checkpoint
 from ..training.history import EpochRecord
 from ..training.job import Job, Start
 from ..training.kept_model import KeptModel
-from ..training.loop import train
+from ..training.loop import Run, add_hint, attach_run, run_of, train
 from ..training.progress_bar import ProgressBar
-from ..training.run import Run, add_hint, attach_run, run_of
 from .calibrated_model import calibrated, with_calibration_of
 from .fitted import FittedModel, OptimizerState
 from .held_out import folds_to_hold_out, weight_without

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +24,40 @@ from .job import Job
 from .kept_model import KeptModel, NoModel
 from .progress import TrainingPosition, TrainingProgress
 from .router import Router
-from .run import Run, attach_run
-from .worker_log import WorkerLog
+from .worker_log import WorkerLog, summary
+
+
+@dataclass
+class Run:
+    """The result of `train`.
+
+    Attributes
+    ----------
+    params : ndarray of shape (n_params,), float32
+        The model.
+    records : list of dict
+        One record per epoch.
+    state : ndarray, float32
+        The optimizer state, for a later run (`Start`).
+    steps : int
+        Updates that the optimizer state has seen.
+    diverged : bool, default=False
+        Whether the loss diverged; `params` is then the last good model.
+    n_undone : int, default=0
+        Number of records after the best epoch, whose model early stopping has restored.
+    """
+
+    params: np.ndarray
+    records: list[EpochRecord]
+    state: np.ndarray
+    steps: int
+    diverged: bool = False
+    n_undone: int = 0
+
+    @property
+    def workers(self) -> list[EpochRecord]:
+        """Summary of each of several workers (`worker_log.summary`)."""
+        return summary(self.records)
 
 
 def train(
@@ -73,7 +107,7 @@ def train(
 
     Notes
     -----
-    If an error ends the run, also one raised by a callback, what was learned is attached to it (`run.run_of`).
+    If an error ends the run, also one raised by a callback, what was learned is attached to it (`run_of`).
     """
     job.check()
     algorithm.check_workers(executor.n_workers)
@@ -218,3 +252,20 @@ class Loop:
 def work_before(work: np.ndarray, seed: int, epoch: int) -> np.ndarray:
     """Return the work before each position of an epoch's row order, float64 (n_rows + 1,); `work` is of each row."""
     return np.concatenate([[0.0], np.cumsum(work[epoch_order(len(work), seed, epoch)])])
+
+
+def attach_run(error: Any, run: Run) -> None:
+    """Attach the result so far to the error that ended a run."""
+    error.run = run
+
+
+def run_of(error: BaseException) -> Run | None:
+    """Return the result attached to the error that ended a run, or None."""
+    run = getattr(error, "run", None)
+    return run if isinstance(run, Run) else None
+
+
+def add_hint(error: BaseException, hint: str) -> None:
+    """Add a note to an error that ended a run (from Python 3.11); `KeyboardInterrupt` needs none."""
+    if sys.version_info >= (3, 11) and not isinstance(error, KeyboardInterrupt):
+        error.add_note(hint)

@@ -25,8 +25,7 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.job import Job, Start
-from xmlsgd.training.loop import train
-from xmlsgd.training.run import run_of
+from xmlsgd.training.loop import run_of, train
 
 N_ROWS, BATCH = 240, 5
 DATA = toy.learnable_data(N_ROWS)
