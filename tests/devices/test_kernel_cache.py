@@ -26,6 +26,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def not_looked_yet():
+    kernel_cache.remove_stale.cache_clear()
+
+
 def test_kernels_of_other_sources_are_dropped_and_foreign_files_are_not_touched(folder):
     ours = f"input_layer.drop_alone_{STAMP}_011-1.py311.nbi"
     foreign = ["cpu_parser.parse-3.py311.nbi", "input_layer.txt", "notes.nbi"]
@@ -37,9 +42,13 @@ def test_kernels_of_other_sources_are_dropped_and_foreign_files_are_not_touched(
 
 
 def test_files_are_looked_at_once_in_a_process_whatever_devices_it_makes(monkeypatch):
-    looked: list[int] = []
-    monkeypatch.setattr(kernel_cache, "remove_stale", lambda: looked.append(1))
-    kernel_cache.remove_stale_once.cache_clear()
+    looked = []
+
+    def folders():
+        looked.append(1)
+        return set()
+
+    monkeypatch.setattr(kernel_cache, "cache_folders", folders)
     for _ in range(3):
         devices.cpu.CPU()
     assert len(looked) == 1

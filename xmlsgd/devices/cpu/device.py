@@ -58,7 +58,7 @@ class CPU(Device):
         check_choice("precision", precision, PRECISIONS)
         if precision == "bfloat16" and not bf16.HAS_AVX512_BF16:
             raise DataError("precision='bfloat16' needs a processor with AVX512-BF16 or AMX; pass 'auto' or 'float32'")
-        kernel_cache.remove_stale_once()
+        kernel_cache.remove_stale()
         self.n_threads = n_threads
         self.bfloat16 = bf16.HAS_AVX512_BF16 if precision == "auto" else precision == "bfloat16"
         self._buffers: dict[Any, np.ndarray] = {}

@@ -33,17 +33,15 @@ def cache_folders() -> set[Path]:
     return {Path(path) for path in paths if path}
 
 
+@functools.cache
 def remove_stale() -> None:
-    """Remove kernels that were compiled from other sources. Files that cannot be removed stay, but are never used."""
+    """Remove kernels that were compiled from other sources. Files that cannot be removed stay, but are never used.
+
+    Only the first call in a process does that, as looking at all files takes milliseconds.
+    """
     for folder in cache_folders():
         with contextlib.suppress(OSError):
             for file in folder.glob("*.nb[ic]"):
                 ours = file.name.partition(".")[0] in MODULES
                 if ours and not (STAMP in file.name or PARTS_STAMP in file.name):
                     file.unlink(missing_ok=True)
-
-
-@functools.cache
-def remove_stale_once() -> None:
-    """Call `remove_stale` once per process, as looking at all files takes milliseconds."""
-    remove_stale()
