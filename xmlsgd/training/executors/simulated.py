@@ -26,9 +26,7 @@ class Simulated(Executor):
     bandwidth : bytes per second that merges, pulls and pushes read and write. seed : of the noise of durations.
     """
 
-    def __init__(
-        self, device: Device, fleet: Sequence[VirtualDevice], bandwidth: float = 2e10, seed: int = 0
-    ) -> None:  # fmt: skip
+    def __init__(self, device: Device, fleet: Sequence[VirtualDevice], bandwidth: float = 2e10, seed: int = 0) -> None:
         super().__init__(len(fleet))
         self.device, self.fleet, self.bandwidth, self.seed = device, fleet, bandwidth, seed
         self.n_threads = device.n_threads
