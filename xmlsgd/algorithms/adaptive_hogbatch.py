@@ -45,9 +45,9 @@ class AdaptiveHogbatch(Hogbatch):
         low, high = self.bounds(w)
         return min(max(super().first_size(w), low), high)
 
-    def largest_size(self, w: int) -> int:
-        """Return the most rows of a task of worker `w`."""
-        return self.bounds(w)[1]
+    def most_rows(self, n_workers: int) -> int:
+        """Return the rows of the largest update that the bounds allow."""
+        return max(self.bounds(w)[1] // self.threads_of(w) for w in range(n_workers))
 
     def finished(self, report: Report) -> None:
         """Count the updates of a task; then change the size of the worker's next task.

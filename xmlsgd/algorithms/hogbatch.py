@@ -58,11 +58,7 @@ class Hogbatch(Hogwild):
 
     def most_rows(self, n_workers: int) -> int:
         """Return the rows of the largest update of any worker."""
-        return max(self.largest_size(w) // self.threads_of(w) for w in range(n_workers))
-
-    def largest_size(self, w: int) -> int:
-        """Return the most rows of a task of worker `w`."""
-        return self.first_size(w)
+        return max(self.first_size(w) // self.threads_of(w) for w in range(n_workers))
 
     def threads_of(self, w: int) -> int:
         """Return the threads of worker `w`, which are the updates of its tasks."""
