@@ -144,11 +144,6 @@ class Loop:
         self.callbacks = [WorkerLog(executor, algorithm), self.history, *callbacks]
         self.first_epoch = job.start.epochs if job.start else 0
 
-    @property
-    def has_learned(self) -> bool:
-        """Return whether any work is in the model."""
-        return bool(self.history.records or self.router.committed)
-
     def run(self) -> Run:
         """Run all epochs and return the result; attach what was learned to an error that ends them."""
         self.start()
@@ -160,7 +155,8 @@ class Loop:
                         return self.last_good_run()
             return self.finished_run()
         except BaseException as error:
-            if self.has_learned or isinstance(error, KeyboardInterrupt):
+            has_learned = self.history.records or self.router.committed
+            if has_learned or isinstance(error, KeyboardInterrupt):
                 attach_run(error, self.partial_run())
             raise
 
