@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from .history import EpochRecord
@@ -157,8 +158,9 @@ class EarlyStopping(Callback):
         """Return the best model, float32 (n_params,), its metric and epoch, and the epochs since then."""
         if self.best_epoch < 0:
             return {}
-        best = {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
-        return best | {"model": self.kept.copy()}
+        model = np.empty(self.shape, np.float32)
+        self.kept.restore(model)
+        return {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited, "model": model}
 
     def resume(self, run: ResumedRun) -> None:
         """Restore the best model."""

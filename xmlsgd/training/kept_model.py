@@ -66,13 +66,6 @@ class KeptModel:
             lost = f"a temporary file was cut short, to {n_bytes} of {flat.nbytes} bytes"
             raise OSError(errno.EIO, lost, tempfile.gettempdir())
 
-    def copy(self) -> np.ndarray:
-        """Return a copy of what was kept, float32."""
-        if self._unwritten is not None:
-            return self._unwritten.copy()
-        self._file.seek(0)
-        return np.frombuffer(self._file.read(), np.float32)
-
     def close(self) -> None:
         """Remove the file."""
         with suppress(OSError):  # a full disk fails again on buffered data, which nobody needs any more
