@@ -74,7 +74,7 @@ def test_every_row_is_committed_once_whoever_takes_leaves_and_joins(seed, by_wor
         rows = np.concatenate([np.arange(*span) for span in parts()])
         np.testing.assert_array_equal(np.sort(rows), np.arange(n))
         assert router.committed == sum(stop - start for start, stop in done)
-    assert router.empty
+    assert router.left == 0
     assert router.take(0, 5) is None
 
 

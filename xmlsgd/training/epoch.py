@@ -74,7 +74,7 @@ class Epoch:
                 self._merge(self.algorithm.merge_due(executor.busy, self.now))
             elif router.leases:  # all rows are trained, not all are merged
                 self._merge(executor.workers)
-            elif router.empty:
+            elif not router.left:
                 self._count(self.pending.rest())
                 if math.isfinite(self.loss):
                     self._end()
@@ -116,7 +116,7 @@ class Epoch:
         if self.algorithm.trial is not None:
             self.writer.write(replace(self.position, seconds=self.progress.seconds(self.executor)), of_snapshot=True)
             return False
-        if self.router.empty:
+        if not self.router.left:
             return False
         if self.executor.busy or self.router.leases:
             return self.algorithm.pauses_for_checkpoint or self.writer.ends

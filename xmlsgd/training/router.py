@@ -43,11 +43,6 @@ class Router:
     returned: list[Span] = field(default_factory=list, init=False)
 
     @property
-    def empty(self) -> bool:
-        """Return whether nothing is left to hand out."""
-        return self.at >= self.n_rows and not self.returned
-
-    @property
     def left(self) -> int:
         """Return the rows that are left to hand out."""
         return self.n_rows - self.at + sum(stop - start for start, stop in self.returned)
@@ -62,7 +57,7 @@ class Router:
 
         A shorter last batch is a span of its own, so that all updates of a span have equally many rows.
         """
-        if self.empty:
+        if not self.left:
             return None
         start, end = self.returned.pop() if self.returned else (self.at, self.n_rows)
         stop = self._cut(start, end, size * count)
