@@ -258,11 +258,10 @@ class Executor(ABC):
     ) -> None:
         """Apply a rule to the center and the replicas of `members` (`Merger.run`)."""
         begun = self.now()
-        if not self.merger.on_device:
-            self._fetch(members, state=False)
+        on_host = () if self.merger.on_device else members  # whose replicas are merged on the host
+        self._fetch(on_host, state=False)
         floats = self.merger.run(rule, members, fade_merges, ends_at_center)
-        if not self.merger.on_device:
-            self._invalidate(members, state=False)
+        self._invalidate(on_host, state=False)
         self.merges += 1
         self._count_merging(members, 2 * floats, begun)  # read and written
 
