@@ -12,7 +12,6 @@ from xmlsgd.cli import main
 from xmlsgd.cli.label_texts import with_label_texts
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.vectorizer import TextVectorizer
-from xmlsgd.estimators import label_texts
 
 FLAGS = ["--hidden", "8", "--epochs", "1", "--candidates", "8", "--threads", "1", "--seed", "0"]
 ROWS = [f"{label}\t{word} text {i}" for i in range(120) for label, word in (("a", "apple"), ("b", "bear"))]
@@ -161,17 +160,18 @@ def test_parameters_are_searched_with_label_texts_and_named_in_the_command(rows,
     pytest.importorskip("optuna", reason='needs the extra "tune"')
     texts, seen = tmp_path / "labels.txt", []
     texts.write_text("a\tapple\nc\tapple bear\n", encoding="utf-8")
-    fit = XMLClassifier.fit
+    fit = XMLClassifier._fit_data
 
-    def watched(self, *given, **named):
-        if named.get("label_texts") is not None:  # not where kernels are compiled
-            seen.append(named["label_texts"].to_scipy().toarray().astype(bool).sum(axis=1).tolist())
-        return fit(self, *given, **named)
+    def watched(self, data, *given):
+        if data.n_label_rows:  # not where kernels are compiled
+            X, Y = (each.span(data.n_rows, data.dataset.n_rows) for each in (data.dataset.X, data.dataset.Y))
+            seen.append((Y.indices.tolist(), np.diff(X.indptr).tolist()))
+        return fit(self, data, *given)
 
-    monkeypatch.setattr(XMLClassifier, "fit", watched)
+    monkeypatch.setattr(XMLClassifier, "_fit_data", watched)
     flags = ["--ngram-range", "1,2", "--label-texts", str(texts)]
     assert main(["tune", str(rows), *FLAGS, *flags, "--trials", "2", "--seconds", "1e9"]) == 0
-    assert seen == [[1, 0, 3]] * 2
+    assert seen == [([0, 2], [1, 3])] * 2
     assert f"--ngram-range 1,2 --label-texts {texts}" in capsys.readouterr().out.splitlines()[-1]
 
 
@@ -185,15 +185,15 @@ def test_a_plan_has_label_rows_by_the_options_of_texts(rows, tmp_path, capsys):
 
 
 def test_an_ensemble_learns_label_texts_by_the_options_of_its_texts(monkeypatch):
-    read, seen = label_texts.read_label_rows, []
+    fit, seen = XMLClassifier._fit_data, []
 
-    def watched(*given):
-        seen.append(read(*given))
-        return seen[-1]
+    def watched(self, data, *given):
+        seen.append(data.dataset.X.span(data.n_rows, data.dataset.n_rows).shape)
+        return fit(self, data, *given)
 
-    monkeypatch.setattr("xmlsgd.estimators.training_data.read_label_rows", watched)
+    monkeypatch.setattr(XMLClassifier, "_fit_data", watched)
     classifier = XMLClassifier(
         (4,), max_epochs=1, n_jobs=1, candidates=0, vectorizer=TextVectorizer(ngram_range=(2, 2))
     )
     XMLEnsemble(classifier, 2).fit(["red car", "blue car"], [["a"], ["b"]], label_texts={"a": "red car", "b": "boat"})
-    assert [rows.X.shape for rows in seen] == [(1, 2)] * 2
+    assert seen == [(1, 2)] * 2

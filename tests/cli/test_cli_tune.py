@@ -31,7 +31,7 @@ def test_it_shows_the_command_of_the_best_parameters_and_writes_json(data, tmp_p
 
 
 def test_ctrl_c_shows_the_best_of_the_trials_that_have_ended(tmp_path, capsys, monkeypatch):
-    fit, n_fits = XMLClassifier.fit, 0
+    fit, n_fits = XMLClassifier._fit_data, 0
 
     def fit_twice(*given, **more):
         nonlocal n_fits
@@ -40,7 +40,7 @@ def test_ctrl_c_shows_the_best_of_the_trials_that_have_ended(tmp_path, capsys, m
             raise KeyboardInterrupt
         return fit(*given, **more)
 
-    monkeypatch.setattr(XMLClassifier, "fit", fit_twice)
+    monkeypatch.setattr(XMLClassifier, "_fit_data", fit_twice)
     assert main(["tune", ROWS, *GIVEN, "--trials", "9", "--seconds", "1e9", "--json", str(tmp_path / "r.json")]) == 130
     *trials, result, command = capsys.readouterr().out.splitlines()
     assert (len(trials), command.partition(" --")[0]) == (2, f"xmlsgd train {ROWS}")

@@ -227,7 +227,7 @@ def test_classifiers_of_an_ensemble_share_landmarks(rows, test_rows, tmp_path):
 
 
 def test_the_plan_and_the_memory_count_landmarks(rows):
-    plan, data = small()._planned(GivenRows(*rows))
+    plan, data = small()._planned(small()._read_rows(GivenRows(*rows)))
     assert {d.name: (d.value, d.reason) for d in plan.decisions}["landmarks"] == (600, "40 dense features")
     without = replace(plan, features=replace(plan.features, dense=None))
     added = estimate(plan, data)["data"] - estimate(without, data)["data"]

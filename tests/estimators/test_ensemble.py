@@ -207,7 +207,7 @@ def test_names_of_labels_that_come_one_by_one_are_those_of_all_classifiers(rows)
 
 def test_an_error_in_validation_rows_names_them(rows):
     X, Y = rows
-    with pytest.raises(DataError, match="eval_set: X has 2 features, but XMLEnsemble is expecting 120 features"):
+    with pytest.raises(DataError, match="eval_set: X has 2 features, but XMLClassifier is expecting 120 features"):
         ensemble(2).fit(X, Y, eval_set=(X[:, :2], Y))
 
 
@@ -293,7 +293,7 @@ def test_an_altered_ensemble_is_refused(network, tmp_path, change, message):
 def test_a_classifier_of_another_shape_is_refused(network, rows, tmp_path):
     other = small(max_epochs=1).fit(*planted(200, n_labels=N_LABELS - 1))
     mixed = clone(network)
-    mixed._set_members([network.estimators_[0], other], network.fitted_.features)
+    mixed._set_members([network.estimators_[0], other])
     mixed.save(tmp_path / "m")
     with pytest.raises(
         ModelFileError, match=r"m: members must agree in .*, got \(120, 40, 'bce', 'sparse'\) and \(117, 39, '"

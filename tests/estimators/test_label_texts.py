@@ -237,7 +237,7 @@ def test_the_text_of_a_label_is_one_neighbor_however_often_it_was_learned(taught
     model = XMLClassifier.load(tmp_path / "model")
     model.partial_fit(["word0 other1"], [[0]], label_texts=NAMES)
     ensemble = XMLEnsemble(n_estimators=2)
-    ensemble._set_members([model, model], model.fitted_.features)
+    ensemble._set_members([model, model])
     for each in (model, ensemble):
         ((found,),) = each.explain([NAMES[-1]], labels=[N_LABELS - 1])
         (text,) = found.neighbors

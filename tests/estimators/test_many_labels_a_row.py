@@ -39,7 +39,7 @@ def test_scores_of_all_labels_are_made_for_no_k_up_to_a_hundred(listed, held_out
     monkeypatch.setattr("xmlsgd.estimators.inference.candidate_scorer.best_of_all", refused)
     monkeypatch.setattr("xmlsgd.estimators.inference.rankings.best_of_all", refused)
     several = XMLEnsemble(listed)
-    several._set_members([listed, listed], listed.fitted_.features)
+    several._set_members([listed, listed])
     for model in (listed, several):
         labels, _ = model.predict_topk(held_out[0], 100)
         assert (labels >= 0).all()

@@ -11,6 +11,7 @@ from optuna.trial import FixedTrial
 
 from xmlsgd import DataError, DivergenceError, XMLClassifier, make_xmc, tune
 from xmlsgd.estimators import tuning
+from xmlsgd.estimators.training_data import GivenRows
 
 ROWS = make_xmc(300, 60, 20, nnz_per_row=8, labels_per_row=2)
 MODEL = XMLClassifier(max_epochs=2, random_state=0, n_jobs=1)
@@ -58,8 +59,9 @@ def test_the_same_seed_gives_the_same_trials():
 
 def test_a_trial_has_names_for_factors_that_are_not_those_of_parameters():
     model = XMLClassifier(random_state=0, n_jobs=1)
-    plan = model.plan(ROWS.X, ROWS.Y)
-    space = tuning.SearchSpace(model, plan, ROWS, None)
+    data = model._read_rows(GivenRows(ROWS.X, ROWS.Y))
+    plan, _ = model._planned(data)
+    space = tuning.SearchSpace(model, plan, data)
     drawn = {"max_epochs_factor": 2, "learning_rate_factor": 1, "hidden_dropout_tenths": 3}
     found = space.parameters(FixedTrial(space.defaults | drawn))
     assert (found["max_epochs"], found["hidden_dropout"]) == (2 * plan.schedule.epochs, 0.3)
@@ -107,13 +109,13 @@ def test_every_metric_can_be_searched_by(metric):
 
 
 def test_whole_groups_are_held_out_and_trials_know_the_others(monkeypatch):
-    fit, given = XMLClassifier.fit, []
+    fit, given = XMLClassifier._fit_data, []
 
-    def noted(self, *arguments, **options):
-        given.append(options["groups"])
-        return fit(self, *arguments, **options)
+    def noted(self, data, *arguments):
+        given.append(data.groups)
+        return fit(self, data, *arguments)
 
-    monkeypatch.setattr(XMLClassifier, "fit", noted)
+    monkeypatch.setattr(XMLClassifier, "_fit_data", noted)
     found = tune(ROWS.X, ROWS.Y, MODEL, n_trials=1, groups=np.arange(300) // 25)
     assert found.n_held_out == 25
     assert [np.unique(groups, return_counts=True)[1].tolist() for groups in given] == [[25] * 11]
@@ -143,15 +145,15 @@ def test_texts_and_label_lists_are_searched_with():
 
 
 def test_a_trial_that_diverges_is_none_of_the_best(monkeypatch):
-    fit, calls = XMLClassifier.fit, []
+    fit, calls = XMLClassifier._fit_data, []
 
-    def diverging(self, *arguments, **options):
+    def diverging(self, *arguments):
         calls.append(self)
         if len(calls) == 2:
             raise DivergenceError("loss is not finite")
-        return fit(self, *arguments, **options)
+        return fit(self, *arguments)
 
-    monkeypatch.setattr(XMLClassifier, "fit", diverging)
+    monkeypatch.setattr(XMLClassifier, "_fit_data", diverging)
     found = tune(ROWS.X, ROWS.Y, MODEL, n_trials=3, seconds=math.inf)
     assert [math.isnan(trial.value) for trial in found.trials] == [False, True, False]
     assert found.best is not found.trials[1]

@@ -26,7 +26,7 @@ from .plan import TrainingPlan
 from .planning import make_plan
 from .predicting import Predictor
 from .targets import check_declared, with_declared, with_further_columns
-from .training_data import GivenRows, TrainingData, read_training_data
+from .training_data import GivenRows, TrainingData, read_training_data, with_validation_share
 
 
 @dataclass(eq=False, repr=False)
@@ -260,23 +260,36 @@ class XMLClassifier(Predictor, BaseEstimator):
         DivergenceError
             If the loss is not finite in the first epoch. In a later epoch, `fit` warns and keeps the last good model.
         """
-        parameters = checked_parameters(self)
         check_callbacks(callbacks)
-        checkpoint, fitted = as_checkpoint(checkpoint), getattr(self, "fitted_", None)
-        earlier = self._continued()
-        seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
-        names = names_of_columns(label_names)
-        if earlier is not None:
-            names = earlier.classes if names is None else with_further_columns(earlier.classes, names, "label_names")
         rows = GivenRows(
             X, y, sample_weight=sample_weight, eval_set=eval_set, groups=groups, label_texts=label_texts,
             feature_names=feature_names,
         )  # fmt: skip
-        data = read_training_data(parameters, rows, names=names, earlier=earlier, seed=seed)
-        plan = make_plan(parameters, data, earlier)
-        memory.check(plan, data, fitted)
+        return self._fit_data(self._read_rows(rows, label_names), callbacks, as_checkpoint(checkpoint))
+
+    def _read_rows(self, rows: GivenRows, label_names: Sequence[Any] | None = None) -> TrainingData:
+        """Return the rows for `fit`, read and checked."""
+        parameters, earlier, names = checked_parameters(self), self._continued(), names_of_columns(label_names)
+        if earlier is not None:
+            names = earlier.classes if names is None else with_further_columns(earlier.classes, names, "label_names")
+        return read_training_data(parameters, rows, names=names, earlier=earlier)
+
+    def _planned(self, data: TrainingData, seed: int = 0) -> tuple[TrainingPlan, TrainingData]:
+        """Return the plan of `fit` for these rows, and the rows, of which early stopping may hold some out."""
+        parameters, earlier = checked_parameters(self), self._continued()
+        data = with_validation_share(parameters, data, earlier, seed)
+        return make_plan(parameters, data, earlier), data
+
+    def _fit_data(
+        self, data: TrainingData, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None
+    ) -> XMLClassifier:
+        """Learn from the rows that `_read_rows` has read, for this model or one that differs in its seed."""
+        earlier = self._continued()
+        seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
+        plan, data = self._planned(data, seed)
+        memory.check(plan, data, getattr(self, "fitted_", None))
         if earlier is None:  # later calls transform rows like the first
-            data = data.transformed(plan.features, parameters.n_jobs)
+            data = data.transformed(plan.features, self.n_jobs)
         keep = partial(self._keep, plan)
         keep(Fitting(plan, data, earlier, seed, keep).train(callbacks, checkpoint))
         return self
@@ -317,14 +330,13 @@ class XMLClassifier(Predictor, BaseEstimator):
             If the loss is not finite; the model does not change.
         """
         parameters = checked_parameters(self)
-        parameters.early_stopping = False  # rows held out of the only pass would never be learned
         earlier = getattr(self, "fitted_", None)
         if earlier is not None:
             earlier.check_trainable("the model")
         seed = draw_seed(self) if earlier is None else earlier.seed
         names = with_declared(earlier and earlier.classes, classes, y)
         rows = GivenRows(X, y, sample_weight=sample_weight, label_texts=label_texts, feature_names=feature_names)
-        data = read_training_data(parameters, rows, names=names, earlier=earlier, adds_rows=True, seed=seed)
+        data = read_training_data(parameters, rows, names=names, earlier=earlier, adds_rows=True)
         check_declared(data.names, None if classes is None else names)
         plan = make_plan(parameters, data, earlier, adds_rows=True)
         memory.check(plan, data, earlier)
@@ -355,7 +367,7 @@ class XMLClassifier(Predictor, BaseEstimator):
             `print` shows each decision with its reason, and how much memory `fit` would need.
         """
         rows = GivenRows(X, y, eval_set=eval_set, groups=groups, label_texts=label_texts, feature_names=feature_names)
-        plan, data = self._planned(rows)
+        plan, data = self._planned(self._read_rows(rows))
         return memory.with_estimate(plan, data, getattr(self, "fitted_", None))
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
@@ -374,7 +386,7 @@ class XMLClassifier(Predictor, BaseEstimator):
             (processes, and their merge states), names (of the labels), buffers, candidates. The memory of a GPU is
             listed by its name, such as "cuda:0", and is not in the sum.
         """
-        plan, data = self._planned(GivenRows(X, y, eval_set=eval_set))
+        plan, data = self._planned(self._read_rows(GivenRows(X, y, eval_set=eval_set)))
         return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **memory.on_gpus(plan, data)}
 
     def _keep(self, plan: TrainingPlan, fitted: FittedModel) -> None:
@@ -387,10 +399,3 @@ class XMLClassifier(Predictor, BaseEstimator):
         if earlier is not None:
             earlier.check_trainable("the model")
         return earlier
-
-    def _planned(self, rows: GivenRows) -> tuple[TrainingPlan, TrainingData]:
-        """Return the plan of `fit` for these rows, and the rows as it would read them."""
-        parameters, earlier = checked_parameters(self), self._continued()
-        names = None if earlier is None else earlier.classes
-        data = read_training_data(parameters, rows, names=names, earlier=earlier)
-        return make_plan(parameters, data, earlier), data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from os import PathLike
@@ -24,13 +24,10 @@ from .calibration import BetaCalibration
 from .classifier import XMLClassifier
 from .fitting import as_checkpoint, check_callbacks
 from .inference.rankings import MeanScorer
-from .inputs import FeatureSpace, learn_features
-from .names import names_of_columns
 from .parameters import random_state_of
 from .predicting import Predictor
-from .targets import read_labels
 from .thresholds import Thresholds
-from .training_data import read_eval_features
+from .training_data import GivenRows, TrainingData
 
 
 class EstimatorNumber(Callback):
@@ -143,24 +140,18 @@ class XMLEnsemble(Predictor, BaseEstimator):
         checkpoints = as_checkpoint(checkpoint)
         if checkpoints:
             checkpoints.check_parts()
-        if isinstance(label_names, Iterator):  # each classifier reads the names
-            label_names = list(label_names)
-        template = self._template()
-        labels = None if y is None else partial(read_labels, y, names_of_columns(label_names))
-        rows, features = learn_features(X, template.vectorizer, type(self).__name__, label_texts, labels)
-        features = features.with_words(feature_names)
-        if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
-            eval_set = read_eval_features(eval_set[0], features), eval_set[1]
-        if self.n_estimators > 1:  # else `fit` of the only classifier checks it, after reading all labels
-            self._check_memory(rows, y, eval_set)
-        words = _words_of(features) if feature_names is None or features.vectorizer is not None else feature_names
-        options = {"label_names": label_names, "groups": groups, "label_texts": label_texts, "feature_names": words}
+        rows = GivenRows(
+            X, y, sample_weight=sample_weight, eval_set=eval_set, groups=groups, label_texts=label_texts,
+            feature_names=feature_names,
+        )  # fmt: skip
+        data = clone(self._template())._read_rows(rows, label_names)
+        self._check_memory(data)
         members: list[XMLClassifier] = []
         try:
-            for number, member in enumerate(self._untrained(template, checkpoints is not None)):
+            for number, member in enumerate(self._untrained(checkpoints is not None)):
                 numbered, part = [EstimatorNumber(number), *callbacks], checkpoints and checkpoints.part(number)
                 try:
-                    member.fit(rows, y, sample_weight, eval_set, **options, callbacks=numbered, checkpoint=part)
+                    member._fit_data(data, numbered, part)
                 except BaseException as error:
                     if run_of(error) and not members:  # half a classifier is kept only if no whole one is
                         members.append(member)
@@ -168,16 +159,17 @@ class XMLEnsemble(Predictor, BaseEstimator):
                 members.append(member)
         finally:
             if members:
-                self._set_members(members, features)
+                self._set_members(members)
         if checkpoints:
             checkpoints.done()
         return self
 
-    def _untrained(self, template: XMLClassifier, has_checkpoints: bool) -> list[XMLClassifier]:
+    def _untrained(self, has_checkpoints: bool) -> list[XMLClassifier]:
         """Return the classifiers to train, each with its seed, without the vectorizer: the words are kept once for all.
 
         Without a `random_state`, a classifier that resumes takes the seed in its checkpoint.
         """
+        template = self._template()
         seeding = template if self.random_state is None else self
         seeds = random_state_of(seeding).randint(np.iinfo(np.int32).max, size=self.n_estimators).tolist()
         if seeding.random_state is None and has_checkpoints:
@@ -199,20 +191,23 @@ class XMLEnsemble(Predictor, BaseEstimator):
             while the last one is trained. "earlier_model" are the classifiers of an earlier `fit`.
         """
         self._check_number()
-        parts = clone(self._template()).estimate_memory(X, y, eval_set)
+        return self._estimate(clone(self._template())._read_rows(GivenRows(X, y, eval_set=eval_set)))
+
+    def _estimate(self, data: TrainingData) -> dict[str, int]:
+        """Return what `estimate_memory` does for these rows."""
+        plan, data = clone(self._template())._planned(data)
+        parts = {**memory.estimate(plan, data), **memory.on_gpus(plan, data)}
         parts["earlier_model"] = sum(memory.model_bytes(member.fitted_) for member in getattr(self, "estimators_", ()))
         parts["trained"] = (self.n_estimators - 1) * _trained_bytes(parts)
         return {**parts, "total": parts["total"] + parts["earlier_model"] + parts["trained"]}
 
     def _template(self) -> XMLClassifier:
         """Return the classifier to clone."""
-        if self.estimator is None:
-            return XMLClassifier()
-        if not isinstance(self.estimator, XMLClassifier):
+        if self.estimator is not None and not isinstance(self.estimator, XMLClassifier):
             raise DataError(f"estimator: must be an XMLClassifier or None, got {shorten(self.estimator)}")
-        return self.estimator
+        return XMLClassifier() if self.estimator is None else self.estimator
 
-    def _set_members(self, members: list[XMLClassifier], features: FeatureSpace) -> None:
+    def _set_members(self, members: list[XMLClassifier]) -> None:
         """Make this the ensemble of `members`, which were trained on the same rows; let them share the label names."""
         first = members[0].fitted_
         for member in members:
@@ -222,9 +217,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         self.estimators_: list[XMLClassifier] = members
         self.fitted_ = replace(
             first,
-            features=replace(
-                features, owner=type(self).__name__, damped=first.features.damped, dense=first.features.dense
-            ),
+            features=replace(first.features, owner=type(self).__name__),
             calibration=BetaCalibration.mean([each.calibration for each in learned]),
             thresholds=Thresholds.mean(thresholds) if thresholds else None,
         )
@@ -234,9 +227,9 @@ class XMLEnsemble(Predictor, BaseEstimator):
         if not is_positive_integer(self.n_estimators):
             raise DataError(f"n_estimators: must be a positive integer, got {shorten(self.n_estimators)}")
 
-    def _check_memory(self, X: CSR, y: Any, eval_set: Any) -> None:
+    def _check_memory(self, data: TrainingData) -> None:
         """Raise `MemoryEstimateError` if one classifier would fit into memory, but not all of them."""
-        parts, allowed = self.estimate_memory(X, y, eval_set), memory.allowed()
+        parts, allowed = self._estimate(data), memory.allowed()
         last = parts["total"] - parts["trained"]
         if last <= allowed < parts["total"]:  # if even one is too large, its own `fit` raises the error
             fitting = 1 + (allowed - last) // _trained_bytes(parts)
@@ -280,15 +273,8 @@ def load_model(
         member.fitted_ = saving.predicting_on(member.fitted_, device, precision)
     if ensemble is None:
         return members[0]
-    ensemble._set_members(members, members[0].fitted_.features)
+    ensemble._set_members(members)
     return ensemble
-
-
-def _words_of(features: FeatureSpace) -> Any:
-    """Return the `feature_names` of classifiers that get rows: the vectorizer of texts, or the names of columns."""
-    if features.vectorizer is not None:
-        return features.vectorizer
-    return None if features.names is None else features.names.tolist()
 
 
 def _trained_bytes(parts: dict[str, int]) -> int:

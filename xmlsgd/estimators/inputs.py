@@ -75,7 +75,7 @@ class FeatureSpace:
 
     def with_words(self, words: Any) -> FeatureSpace:
         """Return the features with a word for each; features of texts keep theirs. `DataError` for a wrong number."""
-        if words is None or self.vectorizer is not None or isinstance(words, TextVectorizer):
+        if words is None or self.vectorizer is not None:
             return self
         listed = [str(word) for word in words]
         if len(listed) != self.n_features:
@@ -101,9 +101,8 @@ LOOKED_AT, FEW_WORDS = 20, 2
 
 
 def learn_features(
-    X: Any, given: TextVectorizer | None, owner: str = "XMLClassifier", label_texts: Any = None,
-    labels: Callable[[], Labels] | None = None,
-) -> tuple[CSR, FeatureSpace]:  # fmt: skip
+    X: Any, given: TextVectorizer | None, label_texts: Any, labels: Callable[[], Labels]
+) -> tuple[CSR, FeatureSpace]:
     """Return X as a CSR, and its features.
 
     The features hold a copy of the vectorizer `given`. The copy is fitted to X if X is texts and `given` is not fitted.
@@ -116,14 +115,11 @@ def learn_features(
     if given is not None and given.is_fitted:
         vectorizer = copy(given)  # the caller may fit its own to other texts
     elif is_text(X):
-        if given is not None:
-            vectorizer = TextVectorizer(**given.options)
-        else:
-            vectorizer = TextVectorizer() if labels is None else choose_vectorizer(X, labels().Y)
+        vectorizer = choose_vectorizer(X, labels().Y) if given is None else TextVectorizer(**given.options)
         vectorizer.fit(X, label_texts=_texts_among(label_texts))
-    rows, names = _checked_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
+    rows, names = _checked_rows(X, FeatureSpace(0, None, vectorizer), learning=True)
     _check_words(rows, vectorizer)
-    return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
+    return rows, FeatureSpace(rows.n_cols, names, vectorizer)
 
 
 def grow_features(

@@ -74,8 +74,6 @@ def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVecto
     """Return the vectorizer that turns label texts into rows with the features of X."""
     if features.vectorizer is not None:
         return features.vectorizer
-    if isinstance(feature_names, TextVectorizer):  # passed by an ensemble
-        return feature_names
     names = features.names if feature_names is None else feature_names
     if names is None:
         raise DataError(
@@ -89,11 +87,6 @@ def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVecto
     from ..candidates.weighting import document_frequency  # here, so that Numba is imported late
 
     return TextVectorizer.of_words(words, smooth_idf(document_frequency(X)[features.n_landmarks :], X.n_rows))
-
-
-def features_of_labels(label_rows: Dataset) -> CSR:
-    """Return label rows as a matrix (L, F) that `read_label_rows` accepts."""
-    return CSR.from_scipy(sp.csr_array(label_rows.Y.to_scipy().T @ label_rows.X.to_scipy()), "label_texts")
 
 
 def _read_matrix(texts: Any, shape: tuple[int, int], features: FeatureSpace) -> CSR:

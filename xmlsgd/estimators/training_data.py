@@ -96,7 +96,6 @@ def read_training_data(
     names: Names | None = None,
     earlier: FittedModel | None = None,
     adds_rows: bool = False,
-    seed: int = 0,
 ) -> TrainingData:
     """Read and check rows.
 
@@ -112,8 +111,6 @@ def read_training_data(
         The model from which training continues; X and Y may have more columns than it has features and labels.
     adds_rows
         Whether the rows are learned in addition to those of `earlier`, as in `partial_fit`; in `fit` they include them.
-    seed
-        Seed of the choice of validation rows.
     """
     X, features, labels = _read_features_and_labels(parameters, given, names, earlier, adds_rows)
     weight = read_row_weights(parameters.class_weight, given.sample_weight, labels)
@@ -124,13 +121,7 @@ def read_training_data(
     validation = _read_eval_set(features, given.eval_set, labels, parameters.n_jobs)
     groups = _read_groups(given.groups, X)
     data = TrainingData(Dataset(X, labels.Y), labels.classes, labels.form, features, weight, validation, groups)
-    if parameters.early_stopping and validation is None:
-        data = _with_validation_share(data, parameters.validation_fraction, seed)
-        # With the same number of rows, the same ones were held out before.
-        if earlier is not None and not adds_rows and data.n_rows != earlier.n_samples_seen:
-            text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
-            warn(f"{text}; pass eval_set=(X, y) of other rows")
-    return data if given.label_texts is None else _with_label_texts(data, given, X)
+    return data if given.label_texts is None else _with_label_texts(data, given)
 
 
 def read_row_weights(class_weight: Any, sample_weight: Any, labels: Labels) -> NDArray[np.float32] | None:
@@ -224,7 +215,7 @@ def _read_features_and_labels(
     # Labels are read after X, or when they are needed to choose a vectorizer for texts.
     read = cache(lambda: with_new_labels(read_labels(given.y, names), given.label_texts))
     if earlier is None:
-        X, features = learn_features(given.X, parameters.vectorizer, label_texts=given.label_texts, labels=read)
+        X, features = learn_features(given.X, parameters.vectorizer, given.label_texts, read)
     else:
         n_learned = earlier.n_samples_seen if adds_rows else None
         X, features = grow_features(given.X, earlier.features, n_learned, given.label_texts, parameters.n_jobs)
@@ -241,9 +232,9 @@ def _read_features_and_labels(
     return X, features, labels
 
 
-def _with_label_texts(data: TrainingData, given: GivenRows, X: CSR) -> TrainingData:
-    """Return the data with label rows added at the end; X : all given rows, including validation rows."""
-    label_rows = read_label_rows(given.label_texts, given.feature_names, data.names, X, data.features)
+def _with_label_texts(data: TrainingData, given: GivenRows) -> TrainingData:
+    """Return the data with label rows added at the end."""
+    label_rows = read_label_rows(given.label_texts, given.feature_names, data.names, data.dataset.X, data.features)
     weight = data.weight
     if weight is not None:
         weight = np.concatenate([weight, np.ones(label_rows.n_rows, np.float32)])
@@ -304,7 +295,10 @@ def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels, n_jobs
         return None
     if not isinstance(eval_set, tuple | list) or len(eval_set) != 2:
         raise DataError(f"eval_set: must be a pair (X, Y), got {shorten(eval_set)}")
-    X = read_eval_features(eval_set[0], features, n_jobs)
+    try:
+        X = read_features(eval_set[0], features, n_jobs)
+    except DataError as error:
+        raise DataError(f"eval_set: {error}") from error
     check_form(form_of(eval_set[1], "eval_set: Y"), labels.form, "eval_set: ")
     Y = read_labels(eval_set[1], labels.classes, "eval_set: Y").Y
     check_lengths(X.n_rows, Y.n_rows, "eval_set: ")
@@ -313,31 +307,31 @@ def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels, n_jobs
     return Dataset(X, Y)
 
 
-def read_eval_features(X: Any, features: FeatureSpace, n_jobs: int | None = None) -> CSR:
-    """Return the X of `eval_set`, checked against the features of the training rows."""
-    try:
-        return read_features(X, features, n_jobs)
-    except DataError as error:
-        raise DataError(f"eval_set: {error}") from error
-
-
-def _with_validation_share(data: TrainingData, share: float, seed: int) -> TrainingData:
-    """Return the data with a random share of its rows as validation rows."""
-    n = data.dataset.n_rows
-    n_validation = max(round(share * n), 1)
+def with_validation_share(
+    parameters: Parameters, data: TrainingData, earlier: FittedModel | None, seed: int
+) -> TrainingData:
+    """Return the data with a random share of its rows as validation rows, if early stopping needs some."""
+    if not parameters.early_stopping or data.validation is not None:
+        return data
+    n = data.n_rows
+    n_validation = max(round(parameters.validation_fraction * n), 1)
     split = with_validation_rows(data, n_validation, seed)
     if split is None:
         got = f"{n} in all" if data.groups is None else f"no group of at most {n_validation} of {n}"
         raise DataError(f"early_stopping: needs rows for training and for validation, got {got}")
+    # With the same number of rows, the same ones were held out before.
+    if earlier is not None and split.n_rows != earlier.n_samples_seen:
+        text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
+        warn(f"{text}; pass eval_set=(X, y) of other rows")
     return split
 
 
 def with_validation_rows(data: TrainingData, n_rows: int, seed: int) -> TrainingData | None:
     """Return the data with `n_rows` random rows as validation rows; None if there are too few rows."""
-    dataset, n = data.dataset, data.dataset.n_rows
-    drawn = draw_rows(n, n_rows, data.groups, np.random.default_rng((seed, VALIDATION)))
-    if n_rows >= n or not len(drawn):
+    drawn = draw_rows(data.n_rows, n_rows, data.groups, np.random.default_rng((seed, VALIDATION)))
+    if n_rows >= data.n_rows or not len(drawn):
         return None
-    kept = np.setdiff1d(np.arange(n), drawn)
-    weight, groups = (None if each is None else each[kept] for each in (data.weight, data.groups))
-    return replace(data, dataset=dataset.take(kept), weight=weight, validation=dataset.take(drawn), groups=groups)
+    kept = np.delete(np.arange(data.dataset.n_rows), drawn)
+    weight, groups = (None if each is None else np.delete(each, drawn) for each in (data.weight, data.groups))
+    validation = data.dataset.take(drawn)
+    return replace(data, dataset=data.dataset.take(kept), weight=weight, validation=validation, groups=groups)

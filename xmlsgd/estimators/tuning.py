@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from ..data.csr import CSR, Dataset
+from ..data.csr import Dataset
 from ..data.validation import is_number, is_positive_integer
 from ..errors import DataError, DivergenceError, MemoryEstimateError, optional_module, shorten
 from ..metrics import label_scores
@@ -21,10 +21,9 @@ from ..metrics.evaluation import metrics_by_name, table_name, takes_propensity
 from ..training.callbacks import Callback
 from ..training.history import EpochRecord
 from .classifier import XMLClassifier
-from .label_texts import features_of_labels
-from .parameters import Parameters, checked_parameters, random_state_of
+from .parameters import random_state_of
 from .plan import TrainingPlan
-from .training_data import GivenRows, TrainingData, read_training_data, with_validation_rows
+from .training_data import GivenRows, TrainingData, with_validation_rows
 
 Metric = Callable[[XMLClassifier, Dataset], float]  # of a trained model on rows, in percent
 
@@ -88,19 +87,19 @@ class Deadline(Callback):
 class SearchSpace:
     """The parameters of a model that a search may change, and their ranges.
 
-    plan : the plan of training on all rows. rows, label_texts : the rows that trials learn, and label texts. fixed :
-    parameters that do not change; neither do those whose value in `model` is not the default.
+    plan : the plan of training on all rows. data : the rows that trials learn. fixed : parameters that do not change;
+    neither do those whose value in `model` is not the default.
     """
 
     def __init__(
-        self, model: XMLClassifier, plan: TrainingPlan, rows: Dataset, label_texts: Any, fixed: Collection[str] = ()
+        self, model: XMLClassifier, plan: TrainingPlan, data: TrainingData, fixed: Collection[str] = ()
     ) -> None:
         given, defaults = model.get_params(), XMLClassifier().get_params().items()
         self._free = {
             name: value for name, value in defaults
             if name not in fixed and not isinstance(given[name], np.ndarray) and given[name] == value
         }  # fmt: skip
-        self._rows, self._label_texts = rows, label_texts
+        self.data = data
         # The number of candidates planned for all rows, even if the rows of trials were too few for candidates.
         self.base = clone(model).set_params(candidates=plan.n_candidates)
         self.defaults = {
@@ -115,16 +114,15 @@ class SearchSpace:
         is drawn, so the names say this. If the trial has the values of `defaults`, the result are the parameters of the
         model.
         """
-        free, rows = self._free, self._rows
-        found: dict[str, Any] = {}
+        free, found = self._free, dict[str, Any]()
         if "candidates" in free and self.base.candidates:
-            sizes = sorted({min(size, rows.n_labels) for size in (0, 32, 64, 128)})
+            sizes = sorted({min(size, self.data.dataset.n_labels) for size in (0, 32, 64, 128)})
             found["candidates"] = trial.suggest_categorical("candidates", sizes)
         if "hidden_layer_sizes" in free:
             found["hidden_layer_sizes"] = (trial.suggest_categorical("hidden_layer_sizes", [64, 128, 256, 512]),)
         if "hidden_dropout" in free:
             found["hidden_dropout"] = trial.suggest_int("hidden_dropout_tenths", 0, 6) / 10
-        plan = clone(self.base).set_params(**found).plan(rows.X, rows.Y, label_texts=self._label_texts)
+        plan, _ = clone(self.base).set_params(**found)._planned(self.data)
         if "max_epochs" in free:
             factor = trial.suggest_float("max_epochs_factor", 0.5, 4, log=True)
             found["max_epochs"] = max(round(plan.schedule.epochs * factor), 1)
@@ -196,10 +194,10 @@ def tune(
     metric_of = check_search(metric, seconds, n_trials)
     seed = int(random_state_of(model).randint(np.iinfo(np.int32).max))
     given = GivenRows(X, y, groups=groups, label_texts=label_texts, feature_names=feature_names)
-    data, split, of_labels = _read_rows(model, given, seed)
-    base = clone(model).set_params(vectorizer=None, random_state=seed)
-    plan = base.plan(data.dataset.X, data.dataset.Y, groups=data.groups, label_texts=of_labels)
-    space = SearchSpace(base, plan, split.dataset, of_labels, fixed)
+    base = clone(model).set_params(random_state=seed)
+    data = base._read_rows(given)
+    rows, held_out = _split(data, seed)
+    space = SearchSpace(base, base._planned(data)[0], rows, fixed)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     study.enqueue_trial(space.defaults)
     states = optuna.trial.TrialState
@@ -211,7 +209,8 @@ def tune(
         changed = space.changed(suggested) if trials else {}
         try:
             tried = clone(space.base).set_params(**changed)
-            value = _measured(tried, split, of_labels, metric_of, end if trials else math.inf)
+            tried._fit_data(rows, [Deadline(end if trials else math.inf)])
+            value = metric_of(tried, held_out)
         except TimeUp:
             break
         except (DivergenceError, MemoryEstimateError):
@@ -223,7 +222,7 @@ def tune(
         trials.append(Trial(changed, value, now() - begun))
         if callback is not None:
             callback(trials[-1])
-    return Tuning(best_of(trials), trials, data.n_rows - split.n_rows)
+    return Tuning(best_of(trials), trials, held_out.n_rows)
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:
@@ -240,30 +239,15 @@ def check_search(metric: str, seconds: float, n_trials: int | None) -> Metric:
     return _find_metric(metric)
 
 
-def _read_rows(model: XMLClassifier, given: GivenRows, seed: int) -> tuple[TrainingData, TrainingData, CSR | None]:
-    """Return all rows; the same with a tenth of them held out; and the label texts as a matrix (L, F), or None."""
-    parameters = Parameters(**vars(checked_parameters(model)) | {"early_stopping": False})
-    data = read_training_data(parameters, given)
-    of_labels = None
-    if data.n_label_rows:
-        n, n_all = data.n_rows, data.dataset.n_rows
-        of_labels = features_of_labels(Dataset(data.dataset.X.span(n, n_all), data.dataset.Y.span(n, n_all)))
-        data = replace(data, dataset=data.rows, n_label_rows=0)
+def _split(data: TrainingData, seed: int) -> tuple[TrainingData, Dataset]:
+    """Return the rows without a tenth of them, and this tenth."""
     if data.form == "multiclass":
         raise DataError("y: must be label lists or an indicator, got one class per row; use GridSearchCV for these")
     split = with_validation_rows(data, min(int(SHARE * data.n_rows), MOST_ROWS), seed)
-    if split is None:
+    if split is None or split.validation is None:
         wanted = "must have 10 rows, and a group of at most a tenth of them, to hold out"
         raise DataError(f"X: {wanted}; got {data.n_rows} rows")
-    return data, split, of_labels
-
-
-def _measured(model: XMLClassifier, split: TrainingData, of_labels: CSR | None, metric: Metric, end: float) -> float:
-    """Train a model, at the latest until `end`, and return the metric on the held-out rows in percent."""
-    assert split.validation is not None
-    rows = split.dataset
-    model.fit(rows.X, rows.Y, groups=split.groups, label_texts=of_labels, callbacks=[Deadline(end)])
-    return metric(model, split.validation)
+    return replace(split, validation=None), split.validation
 
 
 def _find_metric(name: str) -> Metric:

@@ -27,13 +27,14 @@ from annif.suggestion import SuggestionBatch
 from annif.util import atomic_save, boolean
 from sklearn.base import clone
 
-from ..data.csr import CSR, Dataset
+from ..data.csr import CSR
 from ..data.validation import is_positive_integer
 from ..data.vectorizer import MAX_N, TextVectorizer
 from ..errors import DataError, DivergenceError, MemoryEstimateError, shorten, suggest
 from ..estimators import XMLClassifier
 from ..estimators.inference.compact import CompactParams
 from ..estimators.parameters import check_parameters
+from ..estimators.training_data import GivenRows
 from ..estimators.tuning import SearchSpace
 from ..estimators.vectorizer_choice import choose_vectorizer
 
@@ -63,7 +64,7 @@ class XMLObjective(HPObjective):
         """Return the metric of a trial."""
         model = clone(args.space.base).set_params(**args.space.parameters(trial))
         try:
-            model.fit(*args.rows, label_texts=args.label_rows)
+            model._fit_data(args.space.data)
         except (DivergenceError, MemoryEstimateError) as error:
             raise optuna.TrialPruned(str(error)) from error
         return args.measure(model)
@@ -73,8 +74,6 @@ class XMLOptimizer(HyperparameterOptimizer):
     """Search for parameters as `xmlsgd tune` does, by a metric of validation documents."""
 
     _backend: XMLBackend
-    rows: Rows
-    label_rows: sp.csr_array | None
     space: SearchSpace
 
     def _prepare(self, n_jobs: int = 1) -> XMLOptimizer:
@@ -82,15 +81,14 @@ class XMLOptimizer(HyperparameterOptimizer):
         backend = self._backend
         with backend._errors_of_annif():
             self._check_metric()
-            vectorizer, self.rows = backend._read_rows()
-            self.label_rows = backend._label_rows(vectorizer, backend.params)
+            vectorizer, rows = backend._read_rows()
+            label_rows = backend._label_rows(vectorizer, backend.params)
             documents = list(self._corpus.documents)
             self._X = vectorizer.transform([backend._words(document.text) for document in documents])
             self._subjects = [document.subject_set for document in documents]
             model = XMLClassifier(**_classifier_parameters(backend.params), n_jobs=None if n_jobs == 1 else 1)
-            plan = model.plan(*self.rows, label_texts=self.label_rows)
-            X, Y = map(CSR.from_scipy, self.rows)
-            self.space = SearchSpace(model, plan, Dataset(X, Y), self.label_rows)
+            data = model._read_rows(GivenRows(*rows, label_texts=label_rows))
+            self.space = SearchSpace(model, model._planned(data)[0], data)
         return self
 
     def measure(self, model: XMLClassifier) -> float:
