@@ -15,7 +15,6 @@ from xmlsgd.data.csr import Dataset, stacked
 from xmlsgd.data.held_out import HELD_OUT_SMALL
 from xmlsgd.estimators import candidate_training, fitting, held_out
 from xmlsgd.estimators.held_out import folds_to_hold_out
-from xmlsgd.estimators.parameters import checked_parameters
 from xmlsgd.estimators.training_data import GivenRows, read_training_data
 from xmlsgd.training.callbacks import Callback, Evaluation
 from xmlsgd.training.learner import Learner
@@ -210,7 +209,7 @@ def test_the_memory_estimate_counts_the_networks_of_folds_beside_that_of_the_mod
 def test_rows_of_weight_0_are_neither_held_out_nor_counted_as_copies(rows):
     X, Y = (each.take(np.append(np.arange(1000), np.zeros(800, np.intp))) for each in (rows.X, rows.Y))
     given = GivenRows(X, Y, sample_weight=np.repeat([1.0, 0.0], [1000, 800]))
-    data = read_training_data(checked_parameters(new_model()), given)
+    data = read_training_data(new_model(), given)
     folds = folds_to_hold_out(data, HELD_OUT_SMALL, 6, 0)  # and warnings are errors
     assert np.concatenate(folds).max() < 1000
 

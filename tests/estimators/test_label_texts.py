@@ -14,7 +14,6 @@ from xmlsgd.data.csr import CSR
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.held_out import folds_to_hold_out
 from xmlsgd.estimators.initial_model import grown_start
-from xmlsgd.estimators.parameters import checked_parameters
 from xmlsgd.estimators.training_data import GivenRows, read_training_data
 
 N_ROWS, N_LABELS = 1200, 150
@@ -95,7 +94,7 @@ def test_the_plan_says_that_label_texts_were_used(taught):
 
 def test_only_rows_that_were_given_are_held_out():
     texts, Y = library()
-    given = checked_parameters(classifier())
+    given = classifier()
     data = read_training_data(given, GivenRows(texts, Y, label_texts=NAMES))
     plan = classifier().plan(texts, Y)
     assert data.dataset.n_rows == N_ROWS + LABEL_ROWS
@@ -178,7 +177,7 @@ def test_a_checkpoint_is_of_a_run_with_the_same_label_texts(tmp_path):
     from xmlsgd.training.checkpoints import checksum_of_rows
 
     texts, Y = library()
-    given = checked_parameters(classifier())
+    given = classifier()
     sums = {
         checksum_of_rows(read_training_data(given, GivenRows(texts, Y, label_texts=each)).dataset)
         for each in (None, NAMES, NAMES[::-1])

@@ -21,7 +21,7 @@ from .fitted import FittedModel, learned
 from .fitting import Fitting, as_checkpoint, check_callbacks, draw_seed, train_more
 from .inference import Scorer
 from .names import names_of_columns
-from .parameters import checked_parameters
+from .parameters import check_parameters
 from .plan import TrainingPlan
 from .planning import make_plan
 from .predicting import Predictor
@@ -269,16 +269,17 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     def _read_rows(self, rows: GivenRows, label_names: Sequence[Any] | None = None) -> TrainingData:
         """Return the rows for `fit`, read and checked."""
-        parameters, earlier, names = checked_parameters(self), self._continued(), names_of_columns(label_names)
+        check_parameters(self)
+        earlier, names = self._continued(), names_of_columns(label_names)
         if earlier is not None:
             names = earlier.classes if names is None else with_further_columns(earlier.classes, names, "label_names")
-        return read_training_data(parameters, rows, names=names, earlier=earlier)
+        return read_training_data(self, rows, names=names, earlier=earlier)
 
     def _planned(self, data: TrainingData, seed: int = 0) -> tuple[TrainingPlan, TrainingData]:
         """Return the plan of `fit` for these rows, and the rows, of which early stopping may hold some out."""
-        parameters, earlier = checked_parameters(self), self._continued()
-        data = with_validation_share(parameters, data, earlier, seed)
-        return make_plan(parameters, data, earlier), data
+        earlier = self._continued()
+        data = with_validation_share(self, data, earlier, seed)
+        return make_plan(self, data, earlier), data
 
     def _fit_data(
         self, data: TrainingData, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None
@@ -329,16 +330,16 @@ class XMLClassifier(Predictor, BaseEstimator):
         DivergenceError
             If the loss is not finite; the model does not change.
         """
-        parameters = checked_parameters(self)
+        check_parameters(self)
         earlier = getattr(self, "fitted_", None)
         if earlier is not None:
             earlier.check_trainable("the model")
         seed = draw_seed(self) if earlier is None else earlier.seed
         names = with_declared(earlier and earlier.classes, classes, y)
         rows = GivenRows(X, y, sample_weight=sample_weight, label_texts=label_texts, feature_names=feature_names)
-        data = read_training_data(parameters, rows, names=names, earlier=earlier, adds_rows=True)
+        data = read_training_data(self, rows, names=names, earlier=earlier, adds_rows=True)
         check_declared(data.names, None if classes is None else names)
-        plan = make_plan(parameters, data, earlier, adds_rows=True)
+        plan = make_plan(self, data, earlier, adds_rows=True)
         memory.check(plan, data, earlier)
         keep = partial(self._keep, plan)
         keep(train_more(plan, data, earlier, seed, keep))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
 
 
 MAX_SEED = 2**32 - 1
-
-
-class Parameters(SimpleNamespace):
-    """The checked parameters of an estimator, as attributes."""
 
 
 class Rule(NamedTuple):
@@ -95,12 +90,6 @@ RULES = {
 }  # parameters that name a part, such as a loss, are looked up instead (`_check_names`)
 
 
-def checked_parameters(model: XMLClassifier) -> Parameters:
-    """Return the parameters of a classifier; raise `DataError` for one outside its range."""
-    check_parameters(model)
-    return Parameters(**model.get_params(deep=False))
-
-
 def check_parameters(model: XMLClassifier) -> None:
     """Raise `DataError` for a parameter outside its range."""
     for name, rule in RULES.items():
@@ -156,7 +145,7 @@ def random_state_of(model: BaseEstimator) -> np.random.RandomState:
         raise _refused(model, "random_state", f"None, an integer in [0, {MAX_SEED}] or a RandomState") from None
 
 
-def optimizer_of(parameters: XMLClassifier | Parameters, is_short: bool) -> Optimizer:
+def optimizer_of(parameters: XMLClassifier, is_short: bool) -> Optimizer:
     """Return the optimizer of these parameters; is_short : of a short run with candidates."""
     optimizer = defaults.auto_optimizer(is_short) if is_auto(parameters.optimizer) else parameters.optimizer
     return get_optimizer(optimizer, weight_decay=parameters.weight_decay, clip_norm=parameters.clip_norm)

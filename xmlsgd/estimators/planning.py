@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from .dense_features import DenseFeatures, find_dense_features
 from .fitted import FittedModel
 from .held_out import held_out_size, small_folds
 from .inputs import FeatureSpace
-from .parameters import Parameters, is_auto, optimizer_of
+from .parameters import is_auto, optimizer_of
 from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
 from .workers import (
@@ -35,6 +35,9 @@ from .workers import (
     workers_of,
 )
 
+if TYPE_CHECKING:
+    from .classifier import XMLClassifier
+
 GIVEN = "as given"
 LANDMARK_ROWS = 1000  # rows whose typical norm counts if landmarks must be found for it, which takes time
 
@@ -47,7 +50,7 @@ class _Planner:
     (`partial_fit`).
     """
 
-    parameters: Parameters
+    parameters: XMLClassifier
     data: TrainingData
     earlier: FittedModel | None
     adds_rows: bool
@@ -65,7 +68,7 @@ class _Planner:
 
 
 def make_plan(
-    parameters: Parameters, data: TrainingData, earlier: FittedModel | None = None, adds_rows: bool = False
+    parameters: XMLClassifier, data: TrainingData, earlier: FittedModel | None = None, adds_rows: bool = False
 ) -> TrainingPlan:
     """Decide how to train on `data`, without training.
 
@@ -278,7 +281,7 @@ def _in_groups(data: TrainingData) -> str:
     return "" if data.groups is None else "; at most, as groups are held out whole"
 
 
-def _loss(parameters: Parameters, earlier: Network | None) -> str:
+def _loss(parameters: XMLClassifier, earlier: Network | None) -> str:
     """Return the name of the loss: that of an earlier network, or "bce" for "auto"."""
     if earlier is None:
         return "bce" if is_auto(parameters.loss) else parameters.loss
@@ -293,7 +296,7 @@ def _is_short(data: TrainingData, n_candidates: int) -> bool:
 
 
 def _hidden(
-    parameters: Parameters, data: TrainingData, n_candidates: int, earlier: Network | None
+    parameters: XMLClassifier, data: TrainingData, n_candidates: int, earlier: Network | None
 ) -> tuple[tuple[int, ...], str]:
     """Return the units of the hidden layers, and why; an earlier network keeps them."""
     if not is_auto(parameters.hidden_layer_sizes):
@@ -306,7 +309,7 @@ def _hidden(
 
 
 def _network(
-    parameters: Parameters, data: TrainingData, loss: str, earlier: Network | None, hidden: tuple[int, ...],
+    parameters: XMLClassifier, data: TrainingData, loss: str, earlier: Network | None, hidden: tuple[int, ...],
     features: FeatureSpace,
 ) -> Network:  # fmt: skip
     """Return the network for the rows, which `features` will transform.
@@ -363,7 +366,7 @@ def _candidates(planner: _Planner, loss: str) -> tuple[int, str, DenseFeatures |
     return found, f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}", dense
 
 
-def _negatives(parameters: Parameters, has_candidates: bool, n_labels: int) -> tuple[int | None, str]:
+def _negatives(parameters: XMLClassifier, has_candidates: bool, n_labels: int) -> tuple[int | None, str]:
     """Return how many negatives are drawn for a batch (None for all labels), and why."""
     wanted, why = parameters.negatives, GIVEN
     if parameters.sampler == "all":
@@ -378,7 +381,7 @@ def _negatives(parameters: Parameters, has_candidates: bool, n_labels: int) -> t
 
 
 def _rounding(
-    parameters: Parameters, n_labels: int, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]
+    parameters: XMLClassifier, n_labels: int, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]
 ) -> tuple[float, str]:
     """Return the threshold of gradient sparsification, and why."""
     if is_auto(parameters.gradient_rounding):

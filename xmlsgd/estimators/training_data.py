@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,11 @@ from .fitted import FittedModel
 from .inputs import FeatureSpace, check_plain, grow_features, learn_features, read_features
 from .label_texts import read_label_rows, with_new_labels
 from .names import Names, python_values
-from .parameters import Parameters, is_amount
+from .parameters import is_amount
 from .targets import Form, Labels, form_of, read_labels
+
+if TYPE_CHECKING:
+    from .classifier import XMLClassifier
 
 # Warn of a column with most of the squared values only if there are at least `MIN_COLUMNS` columns, and its values are
 # more than `LARGE` times those of others: it may just be frequent.
@@ -90,7 +93,7 @@ class GivenRows:
 
 
 def read_training_data(
-    parameters: Parameters,
+    parameters: XMLClassifier,
     given: GivenRows,
     *,
     names: Names | None = None,
@@ -102,7 +105,7 @@ def read_training_data(
     Parameters
     ----------
     parameters
-        Parameters of the estimator.
+        The estimator.
     given
         The rows.
     names
@@ -207,7 +210,7 @@ def _read_groups(groups: Any, X: CSR) -> NDArray[np.int64] | None:
 
 
 def _read_features_and_labels(
-    parameters: Parameters, given: GivenRows, names: Names | None, earlier: FittedModel | None, adds_rows: bool
+    parameters: XMLClassifier, given: GivenRows, names: Names | None, earlier: FittedModel | None, adds_rows: bool
 ) -> tuple[CSR, FeatureSpace, Labels]:
     """Return X, its features and its labels, checked against each other and `earlier`."""
     if given.y is None:
@@ -308,7 +311,7 @@ def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels, n_jobs
 
 
 def with_validation_share(
-    parameters: Parameters, data: TrainingData, earlier: FittedModel | None, seed: int
+    parameters: XMLClassifier, data: TrainingData, earlier: FittedModel | None, seed: int
 ) -> TrainingData:
     """Return the data with a random share of its rows as validation rows, if early stopping needs some."""
     if not parameters.early_stopping or data.validation is not None:

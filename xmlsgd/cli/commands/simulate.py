@@ -218,18 +218,17 @@ def make_plan_of(
     """Return the training plan for the flags, and the data with at most `most` training rows."""
     from ...data.synthetic import split_rows
     from ...estimators import XMLClassifier
-    from ...estimators.parameters import checked_parameters
-    from ...estimators.planning import make_plan
-    from ...estimators.training_data import GivenRows, read_training_data
+    from ...estimators.parameters import check_parameters
+    from ...estimators.training_data import GivenRows
     from ..sources import first_labels, read_training
 
-    given = checked_parameters(XMLClassifier(**parameters))
+    model = XMLClassifier(**parameters)
+    check_parameters(model)
     found = read_training(train, test, options)
     rows, held_out = (found.train, found.test) if found.test is not None else split_rows(found.train)
     rows, held_out = sample_rows(rows, most), sample_rows(held_out, TEST_ROWS)
     eval_set = held_out.X, first_labels(held_out.Y, rows.n_labels)
-    data = read_training_data(given, GivenRows(rows.X, rows.Y, eval_set=eval_set))
-    return make_plan(given, data), data
+    return model._planned(model._read_rows(GivenRows(rows.X, rows.Y, eval_set=eval_set)))
 
 
 def sample_rows(dataset: Dataset, most: int) -> Dataset:
