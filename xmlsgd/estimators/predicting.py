@@ -48,18 +48,19 @@ class Predictor(FittedAttributes, ClassifierMixin):
             check_is_fitted(self)
         return read_features(X, self.fitted_.features, self._n_jobs)
 
-    def _ranker(self, X: CSR, label_weight: Any, exclude: Any = None) -> Ranker | WeightedRanker:
+    def _ranker(self, X: CSR, label_weight: Any, exclude: Any = None) -> Ranker:
         """Return the ranker for rows such as X, with weights of labels and excluded labels, if given."""
-        scorer: Ranker = self._scorer(X)
+        scorer = self._scorer(X)
+        ranker: Ranker = scorer
         if exclude is not None and np.size(exclude):
             excluded = np.zeros(self.network_.n_labels, np.bool_)
             excluded[columns_of(exclude, self.fitted_, "exclude")] = True
-            scorer = ExcludingRanker(scorer, excluded)
+            ranker = ExcludingRanker(scorer, excluded)
         if label_weight is None:
-            return scorer
+            return ranker
         weight = checked_weight(label_weight, self.network_.n_labels)
         log_odds = None if find_loss(self.network_.loss).normalized else self.fitted_.calibration.log_odds
-        return WeightedRanker(scorer, weight, log_odds)
+        return WeightedRanker(ranker, weight, log_odds, scorer.n_reweighted)
 
     def predict(self, X: Any, threshold: float | str | None = None) -> Any:
         """Return the labels of each row in the form of the training labels.
@@ -112,11 +113,10 @@ class Predictor(FittedAttributes, ClassifierMixin):
             As in `predict_topk`.
         """
         X = self._read(X)
-        ranker, scorer = self._ranker(X, label_weight), self._scorer(X)
+        ranker, k = self._ranker(X, label_weight), min(int(k), self.network_.n_labels)
         for few in some_rows(X):
-            ranker.top_k(few, min(int(k), self.network_.n_labels))
-            for each in scorer.scorers if isinstance(scorer, MeanScorer) else [scorer]:
-                each.rank_without_candidates(few)  # as rows are ranked that have too few of them
+            ranker.top_k(few, k)
+            ranker.top_k(few.where(np.zeros(few.nnz, np.bool_)), k)  # rows without features have no candidates
 
     def predict_topk(
         self,
@@ -359,7 +359,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         return self.classes_[best[:, 0]]
 
     def _best(
-        self, X: CSR, k: Any, ranker: Ranker | WeightedRanker, columns: np.ndarray | None = None, padded: bool = False
+        self, X: CSR, k: Any, ranker: Ranker, columns: np.ndarray | None = None, padded: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the k best labels of each row and their finite scores; padded : whether rows may have fewer."""
         if not is_positive_integer(k):

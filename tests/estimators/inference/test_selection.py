@@ -12,8 +12,6 @@ from xmlsgd.estimators.inference.rankings import FIRST_K, ExcludingRanker, label
 class Given:
     """Ranks labels by scores that are given for each row; X has the number of the row."""
 
-    n_reweighted = 8
-
     def __init__(self, scores):
         self.scores, self.asked = np.asarray(scores, np.float32), []
 

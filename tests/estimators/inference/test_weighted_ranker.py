@@ -15,8 +15,6 @@ N_REWEIGHTED = 32
 class Given:
     """A ranker whose logits are given; rows are told apart by their one feature."""
 
-    n_reweighted = N_REWEIGHTED
-
     def __init__(self, Z):
         self.Z, self.asked = np.asarray(Z, np.float32), []
 

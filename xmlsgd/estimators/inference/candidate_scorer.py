@@ -100,11 +100,6 @@ class CandidateScorer(Scorer):
             self.cpu.run(merge_best, labels, scores, others, self._scores_of_others(Z, labels), best, found)
         return best, found
 
-    def rank_without_candidates(self, X: CSR) -> None:
-        """Rank the labels of rows as if they had no candidates, only in order to load kernels."""
-        none = np.full((X.n_rows, 1), -1, np.int32)
-        self._filled_up(X, none, np.full(none.shape, -np.inf, np.float32), 1)
-
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield blocks of row indices and their stacked scores (rows, L), or (rows, m) for m columns."""
         for rows, Z in super().logits(X, columns):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.csr import CSR
-from .scorer import FILLED_K, Ranker, Scorer, row_ranges
+from .scorer import FILLED_K, N_REWEIGHTED, Ranker, Scorer, row_ranges
 
 Ranked = tuple[NDArray[np.int32], NDArray[np.float64]]  # labels and probabilities (rows, k)
 
@@ -106,12 +106,14 @@ class WeightedRanker:
 
     weight : value of a true label, float64 (L,), above 0. Inverse propensities maximize the expected PSP@k (Jain,
     Prabhu, Varma, KDD 2016). log_odds : turns scores into calibrated log odds; None for softmax, whose scores are the
-    logarithms of probabilities up to a constant per row.
+    logarithms of probabilities up to a constant per row. n_reweighted : labels per row that are ranked by weight, at
+    least; as `Scorer.n_reweighted`.
     """
 
     ranker: Ranker
     weight: np.ndarray
     log_odds: Callable[[np.ndarray], np.ndarray] | None
+    n_reweighted: int = N_REWEIGHTED
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k of the `n_reweighted` most probable labels, int32 (n, k), and their scores, float32 (n, k).
@@ -119,7 +121,7 @@ class WeightedRanker:
         Of equal scores, the smaller label comes first. Padded with -1 and -inf.
         """
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
-        log_weight, wide = np.log(self.weight), min(max(k, self.ranker.n_reweighted), len(self.weight))
+        log_weight, wide = np.log(self.weight), min(max(k, self.n_reweighted), len(self.weight))
         for rows in row_ranges(X.n_rows, 8 * wide):
             span = slice(rows[0], rows[-1] + 1)
             likeliest, Z = self.ranker.top_k(X.span(span.start, span.stop), wide, columns)
@@ -167,11 +169,6 @@ class ExcludingRanker:
 
     ranker: Ranker
     excluded: NDArray[np.bool_]
-
-    @property
-    def n_reweighted(self) -> int:
-        """Return how many labels per row can be ranked, in order to reweight them, in hardly more time than one."""
-        return self.ranker.n_reweighted
 
     def top_k(self, X: CSR, k: int, columns: NDArray[np.intp] | None = None) -> tuple[NDArray, NDArray]:
         """Return the best k labels that are not excluded, int32 (n, k), and their scores, float32 (n, k).

@@ -37,10 +37,6 @@ LARGE_VALUE = 1e6  # a feature with a larger value may be the reason if a score 
 class Ranker(Protocol):
     """The interface of objects that rank labels: scorers, their means, and rankers that weight or exclude labels."""
 
-    @property
-    def n_reweighted(self) -> int:
-        """Return how many labels per row can be ranked, in order to reweight them, in hardly more time than one."""
-
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels, int32 (n, k), and their scores, float32 (n, k); only of `columns` if given."""
 
@@ -117,10 +113,6 @@ class Scorer:
         if k < 1:
             raise DataError(f"k: must be at least 1, got {k}")
         return self._best_logits(X, k, columns)
-
-    def rank_without_candidates(self, X: CSR) -> None:
-        """Rank the labels of rows as if they had no candidates, only in order to load kernels."""
-        self.top_k(X, 1)
 
     def _best_logits(
         self, X: CSR, k: int, columns: np.ndarray | None = None, floor: np.ndarray | None = None
