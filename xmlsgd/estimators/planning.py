@@ -24,16 +24,7 @@ from .inputs import FeatureSpace
 from .parameters import is_auto, optimizer_of
 from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
-from .workers import (
-    Worker,
-    algorithm_of,
-    flops,
-    parse_devices,
-    precision_of_cpu,
-    thread_count,
-    threads_beside_candidates,
-    workers_of,
-)
+from .workers import Worker, algorithm_of, flops, precision_of_cpu, thread_count, threads_beside_candidates, workers_of
 
 if TYPE_CHECKING:
     from .classifier import XMLClassifier
@@ -62,6 +53,16 @@ class _Planner:
         return value
 
     @property
+    def before(self) -> Network | None:
+        """The network of the earlier model."""
+        return None if self.earlier is None else self.earlier.network
+
+    @property
+    def has_one_worker(self) -> bool:
+        """Whether a single worker trains the network."""
+        return len(workers_of(self.parameters.devices, 1)) == 1
+
+    @property
     def own_algorithm(self) -> Algorithm | None:
         """The algorithm if given as an object, which has its own batch size and learning rate; else None."""
         return self.parameters.algorithm if isinstance(self.parameters.algorithm, Algorithm) else None
@@ -85,8 +86,7 @@ def make_plan(
     workers, n_threads = _plan_workers(planner, network, batch_size)
     n_candidate_threads = thread_count(parameters.n_jobs)
     concurrent = _plan_concurrency(planner, n_candidates, workers, n_candidate_threads)
-    rounding = _rounding(parameters, data.dataset.n_labels, network.loss, optimizer, workers)
-    threshold = planner.decide("gradient_rounding", *rounding)
+    threshold = planner.decide("gradient_rounding", *_rounding(planner, network.loss, optimizer, workers))
     precision = _plan_precision(planner, workers)
     algorithm = _plan_algorithm(planner, batch_size, learning_rate, workers)
     return TrainingPlan(
@@ -118,14 +118,13 @@ def make_plan(
 def _plan_model(planner: _Planner) -> tuple[Network, int, FeatureSpace]:
     """Decide the network, the candidate labels per row (0 for the network alone), and how rows are transformed."""
     parameters, data, earlier = planner.parameters, planner.data, planner.earlier
-    before = None if earlier is None else earlier.network
-    loss = _loss(parameters, before)
+    loss = _loss(planner)
     n_candidates, why, dense = _candidates(planner, loss)
     if not n_candidates and data.form == "multiclass" and is_auto(parameters.loss) and not earlier:
         loss = "softmax"
-    hidden = planner.decide("hidden_layer_sizes", *_hidden(parameters, data, n_candidates, before))
+    hidden = planner.decide("hidden_layer_sizes", *_hidden(planner, n_candidates))
     features = data.features if earlier else replace(data.features, damped=n_candidates > 0, dense=dense)
-    network = _network(parameters, data, loss, before, hidden, features)
+    network = _network(planner, loss, hidden, features)
     if_single = " with candidates" if n_candidates and data.form == "multiclass" else ""
     by_labels = "as in the earlier model" if earlier else f"labels are {data.form}{if_single}"
     planner.decide("loss", loss, _why(parameters.loss, by_labels))
@@ -186,8 +185,8 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
 def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSize, int, int]:
     """Decide the size of a fold of held-out rows, the number of folds, and that of temporary networks."""
     n_folds, n_temporary = 1, 0
-    one_worker = len(parse_devices(planner.parameters.devices)) == 1  # several would take long to start for each fold
-    if n_rows <= defaults.SMALL_ROWS and one_worker:
+    # Several workers would take long to start for each fold.
+    if n_rows <= defaults.SMALL_ROWS and planner.has_one_worker:
         size, n_folds = small_folds(n_rows)
     if planner.earlier is not None:
         n_temporary, why = n_folds, "the earlier model has learned all rows; a temporary network leaves out each fold"
@@ -203,7 +202,7 @@ def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
     """Decide which labels a batch trains: all, or its true labels and some negatives."""
     parameters, n_labels = planner.parameters, planner.data.dataset.n_labels
     keeps_candidates = planner.adds_rows and planner.earlier is not None and planner.earlier.candidates is not None
-    n_negatives, why = _negatives(parameters, n_candidates > 0 or keeps_candidates, n_labels)
+    n_negatives, why = _negatives(planner, n_candidates > 0 or keeps_candidates)
     kind = "all" if n_negatives is None else "uniform" if is_auto(parameters.sampler) else parameters.sampler
     planner.decide("sampler", kind, _why(parameters.sampler, "uniform where negatives are drawn"))
     planner.decide("negatives", n_labels if n_negatives is None else n_negatives, why)
@@ -213,9 +212,8 @@ def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
 def _plan_workers(planner: _Planner, network: Network, batch_size: int) -> tuple[tuple[Worker, ...], int]:
     """Decide the workers, and their number of threads in all."""
     parameters = planner.parameters
-    several = len(parse_devices(parameters.devices)) > 1
     # The backward pass has two products for each one of the forward pass.
-    work = math.inf if several else 3 * flops(network, planner.data.dataset.X, batch_size)
+    work = 3 * flops(network, planner.data.dataset.X, batch_size) if planner.has_one_worker else math.inf
     n_threads = thread_count(parameters.n_jobs, work)
     why = GIVEN if parameters.n_jobs is not None else "as many threads as a step can feed"
     planner.decide("n_jobs", n_threads, why)
@@ -281,13 +279,14 @@ def _in_groups(data: TrainingData) -> str:
     return "" if data.groups is None else "; at most, as groups are held out whole"
 
 
-def _loss(parameters: XMLClassifier, earlier: Network | None) -> str:
+def _loss(planner: _Planner) -> str:
     """Return the name of the loss: that of an earlier network, or "bce" for "auto"."""
-    if earlier is None:
-        return "bce" if is_auto(parameters.loss) else parameters.loss
-    if not is_auto(parameters.loss) and parameters.loss != earlier.loss:
-        raise DataError(f"loss: must stay {earlier.loss!r} in further training, got {parameters.loss!r}")
-    return earlier.loss
+    given, before = planner.parameters.loss, planner.before
+    if before is None:
+        return "bce" if is_auto(given) else given
+    if not is_auto(given) and given != before.loss:
+        raise DataError(f"loss: must stay {before.loss!r} in further training, got {given!r}")
+    return before.loss
 
 
 def _is_short(data: TrainingData, n_candidates: int) -> bool:
@@ -295,36 +294,32 @@ def _is_short(data: TrainingData, n_candidates: int) -> bool:
     return n_candidates > 0 and data.dataset.n_features + data.dataset.n_labels > defaults.SMALL_NETWORK
 
 
-def _hidden(
-    parameters: XMLClassifier, data: TrainingData, n_candidates: int, earlier: Network | None
-) -> tuple[tuple[int, ...], str]:
+def _hidden(planner: _Planner, n_candidates: int) -> tuple[tuple[int, ...], str]:
     """Return the units of the hidden layers, and why; an earlier network keeps them."""
-    if not is_auto(parameters.hidden_layer_sizes):
-        return tuple(int(size) for size in parameters.hidden_layer_sizes), GIVEN
-    if earlier:
-        return earlier.hidden, "as in the earlier model"
+    given, data = planner.parameters.hidden_layer_sizes, planner.data
+    if not isinstance(given, str):
+        return tuple(int(size) for size in given), GIVEN
+    if planner.before:
+        return planner.before.hidden, "as in the earlier model"
     hidden = defaults.auto_hidden(data.rows, _is_short(data, n_candidates))
     labels = f"{data.n_rows} rows, {data.rows.Y.nnz / data.n_rows:.1f} labels a row"
     return hidden, "the default" if hidden == defaults.HIDDEN else f"with candidates, {labels}"
 
 
-def _network(
-    parameters: XMLClassifier, data: TrainingData, loss: str, earlier: Network | None, hidden: tuple[int, ...],
-    features: FeatureSpace,
-) -> Network:  # fmt: skip
+def _network(planner: _Planner, loss: str, hidden: tuple[int, ...], features: FeatureSpace) -> Network:
     """Return the network for the rows, which `features` will transform.
 
     An earlier network keeps its hidden layers and input scale; the rows are already transformed for it.
     """
-    dataset = data.dataset
+    parameters, dataset, before = planner.parameters, planner.data.dataset, planner.before
     dropout = float(parameters.hidden_dropout)
-    if earlier is None:
+    if before is None:
         n_rows = defaults.NORM_ROWS if features.dense is None else LANDMARK_ROWS
         first = features.transform(dataset.X.span(0, min(dataset.n_rows, n_rows)), parameters.n_jobs)
         return Network(first.n_cols, dataset.n_labels, hidden, loss, dropout, defaults.input_scale(first))
-    if earlier.hidden != hidden:
-        raise DataError(f"hidden_layer_sizes: must stay {earlier.hidden} in further training, got {hidden}")
-    return replace(earlier, n_features=dataset.n_features, n_labels=dataset.n_labels, hidden_dropout=dropout)
+    if before.hidden != hidden:
+        raise DataError(f"hidden_layer_sizes: must stay {before.hidden} in further training, got {hidden}")
+    return replace(before, n_features=dataset.n_features, n_labels=dataset.n_labels, hidden_dropout=dropout)
 
 
 def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epochs: int | None) -> tuple[float, str]:
@@ -366,8 +361,9 @@ def _candidates(planner: _Planner, loss: str) -> tuple[int, str, DenseFeatures |
     return found, f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}", dense
 
 
-def _negatives(parameters: XMLClassifier, has_candidates: bool, n_labels: int) -> tuple[int | None, str]:
+def _negatives(planner: _Planner, has_candidates: bool) -> tuple[int | None, str]:
     """Return how many negatives are drawn for a batch (None for all labels), and why."""
+    parameters, n_labels = planner.parameters, planner.data.dataset.n_labels
     wanted, why = parameters.negatives, GIVEN
     if parameters.sampler == "all":
         return None, "sampler='all'"
@@ -380,16 +376,13 @@ def _negatives(parameters: XMLClassifier, has_candidates: bool, n_labels: int) -
     return (None, "no more labels than these") if wanted >= n_labels else (int(wanted), why)
 
 
-def _rounding(
-    parameters: XMLClassifier, n_labels: int, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]
-) -> tuple[float, str]:
+def _rounding(planner: _Planner, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]) -> tuple[float, str]:
     """Return the threshold of gradient sparsification, and why."""
-    if is_auto(parameters.gradient_rounding):
+    given, n_labels = planner.parameters.gradient_rounding, planner.data.dataset.n_labels
+    if isinstance(given, str):
         found = defaults.auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
         return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels"
     gpu = next((worker.name for worker in workers if worker.kind == "cuda"), None)
-    if parameters.gradient_rounding and gpu:
-        raise DataError(
-            f"gradient_rounding: must be 'auto' or 0 on a GPU, got {parameters.gradient_rounding} and {gpu!r}"
-        )
-    return float(parameters.gradient_rounding), GIVEN
+    if given and gpu:
+        raise DataError(f"gradient_rounding: must be 'auto' or 0 on a GPU, got {given} and {gpu!r}")
+    return float(given), GIVEN
