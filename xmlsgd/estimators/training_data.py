@@ -14,7 +14,7 @@ from ..data.frames import as_list
 from ..data.held_out import draw_rows, groups_of_similar_rows
 from ..data.random_streams import VALIDATION
 from ..data.validation import named_groups
-from ..errors import DataError, shorten, warn
+from ..errors import DataError, problems_named, shorten, warn
 from .defaults import feature_squares
 from .fitted import FittedModel
 from .inputs import FeatureSpace, check_plain, grow_features, learn_features, read_features
@@ -277,19 +277,19 @@ def _check_not_fewer(labels: Labels, earlier: FittedModel) -> None:
         raise DataError(f"{text}; use partial_fit to learn new rows only, or warm_start=False to start over")
 
 
-def check_form(form: Form, seen: Form, name: str = "") -> None:
+def check_form(form: Form, seen: Form) -> None:
     """Raise `DataError` if one of two forms is one class per row, and the other sets of labels."""
     if (form == "multiclass") != (seen == "multiclass"):
         wanted, got = "label lists or an indicator matrix", "one class a row"
         if seen == "multiclass":
             wanted, got = got, wanted
-        raise DataError(f"{name}Y: must have the form of the training labels, {wanted}, got {got}")
+        raise DataError(f"Y: must have the form of the training labels, {wanted}, got {got}")
 
 
-def check_lengths(n_rows: int, n_labelled: int, name: str = "") -> None:
+def check_lengths(n_rows: int, n_labelled: int) -> None:
     """Raise `DataError` unless X and Y have the same number of rows."""
     if n_rows != n_labelled:
-        raise DataError(f"{name}X and Y must have the same number of rows, got {n_rows} and {n_labelled}")
+        raise DataError(f"X and Y must have the same number of rows, got {n_rows} and {n_labelled}")
 
 
 def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels, n_jobs: int | None) -> Dataset | None:
@@ -298,16 +298,13 @@ def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels, n_jobs
         return None
     if not isinstance(eval_set, tuple | list) or len(eval_set) != 2:
         raise DataError(f"eval_set: must be a pair (X, Y), got {shorten(eval_set)}")
-    try:
+    with problems_named("eval_set"):
         X = read_features(eval_set[0], features, n_jobs)
-    except DataError as error:
-        raise DataError(f"eval_set: {error}") from error
-    check_form(form_of(eval_set[1], "eval_set: Y"), labels.form, "eval_set: ")
-    Y = read_labels(eval_set[1], labels.classes, "eval_set: Y").Y
-    check_lengths(X.n_rows, Y.n_rows, "eval_set: ")
-    if X.n_rows == 0:
-        raise DataError("eval_set: must have at least one row, got 0")
-    return Dataset(X, Y)
+        check_form(form_of(eval_set[1]), labels.form)
+        rows = Dataset(X, read_labels(eval_set[1], labels.classes).Y)
+        if rows.n_rows == 0:
+            raise DataError("must have at least one row, got 0")
+    return rows
 
 
 def with_validation_share(
