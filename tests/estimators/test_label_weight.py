@@ -91,7 +91,7 @@ def test_rows_that_come_later_are_counted_too_and_a_new_fit_counts_anew():
 def test_a_count_that_is_none_is_refused(skewed, tmp_path, change):
     small(max_epochs=1).fit(*skewed).save(tmp_path / "m")
     rewrite(tmp_path / "m", change)
-    with pytest.raises(ModelFileError, match="samples_seen must be a number of rows, got"):
+    with pytest.raises(ModelFileError, match="samples_seen must be a number of at least 0, got"):
         load_model(tmp_path / "m")
 
 

@@ -86,7 +86,7 @@ def read_fields(description: dict[str, Any], path: Path) -> dict[str, Any]:
         "precision": precision,
         "history": _history(description.get("history"), path),
         "calibration": _calibration(description.get("calibration"), path),
-        **{field: _count(description, name, path) for field, name in numbers.items()},
+        **{field: read_count(description, name, path) for field, name in numbers.items()},
     }
 
 
@@ -180,7 +180,7 @@ def _network(saved: Any, path: Path) -> Network:
         raise ModelFileError(f"{path}: network: {error}") from error
 
 
-def _count(description: dict[str, Any], name: str, path: Path) -> int:
+def read_count(description: dict[str, Any], name: str, path: Path) -> int:
     """Return entry `name` of the description, a count of at least 0."""
     value: Any = description.get(name)
     if is_integer(value) and 0 <= value < 1 << 62:

@@ -25,11 +25,11 @@ from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS
 from ..errors import DataError, ModelFileError, shorten
 from .dense_features import read_dense_features
-from .description import ENSEMBLE, describe, read_fields, read_parameters, seed_to_json
+from .description import ENSEMBLE, describe, read_count, read_fields, read_parameters, seed_to_json
 from .fitted import FittedModel
 from .inference.compact import CompactParams, compact_params
 from .inputs import FeatureSpace
-from .names import MappedNames, names_from_arrays, names_to_arrays
+from .names import MappedNames, names_to_arrays
 from .thresholds import Thresholds
 from .workers import make_device, parse_devices, precision_of
 
@@ -203,27 +203,18 @@ def arrays_of(files: FolderContent, path: Path) -> FolderArrays:
 def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict[str, Any]:
     """Return the fields of `FittedModel` that the classifiers of an ensemble share."""
     path = saved.path
-    names: np.ndarray | MappedNames = MappedNames("classes", saved.arrays, path)
-    if not is_compact(files):  # otherwise they are read on first use
-        names = names_from_arrays("classes", saved.arrays, path)
-    if len(names) != network.n_labels:
-        raise ModelFileError(f"{path}: must name {network.n_labels} labels, got {len(names)}")
+    names = _names_of("labels", "classes", saved, network.n_labels, lazily=is_compact(files))
     dense = read_dense_features(files.description.get("dense"), saved, network.n_features)
-    n_features, features = network.n_features - (dense.n_landmarks if dense else 0), None
-    if "features_text" in saved.arrays:
-        features = names_from_arrays("features", saved.arrays, path)
-        if len(features) != n_features:
-            raise ModelFileError(f"{path}: must name {n_features} features, got {len(features)}")
-    words = MappedNames(WORDS, saved.arrays, path) if f"{WORDS}_text" in saved.arrays else None
-    if words is not None and len(words) != n_features:
-        raise ModelFileError(f"{path}: {WORDS} must be of {n_features} features, got {len(words)}")
+    n_features = network.n_features - (dense.n_landmarks if dense else 0)
+    features, words = (
+        _names_of("features", name, saved, n_features, lazily=name == WORDS) if f"{name}_text" in saved.arrays else None
+        for name in ("features", WORDS)
+    )
     vectorizer = TextVectorizer.from_files(path) if files.description.get("vectorizer") else None
     damped = files.description.get("damped")
     if not isinstance(damped, bool):
         raise ModelFileError(f"{path}: damped must be true or false, got {shorten(damped)}; fit the model again")
-    n_rows: Any = files.description.get("samples_seen")
-    if not is_integer(n_rows) or not 0 <= n_rows < 1 << 62:
-        raise ModelFileError(f"{path}: samples_seen must be a number of rows, got {shorten(n_rows)}")
+    n_rows = read_count(files.description, "samples_seen", path)
     counts = saved.array(COUNTS, np.int64, network.n_labels)
     if saved.check and ((counts < 0) | (counts > n_rows)).any():
         got = f"{counts.min()} to {counts.max()}"
@@ -234,6 +225,18 @@ def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict
         "label_counts": counts,
         "n_samples_seen": n_rows,
     }
+
+
+def _names_of(what: str, name: str, saved: FolderArrays, size: int, *, lazily: bool) -> Any:
+    """Return the names in the arrays that begin with `name`, as `MappedNames` or, unless `lazily`, as an array.
+
+    what : what they name, of which there are `size`.
+    """
+    mapped = MappedNames(name, saved.arrays, saved.path)
+    names = mapped if lazily else mapped.array
+    if len(names) != size:
+        raise ModelFileError(f"{saved.path}: {name} must name {size} {what}, got {len(names)}")
+    return names
 
 
 def read_learned(fields: dict[str, Any], saved: FolderArrays, described: Any, compact: bool) -> FittedModel:
