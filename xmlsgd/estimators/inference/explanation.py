@@ -237,9 +237,11 @@ def _explain_candidates(
         empty = CSR(np.zeros(2, np.int64), X.indices[:0], X.data[:0], X.n_cols)
         parts = _tree_parts(model, labels, inputs, pairs(empty, labels[None])[0], device)
         terms = list(map(_with_tree_parts, terms, parts))
-    if model.stacking.exclusion is not None:
-        added = _added_by_exclusion(model, listed, found, device)[0, columns].tolist()
-        terms = [[*row, _exclusion_term(model, part)] for row, part in zip(terms, added, strict=True)]
+    if (exclusion := model.stacking.exclusion) is not None:
+        n, weight, without = model.n_excluding, exclusion.weight, model.stacking._replace(exclusion=None)
+        added = model.stacking.scores(listed, found, n, device) - without.scores(listed, found, n, device)
+        of_rows = zip(terms, added[0, columns].tolist(), strict=True)
+        terms = [[*row, Term(EXCLUSION, part / weight, weight, part)] for row, part in of_rows]
     with device.start():
         scaled, unit = unit_rows(X, model.scale, device), unit_rows(X, None, device)
         margins = _margin_parts(model, unit, labels, device)
@@ -280,20 +282,6 @@ def _with_tree_parts(terms: list[Term], parts: list[float]) -> list[Term]:
         term._replace(weight=None, contribution=term.contribution + part)
         for term, part in zip(terms, parts, strict=True)
     ]
-
-
-def _added_by_exclusion(model: CandidateModel, listed: np.ndarray, found: Any, device: Any) -> np.ndarray:
-    """Return what exclusion adds to the scores of candidates `listed`, float (rows, M)."""
-    n, without = model.n_excluding, model.stacking._replace(exclusion=None)
-    added: np.ndarray = model.stacking.scores(listed, found, n, device) - without.scores(listed, found, n, device)
-    return added
-
-
-def _exclusion_term(model: CandidateModel, part: float) -> Term:
-    """Return the term of exclusion, given what it adds to the score of a candidate."""
-    assert model.stacking.exclusion is not None
-    weight = model.stacking.exclusion.weight
-    return Term(EXCLUSION, part / weight, weight, part)
 
 
 def _tree_parts(

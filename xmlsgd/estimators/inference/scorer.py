@@ -266,20 +266,15 @@ def columns_of(labels: Any, fitted: Any, name: str = "labels") -> np.ndarray:
         if unknown:
             raise DataError(f"{name}: must be of classes_, got {shorten(unknown[0])}")
         labels = [columns[label] for label in labels]
-    return checked_columns(labels, fitted.network.n_labels, name)
-
-
-def checked_columns(labels: Any, n_labels: int, name: str = "labels") -> np.ndarray:
-    """Return column numbers as int32 (m,), the type that kernels are compiled for, checked."""
     check_unmasked(labels, name)
-    columns = np.asarray(labels)
-    if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
+    numbers, n_labels = np.asarray(labels), fitted.network.n_labels
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or len(numbers) == 0:
         wanted = "must be a list of column numbers, or of names that are strings"
         raise DataError(f"{name}: {wanted}, got {shorten(labels)}")
-    bad = columns[(columns < 0) | (columns >= n_labels)]
+    bad = numbers[(numbers < 0) | (numbers >= n_labels)]
     if len(bad):
         raise DataError(f"{name}: must be columns in [0, {n_labels}), got {bad[0]}")
-    return columns.astype(np.int32, copy=False)
+    return numbers.astype(np.int32, copy=False)  # the type that kernels are compiled for
 
 
 def checked_weight(weight: Any, n_labels: int) -> np.ndarray:
