@@ -45,7 +45,7 @@ class Learned:
 
     model: XMLClassifier
     found: BaseModels
-    folds: Sequence[HeldOutPairs]
+    pairs: HeldOutPairs
     device: CPU
 
 
@@ -68,11 +68,11 @@ def _mean(runs: Sequence[dict[str, float]]) -> dict[str, float]:
 
 def learn(rows: Dataset, threads: int, seed: int) -> Learned:
     """Fit the default model."""
-    kept: list[tuple[BaseModels, Sequence[HeldOutPairs]]] = []
+    kept: list[tuple[BaseModels, HeldOutPairs]] = []
 
-    def keep(found: BaseModels, folds: Sequence[HeldOutPairs], device: CPU) -> Any:
-        kept.append((deepcopy(found), folds))  # before the margins are calibrated, in place
-        return fit_candidate_model(found, folds, device)
+    def keep(found: BaseModels, pairs: HeldOutPairs, device: CPU) -> Any:
+        kept.append((deepcopy(found), pairs))  # before the margins are calibrated, in place
+        return fit_candidate_model(found, pairs, device)
 
     with patch.object(candidate_training, "fit_candidate_model", keep):
         model = XMLClassifier(n_jobs=threads, random_state=seed).fit(rows.X, rows.Y)
@@ -97,9 +97,9 @@ def variants(learned: Learned, X: CSR) -> Iterator[tuple[str, np.ndarray]]:
 
 def without(learned: Learned, part: str) -> CandidateModel:
     """Return the candidate model whose stacking is learned without a correction, or an input by its name."""
-    folds = learned.folds if part in CORRECTIONS else [_without_input(fold, part) for fold in learned.folds]
+    pairs = learned.pairs if part in CORRECTIONS else _without_input(learned.pairs, part)
     with _left_out(part):
-        model, _ = fit_candidate_model(deepcopy(learned.found), folds, learned.device)
+        model, _ = fit_candidate_model(deepcopy(learned.found), pairs, learned.device)
     if part in CORRECTIONS:
         return model
     if part == "cooccurrence":
@@ -124,12 +124,12 @@ def _left_out(part: str) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-def _without_input(fold: HeldOutPairs, part: str) -> HeldOutPairs:
+def _without_input(pairs: HeldOutPairs, part: str) -> HeldOutPairs:
     """Return the pairs with zeros for an input, and without the candidates that co-occurrence adds where it is that."""
-    labels = fold.labels.copy()
+    labels = pairs.labels.copy()
     if part == "cooccurrence":
         labels[:, -N_COOCCURRING:] = -1
-    return replace(fold, labels=labels, scores=fold.scores._replace(**{part: np.zeros_like(fold.scores.logits)}))
+    return replace(pairs, labels=labels, scores=pairs.scores._replace(**{part: np.zeros_like(pairs.scores.logits)}))
 
 
 def _ignoring(regression: LogisticStacking, part: str) -> LogisticStacking:

@@ -13,7 +13,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
-from shared.candidates import DEVICE, fit_trees_to, ones, with_trees
+from shared.candidates import DEVICE, fit_trees_to, one_fold, ones, with_trees
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.boosted_trees import (
     L2_REGULARIZATION,
@@ -147,9 +147,9 @@ def test_true_pairs_of_three_times_the_weight_have_three_times_the_odds():
 def pairs_of(known: np.ndarray, truth: np.ndarray) -> tuple[HeldOutPairs, np.ndarray]:
     """Return examples as held-out rows with six candidates each, and log odds by their margins."""
     logits, votes, margins, found, labels = (np.ascontiguousarray(column).reshape(-1, 6) for column in known.T)
-    pairs = HeldOutPairs(
+    pairs = one_fold(
         labels.astype(np.int32),
-        Inputs(logits, votes, margins, found),
+        (logits, votes, margins, found),
         truth.reshape(-1, 6),
         np.arange(20, dtype=np.float32),
         len(truth),
@@ -160,7 +160,7 @@ def pairs_of(known: np.ndarray, truth: np.ndarray) -> tuple[HeldOutPairs, np.nda
 def test_trees_are_kept_where_they_tell_rows_better_that_they_did_not_learn_from():
     pairs, log_odds = pairs_of(*examples(6000))
     with DEVICE.start():
-        trees, (scores,) = fit_trees([pairs], [log_odds], pairs.frequency, DEVICE)
+        trees, scores = fit_trees(pairs, log_odds, pairs.frequency[0], DEVICE)
         assert trees is not None
         seen = trees.corrected(log_odds, pairs.labels, pairs.scores, DEVICE)
     losses = [log_loss(pairs.truth.ravel(), expit(each.ravel())) for each in (seen, scores, log_odds)]
@@ -171,8 +171,8 @@ def test_trees_are_kept_where_they_tell_rows_better_that_they_did_not_learn_from
 def test_trees_add_less_the_nearer_their_gain_is_to_its_standard_error(n):
     pairs, log_odds = pairs_of(*examples(n))
     with DEVICE.start():
-        trees, (scores,) = fit_trees([pairs], [log_odds], pairs.frequency, DEVICE)
-        grown, _, _ = _grow([pairs], [log_odds], _halves([pairs]), pairs.frequency, DEVICE)
+        trees, scores = fit_trees(pairs, log_odds, pairs.frequency[0], DEVICE)
+        grown, _, _ = _grow(pairs, log_odds, _halves(pairs), pairs.frequency[0], DEVICE)
     share = np.abs(trees.value).sum() / np.abs(grown.value).sum()
     np.testing.assert_allclose(trees.value, share * grown.value, rtol=1e-4, atol=1e-7)
     unscaled = log_odds + (scores - log_odds) / share
@@ -187,7 +187,7 @@ def test_no_trees_are_learned_if_half_of_the_rows_have_no_true_candidate(half):
     truth.reshape(-1, 6)[half::2] = False
     pairs, log_odds = pairs_of(known, truth)
     with DEVICE.start():
-        assert _grow([pairs], [log_odds], _halves([pairs]), pairs.frequency, DEVICE) is None
+        assert _grow(pairs, log_odds, _halves(pairs), pairs.frequency[0], DEVICE) is None
 
 
 def test_trees_of_noise_are_dropped():
@@ -195,7 +195,7 @@ def test_trees_of_noise_are_dropped():
     truth = np.random.default_rng(2).random(6000) < expit(known[:, 2] - 1)
     pairs, log_odds = pairs_of(known, truth)
     with DEVICE.start():
-        trees, (scores,) = fit_trees([pairs], [log_odds], pairs.frequency, DEVICE)
+        trees, scores = fit_trees(pairs, log_odds, pairs.frequency[0], DEVICE)
     assert trees is None
     assert scores is log_odds
 
@@ -305,12 +305,9 @@ def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
     first = data.Y.indptr[100]
     Y = CSR(np.maximum(data.Y.indptr - first, 0), data.Y.indices[first:], data.Y.data[first:], 20)
 
-    def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
-        return np.zeros(labels.shape, np.float32)
-
     rows = CandidateRows(Dataset(data.X, Y), ones(200), [held_out], 4)
     found = fit_base_models(rows, DEVICE)
-    model, _ = fit_candidate_model(found, [found.pairs(0, logits)], DEVICE)
+    model, _ = fit_candidate_model(found, found.pairs({0: np.zeros(found.votes.shape, np.float32)}), DEVICE)
     assert model.stacking.trees is None
 
 
@@ -331,15 +328,13 @@ def test_trees_are_judged_by_rows_of_other_groups(monkeypatch, n_folds):
     groups = np.sort(rng.integers(7, size=60 * n_folds)).reshape(n_folds, 60) + 7 * np.arange(n_folds)[:, None]
     for fold in groups:
         rng.shuffle(fold)
-    shape = (60, 4)
-    folds = [
-        HeldOutPairs(
-            np.tile(np.arange(4, dtype=np.int32), (60, 1)),
-            Inputs(*(rng.random(shape, np.float32) for _ in range(4))),
-            rng.random(shape) < 0.3, np.ones(4, np.float32), 60, of_rows,
-        )
-        for of_rows in groups
-    ]  # fmt: skip
+    shape = (groups.size, 4)
+    pairs = HeldOutPairs(
+        np.tile(np.arange(4, dtype=np.int32), (groups.size, 1)),
+        Inputs(*(rng.random(shape, np.float32) for _ in range(4))),
+        rng.random(shape) < 0.3, np.repeat(np.arange(n_folds, dtype=np.int32), 60), np.ones((n_folds, 4), np.float32),
+        60, groups.ravel(),
+    )  # fmt: skip
     learned: list[set[float]] = []
 
     def noted(given, spans, *rest):
@@ -349,8 +344,8 @@ def test_trees_are_judged_by_rows_of_other_groups(monkeypatch, n_folds):
     fit = BoostedTrees.fit_spans
     monkeypatch.setattr(BoostedTrees, "fit_spans", noted)
     with DEVICE.start():
-        fit_trees(folds, [np.zeros(shape, np.float32) for _ in folds], np.ones(4, np.float32), DEVICE)
-    logits = np.concatenate([fold.scores.logits for fold in folds])
+        fit_trees(pairs, np.zeros(shape, np.float32), np.ones(4, np.float32), DEVICE)
+    logits = pairs.scores.logits
     first, both, second = (set(groups.ravel()[np.isin(logits, list(each)).any(axis=1)]) for each in learned)
     assert not first & second
     assert first | second == both == set(groups.ravel())
@@ -359,8 +354,7 @@ def test_trees_are_judged_by_rows_of_other_groups(monkeypatch, n_folds):
 def test_one_group_alone_learns_no_trees():
     rng = np.random.default_rng(0)
     labels, scores = np.tile(np.arange(4, dtype=np.int32), (60, 1)), np.zeros((60, 4), np.float32)
-    pairs = HeldOutPairs(
-        labels, Inputs(*(scores,) * 4), rng.random((60, 4)) < 0.3, np.ones(4, np.float32), 60, np.zeros(60, np.int64)
-    )
+    pairs = one_fold(labels, (scores,) * 4, rng.random((60, 4)) < 0.3, np.ones(4, np.float32), 60)
+    pairs = replace(pairs, groups=np.zeros(60, np.int64))
     with DEVICE.start():
-        assert fit_trees([pairs], [scores], np.ones(4, np.float32), DEVICE)[0] is None
+        assert fit_trees(pairs, scores, np.ones(4, np.float32), DEVICE)[0] is None

@@ -10,13 +10,13 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import expit, logit
 
-from shared.candidates import DEVICE, SETTINGS
+from shared.candidates import DEVICE, SETTINGS, one_fold
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.exclusion import Exclusion, most_frequent
 from xmlsgd.candidates.fitting import CandidateRows, _exclusions
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
-from xmlsgd.candidates.stacking import Inputs, LogisticStacking, MarginCalibration, Stacking, log_losses
-from xmlsgd.candidates.stacking_training import HeldOutPairs, HeldOutScores, fit_exclusion
+from xmlsgd.candidates.stacking import LogisticStacking, MarginCalibration, Stacking, log_losses
+from xmlsgd.candidates.stacking_training import HeldOutScores, fit_exclusion
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.devices.cpu.kernels.exclusion import UNIT, exclude_in_row
@@ -65,11 +65,11 @@ def planted(n: int, exclusive: bool, seed: int = 0) -> tuple[np.ndarray, np.ndar
 def fit(truth: np.ndarray, log_odds: np.ndarray) -> tuple[Stacking, HeldOutScores]:
     """Weigh the exclusions of these rows, whose candidates are all labels; the regression's intercept was 0."""
     labels = np.tile(np.arange(truth.shape[1], dtype=np.int32), (len(truth), 1))
-    pairs = HeldOutPairs(labels, Inputs(*4 * [log_odds]), truth, truth.sum(axis=0, dtype=np.float32), len(truth))
+    pairs = one_fold(labels, 4 * [log_odds], truth, truth.sum(axis=0, dtype=np.float32), len(truth))
     counted = Exclusion.count(CSR.from_scipy(sp.csr_array(truth, dtype=np.float32)), labels[0])
     with DEVICE.start():
         stacking = Stacking(LogisticStacking(intercept=0), MarginCalibration())
-        return fit_exclusion([pairs], stacking, HeldOutScores(labels, log_odds), [counted], counted, DEVICE)
+        return fit_exclusion(pairs, stacking, HeldOutScores(labels, log_odds), [counted], counted, DEVICE)
 
 
 def test_a_table_says_how_much_rarer_than_by_chance_two_labels_are_together():
@@ -177,7 +177,7 @@ def test_held_out_rows_and_label_rows_are_not_counted():
     X = CSR.from_scipy(sp.csr_array(np.eye(6, dtype=np.float32)))
     weight = np.float32([1, 1, 0, 1, 1, 1])
     rows = CandidateRows(Dataset(X, Y), weight, [np.array([1])], 2, n_label_rows=1)
-    (of_fold,), full = _exclusions(rows, [0], np.float32([4, 3]))
+    (of_fold,), full = _exclusions(rows, np.float32([4, 3]))
     for counted, kept in ((of_fold, [0, 3, 4]), (full, [0, 1, 3, 4])):
         expected = Exclusion.count(Y.take(np.array(kept)), np.arange(2, dtype=np.int32))
         np.testing.assert_array_equal(counted.table, expected.table)

@@ -9,12 +9,12 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import expit
 
-from shared.candidates import SETTINGS
+from shared.candidates import SETTINGS, one_fold
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.non_candidates import CENTERS, NonCandidateScores, count_non_candidates
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
-from xmlsgd.candidates.stacking import MIN_NETWORK, Inputs, LogisticStacking, log_probability
-from xmlsgd.candidates.stacking_training import HeldOutPairs
+from xmlsgd.candidates.stacking import MIN_NETWORK, LogisticStacking, log_probability
+from xmlsgd.candidates.stacking_training import weights_of_true
 from xmlsgd.data.csr import CSR
 from xmlsgd.data.files.folders import FolderArrays
 from xmlsgd.devices.cpu import CPU
@@ -71,13 +71,13 @@ def test_candidates_and_labels_that_only_held_out_rows_have_are_not_counted():
     frequency = np.float32([3, 3, 3, 3, 0])
     nothing = np.zeros(labels.shape, np.float32)
     Y = CSR.from_scipy(sp.csr_array([[1, 1, 0, 0, 1], [1, 0, 0, 0, 0], [0, 1, 0, 1, 0]], dtype=np.float32))
-    pairs = HeldOutPairs(labels, Inputs(*[nothing] * 4), Y.has(labels), frequency, 100)
+    pairs = one_fold(labels, [nothing] * 4, Y.has(labels), frequency, 100)
     logits = np.float32([[9, 1, 9, 2, 3], [9, 9, 9, 9, 9], [0, 9, 0, -99, 4]])
     blocks = [(np.array([0, 1]), logits[:2] - 1), (np.array([2]), logits[2:] - 1)]
     W, b = np.eye(5, dtype=np.float32), np.ones(5, np.float32)
     false, true = count_non_candidates(blocks, W, b, Y, pairs, CPU(2))
     assert {float(CENTERS[at]) // 1: false[at] for at in np.flatnonzero(false)} == {2: 1, 0: 2, 4: 1}
-    weight = pairs.weights_of_true(np.array([1]))[0]
+    weight = weights_of_true(frequency[1], 100)
     assert {float(CENTERS[at]) // 1: true[at] for at in np.flatnonzero(true)} == {1: weight, -32: weight}
 
 
@@ -85,7 +85,7 @@ def test_logits_that_are_no_numbers_are_in_the_first_and_the_last_bin():
     A, W = np.ones((1, 1), np.float32), np.float32([[np.nan], [-np.inf], [np.inf], [-1e30], [1e30], [0]])
     nothing = np.zeros((1, 1), np.float32)
     Y = CSR.from_scipy(sp.csr_array((1, 6), dtype=np.float32))
-    pairs = HeldOutPairs(np.int32([[5]]), Inputs(*[nothing] * 4), nothing > 0, np.ones(6, np.float32), 100)
+    pairs = one_fold(np.int32([[5]]), [nothing] * 4, nothing > 0, np.ones(6, np.float32), 100)
     false, _ = count_non_candidates([(np.array([0]), A)], W, np.zeros(6, np.float32), Y, pairs, CPU(1))
     assert (false[0], false[-1], false.sum()) == (3, 2, 5)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from shared.candidates import DEVICE, SETTINGS, fit_linear, ones
+from shared.candidates import DEVICE, SETTINGS, fit_linear, one_fold, ones
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.stacking import (
     MIN_COOCCURRENCE,
@@ -18,7 +18,7 @@ from xmlsgd.candidates.stacking import (
     log_probability,
     meta_features,
 )
-from xmlsgd.candidates.stacking_training import PROPENSITY_POWER, HeldOutPairs, fit_stacking
+from xmlsgd.candidates.stacking_training import PROPENSITY_POWER, fit_stacking
 from xmlsgd.metrics.propensity import inverse_propensity_of
 
 
@@ -101,7 +101,7 @@ def test_of_two_labels_as_probable_the_rarer_one_ranks_first():
     truth, nothing = rng.random(labels.shape) < 1 / (1 + np.exp(-margins)), np.zeros(labels.shape, np.float32)
     inputs = Inputs(nothing, nothing, margins, nothing)
     with DEVICE.start():
-        stacking, _ = fit_stacking([HeldOutPairs(labels, inputs, truth, frequency, 10_000)], frequency, DEVICE)
+        stacking, _ = fit_stacking(one_fold(labels, inputs, truth, frequency, 10_000), frequency, DEVICE)
         alike = Inputs(*(each[:1] for each in inputs))._replace(
             margins=stacking.calibration.factors(frequency)[1][None]
         )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.candidates import DEVICE, SETTINGS
+from shared.candidates import DEVICE, SETTINGS, one_fold
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates.stacking import Inputs
-from xmlsgd.candidates.stacking_training import HeldOutPairs, fit_stacking
+from xmlsgd.candidates.stacking_training import fit_stacking
 from xmlsgd.estimators import defaults, fitting
 
 
@@ -49,9 +48,9 @@ def test_scores_of_held_out_rows_do_not_depend_on_how_often_they_have_a_label():
     logits, votes, margins, cooccurrence = (truth + rng.normal(0, 0.7, (4, *labels.shape))).astype(np.float32)
     margins += 0.2 * np.log(frequency)[labels]
     votes, cooccurrence = np.exp(votes), np.exp(cooccurrence)
-    pairs = HeldOutPairs(labels, Inputs(logits, votes, margins, cooccurrence), truth, frequency, n)
+    pairs = one_fold(labels, (logits, votes, margins, cooccurrence), truth, frequency, n)
     with DEVICE.start():
-        (stacking, scores), (_, others) = (fit_stacking([pairs], each, DEVICE) for each in (frequency, frequency + 5))
+        (stacking, scores), (_, others) = (fit_stacking(pairs, each, DEVICE) for each in (frequency, frequency + 5))
     assert stacking.calibration.slope != 0
     assert stacking.trees is not None
     np.testing.assert_array_equal(scores.scores, others.scores)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from xmlsgd.candidates import CandidateModel
+from xmlsgd.candidates import CandidateModel, HeldOutPairs
 from xmlsgd.candidates.boosted_trees import BoostedTrees, TreePairs
 from xmlsgd.candidates.linear import COST, NONE_HELD_OUT, LinearClassifiers, find_pairs
+from xmlsgd.candidates.stacking import Inputs
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
 
@@ -19,6 +21,13 @@ SETTINGS = {"hidden_layer_sizes": (16,), "random_state": 0, "n_jobs": 1}
 
 def ones(n: int) -> np.ndarray:
     return np.ones(n, np.float32)
+
+
+def one_fold(
+    labels: np.ndarray, scores: Sequence[np.ndarray], truth: np.ndarray, frequency: np.ndarray, n_rows: int
+) -> HeldOutPairs:
+    """Return the pairs of a single fold; frequency : of each label without its rows, float32 (L,)."""
+    return HeldOutPairs(labels, Inputs(*scores), truth, np.zeros(len(labels), np.int32), frequency[None], n_rows)
 
 
 def fit_linear(X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU = DEVICE) -> LinearClassifiers:

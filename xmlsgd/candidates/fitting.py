@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from .cost import FEW_ROWS, choose_cost_and_features, draw_validation_rows
 from .exclusion import Exclusion, most_frequent
 from .knn import KNNIndex, row_votes
 from .linear import MARGIN_WITHOUT_ROWS, HeldOutLabels, LinearClassifiers, Pairs, find_pairs, with_random_negatives
-from .model import CandidateModel, Logits, n_voted, padded_votes
+from .model import CandidateModel, n_voted, padded_votes
 from .non_candidates import NonCandidateScores
 from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking
 from .stacking_training import HeldOutPairs, HeldOutScores, fit_exclusion, fit_stacking, frequency_of_learned
@@ -62,7 +62,8 @@ class BaseModels:
 
     model : k-NN index, co-occurrence and linear classifiers, with default stacking. held_out : the held-out rows of all
     folds, with their candidate labels, int32 (h, m). votes, margins, cooccurrence : scores of these labels by models
-    that have not learned the rows of the same fold, float32 (h, m).
+    that have not learned the rows of the same fold, float32 (h, m). frequency : label frequencies without the rows of
+    each fold, float32 (folds, L).
     """
 
     rows: CandidateRows
@@ -71,18 +72,21 @@ class BaseModels:
     votes: np.ndarray
     margins: np.ndarray
     cooccurrence: np.ndarray
+    frequency: np.ndarray
 
-    def pairs(self, fold: int, logits: Logits) -> HeldOutPairs:
-        """Return the pairs of a fold; `logits` computes those of a network that has not learned the fold."""
-        rows, dataset, at = self.rows, self.rows.dataset, self.held_out.fold == fold
-        held_out, labels = rows.folds[fold], self.held_out.labels[at]
-        frequency = frequency_of_learned(dataset.Y, rows.learned(fold), rows.weight)
-        found = logits(dataset.X.take(held_out), labels)
-        scores = Inputs(found, self.votes[at], self.margins[at], self.cooccurrence[at])
-        truth = dataset.Y.take(held_out).has(labels)
-        groups = None if rows.groups is None else rows.groups[held_out]
-        n_rows = int(np.count_nonzero(rows.weight))
-        return HeldOutPairs(labels, scores, truth, frequency, n_rows, groups, fold)
+    def pairs(self, logits: Mapping[int, np.ndarray]) -> HeldOutPairs:
+        """Return the pairs of some folds, given ascending numbers of these and the logits of their candidates.
+
+        The logits of a fold, float32 (n, m), are those of a network that has not learned it.
+        """
+        at = np.concatenate([np.flatnonzero(self.held_out.fold == fold) for fold in logits])
+        held_out, labels, fold = (each[at] for each in self.held_out)
+        others = (each[at] for each in (self.votes, self.margins, self.cooccurrence))
+        scores = Inputs(np.concatenate([*logits.values()]), *others)
+        truth = self.rows.dataset.Y.take(held_out).has(labels)
+        groups = None if self.rows.groups is None else self.rows.groups[held_out]
+        n_rows = int(np.count_nonzero(self.rows.weight))
+        return HeldOutPairs(labels, scores, truth, fold, self.frequency, n_rows, groups)
 
 
 def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
@@ -105,11 +109,13 @@ def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
             cost, all_features = choose_cost_and_features(Y, weight, pairs, validation, device)
             pairs = pairs._replace(all_features=all_features)
         linear, margins = _fit_and_score(pairs, cost, held_out, device)
+    folds = [frequency_of_learned(Y, rows.learned(fold), weight) for fold in range(len(rows.folds))]
+    frequency = np.array(folds, np.float32).reshape(len(folds), Y.n_cols)
     nothing = Stacking(LogisticStacking(), MarginCalibration())
     label_rows = np.arange(n_rows, X.n_rows, dtype=np.int64)
     scores = NonCandidateScores.from_stacking(nothing.regression)
     model = CandidateModel(scale, knn, cooccurrence, linear, nothing, scores, rows.n_candidates, label_rows)
-    return BaseModels(rows, model, held_out, votes, margins, shares)
+    return BaseModels(rows, model, held_out, votes, margins, shares, frequency)
 
 
 def _candidates_by_votes(
@@ -175,29 +181,29 @@ def _fit_and_score(
 
 
 def fit_candidate_model(
-    base: BaseModels, folds: Sequence[HeldOutPairs], device: CPU
+    base: BaseModels, pairs: HeldOutPairs | None, device: CPU
 ) -> tuple[CandidateModel, HeldOutScores | None]:
     """Fit the stacking of a candidate model to held-out pairs; calibrate its classifiers in place.
 
     Return the model, and the scores of these pairs, None if there are none.
     """
     model = base.model
-    if not folds:
+    if pairs is None:
         return model, None
     full_frequency = model.knn.frequency(model.knn.Y.n_cols)
     with device.start():
-        stacking, scores = fit_stacking(folds, full_frequency, device)
-        exclusions = _exclusions(base.rows, [fold.number for fold in folds], full_frequency)
-        stacking, scores = fit_exclusion(folds, stacking, scores, *exclusions, device)
+        stacking, scores = fit_stacking(pairs, full_frequency, device)
+        exclusions = _exclusions(base.rows, full_frequency)
+        stacking, scores = fit_exclusion(pairs, stacking, scores, *exclusions, device)
     assert isinstance(model.linear, LinearClassifiers)  # not compact: it has just been fitted
     linear = model.linear.calibrate(*stacking.calibration.factors(full_frequency))
     return replace(model, linear=linear, stacking=stacking), scores
 
 
-def _exclusions(rows: CandidateRows, folds: Sequence[int], frequency: np.ndarray) -> tuple[list[Exclusion], Exclusion]:
-    """Return the exclusions counted without each of these folds, and those of all rows; label rows never count."""
+def _exclusions(rows: CandidateRows, frequency: np.ndarray) -> tuple[list[Exclusion], Exclusion]:
+    """Return the exclusions counted without each fold, and those of all rows; label rows never count."""
     labels, first = most_frequent(frequency), rows.dataset.X.n_rows - rows.n_label_rows
-    weights = *map(rows.learned, folds), rows.weight
+    weights = *map(rows.learned, range(len(rows.folds))), rows.weight
     *of_folds, full = (Exclusion.count(rows.dataset.Y.take(np.flatnonzero(w[:first])), labels) for w in weights)
     return of_folds, full
 

@@ -13,7 +13,7 @@ from ..data.csr import CSR
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels.non_candidates import LARGEST, N_BINS, WIDTH, count_others
 from .stacking import MIN_COOCCURRENCE, MIN_NETWORK, MIN_VOTE, LogisticStacking, log_probability
-from .stacking_training import HeldOutPairs
+from .stacking_training import HeldOutPairs, weights_of_true
 
 CENTERS = np.arange(-LARGEST, LARGEST, WIDTH, dtype=np.float32) + WIDTH / 2  # of the bins of `count_others`
 
@@ -86,10 +86,11 @@ def count_non_candidates(
     labels that no other row has, as the network has not seen them, and all labels of rows without candidates.
 
     activations : blocks of row indices and their activations (rows, H). W (L, H), b (L,) : the output layer, float32.
-    Y : the labels of the rows. pairs : their candidates.
+    Y : the labels of the rows. pairs : their candidates; all rows are of one fold.
     """
     counts = np.zeros((device.n_threads, 2, N_BINS))
-    weights = np.where(pairs.frequency > 0, pairs.weights_of_true(np.arange(Y.n_cols)), 0)
+    frequency = pairs.frequency[pairs.fold[0]]
+    weights = np.where(frequency > 0, weights_of_true(frequency, pairs.n_rows), 0)
     for rows, A in activations:
         true = Y.take(rows)
         with device.start():

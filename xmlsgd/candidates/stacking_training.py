@@ -27,63 +27,69 @@ BEST = 32  # trees learn from the best candidates of each row; 64 gain at most 0
 
 @dataclass(frozen=True, eq=False)
 class HeldOutPairs:
-    """A fold of held-out rows and their candidate labels, from which stacking learns.
+    """Held-out rows and their candidate labels, from which stacking learns.
 
     labels : candidate labels, int32 (n, m), -1 for none. scores : inputs of stacking, (n, m). truth : whether a
-    candidate is true, bool (n, m). frequency : label frequencies without the held-out rows, float32 (L,)
-    (`frequency_of_learned`). n_rows : number of rows that frequencies are scaled to. groups : groups of the rows, int64
-    (n,); None for independent rows. number : number of the fold.
+    candidate is true, bool (n, m). fold : number of each row's fold, int32 (n,), ascending. frequency : label
+    frequencies without the rows of each fold, float32 (folds, L) (`frequency_of_learned`). n_rows : number of rows that
+    frequencies are scaled to. groups : groups of the rows, int64 (n,); None for independent rows.
     """
 
     labels: np.ndarray
     scores: Inputs
     truth: np.ndarray
+    fold: np.ndarray
     frequency: np.ndarray
     n_rows: int
     groups: np.ndarray | None = None
-    number: int = 0
 
     def take(self, rows: np.ndarray) -> HeldOutPairs:
         """Return the pairs of some of the rows."""
         groups = None if self.groups is None else self.groups[rows]
-        scores = Inputs(*(each[rows] for each in self.scores))
-        return replace(self, labels=self.labels[rows], scores=scores, truth=self.truth[rows], groups=groups)
+        labels, truth, fold, *scores = (each[rows] for each in (self.labels, self.truth, self.fold, *self.scores))
+        return replace(self, labels=labels, scores=Inputs(*scores), truth=truth, fold=fold, groups=groups)
+
+    @property
+    def label_frequency(self) -> np.ndarray:
+        """Return the frequency of each candidate, float32 (n, m), without the rows of its row's fold."""
+        return self.frequency[self.fold[:, None], self.labels]
 
     @property
     def weights(self) -> np.ndarray:
         """Return the weights of all pairs in the log loss, float64 (n, m); see `PROPENSITY_POWER`."""
         weights = np.ones(self.labels.shape)
-        weights[self.truth] = self.weights_of_true(self.labels[self.truth])
+        weights[self.truth] = weights_of_true(self.label_frequency[self.truth], self.n_rows)
         return weights
-
-    def weights_of_true(self, labels: np.ndarray) -> np.ndarray:
-        """Return the weights of true pairs of these labels, float64."""
-        return inverse_propensity_of(self.frequency[labels], self.n_rows) ** PROPENSITY_POWER
 
     @property
     def examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return inputs of the regression, truth, label frequency and weight of candidates drawn by `draw_pairs`."""
-        found = np.flatnonzero(self.labels >= 0)
-        drawn, drawn_weights = draw_pairs(self.truth.ravel()[found])
-        labels, truth, weights, *scores = (
-            each.ravel()[found[drawn]] for each in (self.labels, self.truth, self.weights, *self.scores)
+        drawn, drawn_weights = [], []
+        for fold in np.unique(self.fold):
+            found = np.flatnonzero((self.labels >= 0) & (self.fold == fold)[:, None])
+            chosen, weights = draw_pairs(self.truth.ravel()[found])
+            drawn.append(found[chosen])
+            drawn_weights.append(weights)
+        frequency, truth, weights, *scores = (
+            each.ravel()[np.concatenate(drawn)]
+            for each in (self.label_frequency, self.truth, self.weights, *self.scores)
         )
-        return meta_features(*scores), truth, self.frequency[labels], drawn_weights * weights
+        return meta_features(*scores), truth, frequency, np.concatenate(drawn_weights) * weights
 
     def best_pairs(self, log_odds: np.ndarray) -> TreePairs:
         """Return the pairs of the best candidates of each row, flattened; log_odds : of all, float32 (n, m)."""
         best = best_columns(self.labels, log_odds, BEST)
-        labels, truth, log_odds, weights, *scores = (
+        labels, truth, log_odds, weights, *inputs = (
             np.take_along_axis(each, best, axis=1)
-            for each in (self.labels, self.truth, log_odds, self.weights, *self.scores)
+            for each in (self.labels, self.truth, log_odds, self.weights, *self.scores, self.label_frequency)
         )
         found = labels >= 0
-        inputs = np.stack([*(each[found] for each in scores), self.frequency[labels[found]]], axis=1)
+        inputs = np.stack([each[found] for each in inputs], axis=1)
         return TreePairs(inputs, truth[found], log_odds[found], weights[found])
 
     def calibrated(self, calibration: MarginCalibration) -> HeldOutPairs:
         """Return the pairs with calibrated margins."""
-        factor, shift = (each[self.labels] for each in calibration.factors(self.frequency))
+        factor, shift = calibration.factors(self.label_frequency)
         return replace(self, scores=self.scores._replace(margins=factor * self.scores.margins + shift))
 
 
@@ -94,58 +100,47 @@ class HeldOutScores(NamedTuple):
     scores: np.ndarray
 
 
-def fit_stacking(
-    folds: Sequence[HeldOutPairs], full_frequency: np.ndarray, device: CPU
-) -> tuple[Stacking, HeldOutScores]:
-    """Return the stacking, and the scores of the pairs of all folds; those of trees are out of sample.
+def fit_stacking(pairs: HeldOutPairs, full_frequency: np.ndarray, device: CPU) -> tuple[Stacking, HeldOutScores]:
+    """Return the stacking, and the scores of the pairs; those of trees are out of sample.
 
     full_frequency : label frequencies for prediction, float32 (L,). The device must have been started.
     """
-    examples = zip(*(fold.examples for fold in folds), strict=True)
-    features, truth, frequency, weights = (np.concatenate(each) for each in examples)
+    features, truth, frequency, weights = pairs.examples
     regression, calibration = LogisticStacking.fit_calibrated(features, truth, frequency, weights)
     selection = LogisticStacking.fit_without_margins(features, truth, weights)
-    folds = [fold.calibrated(calibration) for fold in folds]
-    log_odds = [regression.scores(*fold.scores) for fold in folds]
-    trees, scores = fit_trees(folds, log_odds, full_frequency, device)
-    labels = np.concatenate([fold.labels for fold in folds])
-    return Stacking(regression, calibration, selection, trees), HeldOutScores(labels, np.concatenate(scores))
+    pairs = pairs.calibrated(calibration)
+    trees, scores = fit_trees(pairs, regression.scores(*pairs.scores), full_frequency, device)
+    return Stacking(regression, calibration, selection, trees), HeldOutScores(pairs.labels, scores)
 
 
 def fit_trees(
-    folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], full_frequency: np.ndarray, device: CPU
-) -> tuple[BoostedTrees | None, Sequence[np.ndarray]]:
-    """Fit trees that correct `log_odds`, float32 (n, m) for each fold.
+    pairs: HeldOutPairs, log_odds: np.ndarray, full_frequency: np.ndarray, device: CPU
+) -> tuple[BoostedTrees | None, np.ndarray]:
+    """Fit trees that correct `log_odds`, float32 (n, m).
 
     Return the trees, and the corrected log odds of each half of the rows by trees that were fitted to the other half.
     If the mean gain in log loss of these is not above its standard error, return None and `log_odds`.
     """
-    halves = _halves(folds)
-    grown = _grow(folds, log_odds, halves, full_frequency, device)
+    halves = _halves(pairs)
+    grown = _grow(pairs, log_odds, halves, full_frequency, device)
     if grown is None:
         return None, log_odds
     trees, *of_halves = grown
-    scores = [odds.copy() for odds in log_odds]
+    scores = log_odds.copy()
     for half, of_half in enumerate(of_halves):
-        for fold, fold_half, odds, out in zip(folds, halves, log_odds, scores, strict=True):
-            others, of_fold = fold_half != half, replace(of_half, frequency=fold.frequency)
-            other = fold.take(others)
-            out[others] = of_fold.corrected(odds[others], other.labels, other.scores, device)
-    gain = np.concatenate(
-        [
-            _gains(fold.labels, fold.truth, fold.weights, odds, out).sum(axis=1)
-            for fold, odds, out in zip(folds, log_odds, scores, strict=True)
-        ]
-    )
-    share = _share_to_keep(gain, 1.0)
+        others = halves != half
+        part, in_folds = pairs.take(others), replace(of_half, frequency=pairs.frequency.ravel())
+        # The frequency of a label depends on the fold.
+        labels = np.where(part.labels >= 0, part.labels + part.fold[:, None] * pairs.frequency.shape[1], np.int32(-1))
+        scores[others] = in_folds.corrected(log_odds[others], labels, part.scores, device)
+    share = _share_to_keep(_gains(pairs, log_odds, scores).sum(axis=1), 1.0)
     if not share:
         return None, log_odds
-    scores = [odds + share * (out - odds) for odds, out in zip(log_odds, scores, strict=True)]
-    return replace(trees, value=share * trees.value), scores
+    return replace(trees, value=share * trees.value), log_odds + share * (scores - log_odds)
 
 
 def fit_exclusion(
-    folds: Sequence[HeldOutPairs],
+    pairs: HeldOutPairs,
     stacking: Stacking,
     found: HeldOutScores,
     of_folds: Sequence[Exclusion],
@@ -158,23 +153,19 @@ def fit_exclusion(
     `MIN_Z_RANKED` standard errors, return stacking and scores unchanged.
 
     stacking, found : results of `fit_stacking`. of_folds, full : exclusions of weight 1, counted without the rows of
-    each fold, and of all rows. The device must have been started.
+    each fold, by its number, and of all rows. The device must have been started.
     """
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    odds = found.scores
-    truth, weights = (
-        np.concatenate(each) for each in zip(*((fold.truth, fold.weights) for fold in folds), strict=True)
-    )
-    corrected = [
-        each.corrected(part, fold.labels, part, part.shape[1], device)
-        for each, part, fold in zip(of_folds, _by_fold(odds, folds), folds, strict=True)
-    ]
-    lowered, at = np.concatenate(corrected) - odds, found.labels >= 0
-    drawn, pair_weights = draw_pairs(truth[at])
-    known, low, true = (each[at][drawn] for each in (odds, lowered, truth))
-    pair_weights *= weights[at][drawn]
+    odds, lowered, at = found.scores, np.zeros_like(found.scores), pairs.labels >= 0
+    for fold in np.unique(pairs.fold):
+        rows = pairs.fold == fold
+        part, labels = odds[rows], pairs.labels[rows]
+        lowered[rows] = of_folds[fold].corrected(part, labels, part, part.shape[1], device) - part
+    drawn, pair_weights = draw_pairs(pairs.truth[at])
+    known, low, true, weights = (each[at][drawn] for each in (odds, lowered, pairs.truth, pairs.weights))
+    pair_weights *= weights
 
     def loss(learned: np.ndarray) -> tuple[float, np.ndarray]:
         scores = known + learned[0] * low + learned[1]
@@ -183,8 +174,8 @@ def fit_exclusion(
 
     weight, shift = minimize(loss, np.zeros(2), jac=True, bounds=[(0, MAX_WEIGHT), (None, None)]).x
     added = (weight * lowered + shift).astype(np.float32)
-    gain = _gains(found.labels, truth, weights, odds, odds + added)
-    of_best = np.take_along_axis(gain, best_columns(found.labels, odds, RANKED), axis=1).sum(axis=1)
+    gain = _gains(pairs, odds, odds + added)
+    of_best = np.take_along_axis(gain, best_columns(pairs.labels, odds, RANKED), axis=1).sum(axis=1)
     share = _share_to_keep(gain.sum(axis=1), MIN_Z)
     if not (share * weight and _share_to_keep(of_best, MIN_Z_RANKED)):
         return stacking, found
@@ -193,11 +184,15 @@ def fit_exclusion(
     return stacking, found._replace(scores=odds + share * added)
 
 
-def _gains(
-    labels: np.ndarray, truth: np.ndarray, weights: np.ndarray, odds: np.ndarray, corrected: np.ndarray
-) -> np.ndarray:
+def weights_of_true(frequency: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return the weights of true pairs, float64, given the frequencies of their labels among `n_rows` rows."""
+    return inverse_propensity_of(frequency, n_rows) ** PROPENSITY_POWER
+
+
+def _gains(pairs: HeldOutPairs, odds: np.ndarray, corrected: np.ndarray) -> np.ndarray:
     """Return by how much the log loss of each pair falls if its log odds are corrected, 0 for no label; all (n, m)."""
-    return np.where(labels >= 0, weights * (log_losses(odds, truth) - log_losses(corrected, truth)), 0)
+    gains = pairs.weights * (log_losses(odds, pairs.truth) - log_losses(corrected, pairs.truth))
+    return np.where(pairs.labels >= 0, gains, 0)
 
 
 def _share_to_keep(gain: np.ndarray, least: float) -> np.float32:
@@ -210,17 +205,12 @@ def _share_to_keep(gain: np.ndarray, least: float) -> np.float32:
     return np.float32(1 - (error / mean) ** 2 if mean > least * error else 0)
 
 
-def _halves(folds: Sequence[HeldOutPairs]) -> list[np.ndarray]:
-    """Return the half, 0 or 1, of each row of each fold: rows alternate, or groups if there are any."""
-    if folds[0].groups is None:
-        return [np.arange(len(fold.labels)) % 2 for fold in folds]
-    _, numbers = np.unique(np.concatenate([fold.groups for fold in folds]), return_inverse=True)
-    return _by_fold(numbers % 2, folds)
-
-
-def _by_fold(rows: np.ndarray, folds: Sequence[HeldOutPairs]) -> list[np.ndarray]:
-    """Split an array over the rows of all folds, in the order of the folds, into one for each fold."""
-    return np.split(rows, np.cumsum([len(fold.labels) for fold in folds])[:-1])
+def _halves(pairs: HeldOutPairs) -> np.ndarray:
+    """Return the half, 0 or 1, of each row: the rows of a fold alternate, or groups if there are any."""
+    if pairs.groups is None:
+        return (np.arange(len(pairs.fold)) - np.searchsorted(pairs.fold, pairs.fold)) % 2
+    _, numbers = np.unique(pairs.groups, return_inverse=True)
+    return numbers % 2
 
 
 def best_columns(labels: np.ndarray, log_odds: np.ndarray, n: int) -> np.ndarray:
@@ -232,22 +222,16 @@ def best_columns(labels: np.ndarray, log_odds: np.ndarray, n: int) -> np.ndarray
 
 
 def _grow(
-    folds: Sequence[HeldOutPairs], log_odds: Sequence[np.ndarray], halves: Sequence[np.ndarray], frequency: np.ndarray,
-    device: CPU,
-) -> list[BoostedTrees] | None:  # fmt: skip
+    pairs: HeldOutPairs, log_odds: np.ndarray, halves: np.ndarray, frequency: np.ndarray, device: CPU
+) -> list[BoostedTrees] | None:
     """Return trees fitted to the best candidates of all rows, of the first half and of the second half.
 
-    Return None if all candidates of a half are true, or none. halves : the half, 0 or 1, of each row of each fold.
+    Return None if all candidates of a half are true, or none. halves : the half, 0 or 1, of each row.
     frequency : label frequencies for prediction, float32 (L,).
     """
-    pairs = [
-        fold.take(half == number).best_pairs(odds[half == number])
-        for number in (0, 1)
-        for fold, odds, half in zip(folds, log_odds, halves, strict=True)
-    ]
-    n_first = sum(len(each.truth) for each in pairs[: len(folds)])
-    both = TreePairs(*(np.concatenate(each) for each in zip(*pairs, strict=True)))
-    n = len(both.truth)
+    of_halves = [pairs.take(halves == half).best_pairs(log_odds[halves == half]) for half in (0, 1)]
+    both = TreePairs(*map(np.concatenate, zip(*of_halves, strict=True)))
+    n_first, n = len(of_halves[0].truth), len(both.truth)
     if any(each.all() or not each.any() for each in (both.truth[:n_first], both.truth[n_first:])):
         return None
     # In this order, two threads have equal work: one learns both halves, the other one all pairs.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..candidates import CandidateModel, HeldOutPairs, HeldOutScores
+from ..candidates import CandidateModel, HeldOutScores
 from ..candidates.fitting import BaseModels, CandidateRows, fit_base_models, fit_candidate_model
 from ..candidates.non_candidates import NonCandidateScores, count_non_candidates
 from ..candidates.stacking_training import best_columns
@@ -35,13 +35,15 @@ WORSE = 1.1  # warn if the P@k of the network alone is this many times as high
 class ScoredFold(NamedTuple):
     """A fold of held-out rows, scored by models that have not learned them.
 
-    rows : row indices, intp (n,). pairs : their candidates with all scores. best_alone : the labels that the network
+    number : that of the fold. rows : row indices, intp (n,). logits : those of their candidates by the network, float32
+    (n, m). best_alone : the labels that the network
     alone ranks highest for the first rows, int32 (up to `RANKED_ROWS`, k). non_candidates : counts of the other labels
     of these rows, float64 (2, bins) (`count_non_candidates`).
     """
 
+    number: int
     rows: NDArray[np.intp]
-    pairs: HeldOutPairs
+    logits: NDArray[np.float32]
     best_alone: NDArray[np.int32]
     non_candidates: NDArray[np.float64]
 
@@ -103,19 +105,21 @@ class CandidateTraining:
 
     def score_fold(self, number: int, device: Device, params: NDArray[np.float32]) -> ScoredFold:
         """Return a fold of held-out rows, scored by the network with these parameters, which has not learned them."""
-        held_out = self._folds[number]
+        held_out, base = self._folds[number], self._base_models()
         X, alone = self._data.dataset.X.take(held_out), Scorer(self._plan.network, params, device)
-        logits = logits_of_pairs(alone, self._cpu)
-        pairs, n_labels = self._base_models().pairs(number, logits), self._plan.network.n_labels
+        logits = logits_of_pairs(alone, self._cpu)(X, base.held_out.labels[base.held_out.fold == number])
+        n_labels = self._plan.network.n_labels
         ranked = X.span(0, min(X.n_rows, RANKED_ROWS, max(RANKED_PAIRS // n_labels, 1)))
         best_alone, _ = alone.top_k(ranked, max(min(5, n_labels // 2), 1))
         Y, found = self._data.dataset.Y.take(held_out), alone.activations(ranked)
-        others = count_non_candidates(found, alone.output.W, alone.output.b, Y, pairs, self._cpu)
-        return ScoredFold(held_out, pairs, best_alone, others)
+        others = count_non_candidates(found, alone.output.W, alone.output.b, Y, base.pairs({number: logits}), self._cpu)
+        return ScoredFold(number, held_out, logits, best_alone, others)
 
     def finish(self, folds: Sequence[ScoredFold]) -> tuple[CandidateModel, HeldOutScores | None]:
         """Return the candidate model, stacked on the folds of held-out rows, and the scores of these rows."""
-        model, scores = fit_candidate_model(self._base_models(), [fold.pairs for fold in folds], self._cpu)
+        base = self._base_models()
+        pairs = base.pairs({fold.number: fold.logits for fold in folds}) if folds else None
+        model, scores = fit_candidate_model(base, pairs, self._cpu)
         if scores is not None:
             _warn_if_network_is_better(folds, scores, self._data)
             counts = np.sum([fold.non_candidates for fold in folds], axis=0)
