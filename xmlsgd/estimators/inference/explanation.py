@@ -20,10 +20,9 @@ from ...candidates.knn import MAX_POSTINGS, N_NEIGHBORS
 from ...candidates.stacking import N_MODELS, Inputs, log_probability, meta_features
 from ...candidates.weighting import unit_rows
 from ...data.csr import CSR
-from ...devices.compact import CompactLayer, widened
 from .candidate_scorer import CandidateScorer, logits_of_pairs
 from .rankings import MeanScorer
-from .scorer import Scorer
+from .scorer import Scorer, weight_rows
 
 SHOWN = 5  # features or neighbors in a line of text
 NETWORK, NEIGHBORS, LINEAR, COOCCURRENCE, INTERCEPT = TERMS = (
@@ -191,13 +190,13 @@ def explain_network(scorer: Scorer, X: CSR, labels: np.ndarray) -> list[Explanat
     """
     features, values = X.row(0)
     first, *hidden, output = scorer.host_layers
-    W0 = _rows_of(first, features) * values[:, None].astype(np.float64)
+    W0 = weight_rows(first, features) * values[:, None].astype(np.float64)
     a = np.maximum(W0.sum(axis=0) + first.b, 0)
     masks = [a > 0]
     for layer in hidden:
         a = np.maximum(layer.W.astype(np.float64) @ a + layer.b, 0)
         masks.append(a > 0)
-    gradient = _rows_of(output, labels) * masks[-1]
+    gradient = weight_rows(output, labels).astype(np.float64) * masks[-1]
     for layer, mask in zip(reversed(hidden), reversed(masks[:-1]), strict=True):
         gradient = (gradient @ layer.W) * mask
     parts = W0 @ gradient.T
@@ -373,13 +372,6 @@ def _proposers(model: CandidateModel, scaled: CSR, labels: np.ndarray) -> list[t
 def _parts(features: np.ndarray, parts: np.ndarray) -> tuple[FeaturePart, ...]:
     """Return the features whose part is not 0, with their parts, largest first."""
     return _ordered(FeaturePart(int(f), float(part)) for f, part in zip(features, parts, strict=True) if part)
-
-
-def _rows_of(layer: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Return rows of the weights of a layer, float64."""
-    if isinstance(layer, CompactLayer):
-        return widened(CompactLayer(layer.W[rows], layer.scales[rows], layer.b)).astype(np.float64)
-    return np.asarray(layer.W[rows], np.float64)
 
 
 def _ordered(parts: Any) -> tuple[Any, ...]:

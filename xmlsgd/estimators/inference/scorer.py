@@ -198,33 +198,27 @@ def some_rows(X: CSR) -> list[CSR]:
     return [X.span(0, min(n_rows, X.n_rows)) for n_rows in (1, 16)]
 
 
+def weight_rows(layer: Layer | CompactLayer, rows: Any) -> np.ndarray:
+    """Return rows of the weights of a layer, given by a slice or their numbers, float32."""
+    return widened(layer, rows) if isinstance(layer, CompactLayer) else layer.W[rows]
+
+
 def product_with(layer: Layer | CompactLayer, columns: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
     """Return a function that computes A W^T + b (rows, L), or some columns; compact weights are expanded in parts."""
-    W, b = (each if columns is None else each[columns] for each in (layer.W, layer.b))
-    if isinstance(layer, CompactLayer):
-        scales = layer.scales if columns is None else layer.scales[columns]
-        if W.size > SMALL_LAYER:
-            size = max(SMALL_LAYER // W.shape[1], 1)
-            parts = [slice(first, first + size) for first in range(0, len(b), size)]
+    b = layer.b if columns is None else layer.b[columns]
+    n, width = len(b), layer.W.shape[1]
+    is_small = n * width <= SMALL_LAYER
+    size = max(SMALL_LAYER // width, 1) if isinstance(layer, CompactLayer) and not is_small else n
 
-            def product(A: np.ndarray) -> np.ndarray:
-                Z = np.empty((len(A), len(b)), np.float32)
-                for part in parts:
-                    np.matmul(A, widened(CompactLayer(W, scales, b), part).T, out=Z[:, part])
-                Z += b
-                return Z
-
-            return product
-        W = widened(CompactLayer(W, scales, b))
-    if W.size <= SMALL_LAYER:
-        W = W.astype(np.float64)
-
-    def product_of_all(A: np.ndarray) -> np.ndarray:
-        Z: np.ndarray = A @ W.T
+    def product(A: np.ndarray) -> np.ndarray:
+        Z = np.empty((len(A), n), np.float64 if is_small else np.float32)
+        for part in (slice(first, first + size) for first in range(0, n, size)):
+            W = weight_rows(layer, part if columns is None else columns[part])
+            np.matmul(A, W.T.astype(Z.dtype, copy=False), out=Z[:, part])
         Z += b
         return Z
 
-    return product_of_all
+    return product
 
 
 def row_ranges(n_rows: int, width: int) -> list[np.ndarray]:
