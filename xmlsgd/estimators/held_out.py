@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..data.held_out import (
     HELD_OUT_NETWORK,
@@ -18,12 +18,8 @@ from ..data.held_out import (
 )
 from ..errors import warn
 from .fitted import are_probabilities
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from .targets import Form
-    from .training_data import TrainingData
+from .targets import Form
+from .training_data import TrainingData
 
 FOLDED_ROWS, MOST_FOLDS = 600, 10  # rows that all folds hold out: more hardly help (docs/decisions/stacking.md)
 MANY_COPIES = 0.2  # share of rows that are copies, from which on `fit` warns (docs/decisions/stacking.md)

@@ -70,11 +70,8 @@ class TrainingData:
 
     def transformed(self, features: FeatureSpace, n_jobs: int | None) -> TrainingData:
         """Return the data with X as transformed by `features`, by which the model will then read all rows."""
-        dataset, validation = (
-            None if each is None else Dataset(features.transform(each.X, n_jobs), each.Y)
-            for each in (self.dataset, self.validation)
-        )
-        assert dataset is not None
+        validation = self.validation and Dataset(features.transform(self.validation.X, n_jobs), self.validation.Y)
+        dataset = Dataset(features.transform(self.dataset.X, n_jobs), self.dataset.Y)
         return replace(self, dataset=dataset, validation=validation, features=features)
 
 
