@@ -11,7 +11,6 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from ..data.csr import CSR
 from ..data.vectorizer import TextVectorizer
 from ..nn.optimizers import Optimizer
 from ..training.callbacks import Callback
@@ -19,7 +18,6 @@ from ..training.checkpoints import Checkpoint
 from . import memory, saving
 from .fitted import FittedModel, learned
 from .fitting import Fitting, as_checkpoint, check_callbacks, draw_seed, train_more
-from .inference import Scorer
 from .names import names_of_columns
 from .parameters import check_parameters
 from .plan import TrainingPlan
@@ -192,13 +190,6 @@ class XMLClassifier(Predictor, BaseEstimator):
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
-
-    def _scorer(self, X: CSR) -> Scorer:
-        return self.fitted_.scorer(X, self.n_jobs)
-
-    @property
-    def _n_jobs(self) -> int | None:
-        return self.n_jobs
 
     def fit(
         self,

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from ..candidates import CandidateModel
     from ..data.csr import CSR
-    from ..data.vectorizer import TextVectorizer
     from ..nn.network import Network
     from .inputs import FeatureSpace
     from .targets import Form
@@ -153,16 +152,19 @@ class FittedModel:
         return {**self.__dict__, "_scorers": {}}
 
 
-def _known(value: Any, name: str) -> Any:
-    """Return a learned attribute; raise `AttributeError`, as scikit-learn requires, if it is None."""
-    if value is None:
-        raise AttributeError(f"the model has no {name}")
-    return value
+def learned(path: str, doc: str, *, required: bool = False) -> Any:
+    """Return a property for attribute `path` of the fitted model.
 
+    It raises `AttributeError`, as scikit-learn requires, before `fit`, and if the attribute is None but `required`.
+    """
+    get = attrgetter(f"fitted_.{path}")
 
-def learned(path: str, doc: str) -> Any:
-    """Return a property for attribute `path` of the fitted model; it raises `AttributeError` before `fit`."""
-    return property(attrgetter(f"fitted_.{path}"), doc=doc)
+    def get_known(model: Any) -> Any:
+        if (value := get(model)) is None:
+            raise AttributeError(f"the model has none: {doc}")
+        return value
+
+    return property(get_known if required else get, doc=doc)
 
 
 class FittedAttributes:
@@ -175,6 +177,8 @@ class FittedAttributes:
     label_counts_ = learned("label_counts", "int64 (L,), training rows of each label.")
     n_samples_seen_ = learned("n_samples_seen", "Number of training rows.")
     network_ = learned("network", "Shape and loss of the network.")
+    feature_names_in_ = learned("features.names", "Names of the features, if X had any.", required=True)
+    vectorizer_ = learned("features.vectorizer", "The vectorizer, if X was texts.", required=True)
 
     @property
     def thresholds_(self) -> dict[str, Any]:
@@ -186,16 +190,6 @@ class FittedAttributes:
         if found is None:
             return {"micro": 0.5, "macro": np.full(self.network_.n_labels, 0.5)}
         return {"micro": found.micro, "macro": found.macro.copy()}
-
-    @property
-    def feature_names_in_(self) -> np.ndarray:
-        """Names of the features, if X had any."""
-        return _known(self.fitted_.features.names, "feature_names_in_")
-
-    @property
-    def vectorizer_(self) -> TextVectorizer:
-        """The vectorizer, if X was texts."""
-        return _known(self.fitted_.features.vectorizer, "vectorizer_")
 
     def __sklearn_is_fitted__(self) -> bool:
         return "fitted_" in self.__dict__

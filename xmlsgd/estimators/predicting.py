@@ -34,13 +34,15 @@ LOG_HALF = np.log(0.5)
 class Predictor(FittedAttributes, ClassifierMixin):
     """The prediction methods of fitted estimators."""
 
-    def _scorer(self, X: CSR) -> Scorer | MeanScorer:
-        """Return the scorer for rows such as X."""
-        raise NotImplementedError
+    n_jobs: int | None
 
     @property
     def _n_jobs(self) -> int | None:
-        raise NotImplementedError
+        return self.n_jobs
+
+    def _scorer(self, X: CSR) -> Scorer | MeanScorer:
+        """Return the scorer for rows such as X."""
+        return self.fitted_.scorer(X, self._n_jobs)
 
     def _read(self, X: Any) -> CSR:
         """Return X as checked rows; raise scikit-learn's `NotFittedError` before `fit`."""
@@ -87,7 +89,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
         if threshold is not None or self.fitted_.has_probabilities:
             least = self._least_probability("micro" if threshold is None else threshold)
         if self.label_form_ == "multiclass":
-            return self._best_classes(X)
+            best, _ = self._best(X, 1, self._scorer(X))
+            return self.classes_[best[:, 0]]
         if self.label_form_ == "dense":
             check_dense(X.n_rows, n_labels, 8)
         if least is None:
@@ -352,11 +355,6 @@ class Predictor(FittedAttributes, ClassifierMixin):
                 raise DataError(f"{name}: works for sets of labels, got one class a row; use predict_proba for these")
             wanted = "needs a probability of each label by itself, as with loss='bce'"
             raise DataError(f"{name}: {wanted}, got loss {self.network_.loss!r}")
-
-    def _best_classes(self, X: CSR) -> np.ndarray:
-        """Return the name of the best class of each row (n,)."""
-        best, _ = self._best(X, 1, self._scorer(X))
-        return self.classes_[best[:, 0]]
 
     def _best(
         self, X: CSR, k: Any, ranker: Ranker, columns: np.ndarray | None = None, padded: bool = False
