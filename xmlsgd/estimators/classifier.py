@@ -17,7 +17,7 @@ from ..training.callbacks import Callback
 from ..training.checkpoints import Checkpoint
 from . import memory, saving
 from .fitted import FittedModel, learned
-from .fitting import Fitting, as_checkpoint, check_callbacks, draw_seed, train_more
+from .fitting import Fitting, as_checkpoint, check_callbacks, draw_seed
 from .names import names_of_columns
 from .parameters import check_parameters
 from .plan import TrainingPlan
@@ -333,7 +333,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         plan = make_plan(self, data, earlier, adds_rows=True)
         memory.check(plan, data, earlier)
         keep = partial(self._keep, plan)
-        keep(train_more(plan, data, earlier, seed, keep))
+        keep(Fitting(plan, data, earlier, seed, keep).add_rows())
         return self
 
     def plan(

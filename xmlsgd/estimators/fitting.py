@@ -63,7 +63,7 @@ def draw_seed(model: BaseEstimator, checkpoint: Checkpoint | None = None) -> int
 
 
 class Fitting:
-    """A call of `fit`: its plan and rows, and the rows that are held out.
+    """A call of `fit` or `partial_fit`: its plan and rows, and the rows that are held out.
 
     earlier : the model whose parameters are the initial ones; None to start from new ones. keep : called with what was
     learned so far if an error ends training.
@@ -96,7 +96,7 @@ class Fitting:
                 copy_rows(earlier.network.layout, earlier.float_params, plan.network.layout, start.params)
                 start = replace(start, epochs=earlier.n_epochs)
             job = plan.job(self.data.dataset, self.seed, self.weight, start)
-            with closing(KeptModel()) as best, _keeping(lambda run: self.keep(self._fitted_by(run))):
+            with closing(KeptModel()) as best, _keeping(lambda run: self.keep(self._fitted(run))):
                 own = _own_callbacks(plan, self.data, self.device, best, checkpoint)
                 run = _train(plan, job, self.device, [*own, *callbacks], checkpoint)
             if run.diverged and checkpoint:
@@ -119,10 +119,58 @@ class Fitting:
 
         return CandidateTraining(self.plan, self.data, self.held_out, self.device)
 
-    def _fitted_by(self, run: Run) -> FittedModel:
-        counts, n_rows = self.data.rows.Y.column_counts(), self.data.n_rows
-        return _fitted(
-            self.plan, self.data, self.device, run, self.earlier, self.seed, label_counts=counts, n_samples_seen=n_rows
+    def add_rows(self) -> FittedModel:
+        """Train on rows in addition to those of the earlier model, if there is one, and return the new model.
+
+        Raises `DivergenceError` if the loss is not finite.
+        """
+        plan, data, earlier = self.plan, self.data, self.earlier
+        if earlier is None:
+            start = initial_start(plan, data.dataset.Y, self.seed, data.weight)
+        else:
+            start = grown_start(earlier, plan, data.dataset.Y, data.n_label_rows)
+        with _keeping(lambda run: self.keep(self._grown(run))):
+            run = _train(plan, plan.job(data.dataset, self.seed, data.weight, start), self.device)
+        if run.diverged:
+            raise DivergenceError(divergence_advice(plan, data.weight, start.epochs + 1))
+        return self._grown(run)
+
+    def _grown(self, run: Run) -> FittedModel:
+        """Return the earlier model as changed by a run; its candidates learn the rows, too."""
+        plan, data, earlier = self.plan, self.data, self.earlier
+        state = OptimizerState(plan.optimizer.name, run.state, run.steps)
+        fitted = replace(self._fitted(run, added_to=earlier), optimizer=state)
+        if earlier is None:
+            return fitted
+        if earlier.candidates is not None:
+            from ..devices.cpu import cpu_of  # here, so that Numba is imported late
+
+            cpu, before = cpu_of(self.device, plan.n_threads), earlier.candidates
+            after = before.with_rows(data.dataset.X, data.dataset.Y, data.weight, data.n_label_rows, cpu)
+            train_new_outputs(plan, data, run.params, after.knn.new_labels(before.knn), self.seed, cpu)
+            fitted = replace(fitted, candidates=after)
+        return with_calibration_of(fitted, earlier)
+
+    def _fitted(self, run: Run, added_to: FittedModel | None = None) -> FittedModel:
+        """Return the model of a run, without candidates; added_to : a model whose training rows count, too."""
+        plan, data, earlier = self.plan, self.data, self.earlier
+        counts, n_rows = data.rows.Y.column_counts(), data.n_rows
+        if added_to is not None:
+            counts[: len(added_to.label_counts)] += added_to.label_counts
+            n_rows += added_to.n_samples_seen
+        return FittedModel(
+            network=plan.network,
+            params=run.params,
+            names=np.arange(len(data.names)) if isinstance(data.names, range) else data.names,
+            form=data.form if earlier is None else earlier.form,
+            features=data.features,
+            device=plan.workers[0].name,
+            precision=precision_of(self.device),
+            label_counts=counts,
+            n_samples_seen=n_rows,
+            seed=self.seed,
+            history=[*(earlier.history if earlier else []), *run.records],
+            n_epochs=(earlier.n_epochs if earlier else 0) + len(run.records),
         )
 
     def _complete(
@@ -132,7 +180,7 @@ class Fitting:
 
         initial : the initial parameters if other networks start from them, else None.
         """
-        fitted, scored_rows, scores = self._fitted_by(run), self.left_out, None
+        fitted, scored_rows, scores = self._fitted(run), self.left_out, None
         try:
             if candidates:
                 started = time.perf_counter()
@@ -213,43 +261,6 @@ class _StopAfter(Callback):
         return self.left <= 0
 
 
-def train_more(
-    plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None, seed: int, keep: Keep
-) -> FittedModel:
-    """Train on more rows, beginning with the model `earlier` if there is one, and return the new model.
-
-    Raises `DivergenceError` if the loss is not finite.
-    """
-    Y, device = data.dataset.Y, plan.new_device()
-    if earlier is None:
-        start = initial_start(plan, Y, seed, data.weight)
-    else:
-        start = grown_start(earlier, plan, Y, data.n_label_rows)
-    counts, n_rows = data.rows.Y.column_counts(), data.n_rows
-    if earlier is not None:
-        counts[: len(earlier.label_counts)] += earlier.label_counts
-        n_rows += earlier.n_samples_seen
-
-    def fitted_by(run: Run) -> FittedModel:
-        candidates = None if earlier is None else earlier.candidates
-        if candidates is not None:
-            from ..devices.cpu import cpu_of  # here, so that Numba is imported late
-
-            cpu, before = cpu_of(device, plan.n_threads), candidates.knn
-            candidates = candidates.with_rows(data.dataset.X, Y, data.weight, data.n_label_rows, cpu)
-            train_new_outputs(plan, data, run.params, candidates.knn.new_labels(before), seed, cpu)
-        fitted = _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=n_rows)
-        state = OptimizerState(plan.optimizer.name, run.state, run.steps)
-        fitted = replace(fitted, candidates=candidates, optimizer=state)
-        return fitted if earlier is None else with_calibration_of(fitted, earlier)
-
-    with _keeping(lambda run: keep(fitted_by(run))):
-        run = _train(plan, plan.job(data.dataset, seed, data.weight, start), device)
-    if run.diverged:
-        raise DivergenceError(divergence_advice(plan, data.weight, start.epochs + 1))
-    return fitted_by(run)
-
-
 def divergence_advice(plan: TrainingPlan, weight: NDArray[np.float32] | None, epoch: int) -> str:
     """Return an error message that says what to do about a loss that was not finite in `epoch`, counted from 1.
 
@@ -262,31 +273,6 @@ def divergence_advice(plan: TrainingPlan, weight: NDArray[np.float32] | None, ep
     elif weight is not None and weight.max() > LARGE_WEIGHT:
         at, remedy = f"{at} and weights of rows up to {weight.max():g}", "weights around 1, a lower rate"
     return f"the loss was not finite in epoch {epoch} {at}; pass {remedy}, clip_norm=1.0, or scale X (rows of norm 1)"
-
-
-def _fitted(
-    plan: TrainingPlan,
-    data: TrainingData,
-    device: Device,
-    run: Run,
-    earlier: FittedModel | None,
-    seed: int,
-    **counts: Any,
-) -> FittedModel:
-    """Return the model of a run, without candidates."""
-    return FittedModel(
-        network=plan.network,
-        params=run.params,
-        names=np.arange(len(data.names)) if isinstance(data.names, range) else data.names,
-        form=data.form if earlier is None else earlier.form,
-        features=data.features,
-        device=plan.workers[0].name,
-        precision=precision_of(device),
-        seed=seed,
-        history=[*(earlier.history if earlier else []), *run.records],
-        n_epochs=(earlier.n_epochs if earlier else 0) + len(run.records),
-        **counts,
-    )
 
 
 def _train(

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..algorithms.sequential import Sequential
-from ..data.held_out import HeldOutSize
+from ..data.held_out import HELD_OUT_NONE, HeldOutSize
 from ..errors import DataError, warn
 from ..nn.network import Network
 from ..nn.optimizers import Optimizer
@@ -167,15 +167,15 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
     """Decide how many rows to hold out for stacking, calibration and thresholds, and in how many folds."""
     data = planner.data
     n_weighted = _n_weighted(data)
-    held_out, n_folds, n_temporary = held_out_size(loss, data.form, n_candidates), 1, 0
+    held_out = HELD_OUT_NONE if planner.adds_rows else held_out_size(loss, data.form, n_candidates)
+    n_folds, n_temporary = 1, 0
     if n_candidates:
         held_out, n_folds, n_temporary = _folds(planner, held_out, n_weighted)
     if data.validation is not None:
         source = "eval_set, or the validation_fraction of the rows for early stopping"
         planner.decide("validation_rows", data.validation.n_rows, f"{source}; not trained on")
-    learners = f"{'stacking, ' if n_candidates else ''}calibration, thresholds"
-    n_held_out = 0 if planner.adds_rows else held_out.of(n_weighted) * n_folds
-    planner.decide("held_out_rows", n_held_out, f"of {n_weighted}, for {learners}{_in_groups(data)}")
+    learners = f"{'stacking, ' if n_candidates else ''}calibration, thresholds{_in_groups(data)}"
+    planner.decide("held_out_rows", held_out.of(n_weighted) * n_folds, f"of {n_weighted}, for {learners}")
     planner.decide("groups", *_groups(data))
     if data.n_label_rows:
         planner.decide("label_rows", data.n_label_rows, "labels whose text has known words")
