@@ -69,7 +69,8 @@ def fit(truth: np.ndarray, log_odds: np.ndarray) -> tuple[Stacking, HeldOutScore
     counted = Exclusion.count(CSR.from_scipy(sp.csr_array(truth, dtype=np.float32)), labels[0])
     with DEVICE.start():
         stacking = Stacking(LogisticStacking(intercept=0), MarginCalibration())
-        return fit_exclusion(pairs, stacking, HeldOutScores(labels, log_odds), [counted], counted, DEVICE)
+        stacking, scores = fit_exclusion(pairs, stacking, log_odds, [counted], counted, DEVICE)
+    return stacking, HeldOutScores(labels, scores)
 
 
 def test_a_table_says_how_much_rarer_than_by_chance_two_labels_are_together():

@@ -53,4 +53,4 @@ def test_scores_of_held_out_rows_do_not_depend_on_how_often_they_have_a_label():
         (stacking, scores), (_, others) = (fit_stacking(pairs, each, DEVICE) for each in (frequency, frequency + 5))
     assert stacking.calibration.slope != 0
     assert stacking.trees is not None
-    np.testing.assert_array_equal(scores.scores, others.scores)
+    np.testing.assert_array_equal(scores, others)

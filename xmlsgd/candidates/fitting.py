@@ -197,7 +197,7 @@ def fit_candidate_model(
         stacking, scores = fit_exclusion(pairs, stacking, scores, *exclusions, device)
     assert isinstance(model.linear, LinearClassifiers)  # not compact: it has just been fitted
     linear = model.linear.calibrate(*stacking.calibration.factors(full_frequency))
-    return replace(model, linear=linear, stacking=stacking), scores
+    return replace(model, linear=linear, stacking=stacking), HeldOutScores(pairs.labels, scores)
 
 
 def _exclusions(rows: CandidateRows, frequency: np.ndarray) -> tuple[list[Exclusion], Exclusion]:

@@ -100,8 +100,8 @@ class HeldOutScores(NamedTuple):
     scores: np.ndarray
 
 
-def fit_stacking(pairs: HeldOutPairs, full_frequency: np.ndarray, device: CPU) -> tuple[Stacking, HeldOutScores]:
-    """Return the stacking, and the scores of the pairs; those of trees are out of sample.
+def fit_stacking(pairs: HeldOutPairs, full_frequency: np.ndarray, device: CPU) -> tuple[Stacking, np.ndarray]:
+    """Return the stacking, and the scores of the pairs, float32 (n, m); those of trees are out of sample.
 
     full_frequency : label frequencies for prediction, float32 (L,). The device must have been started.
     """
@@ -110,7 +110,7 @@ def fit_stacking(pairs: HeldOutPairs, full_frequency: np.ndarray, device: CPU) -
     selection = LogisticStacking.fit_without_margins(features, truth, weights)
     pairs = pairs.calibrated(calibration)
     trees, scores = fit_trees(pairs, regression.scores(*pairs.scores), full_frequency, device)
-    return Stacking(regression, calibration, selection, trees), HeldOutScores(pairs.labels, scores)
+    return Stacking(regression, calibration, selection, trees), scores
 
 
 def fit_trees(
@@ -130,7 +130,7 @@ def fit_trees(
     for half, of_half in enumerate(of_halves):
         others = halves != half
         part, in_folds = pairs.take(others), replace(of_half, frequency=pairs.frequency.ravel())
-        # The frequency of a label depends on the fold.
+        # In each fold, a label has another frequency: fold f counts it as label f L + l.
         labels = np.where(part.labels >= 0, part.labels + part.fold[:, None] * pairs.frequency.shape[1], np.int32(-1))
         scores[others] = in_folds.corrected(log_odds[others], labels, part.scores, device)
     share = _share_to_keep(_gains(pairs, log_odds, scores).sum(axis=1), 1.0)
@@ -142,23 +142,23 @@ def fit_trees(
 def fit_exclusion(
     pairs: HeldOutPairs,
     stacking: Stacking,
-    found: HeldOutScores,
+    odds: np.ndarray,
     of_folds: Sequence[Exclusion],
     full: Exclusion,
     device: CPU,
-) -> tuple[Stacking, HeldOutScores]:
+) -> tuple[Stacking, np.ndarray]:
     """Fit the weight of exclusion to held-out rows; return the stacking with it, and the corrected scores.
 
     The intercept is fitted again, as exclusion only lowers log odds. If log losses do not fall by more than `MIN_Z` and
     `MIN_Z_RANKED` standard errors, return stacking and scores unchanged.
 
-    stacking, found : results of `fit_stacking`. of_folds, full : exclusions of weight 1, counted without the rows of
+    stacking, odds : results of `fit_stacking`. of_folds, full : exclusions of weight 1, counted without the rows of
     each fold, by its number, and of all rows. The device must have been started.
     """
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    odds, lowered, at = found.scores, np.zeros_like(found.scores), pairs.labels >= 0
+    lowered, at = np.zeros_like(odds), pairs.labels >= 0
     for fold in np.unique(pairs.fold):
         rows = pairs.fold == fold
         part, labels = odds[rows], pairs.labels[rows]
@@ -178,10 +178,10 @@ def fit_exclusion(
     of_best = np.take_along_axis(gain, best_columns(pairs.labels, odds, RANKED), axis=1).sum(axis=1)
     share = _share_to_keep(gain.sum(axis=1), MIN_Z)
     if not (share * weight and _share_to_keep(of_best, MIN_Z_RANKED)):
-        return stacking, found
+        return stacking, odds
     regression = stacking.regression._replace(intercept=stacking.regression.intercept + float(share * shift))
     stacking = stacking._replace(regression=regression, exclusion=replace(full, weight=float(share * weight)))
-    return stacking, found._replace(scores=odds + share * added)
+    return stacking, odds + share * added
 
 
 def weights_of_true(frequency: np.ndarray, n_rows: int) -> np.ndarray:
