@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.csr import pointers
+from ..data.csr import pointer_type, pointers
 from ..devices.compact import compacted
 from ..devices.cpu.kernels.linear_margins import hash_weights
 from .linear import LinearPredictor, Tables, table_starts
 
 PREFIX = "candidates_"  # prefix of the names of arrays in the folder of a model
 SLOTS_PER_WEIGHT = 1.25  # size of a hash table (docs/decisions/prediction.md)
-MAX_UINT16, MAX_INT32 = np.iinfo(np.uint16).max, np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,25 +26,11 @@ class CompactLinearClassifiers(LinearPredictor):
     bias: np.ndarray
 
 
-def index_type(*sizes: int) -> type:
-    """Return the integer type of indices below any of these sizes in a compact model."""
-    return np.uint16 if max(sizes) <= MAX_UINT16 else np.int32
-
-
-def pointer_type(n_entries: int) -> type:
-    """Return the integer type of pointers to this many entries in a compact model."""
-    return np.int32 if n_entries <= MAX_INT32 else np.int64
-
-
 def compact_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the arrays of a candidate model (`to_arrays`) in compact form."""
     arrays = {name.removeprefix(PREFIX): array for name, array in arrays.items()}
     small = {name: array for name, array in arrays.items() if not name.startswith("linear_")}
     features, indptr = arrays["linear_indices"], arrays["linear_indptr"]
-    n_features, n_rows, n_labels = (len(arrays[f"{name}_indptr"]) - 1 for name in ("postings", "labels", "linear"))
-    of_rows, kind = index_type(n_rows), index_type(n_features, n_labels)
-    for name, narrow in {"postings": of_rows, "labels": kind, "cooccurrence": kind}.items():
-        small[f"{name}_indices"] = arrays[f"{name}_indices"].astype(narrow)
     for name in ("postings", "cooccurrence"):
         found = compacted(small.pop(f"{name}_data"), arrays[f"{name}_indptr"])
         small[f"{name}_int8"], small[f"{name}_scales"] = found
@@ -53,9 +38,8 @@ def compact_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     kept = weights != 0
     indptr = pointers(kept)[indptr]
     starts = table_starts(indptr, SLOTS_PER_WEIGHT)
-    keys, values = np.zeros(starts[-1], kind), np.zeros(starts[-1], np.int8)
-    hash_weights.alone(indptr, features[kept], weights[kept], starts, keys, values)
+    keys, values = np.zeros(starts[-1], features.dtype), np.zeros(starts[-1], np.int8)
+    hash_weights.alone(indptr, features[kept].astype(np.int32, copy=False), weights[kept], starts, keys, values)
+    starts = starts.astype(pointer_type(len(keys)))
     small |= {"linear_starts": starts, "linear_keys": keys, "linear_int8": values, "linear_scales": scales}
-    for name in ("postings_indptr", "labels_indptr", "cooccurrence_indptr", "linear_starts"):
-        small[name] = small[name].astype(pointer_type(small[name][-1]))
     return {PREFIX + name: array for name, array in small.items()}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..data.csr import CSR, check_entries, check_pointers
+from ..data.csr import CSR, check_entries, check_pointers, index_type, pointer_type
 from ..data.files.folders import FolderArrays
 from ..data.validation import FLOAT32_MAX
 from ..devices.cpu.kernels.logits import ONE_SCALE
 from ..devices.cpu.kernels.trees import INNER
 from ..errors import DataError, ModelFileError, shorten
 from .boosted_trees import N_META_FEATURES, BoostedTrees
-from .compact import PREFIX, CompactLinearClassifiers, index_type, pointer_type
+from .compact import PREFIX, CompactLinearClassifiers
 from .cooccurrence import Cooccurrence
 from .exclusion import Exclusion
 from .knn import KNNIndex
@@ -39,8 +40,10 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
     matrices = {
         "postings": knn.postings, "labels": knn.Y, "cooccurrence": cooccurrence.shares, "linear": model.linear.weights,
     }  # fmt: skip
+    kinds = _index_types(knn.postings.n_rows, *knn.Y.shape)
     for name, matrix in matrices.items():
-        arrays |= {f"{name}_indptr": matrix.indptr, f"{name}_indices": matrix.indices}
+        arrays[f"{name}_indptr"] = matrix.indptr.astype(pointer_type(matrix.nnz), copy=False)
+        arrays[f"{name}_indices"] = matrix.indices.astype(kinds[name], copy=False)
     if trees is not None:
         nodes = {"feature": trees.feature, "threshold": trees.threshold, "value": trees.value}
         arrays |= {f"trees_{name}": array.ravel() for name, array in nodes.items()} | {"frequency": trees.frequency}
@@ -71,22 +74,23 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
         described, n_labels, saved.path
     )
     found = saved.part(PREFIX)
-    of_rows, kind = (index_type(n_rows), index_type(n_features, n_labels)) if compact else (np.int32, np.int32)
+    kinds = _index_types(n_features, n_rows, n_labels)
+    matrix_of = partial(_matrix, found, kinds, compact)
     form = "int8" if compact else "data"
-    postings = _matrix(found, "postings", (n_features, n_rows), of_rows, f"postings_{form}", compact)
-    labels, weight = _matrix(found, "labels", (n_rows, n_labels), kind, None, compact), found.finite("weight", n_rows)
-    shares = _matrix(found, "cooccurrence", (n_features, n_labels), kind, f"cooccurrence_{form}", compact)
+    postings = matrix_of("postings", (n_features, n_rows), f"postings_{form}")
+    labels, weight = matrix_of("labels", (n_rows, n_labels), None), found.finite("weight", n_rows)
+    shares = matrix_of("cooccurrence", (n_features, n_labels), f"cooccurrence_{form}")
     totals, bias = found.finite("cooccurrence_totals", n_features), found.finite("bias", n_labels)
     linear: LinearClassifiers | CompactLinearClassifiers
     of_postings = of_shares = ONE_SCALE
     if compact:
         of_postings, of_shares = (found.finite(f"{name}_scales", n_features) for name in ("postings", "cooccurrence"))
-        keys = found.array("linear_keys", kind, None)
+        keys = found.array("linear_keys", kinds["linear"], None)
         starts = found.array("linear_starts", pointer_type(len(keys)), n_labels + 1)
         values, scales = found.array("linear_int8", np.int8, len(keys)), found.finite("linear_scales", n_labels)
         linear = CompactLinearClassifiers(Tables(starts, keys, values, scales), bias)
     else:
-        weights = _matrix(found, "linear", (n_labels, n_features), kind, "linear_data", compact)
+        weights = matrix_of("linear", (n_labels, n_features), "linear_data")
         linear = LinearClassifiers(weights, bias, cost)
         matrices = {"postings": postings, "labels": labels, "cooccurrence": shares, "linear": weights}
         for name, matrix in matrices.items():
@@ -106,10 +110,24 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     return CandidateModel(scale, knn, cooccurrence, linear, stacking, others, size, label_rows)
 
 
-def _matrix(saved: FolderArrays, name: str, shape: tuple[int, int], kind: type, data: str | None, compact: bool) -> CSR:
-    """Return a CSR matrix with indices of type `kind`; `data` is the name of the array of values, None for ones."""
-    indices = saved.array(f"{name}_indices", kind, None)
-    indptr = saved.array(f"{name}_indptr", pointer_type(len(indices)) if compact else np.int64, shape[0] + 1)
+def _index_types(n_features: int, n_rows: int, n_labels: int) -> dict[str, type]:
+    """Return the integer types of the indices of all matrices in files."""
+    others = index_type(n_features, n_labels)
+    return {"postings": index_type(n_rows), "labels": others, "cooccurrence": others, "linear": others}
+
+
+def _matrix(
+    saved: FolderArrays, kinds: dict[str, type], compact: bool, name: str, shape: tuple[int, int], data: str | None
+) -> CSR:
+    """Return a CSR matrix; `data` is the name of the array of values, None for ones.
+
+    kinds : types of the indices in files. compact : whether they stay as they are, as kernels of compact models read
+    them.
+    """
+    indices = saved.array(f"{name}_indices", kinds[name], None)
+    indptr = saved.array(f"{name}_indptr", pointer_type(len(indices)), shape[0] + 1)
+    if not compact:
+        indptr, indices = indptr.astype(np.int64, copy=False), indices.astype(np.int32, copy=False)
     if data is None:
         return CSR(indptr, indices, np.broadcast_to(np.float32(1), len(indices)), shape[1])
     values = saved.array(data, np.int8 if data.endswith("int8") else np.float32, len(indices))

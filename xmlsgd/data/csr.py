@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import scipy.sparse as sp
 
-INT32_MAX = np.iinfo(np.int32).max
+MAX_UINT16, INT32_MAX = np.iinfo(np.uint16).max, np.iinfo(np.int32).max
 FEW_ROWS = 1 / 16  # share of all rows below which `take` copies rows by itself
 CHECKED_ENTRIES = 1 << 16  # checked at once, so that they and temporary arrays fit the cache of a core
 
@@ -191,6 +191,16 @@ def stacked(parts: Sequence[CSR], n_cols: int | None = None) -> CSR:
     indptr = pointers(np.concatenate([np.diff(part.indptr) for part in parts]))
     indices, data = (np.concatenate([getattr(part, name) for part in parts]) for name in ("indices", "data"))
     return CSR(indptr, indices, data, parts[0].n_cols if n_cols is None else n_cols)
+
+
+def index_type(*sizes: int) -> type:
+    """Return the integer type in which indices below these sizes are saved."""
+    return np.uint16 if max(sizes) <= MAX_UINT16 else np.int32
+
+
+def pointer_type(n_entries: int) -> type:
+    """Return the integer type in which pointers to this many entries are saved."""
+    return np.int32 if n_entries <= INT32_MAX else np.int64
 
 
 def pointers(counts: np.ndarray | Sequence[int]) -> np.ndarray:

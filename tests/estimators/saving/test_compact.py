@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates.compact import index_type
 from xmlsgd.cli import main
-from xmlsgd.data.csr import CSR
+from xmlsgd.data.csr import CSR, index_type
 from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.devices.compact import compacted
 from xmlsgd.errors import DataError, ModelFileError
@@ -23,7 +22,7 @@ from xmlsgd.metrics import precision_at_k
 
 
 @pytest.mark.parametrize("largest", [0, 1, 2])
-def test_indices_of_compact_models_are_wide_if_there_are_many_features_rows_or_labels(largest):
+def test_indices_of_saved_models_are_wide_if_there_are_many_features_rows_or_labels(largest):
     counts = np.full(3, 65_535)
     assert index_type(*counts.tolist()) is np.uint16
     counts[largest] += 1
@@ -63,7 +62,9 @@ def altered(folder, name, change):
 @pytest.mark.slow
 def test_a_compact_model_is_a_fraction_as_large_and_ranks_as_well(data, model, small, tmp_path):
     model.save(tmp_path / "whole")
-    assert folder_bytes(small) < 0.55 * folder_bytes(tmp_path / "whole")
+    numbers = sum(np.load(file).size for file in (tmp_path / "whole").glob("*.npy"))
+    assert folder_bytes(small) < 1.9 * numbers
+    assert folder_bytes(tmp_path / "whole") < (4.2 if model.candidates_ is None else 3.3) * numbers
     X, Y = data.X.span(2500, 3000), data.Y.span(2500, 3000)
     (labels, scores), (found, found_scores) = (m.predict_topk(X, 5) for m in (model, XMLClassifier.load(small)))
     assert np.mean(labels[:, 0] == found[:, 0]) > 0.95
@@ -151,8 +152,8 @@ def test_what_leads_to_nothing_is_found_where_a_kernel_meets_it(data, model, sma
 def test_large_numbers_and_pointers_have_more_bytes(data, model, small, tmp_path, monkeypatch, most, kinds):
     if model.candidates_ is None:
         return
-    monkeypatch.setattr("xmlsgd.candidates.compact.MAX_UINT16", most)
-    monkeypatch.setattr("xmlsgd.candidates.compact.MAX_INT32", 2000)
+    monkeypatch.setattr("xmlsgd.data.csr.MAX_UINT16", most)
+    monkeypatch.setattr("xmlsgd.data.csr.INT32_MAX", 2000)
     model.save(tmp_path / "wide", compact=True)
     X, wide = data.X.span(2500, 3000), XMLClassifier.load(tmp_path / "wide")
     arrays = [np.load(tmp_path / "wide" / f"candidates_{name}.npy") for name in ("postings_indices", "linear_keys")]
