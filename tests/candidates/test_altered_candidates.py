@@ -36,7 +36,7 @@ def test_an_unaltered_candidate_model_is_read(saved):
         ("postings_indptr", lambda a: a + 1, "postings_indptr: must lead from 0"),
         ("bias", lambda a: a * np.nan, "bias must be finite"),
         ("scale", lambda a: a[:-1], "scale must be float32"),
-        ("labels_indices", lambda a: a.astype(np.int64), "labels_indices must be int32"),
+        ("labels_indices", lambda a: a.astype(np.int64), "labels_indices must be uint16"),
         ("postings_data", lambda a: a * 0 + 1e30, "postings_data must be within -1 and 1"),
         ("weight", lambda a: -a, "weight must be at least 0"),
         ("cooccurrence_indices", lambda a: a + 10_000, "cooccurrence_indices: must be in"),

@@ -311,6 +311,10 @@ BAD_CALLS = {
         "--vectorizer rows: has no words; pass a model that was trained on text",
     ),
     "propensities with a negative A": (
+        ("evaluate", "{place}/rows", "{place}/good.txt", "--propensity-a", "-1"),
+        "--propensity-a: must be from 0 to 10, got '-1'",
+    ),
+    "propensities with an A above 10": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "--propensity-a", "10.5"),
         "--propensity-a: must be from 0 to 10, got '10.5'",
     ),

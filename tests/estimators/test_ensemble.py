@@ -207,7 +207,7 @@ def test_names_of_labels_that_come_one_by_one_are_those_of_all_classifiers(rows)
 
 def test_an_error_in_validation_rows_names_them(rows):
     X, Y = rows
-    with pytest.raises(DataError, match="eval_set: X has 2 features, but XMLClassifier is expecting 120 features"):
+    with pytest.raises(DataError, match="eval_set: X has 2 features, but XMLEnsemble is expecting 120 features"):
         ensemble(2).fit(X, Y, eval_set=(X[:, :2], Y))
 
 

@@ -49,13 +49,13 @@ def test_no_predicted_label_has_no_error():
 @pytest.mark.parametrize(
     ("labels", "chances", "n_bins", "message"),
     [
-        (LABELS, CHANCES[:1], 10, "labels and probabilities: must be integers and floats of one shape"),
+        (LABELS, CHANCES[:1], 10, "labels and probabilities: must be integers and numbers of one shape"),
         (LABELS.astype(float), CHANCES, 10, "labels and probabilities: must be integers"),
         (LABELS, CHANCES + 0.5, 10, r"probabilities: must be in \[0, 1\], got \d"),
         (LABELS, np.where(CHANCES > 0.8, np.nan, CHANCES), 10, r"probabilities: must be in \[0, 1\], got nan"),
         (LABELS, CHANCES, 0, "n_bins: must be an integer from 1 to 1000000, got 0"),
         (LABELS, CHANCES, 10**9, "n_bins: must be an integer from 1 to 1000000, got 1000000000"),
-        (LABELS, CHANCES.astype(str), 10, "labels and probabilities: must be integers and floats"),
+        (LABELS, CHANCES.astype(str), 10, "labels and probabilities: must be integers and numbers"),
         ([[0], [0, 1]], CHANCES, 10, "labels: must have rows of one length"),
         (LABELS[:1], CHANCES[:1], 10, "must have the 2 rows of Y_true, got 1"),
     ],

@@ -127,7 +127,7 @@ class Rounds(Algorithm):
     dynamic : bool
         Whether free workers take the next rows of a round; otherwise each has an equal part.
     sync_every : int
-        Updates of a worker between merges, on average.
+        Batches of each worker in a round.
     size : dict of int to int
         By worker, the rows of its batches.
     given : dict of int to int

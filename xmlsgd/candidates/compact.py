@@ -1,4 +1,4 @@
-"""Compact candidate models, for prediction only, in a third of the bytes: narrow indices, int8 values with scales.
+"""Compact candidate models, for prediction only, in about half of the bytes: narrow indices, int8 values with scales.
 
 Kernels read the memory-mapped arrays directly, and check pointers and indices when they use them.
 """
@@ -32,8 +32,8 @@ def compact_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     small = {name: array for name, array in arrays.items() if not name.startswith("linear_")}
     features, indptr = arrays["linear_indices"], arrays["linear_indptr"]
     for name in ("postings", "cooccurrence"):
-        found = compacted(small.pop(f"{name}_data"), arrays[f"{name}_indptr"])
-        small[f"{name}_int8"], small[f"{name}_scales"] = found
+        values, of_features = small.pop(f"{name}_data"), arrays[f"{name}_indptr"]
+        small[f"{name}_int8"], small[f"{name}_scales"] = compacted(values, of_features)
     weights, scales = compacted(arrays["linear_data"], indptr)
     kept = weights != 0
     indptr = pointers(kept)[indptr]

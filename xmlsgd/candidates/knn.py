@@ -88,6 +88,11 @@ class KNNIndex:
         n_labels = self.Y.n_cols
         return (earlier.frequency(n_labels) == 0) & (self.frequency(n_labels) > 0)
 
+    def scales_of(self, features: np.ndarray) -> np.ndarray:
+        """Return the factors of the stored values of these features."""
+        found: np.ndarray = self.scales[np.minimum(features, len(self.scales) - 1)]
+        return found
+
     @property
     def arrays(self) -> tuple[Any, ...]:
         """Return the index in the order of the kernels' arguments."""

@@ -78,6 +78,7 @@ def count_non_candidates(
     b: np.ndarray,
     Y: CSR,
     pairs: HeldOutPairs,
+    frequency: np.ndarray,
     device: CPU,
 ) -> NDArray[np.float64]:
     """Count the labels of held-out rows that are not their candidates, by logit: false and true, float64 (2, bins).
@@ -86,10 +87,9 @@ def count_non_candidates(
     labels that no other row has, as the network has not seen them, and all labels of rows without candidates.
 
     activations : blocks of row indices and their activations (rows, H). W (L, H), b (L,) : the output layer, float32.
-    Y : the labels of the rows. pairs : their candidates; all rows are of one fold.
+    Y : the labels of the rows. pairs : their candidates. frequency : label frequencies without the rows, float32 (L,).
     """
     counts = np.zeros((device.n_threads, 2, N_BINS))
-    frequency = pairs.frequency[pairs.fold[0]]
     weights = np.where(frequency > 0, weights_of_true(frequency, pairs.n_rows), 0)
     for rows, A in activations:
         true = Y.take(rows)

@@ -51,7 +51,7 @@ class HeldOutPairs:
 
     @property
     def label_frequency(self) -> np.ndarray:
-        """Return the frequency of each candidate, float32 (n, m), without the rows of its row's fold."""
+        """Return the frequency of each candidate, float32 (n, m), without the rows of its row's fold; any for none."""
         return self.frequency[self.fold[:, None], self.labels]
 
     @property

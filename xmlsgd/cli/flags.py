@@ -102,9 +102,10 @@ class Flag:
 
     name : of the argument of the command's function; the flag of `batch_size` is `--batch-size`. value_type : None for
     a switch. default : value without the flag. default_text : how the help shows the default, if not as it is.
-    collected_in : name of the dictionary, an argument of the function, that takes the value; empty for an argument of
-    its own. only_if_given : without the flag, the dictionary has no entry, and `default` is only shown in the help.
-    repeated : each use adds a value. n_values : number of values of one use, if not one.
+    collected_in : name of the argument of the function that takes the value with others, as a dictionary, as
+    `FormatOptions` or as the `Console`; empty for an argument of its own. only_if_given : without the flag, nothing is
+    collected, and `default` is only shown in the help. repeated : each use adds a value. n_values : number of values of
+    one use, if not one.
     """
 
     name: str

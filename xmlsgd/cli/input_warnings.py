@@ -34,7 +34,8 @@ def warn_of_training_rows(
     rows: InputRows, train: str, test: str | None, options: FormatOptions, n_known: int = 0
 ) -> None:
     """Warn of what is suspicious in training rows; n_known : number of labels of the model that learns more rows."""
-    read_as = options.document_format(train) or "raw" if rows.vectorizer is not None else None  # also of a store
+    # A store of texts has no format of documents.
+    read_as = None if rows.vectorizer is None else options.document_format(train) or "raw"
     is_raw, names = read_as == "raw", rows.train.label_names or ()
     if n_known:
         warn_of_new_labels(rows.train.Y, n_known, train)

@@ -18,7 +18,7 @@ STDIN_NAME, STANDARD_OUTPUT = "stdin", Path("standard output")  # their names in
 
 @dataclass(frozen=True)
 class Console:
-    """The streams of a command.
+    """Where a command writes: its streams and its file of results.
 
     quiet : print no notes and no progress. stdout_taken : stdout is for JSON or predictions alone. json : the file for
     the results as JSON, if any.

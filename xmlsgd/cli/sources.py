@@ -57,8 +57,8 @@ class Columns:
 class InputRows:
     """Training rows, test rows if there are any, and the vectorizer if they come from texts.
 
-    fit_options : further arguments of `fit`, for groups and label texts. names_of_uris : of a vocabulary. saved_options
-    : the options of reading data that are saved with the model.
+    fit_options : further arguments of `fit`, for groups and label texts. names_of_uris : names of the vocabulary.
+    saved_options : options of reading data that are saved with the model.
     """
 
     train: Dataset

@@ -194,7 +194,7 @@ def stacked(parts: Sequence[CSR], n_cols: int | None = None) -> CSR:
 
 
 def index_type(*sizes: int) -> type:
-    """Return the integer type in which indices below these sizes are saved."""
+    """Return the integer type in which indices below each of these sizes are saved."""
     return np.uint16 if max(sizes) <= MAX_UINT16 else np.int32
 
 

@@ -147,7 +147,7 @@ class Device(ABC):
             for optimizer in optimizers:
                 self.load_optimizer(optimizer)
 
-    def load_optimizer(self, optimizer: Optimizer) -> None:  # noqa: B027  part of the other kernels on most devices
+    def load_optimizer(self, optimizer: Optimizer) -> None:  # noqa: B027  most compile them with other kernels
         """Compile or load the functions of an optimizer."""
 
     def to_device(self, flat: np.ndarray) -> Any:

@@ -35,10 +35,10 @@ WORSE = 1.1  # warn if the P@k of the network alone is this many times as high
 class ScoredFold(NamedTuple):
     """A fold of held-out rows, scored by models that have not learned them.
 
-    number : that of the fold. rows : row indices, intp (n,). logits : those of their candidates by the network, float32
-    (n, m). best_alone : the labels that the network
-    alone ranks highest for the first rows, int32 (up to `RANKED_ROWS`, k). non_candidates : counts of the other labels
-    of these rows, float64 (2, bins) (`count_non_candidates`).
+    number : number of the fold. rows : row indices, intp (n,). logits : those of their candidates by the network,
+    float32 (n, m). best_alone : the labels that the network alone ranks highest for the first rows, int32 (up to
+    `RANKED_ROWS`, k). non_candidates : counts of the other labels of these rows, float64 (2, bins)
+    (`count_non_candidates`).
     """
 
     number: int
@@ -112,7 +112,8 @@ class CandidateTraining:
         ranked = X.span(0, min(X.n_rows, RANKED_ROWS, max(RANKED_PAIRS // n_labels, 1)))
         best_alone, _ = alone.top_k(ranked, max(min(5, n_labels // 2), 1))
         Y, found = self._data.dataset.Y.take(held_out), alone.activations(ranked)
-        others = count_non_candidates(found, alone.output.W, alone.output.b, Y, base.pairs({number: logits}), self._cpu)
+        pairs, frequency = base.pairs({number: logits}), base.frequency[number]
+        others = count_non_candidates(found, alone.output.W, alone.output.b, Y, pairs, frequency, self._cpu)
         return ScoredFold(number, held_out, logits, best_alone, others)
 
     def finish(self, folds: Sequence[ScoredFold]) -> tuple[CandidateModel, HeldOutScores | None]:

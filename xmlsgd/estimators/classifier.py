@@ -275,7 +275,10 @@ class XMLClassifier(Predictor, BaseEstimator):
     def _fit_data(
         self, data: TrainingData, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None
     ) -> XMLClassifier:
-        """Learn from the rows that `_read_rows` has read, for this model or one that differs in its seed."""
+        """Learn from rows that `_read_rows` has read, for this model or one that reads rows alike.
+
+        Ensembles and searches read them once for models of other seeds, sizes and rates. Parameters are not checked.
+        """
         earlier = self._continued()
         seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
         plan, data = self._planned(data, seed)

@@ -142,7 +142,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
             checkpoints.check_parts()
         rows = GivenRows(
             X, y, sample_weight=sample_weight, eval_set=eval_set, groups=groups, label_texts=label_texts,
-            feature_names=feature_names,
+            feature_names=feature_names, owner=type(self).__name__,
         )  # fmt: skip
         data = clone(self._template())._read_rows(rows, label_names)
         self._check_memory(data)

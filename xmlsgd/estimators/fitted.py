@@ -152,19 +152,20 @@ class FittedModel:
         return {**self.__dict__, "_scorers": {}}
 
 
-def learned(path: str, doc: str, *, required: bool = False) -> Any:
+def learned(path: str, doc: str, *, if_none: str = "") -> Any:
     """Return a property for attribute `path` of the fitted model.
 
-    It raises `AttributeError`, as scikit-learn requires, before `fit`, and if the attribute is None but `required`.
+    It raises `AttributeError`, as scikit-learn requires, before `fit`, and if the attribute is None; `if_none` says
+    what the model lacks then.
     """
     get = attrgetter(f"fitted_.{path}")
 
     def get_known(model: Any) -> Any:
         if (value := get(model)) is None:
-            raise AttributeError(f"the model has none: {doc}")
+            raise AttributeError(f"the model has no {if_none}")
         return value
 
-    return property(get_known if required else get, doc=doc)
+    return property(get_known if if_none else get, doc=doc)
 
 
 class FittedAttributes:
@@ -177,8 +178,12 @@ class FittedAttributes:
     label_counts_ = learned("label_counts", "int64 (L,), training rows of each label.")
     n_samples_seen_ = learned("n_samples_seen", "Number of training rows.")
     network_ = learned("network", "Shape and loss of the network.")
-    feature_names_in_ = learned("features.names", "Names of the features, if X had any.", required=True)
-    vectorizer_ = learned("features.vectorizer", "The vectorizer, if X was texts.", required=True)
+    feature_names_in_ = learned(
+        "features.names", "Names of the features, if X had any.", if_none="names of features: X had none"
+    )
+    vectorizer_ = learned(
+        "features.vectorizer", "The vectorizer, if X was texts.", if_none="vectorizer: X was no texts"
+    )
 
     @property
     def thresholds_(self) -> dict[str, Any]:

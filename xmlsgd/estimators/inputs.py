@@ -101,7 +101,7 @@ LOOKED_AT, FEW_WORDS = 20, 2
 
 
 def learn_features(
-    X: Any, given: TextVectorizer | None, label_texts: Any, labels: Callable[[], Labels]
+    X: Any, given: TextVectorizer | None, label_texts: Any, labels: Callable[[], Labels], owner: str
 ) -> tuple[CSR, FeatureSpace]:
     """Return X as a CSR, and its features.
 
@@ -109,7 +109,7 @@ def learn_features(
     A fitted one keeps its words, also if X is rows, which are then taken for rows that it made of texts.
 
     label_texts : texts of labels, not checked here, whose words become features, too. labels : returns the labels of
-    the rows, by which a vectorizer is chosen if none is given.
+    the rows, by which a vectorizer is chosen if none is given. owner : as in `FeatureSpace`.
     """
     X, vectorizer = read_table(X), None
     if given is not None and given.is_fitted:
@@ -117,9 +117,9 @@ def learn_features(
     elif is_text(X):
         vectorizer = choose_vectorizer(X, labels().Y) if given is None else TextVectorizer(**given.options)
         vectorizer.fit(X, label_texts=_texts_among(label_texts))
-    rows, names = _checked_rows(X, FeatureSpace(0, None, vectorizer), learning=True)
+    rows, names = _checked_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
     _check_words(rows, vectorizer)
-    return rows, FeatureSpace(rows.n_cols, names, vectorizer)
+    return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
 
 
 def grow_features(

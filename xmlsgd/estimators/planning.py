@@ -41,7 +41,7 @@ class _Planner:
     (`partial_fit`).
     """
 
-    parameters: XMLClassifier
+    estimator: XMLClassifier
     data: TrainingData
     earlier: FittedModel | None
     adds_rows: bool
@@ -53,30 +53,30 @@ class _Planner:
         return value
 
     @property
-    def before(self) -> Network | None:
+    def earlier_network(self) -> Network | None:
         """The network of the earlier model."""
         return None if self.earlier is None else self.earlier.network
 
     @property
     def has_one_worker(self) -> bool:
         """Whether a single worker trains the network."""
-        return len(workers_of(self.parameters.devices, 1)) == 1
+        return len(workers_of(self.estimator.devices, 1)) == 1
 
     @property
     def own_algorithm(self) -> Algorithm | None:
         """The algorithm if given as an object, which has its own batch size and learning rate; else None."""
-        return self.parameters.algorithm if isinstance(self.parameters.algorithm, Algorithm) else None
+        return self.estimator.algorithm if isinstance(self.estimator.algorithm, Algorithm) else None
 
 
 def make_plan(
-    parameters: XMLClassifier, data: TrainingData, earlier: FittedModel | None = None, adds_rows: bool = False
+    estimator: XMLClassifier, data: TrainingData, earlier: FittedModel | None = None, adds_rows: bool = False
 ) -> TrainingPlan:
     """Decide how to train on `data`, without training.
 
     earlier : the model from which training continues, if any. adds_rows : whether the rows are learned in addition to
     those that `earlier` has learned, as in `partial_fit`, where the network may grow.
     """
-    planner = _Planner(parameters, data, earlier, adds_rows)
+    planner = _Planner(estimator, data, earlier, adds_rows)
     if data.features.vectorizer is not None:
         planner.decide("vectorizer", repr(data.features.vectorizer), data.features.vectorizer.reason)
     network, n_candidates, features = _plan_model(planner)
@@ -84,7 +84,7 @@ def make_plan(
     held_out, n_folds, n_temporary = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
     workers, n_threads = _plan_workers(planner, network, batch_size)
-    n_candidate_threads = thread_count(parameters.n_jobs)
+    n_candidate_threads = thread_count(estimator.n_jobs)
     concurrent = _plan_concurrency(planner, n_candidates, workers, n_candidate_threads)
     threshold = planner.decide("gradient_rounding", *_rounding(planner, network.loss, optimizer, workers))
     precision = _plan_precision(planner, workers)
@@ -107,27 +107,27 @@ def make_plan(
         n_threads=n_threads,
         n_candidate_threads=n_candidate_threads,
         precision=precision,
-        early_stopping=bool(parameters.early_stopping),
-        n_epochs_no_change=int(parameters.n_epochs_no_change),
-        tol=float(parameters.tol),
-        verbose=bool(parameters.verbose),
+        early_stopping=bool(estimator.early_stopping),
+        n_epochs_no_change=int(estimator.n_epochs_no_change),
+        tol=float(estimator.tol),
+        verbose=bool(estimator.verbose),
         decisions=tuple(planner.decisions),
     )
 
 
 def _plan_model(planner: _Planner) -> tuple[Network, int, FeatureSpace]:
     """Decide the network, the candidate labels per row (0 for the network alone), and how rows are transformed."""
-    parameters, data, earlier = planner.parameters, planner.data, planner.earlier
+    estimator, data, earlier = planner.estimator, planner.data, planner.earlier
     loss = _loss(planner)
     n_candidates, why, dense = _candidates(planner, loss)
-    if not n_candidates and data.form == "multiclass" and is_auto(parameters.loss) and not earlier:
+    if not n_candidates and data.form == "multiclass" and is_auto(estimator.loss) and not earlier:
         loss = "softmax"
     hidden = planner.decide("hidden_layer_sizes", *_hidden(planner, n_candidates))
     features = data.features if earlier else replace(data.features, damped=n_candidates > 0, dense=dense)
     network = _network(planner, loss, hidden, features)
     if_single = " with candidates" if n_candidates and data.form == "multiclass" else ""
     by_labels = "as in the earlier model" if earlier else f"labels are {data.form}{if_single}"
-    planner.decide("loss", loss, _why(parameters.loss, by_labels))
+    planner.decide("loss", loss, _why(estimator.loss, by_labels))
     planner.decide("candidates", n_candidates, why)
     if dense:
         planner.decide("landmarks", dense.n_landmarks, f"{len(dense.columns)} dense features")
@@ -137,8 +137,8 @@ def _plan_model(planner: _Planner) -> tuple[Network, int, FeatureSpace]:
 def _plan_steps(planner: _Planner, n_candidates: int) -> tuple[Optimizer, int, float, Schedule]:
     """Decide the optimizer, the batch size, the peak learning rate, and the schedule."""
     is_short = _is_short(planner.data, n_candidates)
-    optimizer = optimizer_of(planner.parameters, is_short)
-    given, why = planner.parameters.optimizer, "with candidates" if is_short else "the default"
+    optimizer = optimizer_of(planner.estimator, is_short)
+    given, why = planner.estimator.optimizer, "with candidates" if is_short else "the default"
     planner.decide("optimizer", optimizer.name if is_auto(given) else given, _why(given, why))
     batch_size = planner.decide("batch_size", *_batch_size(planner, n_candidates > 0))
     schedule = _plan_schedule(planner, batch_size, is_short)
@@ -148,15 +148,15 @@ def _plan_steps(planner: _Planner, n_candidates: int) -> tuple[Optimizer, int, f
 
 def _plan_schedule(planner: _Planner, batch_size: int, is_short: bool) -> Schedule:
     """Decide the number of epochs and the learning-rate schedule; `is_short` : see `_is_short`."""
-    parameters, dataset = planner.parameters, planner.data.dataset
+    estimator, dataset = planner.estimator, planner.data.dataset
     if planner.adds_rows:
         schedule = Schedule(1, "constant", 0.0)
         why_epochs = why = "partial_fit takes one pass"
     else:
-        epochs = parameters.max_epochs
+        epochs = estimator.max_epochs
         epochs = defaults.auto_epochs(dataset, batch_size, is_short) if is_auto(epochs) else int(epochs)
-        schedule = Schedule(epochs, parameters.learning_rate, float(parameters.warm_up))
-        why_epochs, why = _why(parameters.max_epochs, f"{math.ceil(dataset.n_rows / batch_size)} steps an epoch"), GIVEN
+        schedule = Schedule(epochs, estimator.learning_rate, float(estimator.warm_up))
+        why_epochs, why = _why(estimator.max_epochs, f"{math.ceil(dataset.n_rows / batch_size)} steps an epoch"), GIVEN
     planner.decide("max_epochs", schedule.epochs, why_epochs)
     planner.decide("learning_rate", schedule.kind, why)
     planner.decide("warm_up", schedule.warm_up, why)
@@ -200,25 +200,25 @@ def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSi
 
 def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
     """Decide which labels a batch trains: all, or its true labels and some negatives."""
-    parameters, n_labels = planner.parameters, planner.data.dataset.n_labels
+    estimator, n_labels = planner.estimator, planner.data.dataset.n_labels
     keeps_candidates = planner.adds_rows and planner.earlier is not None and planner.earlier.candidates is not None
     n_negatives, why = _negatives(planner, n_candidates > 0 or keeps_candidates)
-    kind = "all" if n_negatives is None else "uniform" if is_auto(parameters.sampler) else parameters.sampler
-    planner.decide("sampler", kind, _why(parameters.sampler, "uniform where negatives are drawn"))
+    kind = "all" if n_negatives is None else "uniform" if is_auto(estimator.sampler) else estimator.sampler
+    planner.decide("sampler", kind, _why(estimator.sampler, "uniform where negatives are drawn"))
     planner.decide("negatives", n_labels if n_negatives is None else n_negatives, why)
     return ALL_LABELS if n_negatives is None else find_sampler(kind).of(n_negatives)
 
 
 def _plan_workers(planner: _Planner, network: Network, batch_size: int) -> tuple[tuple[Worker, ...], int]:
     """Decide the workers, and their number of threads in all."""
-    parameters = planner.parameters
+    estimator = planner.estimator
     # The backward pass has two products for each one of the forward pass.
     work = 3 * flops(network, planner.data.dataset.X, batch_size) if planner.has_one_worker else math.inf
-    n_threads = thread_count(parameters.n_jobs, work)
-    why = GIVEN if parameters.n_jobs is not None else "as many threads as a step can feed"
+    n_threads = thread_count(estimator.n_jobs, work)
+    why = GIVEN if estimator.n_jobs is not None else "as many threads as a step can feed"
     planner.decide("n_jobs", n_threads, why)
-    planner.decide("devices", parameters.devices, GIVEN)
-    return tuple(workers_of(parameters.devices, n_threads)), n_threads
+    planner.decide("devices", estimator.devices, GIVEN)
+    return tuple(workers_of(estimator.devices, n_threads)), n_threads
 
 
 def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worker, ...], n_threads: int) -> bool:
@@ -235,14 +235,14 @@ def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worke
 
 def _plan_precision(planner: _Planner, workers: tuple[Worker, ...]) -> str:
     """Decide the precision: "auto" becomes the fastest of the processor if all workers are CPUs."""
-    given = planner.parameters.precision
+    given = planner.estimator.precision
     precision = precision_of_cpu(given) if all(worker.kind == "cpu" for worker in workers) else given
     return planner.decide("precision", precision, _why(given, "the fastest of this processor"))
 
 
 def _plan_algorithm(planner: _Planner, batch_size: int, learning_rate: float, workers: tuple[Worker, ...]) -> Algorithm:
     """Decide how the workers train together; warn of idle ones."""
-    given, n = planner.parameters.algorithm, len(workers)
+    given, n = planner.estimator.algorithm, len(workers)
     algorithm = algorithm_of(given, batch_size, learning_rate, workers)
     value, why, is_sequential = given, GIVEN, type(algorithm) is Sequential
     if is_auto(given):
@@ -281,7 +281,7 @@ def _in_groups(data: TrainingData) -> str:
 
 def _loss(planner: _Planner) -> str:
     """Return the name of the loss: that of an earlier network, or "bce" for "auto"."""
-    given, before = planner.parameters.loss, planner.before
+    given, before = planner.estimator.loss, planner.earlier_network
     if before is None:
         return "bce" if is_auto(given) else given
     if not is_auto(given) and given != before.loss:
@@ -296,11 +296,11 @@ def _is_short(data: TrainingData, n_candidates: int) -> bool:
 
 def _hidden(planner: _Planner, n_candidates: int) -> tuple[tuple[int, ...], str]:
     """Return the units of the hidden layers, and why; an earlier network keeps them."""
-    given, data = planner.parameters.hidden_layer_sizes, planner.data
+    given, data = planner.estimator.hidden_layer_sizes, planner.data
     if not isinstance(given, str):
         return tuple(int(size) for size in given), GIVEN
-    if planner.before:
-        return planner.before.hidden, "as in the earlier model"
+    if planner.earlier_network:
+        return planner.earlier_network.hidden, "as in the earlier model"
     hidden = defaults.auto_hidden(data.rows, _is_short(data, n_candidates))
     labels = f"{data.n_rows} rows, {data.rows.Y.nnz / data.n_rows:.1f} labels a row"
     return hidden, "the default" if hidden == defaults.HIDDEN else f"with candidates, {labels}"
@@ -311,11 +311,11 @@ def _network(planner: _Planner, loss: str, hidden: tuple[int, ...], features: Fe
 
     An earlier network keeps its hidden layers and input scale; the rows are already transformed for it.
     """
-    parameters, dataset, before = planner.parameters, planner.data.dataset, planner.before
-    dropout = float(parameters.hidden_dropout)
+    estimator, dataset, before = planner.estimator, planner.data.dataset, planner.earlier_network
+    dropout = float(estimator.hidden_dropout)
     if before is None:
         n_rows = defaults.NORM_ROWS if features.dense is None else LANDMARK_ROWS
-        first = features.transform(dataset.X.span(0, min(dataset.n_rows, n_rows)), parameters.n_jobs)
+        first = features.transform(dataset.X.span(0, min(dataset.n_rows, n_rows)), estimator.n_jobs)
         return Network(first.n_cols, dataset.n_labels, hidden, loss, dropout, defaults.input_scale(first))
     if before.hidden != hidden:
         raise DataError(f"hidden_layer_sizes: must stay {before.hidden} in further training, got {hidden}")
@@ -326,10 +326,10 @@ def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epo
     """Return the peak learning rate, and why; epochs : number of epochs of a short run, else None."""
     if planner.own_algorithm is not None:
         return planner.own_algorithm.learning_rate, "the algorithm's"
-    if is_auto(planner.parameters.learning_rate_init):
+    if is_auto(planner.estimator.learning_rate_init):
         is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.trained_by_fit
         return defaults.auto_rate(optimizer, batch_size, epochs, is_low)
-    return float(planner.parameters.learning_rate_init), GIVEN
+    return float(planner.estimator.learning_rate_init), GIVEN
 
 
 def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
@@ -337,16 +337,16 @@ def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
     n_rows = planner.data.dataset.n_rows
     if planner.own_algorithm is not None:
         return min(planner.own_algorithm.batch, n_rows), "the algorithm's"
-    if is_auto(planner.parameters.batch_size):
+    if is_auto(planner.estimator.batch_size):
         return defaults.auto_batch_size(n_rows, has_candidates), f"{n_rows} rows"
-    return min(int(planner.parameters.batch_size), n_rows), GIVEN
+    return min(int(planner.estimator.batch_size), n_rows), GIVEN
 
 
 def _candidates(planner: _Planner, loss: str) -> tuple[int, str, DenseFeatures | None]:
     """Return the number of candidate labels per row (0 for the network alone), why, and dense features to learn."""
     if planner.adds_rows:
         return 0, "partial_fit keeps those of the model", None
-    data, given = planner.data, planner.parameters.candidates
+    data, given = planner.data, planner.estimator.candidates
     n_rows, n_labels = _n_weighted(data), data.rows.Y.n_cols
     found = defaults.auto_candidates(n_rows, n_labels, loss) if is_auto(given) else min(int(given), n_labels)
     dense = find_dense_features(data.rows.X) if found and planner.earlier is None else None
@@ -363,12 +363,12 @@ def _candidates(planner: _Planner, loss: str) -> tuple[int, str, DenseFeatures |
 
 def _negatives(planner: _Planner, has_candidates: bool) -> tuple[int | None, str]:
     """Return how many negatives are drawn for a batch (None for all labels), and why."""
-    parameters, n_labels = planner.parameters, planner.data.dataset.n_labels
-    wanted, why = parameters.negatives, GIVEN
-    if parameters.sampler == "all":
+    estimator, n_labels = planner.estimator, planner.data.dataset.n_labels
+    wanted, why = estimator.negatives, GIVEN
+    if estimator.sampler == "all":
         return None, "sampler='all'"
-    if is_auto(wanted) and not is_auto(parameters.sampler):
-        wanted, why = defaults.NEGATIVES, f"sampler={parameters.sampler!r}"
+    if is_auto(wanted) and not is_auto(estimator.sampler):
+        wanted, why = defaults.NEGATIVES, f"sampler={estimator.sampler!r}"
     elif is_auto(wanted) and has_candidates:
         wanted, why = defaults.CANDIDATE_NEGATIVES, "with candidates"
     if isinstance(wanted, str):
@@ -378,7 +378,7 @@ def _negatives(planner: _Planner, has_candidates: bool) -> tuple[int | None, str
 
 def _rounding(planner: _Planner, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]) -> tuple[float, str]:
     """Return the threshold of gradient sparsification, and why."""
-    given, n_labels = planner.parameters.gradient_rounding, planner.data.dataset.n_labels
+    given, n_labels = planner.estimator.gradient_rounding, planner.data.dataset.n_labels
     if isinstance(given, str):
         found = defaults.auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
         return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels"

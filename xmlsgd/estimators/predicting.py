@@ -34,11 +34,11 @@ LOG_HALF = np.log(0.5)
 class Predictor(FittedAttributes, ClassifierMixin):
     """The prediction methods of fitted estimators."""
 
-    n_jobs: int | None
-
     @property
     def _n_jobs(self) -> int | None:
-        return self.n_jobs
+        """The threads of predictions."""
+        n_jobs: int | None = getattr(self, "n_jobs", None)
+        return n_jobs
 
     def _scorer(self, X: CSR) -> Scorer | MeanScorer:
         """Return the scorer for rows such as X."""

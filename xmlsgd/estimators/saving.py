@@ -58,7 +58,7 @@ def save(model: Model, path: str | PathLike[str], *, compact: bool = False) -> N
     path : path
         The folder.
     compact : bool
-        Whether to round weights to int8, which changes P@k by hundredths and makes the folder a third as large. A
+        Whether to round weights to int8, which changes P@k by hundredths and makes the folder about half as large. A
         compact model can predict, but not learn.
 
     Raises

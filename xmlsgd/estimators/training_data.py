@@ -77,7 +77,10 @@ class TrainingData:
 
 @dataclass(frozen=True, eq=False)
 class GivenRows:
-    """The rows given to `XMLClassifier.fit`, by the names of its arguments, neither read nor checked yet."""
+    """The rows given to `fit`, by the names of its arguments, neither read nor checked yet.
+
+    owner : name of the estimator in messages.
+    """
 
     X: Any
     y: Any
@@ -87,10 +90,11 @@ class GivenRows:
     groups: Any = None
     label_texts: Any = None
     feature_names: Any = None
+    owner: str = "XMLClassifier"
 
 
 def read_training_data(
-    parameters: XMLClassifier,
+    estimator: XMLClassifier,
     given: GivenRows,
     *,
     names: Names | None = None,
@@ -101,8 +105,8 @@ def read_training_data(
 
     Parameters
     ----------
-    parameters
-        The estimator.
+    estimator
+        Its parameters say how rows are read.
     given
         The rows.
     names
@@ -112,13 +116,13 @@ def read_training_data(
     adds_rows
         Whether the rows are learned in addition to those of `earlier`, as in `partial_fit`; in `fit` they include them.
     """
-    X, features, labels = _read_features_and_labels(parameters, given, names, earlier, adds_rows)
-    weight = read_row_weights(parameters.class_weight, given.sample_weight, labels)
+    X, features, labels = _read_features_and_labels(estimator, given, names, earlier, adds_rows)
+    weight = read_row_weights(estimator.class_weight, given.sample_weight, labels)
     if weight is not None and not adds_rows:  # costs of linear classifiers are chosen for weights around 1
         weight = weight / np.float32(weight[weight > 0].mean(dtype=np.float64))
     if earlier is None:
         _warn_of_features(X)
-    validation = _read_eval_set(features, given.eval_set, labels, parameters.n_jobs)
+    validation = _read_eval_set(features, given.eval_set, labels, estimator.n_jobs)
     groups = _read_groups(given.groups, X)
     data = TrainingData(Dataset(X, labels.Y), labels.classes, labels.form, features, weight, validation, groups)
     return data if given.label_texts is None else _with_label_texts(data, given)
@@ -207,7 +211,7 @@ def _read_groups(groups: Any, X: CSR) -> NDArray[np.int64] | None:
 
 
 def _read_features_and_labels(
-    parameters: XMLClassifier, given: GivenRows, names: Names | None, earlier: FittedModel | None, adds_rows: bool
+    estimator: XMLClassifier, given: GivenRows, names: Names | None, earlier: FittedModel | None, adds_rows: bool
 ) -> tuple[CSR, FeatureSpace, Labels]:
     """Return X, its features and its labels, checked against each other and `earlier`."""
     if given.y is None:
@@ -215,10 +219,10 @@ def _read_features_and_labels(
     # Labels are read after X, or when they are needed to choose a vectorizer for texts.
     read = cache(lambda: with_new_labels(read_labels(given.y, names), given.label_texts))
     if earlier is None:
-        X, features = learn_features(given.X, parameters.vectorizer, given.label_texts, read)
+        X, features = learn_features(given.X, estimator.vectorizer, given.label_texts, read, given.owner)
     else:
         n_learned = earlier.n_samples_seen if adds_rows else None
-        X, features = grow_features(given.X, earlier.features, n_learned, given.label_texts, parameters.n_jobs)
+        X, features = grow_features(given.X, earlier.features, n_learned, given.label_texts, estimator.n_jobs)
     features, labels = features.with_words(given.feature_names), read()
     if earlier is not None:
         check_form(labels.form, earlier.form)
@@ -305,13 +309,13 @@ def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels, n_jobs
 
 
 def with_validation_share(
-    parameters: XMLClassifier, data: TrainingData, earlier: FittedModel | None, seed: int
+    estimator: XMLClassifier, data: TrainingData, earlier: FittedModel | None, seed: int
 ) -> TrainingData:
     """Return the data with a random share of its rows as validation rows, if early stopping needs some."""
-    if not parameters.early_stopping or data.validation is not None:
+    if not estimator.early_stopping or data.validation is not None:
         return data
     n = data.n_rows
-    n_validation = max(round(parameters.validation_fraction * n), 1)
+    n_validation = max(round(estimator.validation_fraction * n), 1)
     split = with_validation_rows(data, n_validation, seed)
     if split is None:
         got = f"{n} in all" if data.groups is None else f"no group of at most {n_validation} of {n}"

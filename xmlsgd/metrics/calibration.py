@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..data.validation import is_positive_integer
 from ..errors import DataError, shorten
-from .comparison import Matrix, compare, quotient, ranking_with
+from .comparison import Matrix, checked_ranking, compare, quotient
 
 MAX_BINS = 1_000_000
 
@@ -57,7 +57,7 @@ def reliability(Y_true: Matrix, labels: ArrayLike, probabilities: ArrayLike, n_b
     DataError
         If the inputs do not fit each other, or a probability is outside [0, 1].
     """
-    ranking, chances = ranking_with(labels, probabilities, "probabilities")
+    ranking, chances = checked_ranking(labels, probabilities, "probabilities")
     if not is_positive_integer(n_bins) or n_bins > MAX_BINS:
         raise DataError(f"n_bins: must be an integer from 1 to {MAX_BINS}, got {shorten(n_bins)}")
     compared = compare(Y_true, ranking, max(ranking.shape[1], 1))

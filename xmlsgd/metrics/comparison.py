@@ -71,13 +71,13 @@ def as_rows(given: Any, name: str) -> np.ndarray:
         raise DataError(f"{name}: must have rows of one length, got several; pad rankings with -1") from error
 
 
-def ranking_with(labels: Any, values: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return a ranking (n, k) and the numbers of its labels; raise `DataError` if they do not fit each other."""
+def checked_ranking(labels: Any, values: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return a ranking (n, k) and the value of each label; raise `DataError` if they do not fit each other."""
     ranking, numbers = as_rows(labels, "labels"), as_rows(values, name)
     are_numbers = ranking.dtype.kind in "iu" and numbers.dtype.kind in "biuf"
     if ranking.ndim != 2 or not are_numbers or numbers.shape != ranking.shape:
         got = f"{ranking.dtype} of shape {ranking.shape} and {numbers.dtype} of shape {numbers.shape}"
-        raise DataError(f"labels and {name}: must be integers and floats of one shape (n, k), got {got}")
+        raise DataError(f"labels and {name}: must be integers and numbers of one shape (n, k), got {got}")
     return ranking, numbers
 
 

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..data.csr import CSR
 from ..errors import DataError
-from .comparison import as_rows, ranking_with
+from .comparison import as_rows, checked_ranking
 
 
 def drop_pairs(labels: ArrayLike, scores: ArrayLike, pairs: ArrayLike) -> tuple[NDArray, NDArray]:
@@ -43,7 +43,7 @@ def drop_pairs(labels: ArrayLike, scores: ArrayLike, pairs: ArrayLike) -> tuple[
     >>> drop_pairs([[4, 2, 7]], [[0.9, 0.5, 0.1]], [[0, 4]])[0]
     array([[ 2,  7, -1]])
     """
-    ranking, values = ranking_with(labels, scores, "scores")
+    ranking, values = checked_ranking(labels, scores, "scores")
     dropped = as_rows(pairs, "pairs") if np.size(pairs) else np.empty((0, 2), np.int64)
     if dropped.ndim != 2 or dropped.shape[1] != 2 or dropped.dtype.kind not in "iu":
         raise DataError(f"pairs: must be integers of shape (m, 2), got {dropped.dtype} of shape {dropped.shape}")

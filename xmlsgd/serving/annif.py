@@ -161,7 +161,7 @@ class XMLBackend(AnnifHyperoptBackend, AnnifLearningBackend):
             model.set_params(vectorizer=vectorizer).fit(X, Y, label_texts=self._label_rows(vectorizer, params))
             if corpus != "cached":
                 atomic_save((vectorizer, X, Y), self.datadir, self.TRAIN_FILE, method=joblib.dump)
-            # Compact models cannot learn; they are a third as large, and processes share their memory.
+            # Compact models cannot learn; they are about half as large, and processes share their memory.
             self._save(model, compact=not learns)
 
     def _learn(self, corpus: Any, params: dict[str, Any]) -> None:

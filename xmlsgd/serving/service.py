@@ -142,7 +142,7 @@ class Service:
                     request.answer.set_result(own)
 
     def _next_batch(self) -> list[_PendingRequest]:
-        """Take the requests of the next call of the model, the first and others: at most `MAX_SUGGESTIONS` suggestions.
+        """Take the first waiting request, and others of its limit, up to `MAX_SUGGESTIONS` suggestions in all.
 
         All of them ask for the same number of labels as the first. This number determines which labels are scored
         exactly, and so which ones are best; an answer must not depend on the other requests of its batch.

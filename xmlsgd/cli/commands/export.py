@@ -1,8 +1,8 @@
 """Write a model in another form: compact, or its network as ONNX.
 
-A compact model can only predict, and is a third as large. An ONNX file holds the network alone, which does not suffice
-for the scores of a model with candidates. docs/model_folder.md describes how any program can compute these from the
-plain arrays of a saved model.
+A compact model can only predict, and is about half as large. An ONNX file holds the network alone, which does not
+suffice for the scores of a model with candidates. docs/model_folder.md describes how any program can compute these from
+the plain arrays of a saved model.
 
 --onnx needs more packages: pip install "xmlsgd[onnx]".
 """

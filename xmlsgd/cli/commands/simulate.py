@@ -28,7 +28,7 @@ Columns of the tables:
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError, problems_named, suggest, warn
@@ -70,8 +70,7 @@ FLAGS = (
         "max_epochs", "sampler", "negatives", "candidates", "weight_decay", "clip_norm", "hidden_dropout",
         "gradient_rounding", "precision", "n_jobs", "random_state",
     ),
-    Flag("algorithm", NAME, "how the devices train together, as in local_sgd/steps=8; docs/algorithms.md lists them",
-         "workers", "adaptive", collected_in="parameters"),
+    *(replace(flag, default="adaptive", only_if_given=False) for flag in parameter_flags("algorithm")),
     Flag("fleet", NAME, "the devices: a scenario, or NAME:SPEED,...", "workers", "S2", metavar="FLEET"),
     Flag("compare", NAME, "in place of --algorithm: several, or all", "workers", metavar="NAME,..."),
     Flag("costs", FLOAT, "seconds of a device of speed 1 for an update, a row and a stored feature", "workers",

@@ -42,7 +42,7 @@ FLAGS = (
     Flag("dry_run", None, "print the training plan, with the reason of each decision; train and save nothing",
          "output"),
     OVERWRITE,
-    Flag("compact", None, "save a model a third as large that can only predict", "output"),
+    Flag("compact", None, "save a model about half as large that can only predict", "output"),
     Flag("track", NAME, "send epoch records to tensorboard, mlflow or wandb; tensorboard:FOLDER, mlflow:URI and "
          "wandb:PROJECT say where; may be repeated", "output", metavar="TRACKER", repeated=True),
     JSON_FILE,

@@ -38,7 +38,8 @@ class Options(Checked):
 class Parsed(NamedTuple):
     """The result of parsing a block of text.
 
-    rows : without blank lines at the end; `blank_tail` is their number. largest : feature and label. error : number of
+    rows : without blank lines at the end; `blank_tail` is their number. Their numbers of columns are upper bounds, as
+    only all blocks together tell them. largest : feature and label. error : number of
     lines before the first error, and its message; None if there is none.
     """
 

@@ -11,7 +11,7 @@ from typing import Any
 from ...nn.optimizers import Update
 from ..base import Layer
 from .batches import DeviceRows, sorted_labels
-from .chunks import LabelChunks, logit_bytes, round_up, slice_layer
+from .chunks import LabelChunks, label_bytes, round_up, slice_layer
 from .runtime import THREADS, WARP, blocks_of
 from .updates import product_target, update_biases, update_rows, with_scalars
 
@@ -27,7 +27,7 @@ class BinaryLossStep(LabelChunks):
         run, B, H = self.runtime, A.shape[0], A.shape[1]
         scale = run.upload("weights", scale)
         hyper = run.upload("output hyper", with_scalars(update))
-        chunks = self.chunks(len(layer.b), logit_bytes(B, H, run.bfloat16))
+        chunks = self.chunks(len(layer.b), label_bytes(B, H, run.bfloat16))
         stride, parts = round_up(max(stop - start for start, stop in chunks)), blocks_of(B, ROWS_PER_PART)
         Z, G = run.buffer("Z", (B, stride)), run.buffer("G", (B, stride), run.operand)
         partial = run.buffer("partial", (parts, stride))

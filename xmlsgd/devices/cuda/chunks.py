@@ -69,7 +69,7 @@ def labels_per_chunk(bytes_per_label: int, chunk_bytes: int, unit: int = ALIGNME
     return max(chunk_bytes // bytes_per_label // unit * unit, unit)
 
 
-def logit_bytes(B: int, H: int, bfloat16: bool) -> int:
+def label_bytes(B: int, H: int, bfloat16: bool) -> int:
     """Return the bytes of a label: logits and gradient (B,), weights as an operand and their gradient (H,)."""
     return B * (4 + (2 if bfloat16 else 4)) + H * (4 + 2 * bfloat16)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from .chunks import CHUNK_BYTES, labels_per_chunk, logit_bytes, parts_of_sum, round_up
+from .chunks import CHUNK_BYTES, label_bytes, labels_per_chunk, parts_of_sum, round_up
 from .softmax import PILOT
 from .staging import SLOTS
 
@@ -23,7 +23,7 @@ def step_bytes(
     entries : features and labels of a large batch. travels : whether they are uploaded with every batch.
     """
     B, H, L, itemsize = batch, network.hidden[-1], network.n_labels, 2 if bfloat16 else 4
-    n = min(labels_per_chunk(logit_bytes(B, H, bfloat16), chunk_bytes), L)
+    n = min(labels_per_chunk(label_bytes(B, H, bfloat16), chunk_bytes), L)
     if network.loss == "softmax":  # which keeps (batch, labels), and float32 logits of the first labels
         logits = B * (round_up(L, 128) * itemsize + 4 * min(L, PILOT))
         output = logits + min(L * round_up(H) * (4 + itemsize), chunk_bytes)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..base import SPARE_CANDIDATES, Layer
-from .chunks import LabelChunks, logit_bytes, round_up, slice_layer
+from .chunks import LabelChunks, label_bytes, round_up, slice_layer
 from .runtime import THREADS, WARP, blocks_of
 
 RANK_THREADS = 128
@@ -37,7 +37,7 @@ class TopK(LabelChunks):
         width = k + SPARE_CANDIDATES if run.bfloat16 else k
         best, size = run.buffer("best", (n, width), np.uint64), _power(width + RANK_THREADS)
         operand = self.operand("A operand", A)
-        chunks = self.chunks(len(layer.b), logit_bytes(n, H, run.bfloat16))
+        chunks = self.chunks(len(layer.b), label_bytes(n, H, run.bfloat16))
         stride = round_up(max(stop - start for start, stop in chunks))
         Z = run.buffer("Z", (n, stride))
         for start, stop in chunks:

@@ -337,8 +337,8 @@ def _neighbors(model: CandidateModel, scaled: CSR, device: Any) -> list[tuple[Ne
     read = shortest[np.cumsum(lengths[shortest]) <= MAX_POSTINGS]
     cosines = np.zeros(len(rows))
     entries, n_each = knn.postings.positions_of(scaled.indices[read]), lengths[read]
-    sizes = scaled.data * (knn.scales[scaled.indices] if len(knn.scales) > 1 else 1)
-    products = np.repeat(sizes[read], n_each) * knn.postings.data[entries].astype(np.float64)
+    sizes = scaled.data[read] * knn.scales_of(scaled.indices[read])
+    products = np.repeat(sizes, n_each) * knn.postings.data[entries].astype(np.float64)
     listed = knn.postings.indices[entries]
     hit = np.isin(listed, rows)
     np.add.at(cosines, np.searchsorted(rows, listed[hit]), products[hit])
@@ -360,7 +360,7 @@ def _with_one_text(neighbors: list[Neighbor]) -> tuple[Neighbor, ...]:
 
 def _proposers(model: CandidateModel, scaled: CSR, labels: np.ndarray) -> list[tuple[FeaturePart, ...]]:
     """Return, for each label, what each feature contributes to the co-occurrence of row and label."""
-    shares, scale = model.cooccurrence.shares, model.cooccurrence.scale
+    shares, scale = model.cooccurrence.shares, model.cooccurrence.factors
     sizes = np.abs(scaled.data) / (np.abs(scaled.data).sum(dtype=np.float64) or 1)
     entries, n_each = shares.positions_of(scaled.indices), np.diff(shares.indptr)[scaled.indices]
     named = shares.indices[entries]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.csr import CSR
-from .scorer import FILLED_K, N_REWEIGHTED, Ranker, Scorer, row_ranges
+from .scorer import FILLED_K, Ranker, Scorer, row_ranges
 
 Ranked = tuple[NDArray[np.int32], NDArray[np.float64]]  # labels and probabilities (rows, k)
 
@@ -106,14 +106,14 @@ class WeightedRanker:
 
     weight : value of a true label, float64 (L,), above 0. Inverse propensities maximize the expected PSP@k (Jain,
     Prabhu, Varma, KDD 2016). log_odds : turns scores into calibrated log odds; None for softmax, whose scores are the
-    logarithms of probabilities up to a constant per row. n_reweighted : labels per row that are ranked by weight, at
-    least; as `Scorer.n_reweighted`.
+    logarithms of probabilities up to a constant per row. n_reweighted : number of most probable labels per row that are
+    ranked again, at least k.
     """
 
     ranker: Ranker
     weight: np.ndarray
     log_odds: Callable[[np.ndarray], np.ndarray] | None
-    n_reweighted: int = N_REWEIGHTED
+    n_reweighted: int
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k of the `n_reweighted` most probable labels, int32 (n, k), and their scores, float32 (n, k).
