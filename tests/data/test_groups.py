@@ -1,5 +1,6 @@
 """Groups of rows as texts and integers."""
 
+import numpy as np
 import pytest
 
 from xmlsgd.data.validation import named_groups
@@ -16,3 +17,18 @@ def test_texts_integers_and_flags_are_groups():
 def test_what_does_not_fit_the_rows_is_refused(groups):
     with pytest.raises(DataError, match="groups: must "):
         named_groups(groups, 3)
+
+
+@pytest.mark.parametrize("missing", [np.nan, None])
+def test_missing_groups_are_refused_and_never_one_group_of_their_own(missing):
+    pandas = pytest.importorskip("pandas")
+    for kind in ("object", "str", "category"):
+        groups = pandas.Series(["a", "b", missing, "a"]).astype(kind)
+        if groups[2] != "nan":  # old versions of pandas make text of it
+            with pytest.raises(DataError, match=r"groups: must not be missing, got .* in row 2"):
+                named_groups(groups, 4)
+
+
+def test_a_number_and_the_same_number_as_text_are_not_one_group():
+    with pytest.raises(DataError, match="must be all texts or all integers"):
+        named_groups([1, "1", "x"], 3)

@@ -244,3 +244,28 @@ def test_the_text_of_a_label_is_one_neighbor_however_often_it_was_learned(taught
         assert text.similarity == pytest.approx(1, abs=1e-5)
         votes = next(term for term in found.terms if term.name == "neighbors")
         assert np.log(text.share) == pytest.approx(votes.value, abs=1e-4)
+
+
+def test_a_series_or_a_table_of_texts_is_not_read_by_position():
+    pandas = pytest.importorskip("pandas")
+    texts, Y = library()
+    by_label = pandas.Series(NAMES, index=np.arange(N_LABELS)[::-1])
+    with pytest.raises(DataError, match=r"label_texts: is read by position, .* pass series.to_dict\(\)"):
+        XMLClassifier(max_epochs=1).fit(texts, Y, label_texts=by_label)
+    with pytest.raises(DataError, match=r"label_texts: must be texts by label, got a table .*; pass \{label: text\}"):
+        XMLClassifier(max_epochs=1).fit(texts, Y, label_texts=by_label.to_frame())
+
+
+def test_names_of_features_may_come_one_by_one_or_from_an_earlier_call():
+    X = sp.csr_array(sp.random_array((600, 60), density=0.1, rng=np.random.default_rng(0), dtype=np.float32))
+    Y = sp.csr_array(np.eye(61, dtype=np.float32)[np.arange(600) % 60])
+    model = XMLClassifier((8,), max_epochs=1, random_state=0, n_jobs=1)
+    with pytest.raises(DataError, match="feature_names: must have a word for each of 60 features, got 5"):
+        model.fit(X, Y, feature_names=5)
+    words = [f"word{i}" for i in range(60)]
+    texts = {60: "word7"}
+    first, second = (
+        model.fit(X, Y, feature_names=names, label_texts=texts).params_.copy() for names in (words, iter(words))
+    )
+    np.testing.assert_array_equal(first, second)
+    model.partial_fit(X, Y, label_texts={3: "word4"})

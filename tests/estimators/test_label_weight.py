@@ -164,3 +164,14 @@ def test_classes_are_weighed_by_softmax(skewed):
     model = small(max_epochs=2, loss="softmax").fit(X, y)
     rare = np.where(np.arange(len(model.classes_)) == 7, 1e6, 1.0)
     assert (model.predict_topk(X, 1, label_weight=rare)[0] == 7).all()
+
+
+def test_a_series_by_label_is_not_read_by_position(model, skewed):
+    X, pandas = skewed[0], pytest.importorskip("pandas")
+    weight = pandas.Series(model.inverse_propensity(), index=model.classes_[::-1])
+    with pytest.raises(DataError, match=r"label_weight: is read by position, got a Series .*series\[model.classes_\]"):
+        model.predict_topk(X, label_weight=weight)
+    np.testing.assert_array_equal(
+        model.predict_topk(X, label_weight=weight.reset_index(drop=True))[0],
+        model.predict_topk(X, label_weight=weight.tolist())[0],
+    )

@@ -172,7 +172,7 @@ def test_labels_that_were_never_trained_count_as_absent_from_training():
 
 
 def test_metrics_by_propensity_are_found_by_name_where_propensities_are_known(case):
-    names = ("psprecision", "PSR", "psndcg", "PSnDCG")
+    names = ("psprecision", "PSR", "psndcg", "PSnDCG", "psrecall_at_k")
     found = metrics.evaluate_ranking(case.Y, case.padded, Y_train=case.Y, ks=[3], metrics=names)
     assert list(found) == ["P@3", "nDCG@3", "R@3", "PSP@3", "PSR@3", "PSnDCG@3"]
     q = metrics.inverse_propensity(case.Y)

@@ -216,3 +216,10 @@ MASKED = np.ma.masked_array
 def test_masked_arrays_are_refused_as_masked_values_would_count(case, name, call):
     with pytest.raises(DataError, match=f"^{name}: masked arrays are not supported"):
         call(case.dense, case.ranking)
+
+
+def test_names_of_classes_are_refused_with_what_makes_a_matrix_of_them():
+    with pytest.raises(DataError, match=r"convert names of classes by label_binarize\(names, classes=model.classes_\)"):
+        metrics.precision_at_k(np.array(["art", "music"]), [[0], [1]])
+    with pytest.raises(DataError, match="convert lists of names by MultiLabelBinarizer"):
+        metrics.precision_at_k([["art"], ["art", "music"]], [[0], [1]])

@@ -41,6 +41,13 @@ def as_list(data: Any) -> Any:
     return data
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether a value means that a label or text is missing: None, NaN, and NA and NaT of pandas."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
+
+
 def only_column(data: Any) -> Any:
     """Convert a column, or the only column of a table, as `as_list` does; return any other object unchanged."""
     names = column_names(data)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, shorten, suggest
-from .frames import as_list
+from .frames import as_list, is_missing
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)  # kernels take numbers in float32
 
@@ -43,6 +43,12 @@ def check_unmasked(data: object, name: str) -> None:
     """Raise `DataError` for a masked array: NumPy would read its masked values, too."""
     if isinstance(data, np.ma.MaskedArray):
         raise DataError(f"{name}: masked arrays are not supported, got one; pass a plain array, as from filled(0)")
+
+
+def check_no_index(data: Any, name: str, remedy: str) -> None:
+    """Raise `DataError` for a Series of pandas with an index other than 0, 1, ..., as values are read by position."""
+    if hasattr(data, "iloc") and not np.array_equal(data.index, np.arange(len(data))):
+        raise DataError(f"{name}: is read by position, got a Series with an index; pass {remedy}, or series.tolist()")
 
 
 def as_vector(values: object, size: int, name: str) -> np.ndarray:
@@ -160,11 +166,18 @@ def check_choice(name: str, given: object, options: Collection[str], others: str
 def named_groups(groups: Any, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
     """Return the names of the groups, ascending, and the number of the group of each row, int64 (n,)."""
     check_unmasked(groups, "groups")
-    given = np.asarray(as_list(groups))
+    listed = as_list(groups)
+    given = np.asarray(listed)
+    if not isinstance(listed, np.ndarray) or given.dtype.kind == "O":
+        for row, group in enumerate(listed if given.ndim == 1 else ()):
+            if is_missing(group):
+                raise DataError(f"groups: must not be missing, got {group!r} in row {row}; give it a group of its own")
     if given.shape != (n_rows,) or given.dtype.kind not in "iuUOSb":
         raise DataError(
             f'groups: must have a text or an integer for each of {n_rows} rows, or be "similar", got {shorten(groups)}'
         )
+    if given.dtype.kind in "US" and not all(isinstance(group, str | bytes) for group in listed):
+        raise DataError(f"groups: must be all texts or all integers, got {shorten(groups)}")
     try:
         names, of_row = np.unique(given, return_inverse=True)
     except TypeError as error:

@@ -50,7 +50,10 @@ OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "max_features": ("a positive integer or None", lambda value: value is None or is_positive_integer(value)),
     "ngram_range": (f"two integers from 1 to {MAX_N}, the smaller one first", _is_ngram_range),
     "analyzer": ("'word' or 'char_wb'", lambda value: isinstance(value, str) and value in ("word", "char_wb")),
-    "stop_words": ("a list of words or None", lambda value: value is None or _are_words(value)),
+    "stop_words": (
+        "a list of words, such as scikit-learn's ENGLISH_STOP_WORDS, or None",
+        lambda value: value is None or _are_words(value),
+    ),
     "sublinear_tf": ("True or False", lambda value: isinstance(value, bool)),
 }
 

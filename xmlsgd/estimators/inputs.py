@@ -14,11 +14,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from ..data.csr import CSR, check_csr, not_finite
-from ..data.frames import as_list, as_table, column_names, only_column
+from ..data.frames import as_list, as_table, column_names, is_missing, only_column
 from ..data.validation import check_unmasked
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
-from .names import MappedNames, is_missing, label_array
+from .names import MappedNames, label_array
 from .vectorizer_choice import choose_vectorizer
 
 if TYPE_CHECKING:
@@ -77,10 +77,12 @@ class FeatureSpace:
         """Return the features with a word for each; features of texts keep theirs. `DataError` for a wrong number."""
         if words is None or self.vectorizer is not None:
             return self
+        wanted = f"feature_names: must have a word for each of {self.n_features} features"
+        if not isinstance(words, Iterable) or isinstance(words, str | bytes):
+            raise DataError(f"{wanted}, got {shorten(words)}")
         listed = [str(word) for word in words]
         if len(listed) != self.n_features:
-            text = f"feature_names: must have a word for each of {self.n_features} features"
-            raise DataError(f"{text}, got {len(listed)}")
+            raise DataError(f"{wanted}, got {len(listed)}")
         return replace(self, words=label_array(listed, "feature_names"))
 
 
@@ -182,7 +184,8 @@ def _checked_rows(
         raise DataError(f"X: must be a list of texts or a matrix, got one text {shorten(X)}; pass [text]")
     if is_text(X):
         if known.vectorizer is None:
-            raise DataError("X: must be rows as those that were learned, got texts; fit(texts, y) learns from texts")
+            remedy = "fit(texts, y) learns from texts; in a Pipeline, pass pipeline[:-1].transform(texts)"
+            raise DataError(f"X: must be rows as those that were learned, got texts; {remedy}")
         X = known.vectorizer.rows_of(X)
     if isinstance(X, CSR):
         check_csr(X, "X")

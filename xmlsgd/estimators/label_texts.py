@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..data.csr import CSR, Dataset
-from ..data.frames import as_list
-from ..data.validation import check_unmasked
+from ..data.frames import as_list, column_names
+from ..data.validation import check_no_index, check_unmasked
 from ..data.vectorizer import TextVectorizer, smooth_idf
 from ..errors import DataError, shorten
 from .inputs import FeatureSpace, as_data_errors
@@ -27,16 +27,18 @@ def with_new_labels(labels: Labels, texts: Any) -> Labels:
     return Labels(replace(labels.Y, n_cols=len(names)), names, labels.form)
 
 
-def read_label_rows(texts: Any, feature_names: Any, labels: Names, X: CSR, features: FeatureSpace) -> Dataset:
+def read_label_rows(texts: Any, labels: Names, X: CSR, features: FeatureSpace) -> Dataset:
     """Return the label rows, each with its label; a label without a known word has none.
 
     texts : a list with a text or None for each label; a dictionary of texts by label; or a matrix (L, F) of features.
-    X : the training rows, whose document frequencies decide the weights of the words in `feature_names`.
+    X : the training rows, whose document frequencies decide the weights of the words of numeric features.
     """
+    if column_names(texts) is not None:
+        raise DataError(f"label_texts: must be texts by label, got a table {shorten(texts)}; pass {{label: text}}")
     if sp.issparse(texts) or isinstance(texts, CSR) or getattr(texts, "ndim", 1) == 2:
         rows = _read_matrix(texts, (len(labels), features.n_features), features)
     else:
-        rows = _vectorizer(feature_names, X, features).rows_of(_read_texts(texts, labels))
+        rows = _vectorizer(X, features).rows_of(_read_texts(texts, labels))
     rows = features.transform(rows)
     named = np.flatnonzero(np.diff(rows.indptr))
     ones = np.ones(len(named), np.float32)
@@ -46,6 +48,7 @@ def read_label_rows(texts: Any, feature_names: Any, labels: Names, X: CSR, featu
 
 def _read_texts(texts: Any, labels: Names) -> list[str]:
     """Return the text of each label; "" for labels without one."""
+    check_no_index(texts, "label_texts", "series.to_dict()")
     texts = as_list(texts)
     if isinstance(texts, dict):
         column = {label: i for i, label in enumerate(python_values(labels))}
@@ -70,17 +73,17 @@ def _read_texts(texts: Any, labels: Names) -> list[str]:
     return ["" if text is None else text for text in listed]
 
 
-def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVectorizer:
+def _vectorizer(X: CSR, features: FeatureSpace) -> TextVectorizer:
     """Return the vectorizer that turns label texts into rows with the features of X."""
     if features.vectorizer is not None:
         return features.vectorizer
-    names = features.names if feature_names is None else feature_names
+    names = features.shown
     if names is None:
         raise DataError(
             "label_texts: numeric features have no words; pass feature_names (--feature-names), the word of each "
             "column of X, or, in Python, a matrix of features (L, F)"
         )
-    words = [str(name) for name in as_list(names)]
+    words = [str(name) for name in names]
     if len(set(words)) < len(words):
         different, counts = np.unique(words, return_counts=True)
         raise DataError(f"feature_names: must differ, got {shorten(str(different[counts > 1][0]))} twice")

@@ -28,13 +28,6 @@ def python_values(names: Names) -> list[Any]:
     return names.tolist() if isinstance(names, np.ndarray) else list(names)
 
 
-def is_missing(label: Any) -> bool:
-    """Return whether a value means that a label or text is missing: None, NaN, and NA and NaT of pandas."""
-    return (
-        label is None or type(label).__name__ in ("NAType", "NaTType") or (isinstance(label, float) and label != label)
-    )
-
-
 def as_names(names: Any, name: str) -> np.ndarray:
     """Return label names as an array. Strings in a list become objects, so that one long name does not widen all.
 

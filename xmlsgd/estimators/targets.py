@@ -13,7 +13,7 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..data.csr import CSR, check_csr, from_dense, indicator, row_of
-from ..data.frames import as_matrix, as_table, column_names, only_column
+from ..data.frames import as_matrix, as_table, column_names, is_missing, only_column
 from ..data.label_names import columns_by_name
 from ..errors import DataError, shorten, warn
 from .inputs import as_data_errors, check_no_iterator, check_plain, shape_of
@@ -21,7 +21,6 @@ from .names import (
     Names,
     as_names,
     check_text,
-    is_missing,
     label_array,
     names_of_columns,
     python_values,

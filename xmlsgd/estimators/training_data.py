@@ -125,7 +125,7 @@ def read_training_data(
     validation = _read_eval_set(features, given.eval_set, labels, estimator.n_jobs)
     groups = _read_groups(given.groups, X)
     data = TrainingData(Dataset(X, labels.Y), labels.classes, labels.form, features, weight, validation, groups)
-    return data if given.label_texts is None else _with_label_texts(data, given)
+    return data if given.label_texts is None else _with_label_texts(data, given.label_texts)
 
 
 def read_row_weights(class_weight: Any, sample_weight: Any, labels: Labels) -> NDArray[np.float32] | None:
@@ -236,9 +236,9 @@ def _read_features_and_labels(
     return X, features, labels
 
 
-def _with_label_texts(data: TrainingData, given: GivenRows) -> TrainingData:
+def _with_label_texts(data: TrainingData, texts: Any) -> TrainingData:
     """Return the data with label rows added at the end."""
-    label_rows = read_label_rows(given.label_texts, given.feature_names, data.names, data.dataset.X, data.features)
+    label_rows = read_label_rows(texts, data.names, data.dataset.X, data.features)
     weight = data.weight
     if weight is not None:
         weight = np.concatenate([weight, np.ones(label_rows.n_rows, np.float32)])

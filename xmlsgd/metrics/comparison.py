@@ -55,6 +55,8 @@ def labels_of(matrix: Matrix, name: str) -> CSR:
             dense = np.asarray(matrix, dtype=object)
         if dense.ndim != 2 or dense.dtype.kind not in "biuf":
             remedy = NAMES_REMEDY if dense.dtype.kind in "OU" else ""
+            if remedy and dense.ndim == 1 and dense.size and isinstance(dense[0], str):  # one class a row
+                remedy = "; convert names of classes by label_binarize(names, classes=model.classes_)"
             raise DataError(f"{name}: must be a matrix of numbers, got {dense.dtype} of shape {dense.shape}{remedy}")
         Y = CSR.from_scipy(from_dense(dense), name)
     if Y.n_rows == 0:

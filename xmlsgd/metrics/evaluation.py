@@ -47,7 +47,10 @@ def metric(name: str) -> Callable[..., np.ndarray]:
 
 def table_name(name: str) -> str:
     """Return the name of a metric in tables, given that or the name of its function."""
-    return TABLE_NAMES.get(name, name) if isinstance(name, str) else name
+    if not isinstance(name, str):
+        return name
+    name = name.removesuffix(SUFFIX)
+    return TABLE_NAMES.get(name, name)
 
 
 def metrics_by_name() -> dict[str, Callable[..., np.ndarray]]:

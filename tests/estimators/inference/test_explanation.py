@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from shared.candidates import fit_trees_to, with_trees
 from xmlsgd import XMLClassifier, XMLEnsemble, make_xmc
+from xmlsgd.candidates.knn import KNNIndex
 from xmlsgd.candidates.model import n_voted
 from xmlsgd.candidates.weighting import unit_rows
 from xmlsgd.data.csr import CSR, Dataset
@@ -332,3 +333,34 @@ def test_labels_that_are_asked_for_are_explained_in_their_order(logistic, X):
     found = logistic.explain(X.span(0, 2), asked, k=3)
     assert [[each.column for each in row] for row in found] == [asked.tolist()] * 2
     np.testing.assert_array_equal(np.float32([[each.score for each in row] for row in found]), scores)
+
+
+def test_neighbors_of_a_compact_model_of_one_feature_have_the_cosines_of_the_model(tmp_path):
+    X = sp.csr_array(np.arange(1, 401, dtype=np.float32)[:, None])
+    Y = sp.csr_array(np.eye(4, dtype=np.float32)[np.arange(400) % 4])
+    model = XMLClassifier(**QUICK, candidates=4).fit(X, Y)
+    model.save(tmp_path / "small", compact=True)
+    ((explanation, *_),) = XMLClassifier.load(tmp_path / "small").explain(X[:1])
+    assert explanation.neighbors
+    assert [each.similarity for each in explanation.neighbors] == pytest.approx([1] * len(explanation.neighbors))
+
+
+def test_numbers_of_neighbors_have_a_type_for_rows_not_for_labels(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr("xmlsgd.data.csr.MAX_UINT16", 400)  # enough for 300 features and 120 labels, not for 1,500 rows
+    XMLClassifier(**QUICK, candidates=16).fit(parts[0].X, parts[0].Y).save(tmp_path / "small", compact=True)
+    small, votes, kinds = XMLClassifier.load(tmp_path / "small"), KNNIndex.votes, set()
+
+    def watched(self, *given):
+        kinds.add((self.Y.n_cols, self.Y.indices.dtype.type))
+        return votes(self, *given)
+
+    monkeypatch.setattr(KNNIndex, "votes", watched)
+    small.explain(parts[1].X.span(0, 2))
+    assert kinds == {(120, np.uint16), (1500, np.int32)}
+
+
+def test_the_repr_of_an_explanation_is_short_and_print_shows_all(logistic, X):
+    ((explanation, *_),) = logistic.explain(X.span(0, 1))
+    assert repr(explanation).startswith("Explanation(label=")
+    assert len(repr(explanation)) < 200
+    assert "neighbors" in str(explanation)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -97,11 +97,11 @@ class Explanation:
     label: Any
     column: int
     score: float
-    terms: tuple[Term, ...]
-    features: tuple[FeaturePart, ...] = ()
+    terms: tuple[Term, ...] = field(repr=False)
+    features: tuple[FeaturePart, ...] = field(default=(), repr=False)
     bias: float = 0.0
-    neighbors: tuple[Neighbor, ...] = ()
-    cooccurrence: tuple[FeaturePart, ...] = ()
+    neighbors: tuple[Neighbor, ...] = field(default=(), repr=False)
+    cooccurrence: tuple[FeaturePart, ...] = field(default=(), repr=False)
     is_candidate: bool = True
 
     @classmethod
@@ -324,8 +324,8 @@ def _margin_parts(model: CandidateModel, unit: CSR, labels: np.ndarray, device: 
 def _neighbors(model: CandidateModel, scaled: CSR, device: Any) -> list[tuple[Neighbor, list[int]]]:
     """Return the training rows that vote, nearest first, each with its labels; the device must have been started."""
     knn, n_rows = model.knn, model.knn.Y.n_rows
-    # Of the types that the kernel is compiled for.
-    pointers, numbers = np.arange(n_rows + 1, dtype=knn.Y.indptr.dtype), np.arange(n_rows, dtype=knn.Y.indices.dtype)
+    pointers = np.arange(n_rows + 1, dtype=knn.Y.indptr.dtype)  # a type that the kernel is compiled for
+    numbers = np.arange(n_rows, dtype=knn.postings.indices.dtype)  # row numbers, which a type of labels may not hold
     itself = CSR(pointers, numbers, np.broadcast_to(np.float32(1), n_rows), n_rows)
     (rows,), (shares,) = replace(knn, Y=itself).votes(scaled, N_NEIGHBORS, device)
     shares, rows = shares[rows >= 0], rows[rows >= 0]
@@ -345,6 +345,7 @@ def _neighbors(model: CandidateModel, scaled: CSR, device: Any) -> list[tuple[Ne
     numbered = rows - np.searchsorted(model.label_rows, rows)
     named = np.where(np.isin(rows, model.label_rows), None, numbered)
     labels = [knn.Y.row(row)[0].tolist() for row in rows.tolist()]
+    cosines = np.minimum(cosines, 1)  # rounding in a compact model may exceed it
     found = map(Neighbor, named.tolist(), cosines.tolist(), shares.tolist())
     return sorted(zip(found, labels, strict=True), key=lambda each: -each[0].similarity)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...data.csr import CSR, Dataset
 from ...data.label_names import columns_by_name
-from ...data.validation import FLOAT32_MAX, as_vector, check_unmasked
+from ...data.validation import FLOAT32_MAX, as_vector, check_no_index, check_unmasked
 from ...devices.base import Layer
 from ...devices.compact import CompactLayer, widened
 from ...errors import DataError, MemoryEstimateError, ModelFileError, shorten
@@ -273,6 +273,7 @@ def columns_of(labels: Any, fitted: Any, name: str = "labels") -> np.ndarray:
 
 def checked_weight(weight: Any, n_labels: int) -> np.ndarray:
     """Return the weights of labels as float64 (L,), checked."""
+    check_no_index(weight, "label_weight", "series[model.classes_].tolist()")
     checked = as_vector(weight, n_labels, "label_weight")
     bad = np.flatnonzero(~((checked > 0) & np.isfinite(checked)))
     if len(bad):
