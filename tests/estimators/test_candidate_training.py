@@ -16,11 +16,12 @@ import scipy.sparse as sp
 from shared.candidates import SETTINGS
 from shared.processes import wait_for
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates import HeldOutScores
+from xmlsgd.candidates import HeldOutScores, fitting
 from xmlsgd.candidates.serialization import to_arrays
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU, device
 from xmlsgd.estimators import candidate_training, planning, workers
+from xmlsgd.estimators.candidate_training import CandidateTraining
 from xmlsgd.training.callbacks import Callback
 
 
@@ -91,6 +92,20 @@ def test_network_and_candidates_use_half_of_the_threads_until_the_other_is_done(
     with monkeypatch.context() as context:
         context.setattr(planning, "_plan_concurrency", lambda *_: False)
         alone = new_model().fit(rows.X, rows.Y).fitted_
+    # The classifiers wait for the network, as either side may be the faster one.
+    is_trained, wait, score = threading.Event(), CandidateTraining._base_models, fitting._fit_and_score
+
+    def waited(self):
+        self._has_network.set()
+        is_trained.set()
+        return wait(self)
+
+    def scored_late(*given):
+        assert is_trained.wait(60)
+        return score(*given)
+
+    monkeypatch.setattr(CandidateTraining, "_base_models", waited)
+    monkeypatch.setattr(fitting, "_fit_and_score", scored_late)
     monkeypatch.setattr(CPU, "_set_threads", noting(CPU._set_threads))
     monkeypatch.setattr(device, "run_parts", noting(device.run_parts))
     beside = new_model().fit(rows.X, rows.Y).fitted_
