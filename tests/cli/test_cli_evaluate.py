@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -212,7 +213,8 @@ def test_pairs_of_a_filter_are_dropped_before_anything_is_measured(models, tmp_p
     words = ("evaluate", models / form, source, "--quiet", "--json", tmp_path / "e.json")
     run(*words)
     before = json.loads((tmp_path / "e.json").read_text())
-    run(*words, "--filter", tmp_path / "filter.txt", "--against", models / form)
+    same = shutil.copytree(models / form, tmp_path / "same")
+    run(*words, "--filter", tmp_path / "filter.txt", "--against", same)
     result = json.loads((tmp_path / "e.json").read_text())
     if form == "rows":
         expected = evaluate_ranking(load_file(source).Y, np.delete(labels, [0, 2], axis=1))
@@ -301,6 +303,12 @@ def test_a_model_is_compared_with_an_earlier_one_of_other_labels(tmp_path, capsy
 def test_standard_input_is_not_read_for_two_models(models, capsys):
     assert main(["evaluate", str(models / "rows"), "-", "--against", str(models / "text")]) == 2
     assert "--against: both models read TEST, got standard input" in capsys.readouterr().err
+
+
+def test_a_model_is_not_compared_with_itself(models, tmp_path, capsys):
+    (tmp_path / "current").symlink_to(models / "text")
+    assert main(["evaluate", str(models / "text"), TEST_TEXT, "--against", str(tmp_path / "current")]) == 2
+    assert f"--against: must be another model, got {tmp_path / 'current'}, which is" in capsys.readouterr().err
 
 
 def test_an_error_of_the_other_model_names_it(models, tmp_path, capsys):

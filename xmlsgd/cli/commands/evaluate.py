@@ -8,6 +8,7 @@ from rankings, such as the reciprocal pairs of the Extreme Classification Reposi
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from ...errors import counted, problems_named
@@ -84,6 +85,8 @@ def run(
     for name in more:  # raises an error for an unknown metric before rows are read
         find_metric(name)
     other = None if against is None else read_predictor(against, parameters, test, "evaluate")
+    if against is not None and os.path.samefile(model, against):
+        raise UsageError(f"--against: must be another model, got {against}, which is the same folder as {model}")
 
     def ranked(folder: str, of: Model, **options: Any) -> tuple[Dataset, CSR | None, Ranking]:
         read_as = options_of_model(format_options, folder, of)

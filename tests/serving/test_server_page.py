@@ -1,0 +1,39 @@
+"""The recipes of `docs/server.md`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from shared.paths import ROOT
+
+PAGE = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+PROGRAMS = {
+    "date": f'exec {shutil.which("date")} -d "$NOW" "$@"',
+    "xmlsgd": 'if [ $1 = train ]; then mkdir "$8"; else [ "$2" != "$(readlink "$5")" ]; fi',  # as the command refuses
+    "jq": "",
+    "systemctl": "echo $1",
+}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_two_runs_of_the_same_night_train_two_models(tmp_path):
+    (lines,) = re.findall(r"^    set -e; .*\n(?:    .*\n)+", PAGE, re.MULTILINE)
+    (models := tmp_path / "models").mkdir()
+    (programs := tmp_path / "programs").mkdir()
+    for name, text in PROGRAMS.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    linked = []
+    for second in (1, 2):
+        environment = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "NOW": f"2026-11-30 02:00:0{second}"}
+        command = ["bash", "-c", lines.replace("/srv/models", str(models))]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "reload\n"), done.stderr
+        linked.append(os.readlink(models / "current"))
+    assert linked[0] != linked[1]
+    assert sorted(each.name for each in models.iterdir()) == [*linked, "current"]
