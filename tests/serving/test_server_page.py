@@ -37,3 +37,15 @@ def test_two_runs_of_the_same_night_train_two_models(tmp_path):
         linked.append(os.readlink(models / "current"))
     assert linked[0] != linked[1]
     assert sorted(each.name for each in models.iterdir()) == [*linked, "current"]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_hidden"), [("suggest", False), ("health", False), ("metrics", True), ("metrics/", True)]
+)
+def test_nginx_hides_metrics_with_and_without_a_slash(path, is_hidden):
+    """An exact match wins, then the longest prefix."""
+    locations = re.findall(r"^    location (=|\^~|) ?(/\S+) \{ (.*) \}$", PAGE, re.MULTILINE)
+    path = f"/subjects/{path}"
+    matching = [each for each in locations if (path == each[1] if each[0] == "=" else path.startswith(each[1]))]
+    *_, does = max(matching, key=lambda each: (each[0] == "=", len(each[1])))
+    assert does.startswith("deny" if is_hidden else "proxy_pass")
