@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import pytest
 
 from shared.paths import ROOT
+from xmlsgd.cli import new_parser
 
 PAGE = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
 PROGRAMS = {
@@ -49,3 +51,15 @@ def test_nginx_hides_metrics_with_and_without_a_slash(path, is_hidden):
     matching = [each for each in locations if (path == each[1] if each[0] == "=" else path.startswith(each[1]))]
     *_, does = max(matching, key=lambda each: (each[0] == "=", len(each[1])))
     assert does.startswith("deny" if is_hidden else "proxy_pass")
+
+
+def test_an_image_is_compiled_by_the_user_that_serves_who_owns_the_kernels():
+    (lines,) = re.findall(r"^    ENV .*\n(?:    .*\n)+", PAGE, re.MULTILINE)
+    (folder,) = re.findall(r"NUMBA_CACHE_DIR=(\S+)", lines)
+    (user,) = re.findall(r"USER (\d+)", lines)
+    assert lines.index(f"chown {user} {folder}") < lines.index("USER") < lines.index("xmlsgd compile")
+    (words,) = re.findall(r"CMD (.*)", lines)
+    program, *rest = json.loads(words)
+    assert program == "xmlsgd"
+    assert new_parser().parse_args(rest).host == "0.0.0.0"
+    assert f":{folder} " in re.findall(r"docker run --init .*", PAGE)[0]
