@@ -21,6 +21,7 @@ def compile_two(monkeypatch):
             assert numba_cache.cached(njit(lambda x: x + step))(3) == 3 + step  # noqa: B023 (called at once)
 
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])  # nothing is found, nothing stays
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr("xmlsgd.cli.commands.info.run", run)
     monkeypatch.setattr(numba_cache, "tell_of_compiling", tell_of_compiling)
     tell_of_compiling.cache_clear()
@@ -30,6 +31,12 @@ def test_compiling_is_announced_once_also_without_a_terminal(compile_two, capsys
     assert main(["info"]) == 0
     told = "in each process: NUMBA_CACHE_DIR may name a folder to keep them ..."
     assert capsys.readouterr().err == f"xmlsgd: compiling the message that kernels are compiled, {told}\n"
+
+
+def test_a_folder_for_kernels_that_cannot_be_written_is_named(compile_two, capsys, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "/kernels")
+    assert main(["info"]) == 0
+    assert capsys.readouterr().err.endswith(", in each process: NUMBA_CACHE_DIR=/kernels cannot be written ...\n")
 
 
 def test_compiling_is_not_announced_with_quiet(compile_two, capsys):

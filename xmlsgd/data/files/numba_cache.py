@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from functools import cache
@@ -47,5 +48,11 @@ def tell_of_compiling(module: str, is_kept: bool = True) -> None:
     it off by `logging.getLogger("xmlsgd").setLevel("ERROR")`.
     """
     subject = str(sys.modules[module].__doc__).partition(":")[0].rstrip(".")
-    how_often = "once on this machine" if is_kept else "in each process: NUMBA_CACHE_DIR may name a folder to keep them"
+    how_often = "once on this machine" if is_kept else f"in each process: {why_no_folder()}"
     LOGGER.warning("compiling %s, %s ...", subject[0].lower() + subject[1:], how_often)
+
+
+def why_no_folder() -> str:
+    """Say what to do about NUMBA_CACHE_DIR where no folder can be written."""
+    folder = os.environ.get("NUMBA_CACHE_DIR")
+    return f"NUMBA_CACHE_DIR={folder} cannot be written" if folder else "NUMBA_CACHE_DIR may name a folder to keep them"
