@@ -8,11 +8,15 @@ import sys
 from unittest.mock import Mock
 
 import pytest
+from numba import njit
+from numba.core import caching
 
 from shared.command_line import run
 from shared.paths import ROOT
 from xmlsgd import XMLClassifier
+from xmlsgd.cli import main
 from xmlsgd.cli.training_runs import compile_kernels
+from xmlsgd.data.files.numba_cache import cached, not_kept
 
 LEARN_AND_ANSWER = """
 from tempfile import TemporaryDirectory
@@ -47,6 +51,50 @@ def test_kernels_are_compiled_without_room_for_temporary_files(monkeypatch):
     monkeypatch.setattr(XMLClassifier, "save", full)
     compile_kernels({"n_jobs": 1, "max_epochs": 1})
     assert tried
+
+
+def disk_full(*given, **options):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.fixture
+def compile_one(monkeypatch, tmp_path):
+    """Let the command compile one kernel, to keep it in a folder of the test's own."""
+    device = Mock(load_kernels=lambda *_, **__: cached(njit(lambda x: 2 * x))(3))
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("xmlsgd.estimators.workers.make_device", lambda *_: device)
+    monkeypatch.setattr("xmlsgd.data.parser.parse.parse", lambda *_: None)
+    yield
+    not_kept.clear()
+
+
+def test_kernels_that_were_kept_are_a_success(compile_one, capsys):
+    assert main(["compile"]) == 0
+    assert capsys.readouterr().out.startswith("kernels are compiled (")
+
+
+def test_the_command_fails_where_no_folder_can_be_written(compile_one, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    assert main(["compile"]) == 1
+    why = f"NUMBA_CACHE_DIR={tmp_path} cannot be written"
+    assert capsys.readouterr() == ("", f"xmlsgd: not all kernels are compiled and kept: {why}\n")
+
+
+def test_the_command_fails_where_kernels_have_no_room(compile_one, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(caching.IndexDataCacheFile, "save", disk_full)
+    assert main(["compile"]) == 1
+    out, err = capsys.readouterr()
+    assert not out
+    assert f"not all kernels are compiled and kept: {tmp_path}" in err
+    assert "No space left on device" in err
+
+
+def test_the_command_fails_without_room_for_temporary_files(compile_one, capsys, monkeypatch):
+    monkeypatch.setattr("xmlsgd.cli.training_runs.compile_kernels", compile_kernels)
+    monkeypatch.setattr(XMLClassifier, "save", disk_full)
+    assert main(["compile", "--threads", "1"]) == 1
+    assert "not all kernels are compiled and kept: temporary files: No space left" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("compact", [False, True])

@@ -12,6 +12,7 @@ from signal import SIGINT
 from typing import Any
 
 from ..data.csr import Dataset
+from ..data.files.numba_cache import not_kept
 from ..data.files.system_errors import DISK_FULL
 from ..data.files.temporary import temporary_folder
 from ..data.synthetic import make_xmc
@@ -83,7 +84,9 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS, com
                 loaded.explain(few.X.span(0, 1), k=1)
     except OSError as error:
         if error.errno not in DISK_FULL:
-            raise  # on a full disk, kernels are compiled later; the run itself may need no temporary files
+            raise
+        # On a full disk, kernels are compiled later; the run itself may need no temporary files.
+        not_kept.append(f"temporary files: {error.strerror}")
 
 
 def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> Model:

@@ -10,6 +10,8 @@ from typing import Any
 
 from ...errors import LOGGER
 
+not_kept: list[str] = []  # why kernels that were compiled are not in the cache
+
 
 def cached(dispatcher: Any) -> Any:
     """Let a Numba dispatcher cache its kernels on disk, if possible, and return it.
@@ -27,11 +29,15 @@ def cached(dispatcher: Any) -> Any:
         found = load(*given)
         if found is None:
             tell_of_compiling(function.__module__, is_kept)
+            if not is_kept:
+                not_kept.append(why_no_folder())
         return found
 
     def save_if_there_is_room(*given: Any) -> None:
-        with suppress(OSError):
+        try:
             save(*given)
+        except OSError as error:
+            not_kept.append(f"{kept.cache_path}: {error.strerror}")
 
     kept.load_overload, kept.save_overload = load_or_tell, save_if_there_is_room
     return dispatcher
