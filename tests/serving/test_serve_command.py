@@ -14,6 +14,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from http.client import HTTPConnection
+from importlib import import_module
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -251,6 +252,16 @@ def test_a_hangup_before_the_server_is_ready_loads_the_model_again(folder, monke
         asyncio.run(_serve(reloaded.wait(), reload, *seen))
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_hangup_while_packages_are_imported_does_not_end_the_server(folder, monkeypatch):
+    def hung_up(name, extra):
+        signal.raise_signal(signal.SIGHUP)
+        return import_module(name)
+
+    monkeypatch.setattr("xmlsgd.cli.commands.serve.optional_module", hung_up)
+    monkeypatch.setattr("xmlsgd.cli.commands.serve.listening_socket", lambda host, port: 1 / 0)
+    assert main(["serve", str(folder)]) == 1  # not 129
 
 
 LOADED = """

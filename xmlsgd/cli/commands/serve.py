@@ -59,17 +59,17 @@ def run(
     model: str, parameters: dict[str, Any], host: str, port: int, exclude: str | None, save: bool, console: Console
 ) -> None:
     """Load, bind, serve until a signal."""
-    _, uvicorn = optional_module("starlette", "serve"), optional_module("uvicorn", "serve")
-    token = read_token()
-    if save and token is None:
-        raise UsageError(f"--save: needs a token in {TOKEN}, without which nothing is learned")
-    if save:
-        check_folder(model, flag="--save:")
-    from ...serving.app import new_app
-    from ...serving.connections import WAIT_SECONDS, Connection, most_connections
-    from ...serving.service import Service
+    with hangups_noted() as hangup:  # before imports, which take a second
+        _, uvicorn = optional_module("starlette", "serve"), optional_module("uvicorn", "serve")
+        token = read_token()
+        if save and token is None:
+            raise UsageError(f"--save: needs a token in {TOKEN}, without which nothing is learned")
+        if save:
+            check_folder(model, flag="--save:")
+        from ...serving.app import new_app
+        from ...serving.connections import WAIT_SECONDS, Connection, most_connections
+        from ...serving.service import Service
 
-    with hangups_noted() as hangup:
         folder = ServedFolder(model, parameters, exclude, learns=token is not None)
         name = Path(os.path.abspath(model)).name  # a link has a name of its own, whichever model it leads to
         service = Service(folder.load(), name, token, folder.save if save else None)
