@@ -128,11 +128,16 @@ def test_a_hangup_loads_model_and_excluded_labels_anew_and_a_broken_model_is_not
         try:
             address = process.stdout.readline().split()[-1]
 
+            def served():
+                with urlopen(f"{address}/health") as answer:
+                    return json.load(answer)
+
             def labels():
                 with urlopen(Request(f"{address}/v1/projects/words/suggest", b"text=a+file")) as answer:
                     return {each["label"] for each in json.load(answer)["results"]}
 
             assert "write" not in labels()
+            assert served()["model"] == "first"
             excluded.write_text("read\n")
             XMLClassifier.load(folder).partial_fit(["a new file"] * 5, [["new"]] * 5).save(tmp_path / "second")
             model.unlink()
@@ -147,7 +152,8 @@ def test_a_hangup_loads_model_and_excluded_labels_anew_and_a_broken_model_is_not
             assert labels() >= {"write", "new"}
             assert "read" not in labels()
             with urlopen(f"{address}/metrics") as counts:
-                assert b"xmlsgd_loads_total 1" in counts.read().splitlines()
+                assert {b"xmlsgd_loads_total 1", b"xmlsgd_load_failures_total 1"} <= {*counts.read().splitlines()}
+            assert served()["model"] == "second"
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM

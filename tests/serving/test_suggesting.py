@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -219,6 +220,20 @@ def test_counts_and_latencies_are_those_of_the_requests(client):
         assert line in lines
 
 
+def test_loads_and_their_failures_are_counted_from_zero(client, served):
+    def failing():
+        raise MemoryError
+
+    def counted():
+        return [line for line in client.get("/metrics").text.splitlines() if line.startswith("xmlsgd_load")]
+
+    assert counted() == ["xmlsgd_load_failures_total 0", "xmlsgd_loads_total 0"]
+    with pytest.raises(MemoryError):
+        asyncio.run(served.reload(failing))
+    asyncio.run(served.reload(lambda: served.served))
+    assert counted() == ["xmlsgd_load_failures_total 1", "xmlsgd_loads_total 1"]
+
+
 def test_a_latency_counts_in_all_buckets_whose_bound_is_not_below_it():
     counts = RequestMetrics()
     for seconds in (0.001, 0.0011, 11.0):
@@ -230,8 +245,11 @@ def test_a_latency_counts_in_all_buckets_whose_bound_is_not_below_it():
 
 def test_health_says_what_is_served(client, model):
     found = client.get("/health").json()
+    loaded = datetime.fromisoformat(found.pop("loaded"))
+    assert timedelta(0) <= datetime.now(timezone.utc) - loaded < timedelta(hours=1)
     assert found == {
         "status": "ok", "project": "words", "labels": len(model.classes_), "learns": True, "scores": "probability",
+        "model": "",
     }  # fmt: skip
 
 

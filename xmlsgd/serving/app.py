@@ -105,10 +105,11 @@ async def page(service: Service, request: Request) -> Response:
 
 async def health(service: Service, request: Request) -> dict[str, Any]:
     """Say that the server is up, and describe its model."""
-    model = service.model
+    served, model = service.served, service.model
     return {
         "status": "ok", "project": service.name, "labels": len(model.classes_), "learns": service.token is not None,
         "scores": "probability" if model.fitted_.has_probabilities else "score",
+        "model": served.folder, "loaded": served.loaded.isoformat(timespec="seconds"),
     }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 
 LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
+SHOWN_FROM_START = ("loads", "load_failures")  # as 0: an alert cannot see the rise of a counter that is new
 
 
 class RequestMetrics:
@@ -38,6 +39,6 @@ class RequestMetrics:
                 lines.append(f'xmlsgd_request_seconds_bucket{{path="{path}",le="{bound}"}} {total}')
             lines.append(f'xmlsgd_request_seconds_sum{{path="{path}"}} {self._sums[path]:.6f}')
             lines.append(f'xmlsgd_request_seconds_count{{path="{path}"}} {total}')
-        for name, n in sorted(self.counts.items()):
-            lines += [f"# TYPE xmlsgd_{name}_total counter", f"xmlsgd_{name}_total {n}"]
+        for name in sorted({*SHOWN_FROM_START, *self.counts}):
+            lines += [f"# TYPE xmlsgd_{name}_total counter", f"xmlsgd_{name}_total {self.counts[name]}"]
         return "\n".join(lines) + "\n"

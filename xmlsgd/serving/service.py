@@ -7,7 +7,8 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from datetime import datetime, timezone
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,12 +37,15 @@ class ServedModel:
 
     names_of_uris : the label of each URI of a vocabulary, empty without one. Texts to learn from may name labels by
     their URIs, and suggestions contain the URIs. exclude : int (m,), columns of labels that are never suggested. They
-    stay valid when the model learns new labels, whose columns come after all others.
+    stay valid when the model learns new labels, whose columns come after all others. folder : the name of the folder
+    that holds the model, not of a link to it. loaded : when it was read.
     """
 
     model: Model
     names_of_uris: Mapping[str, str] = field(default_factory=dict)
     exclude: np.ndarray | None = None
+    folder: str = ""
+    loaded: datetime = field(default_factory=partial(datetime.now, timezone.utc))
 
     @cached_property
     def uris(self) -> dict[str, str]:
@@ -111,7 +115,11 @@ class Service:
     async def reload(self, load: Callable[[], ServedModel]) -> None:
         """Replace the model by what `load` returns; what was learned and not saved is lost."""
         async with self._changing:
-            self.served = await asyncio.to_thread(load)
+            try:
+                self.served = await asyncio.to_thread(load)
+            except Exception:
+                self.metrics.counts["load_failures"] += 1
+                raise
             self.metrics.counts["loads"] += 1
 
     def with_uri(self, label: Any) -> dict[str, Any]:

@@ -129,6 +129,7 @@ def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, le
     from ...serving.service import ServedModel
     from ..line_files import read_excluded
 
+    name = Path(folder).resolve().name  # before reading: a link that changes meanwhile is followed by a SIGHUP
     try:
         model = read_learner(folder, parameters) if learns else read_predictor(folder, parameters)
     except (DataError, ModelFileError) as error:
@@ -139,7 +140,7 @@ def read_served(folder: str, parameters: dict[str, Any], exclude: str | None, le
     if getattr(model, "vectorizer_", None) is None:
         raise UsageError(f"{folder}: must be trained on text, got a model of numeric features")
     names_of_uris = saved_names(folder) or {}
-    return ServedModel(model, names_of_uris, read_excluded(exclude, model, names_of_uris))
+    return ServedModel(model, names_of_uris, read_excluded(exclude, model, names_of_uris), name)
 
 
 @contextmanager
