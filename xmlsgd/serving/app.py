@@ -6,14 +6,14 @@ import asyncio
 import hmac
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -23,8 +23,10 @@ from .requests import RequestError
 from .service import Service, Suggestions
 
 Handler = Callable[[Service, Request], Awaitable[Any]]  # returns what becomes JSON, or a response
+T = TypeVar("T")
 
 ANSWER_SECONDS = 30.0  # limit for an answer; learning has none
+CLIENT_LEFT = 499  # nginx's status of a request that got no answer, as its client closed the connection
 ANNIF = "/v1/projects"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
@@ -71,6 +73,8 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
             return _problem(error.status, str(error), {"WWW-Authenticate": "Bearer"} if error.status == 401 else None)
         except DataError as error:
             return _problem(400, str(error))
+        except ClientDisconnect:
+            return Response(status_code=CLIENT_LEFT)
         except RecursionError:
             return _problem(400, "body: is nested too deeply; send fewer levels")
         except asyncio.TimeoutError:
@@ -90,6 +94,24 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
         return response
 
     return endpoint
+
+
+async def _unless_left(request: Request, answer: Coroutine[Any, Any, T]) -> T:
+    """Return an answer to a request whose body was read; if the client leaves, cancel it and raise an error."""
+
+    async def left() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    answering, leaving = asyncio.create_task(answer), asyncio.create_task(left())
+    try:
+        await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not answering.done():
+            raise ClientDisconnect
+        return answering.result()
+    finally:
+        answering.cancel()
+        leaving.cancel()
 
 
 def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -136,7 +158,7 @@ async def annif_suggest(service: Service, request: Request) -> dict[str, Any]:
     text = requests.text_of(form.get("text"))
     limit = requests.limit_of(form.get("limit"))
     threshold = requests.threshold_of(form.get("threshold"), service.micro_threshold)
-    (found,) = await service.suggest([text], limit)
+    (found,) = await _unless_left(request, service.suggest([text], limit))
     results = []
     for label, score in _above(found, threshold):
         uri = service.with_uri(label).get("uri") or str(label)
@@ -150,7 +172,7 @@ async def suggest(service: Service, request: Request) -> dict[str, Any]:
     texts = requests.texts_of(body.get("texts"))
     limit = requests.limit_of(body.get("limit"), len(texts))
     threshold = requests.threshold_of(body.get("threshold"), service.micro_threshold)
-    found = await service.suggest(texts, limit)
+    found = await _unless_left(request, service.suggest(texts, limit))
     rows = [_above(row, threshold) for row in found]
     return {"results": [[{**service.with_uri(label), "score": score} for label, score in row] for row in rows]}
 
@@ -160,7 +182,8 @@ async def explain(service: Service, request: Request) -> dict[str, Any]:
     body = await requests.read_json(request, "text", "limit")
     text = requests.text_of(body.get("text"))
     limit = requests.limit_of(body.get("limit"), most=requests.MAX_EXPLAINED)
-    results = [each | service.with_uri(each["label"]) for each in await service.explain(text, limit)]
+    explained = await _unless_left(request, service.explain(text, limit))
+    results = [each | service.with_uri(each["label"]) for each in explained]
     return {"results": results, "analyzer": service.model.vectorizer_.analyzer}
 
 

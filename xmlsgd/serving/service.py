@@ -90,7 +90,7 @@ class Service:
             self._worker = asyncio.create_task(self._answer_waiting())
         try:
             return await future
-        except asyncio.CancelledError:  # the request waited too long: forget its texts
+        except asyncio.CancelledError:  # the request waited too long, or its client left: forget its texts
             self._waiting = [each for each in self._waiting if each is not pending]
             raise
 
@@ -146,7 +146,7 @@ class Service:
                 continue
             for request in batch:
                 own, found = found[: len(request.texts)], found[len(request.texts) :]
-                if not request.answer.done():  # else it took too long
+                if not request.answer.done():  # else it was given up
                     request.answer.set_result(own)
 
     def _next_batch(self) -> list[_PendingRequest]:
