@@ -12,7 +12,7 @@ import pytest
 from shared.command_line import GOOD_ROWS, ROWS, TINY, complaint
 from xmlsgd.cli import main
 from xmlsgd.cli.exit_codes import UsageError
-from xmlsgd.cli.format_options import FormatOptions
+from xmlsgd.cli.input_options import InputOptions
 
 
 @pytest.fixture(scope="module")
@@ -370,12 +370,12 @@ def test_no_file_is_opened_for_flags_that_are_not_given(monkeypatch, tmp_path):
         opened.append(str(path))
         return []
 
-    monkeypatch.setattr("xmlsgd.cli.format_options.first_lines", first_lines)
+    monkeypatch.setattr("xmlsgd.cli.input_options.first_lines", first_lines)
     pipe = str(tmp_path / "pipe")
     os.mkfifo(pipe)
-    FormatOptions().check_inputs(pipe, None)
+    InputOptions().check_inputs(pipe, None)
     with pytest.raises(
         UsageError, match="--vocabulary: needs a file read by --format raw, csv, jsonl, annif or fasttext"
     ):
-        FormatOptions.of_flags(vocabulary="names.tsv").check_inputs(pipe)
+        InputOptions.of_flags(vocabulary="names.tsv").check_inputs(pipe)
     assert opened == []

@@ -11,7 +11,7 @@ import pytest
 
 from shared.command_line import GOOD_ROWS, TINY, complaint
 from xmlsgd.cli.exit_codes import UsageError
-from xmlsgd.cli.format_options import FormatOptions
+from xmlsgd.cli.input_options import InputOptions
 from xmlsgd.cli.output_files import check_file, check_folder
 from xmlsgd.cli.results import as_json, table, text_file
 
@@ -40,10 +40,10 @@ from xmlsgd.cli.results import as_json, table, text_file
 def test_raw_text_is_distinguished_from_rows_by_its_words(tmp_path, content, labelled, expected):
     file = tmp_path / "data"
     file.write_text(content)
-    assert (FormatOptions().document_format(str(file), labelled) is not None) is expected
+    assert (InputOptions().document_format(str(file), labelled) is not None) is expected
     with gzip.open(tmp_path / "data.gz", "wt") as stream:
         stream.write(content)
-    assert (FormatOptions().document_format(str(tmp_path / "data.gz"), labelled) is not None) is expected
+    assert (InputOptions().document_format(str(tmp_path / "data.gz"), labelled) is not None) is expected
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_raw_text_is_distinguished_from_rows_by_its_words(tmp_path, content, lab
     ],
 )
 def test_documents_are_labelled_if_half_of_them_have_words_after_a_tab(lines, expected):
-    assert FormatOptions().have_labels(lines) is expected
+    assert InputOptions().have_labels(lines) is expected
 
 
 def test_a_file_takes_its_name_when_it_is_complete(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmlsgd.cli.format_options import FormatOptions
+from xmlsgd.cli.input_options import InputOptions
 from xmlsgd.cli.sources import (
     Columns,
     check_words,
@@ -39,7 +39,7 @@ def files(tmp_path):
 
 def test_test_rows_are_read_in_the_columns_of_training(files):
     train, test = files
-    rows = read_training(train, test, FormatOptions.of_flags(min_df=2))
+    rows = read_training(train, test, InputOptions.of_flags(min_df=2))
     assert rows.vectorizer.words == ["close", "file", "read", "the"]
     assert (rows.train.X.shape, rows.train.label_names) == ((4, 4), ["close", "open"])
     assert (rows.test.X.shape, rows.test.label_names) == ((2, 4), ["close", "open", "new"])
@@ -48,12 +48,12 @@ def test_test_rows_are_read_in_the_columns_of_training(files):
 
 def test_rows_are_read_in_the_columns_of_a_model(files):
     train, test = files
-    fitted = read_training(train, None, FormatOptions.of_flags(min_df=2)).vectorizer
+    fitted = read_training(train, None, InputOptions.of_flags(min_df=2)).vectorizer
     columns = Columns(4, 2, ["open", "other"], fitted)
-    more, *_ = read_more(train, FormatOptions(), columns)
+    more, *_ = read_more(train, InputOptions(), columns)
     assert (more.X.shape, more.label_names) == ((4, 4), ["open", "other", "close"])
-    assert read_test(test, FormatOptions(), columns)[0].label_names == ["open", "other", "close", "new"]
-    Y, known = read_training_labels(train, FormatOptions(), columns)
+    assert read_test(test, InputOptions(), columns)[0].label_names == ["open", "other", "close", "new"]
+    Y, known = read_training_labels(train, InputOptions(), columns)
     assert (Y.shape, known.names) == ((4, 3), ["open", "other", "close"])
 
 
@@ -73,14 +73,14 @@ def test_a_store_of_texts_suits_a_model_that_has_learned_more_words_since():
 
 def test_saved_options_of_wrong_types_change_nothing():
     saved = {"text_column": 5, "one_based": "yes", "label_column": "tags"}
-    assert FormatOptions().with_saved(saved) == FormatOptions(label_column="tags")
+    assert InputOptions().with_saved(saved) == InputOptions(label_column="tags")
 
 
 def test_saved_options_of_text_do_not_count_for_a_store_unlike_flags(tmp_path):
     one_each = CSR.from_scipy(sp.csr_array(np.eye(2)))
     write_store(Dataset(one_each, one_each), tmp_path / "store")
     (tmp_path / "rows.txt").write_text("1 1:1\n")
-    saved, given = FormatOptions().with_saved({"one_based": True}), FormatOptions.of_flags(one_based=True)
+    saved, given = InputOptions().with_saved({"one_based": True}), InputOptions.of_flags(one_based=True)
     names = ("store", "rows.txt")
     assert [saved.libsvm_options(str(tmp_path / name))["zero_based"] for name in names] == [True, False]
     assert [given.libsvm_options(str(tmp_path / name))["zero_based"] for name in names] == [False, False]

@@ -11,7 +11,7 @@ from .. import __version__
 from . import commands
 from .exit_codes import open_closed_streams, run_guarded
 from .flags import EVERYWHERE, Parser, add_flags, collect
-from .format_options import FormatOptions
+from .input_options import InputOptions
 from .machine import check_address_space, limit_threads
 from .messages import STDOUT, Console, log_lines
 from .output_files import check_files
@@ -44,8 +44,8 @@ def run_command(words: Sequence[str]) -> None:
     check_address_space()
     check_files(command.FLAGS, values)
     arguments = collect(command.FLAGS, values)
-    if "format_options" in arguments:
-        arguments["format_options"] = FormatOptions.of_flags(**arguments["format_options"])
+    if "input_options" in arguments:
+        arguments["input_options"] = InputOptions.of_flags(**arguments["input_options"])
     limit_threads(arguments.get("parameters", {}))
     taken = STDOUT in (values.get("json"), values.get("out"))
     console = Console(values["quiet"], taken, **arguments.pop("console", {}))

@@ -27,7 +27,7 @@ from ..metrics import (
 from ..metrics.filtering import without_entries
 from ..training.progress_bar import in_batches
 from .exit_codes import UsageError
-from .format_options import FormatOptions
+from .input_options import InputOptions
 from .input_warnings import warn_of_unknown
 from .messages import Console
 from .results import UriOf, csv_line, names_with_uri, table, text_file
@@ -58,7 +58,7 @@ class Ranking(NamedTuple):
 
 
 def read_test_rows(
-    model: Model, test: str, options: FormatOptions, ks: Sequence[int] = KS,
+    model: Model, test: str, options: InputOptions, ks: Sequence[int] = KS,
     propensity: str | None = None,
 ) -> tuple[Dataset, CSR | None, list[str] | None]:  # fmt: skip
     """Read the test rows; the labels for propensities if `propensity` names a file; and texts of the rows, if any."""

@@ -32,7 +32,7 @@ class UsageError(ValueError):
     """The command line is wrong.
 
     Raised by the parser (`flags`), for output names (`output_files`), for flags that do not suit the data
-    (`format_options`), or by the command. Parameters of the estimator are checked by the estimator.
+    (`input_options`), or by the command. Parameters of the estimator are checked by the estimator.
     """
 
 

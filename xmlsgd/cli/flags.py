@@ -103,7 +103,7 @@ class Flag:
     name : of the argument of the command's function; the flag of `batch_size` is `--batch-size`. value_type : None for
     a switch. default : value without the flag. default_text : how the help shows the default, if not as it is.
     collected_in : name of the argument of the function that takes the value with others, as a dictionary, as
-    `FormatOptions` or as the `Console`; empty for an argument of its own. only_if_given : without the flag, nothing is
+    `InputOptions` or as the `Console`; empty for an argument of its own. only_if_given : without the flag, nothing is
     collected, and `default` is only shown in the help. repeated : each use adds a value. n_values : number of values of
     one use, if not one.
     """
@@ -158,8 +158,8 @@ class Flag:
         group.add_argument(*self.spellings, **options)
 
 
-# A flag that sets a field of `FormatOptions`; the defaults are there.
-FormatFlag = partial(Flag, group="data", collected_in="format_options", only_if_given=True)
+# A flag that sets a field of `InputOptions`; the defaults are there.
+InputFlag = partial(Flag, group="data", collected_in="input_options", only_if_given=True)
 
 
 def add_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
@@ -187,7 +187,7 @@ def positional(name: str, value_type: ValueType, metavar: str, text: str) -> Fla
 
 # Flags of several commands.
 JSON_FILE = Flag("json", FILE, "write the results as JSON; - is standard output", "output", collected_in="console")
-LABEL_TEXTS = FormatFlag(
+LABEL_TEXTS = InputFlag(
     "label_texts", PATH,
     "file of the texts of labels: one per line, or `label<TAB>text`; labels are also learned from these words",
 )  # fmt: skip
@@ -197,7 +197,7 @@ PROPENSITY_POWER = Flag(
     "rank by probability x inverse propensity ^ FLOAT: 0 is best for P@k, 1 for PSP@k; between, a compromise",
     "model", default=0.0,
 )  # fmt: skip
-ID_COLUMN = FormatFlag(
+ID_COLUMN = InputFlag(
     "id_column", NAME, "column of CSV, or key of JSON lines, with an identifier that is written with each row",
     default_text="none",
 )  # fmt: skip
@@ -212,44 +212,44 @@ EVERYWHERE = (
 
 # How data files are read.
 FORMAT_FLAGS = (
-    FormatFlag("format", name_among("auto", "rows", *DOCUMENT_FORMATS), "numeric features, or texts as raw "
+    InputFlag("format", name_among("auto", "rows", *DOCUMENT_FORMATS), "numeric features, or texts as raw "
                "text, CSV, JSON lines, Annif corpus or fastText; auto looks at name and first lines", default="auto"),
-    FormatFlag("text_column", NAME, "column of the texts in CSV, or their key in JSON lines; `a,b` joins several "
+    InputFlag("text_column", NAME, "column of the texts in CSV, or their key in JSON lines; `a,b` joins several "
                "by spaces", default="text"),
-    FormatFlag("label_column", NAME, "column of the labels in CSV, or their key in JSON lines", default="labels"),
-    FormatFlag("label_separator", NAME, "text between two labels in raw text and CSV", default=","),
-    FormatFlag("vocabulary", PATH, "file of lines `<uri><TAB>label`, the names of labels that are URIs; "
+    InputFlag("label_column", NAME, "column of the labels in CSV, or their key in JSON lines", default="labels"),
+    InputFlag("label_separator", NAME, "text between two labels in raw text and CSV", default=","),
+    InputFlag("vocabulary", PATH, "file of lines `<uri><TAB>label`, the names of labels that are URIs; "
                "also learned as label texts",
                default_text="those of the model, or the URIs"),
-    FormatFlag("one_based", None, "features count from 1, as in LIBSVM files", default=False),
-    FormatFlag("one_based_labels", None, "labels count from 1", default=False),
-    FormatFlag("duplicates", name_among("error", "sum"), "what to do about a feature that occurs twice in a row",
+    InputFlag("one_based", None, "features count from 1, as in LIBSVM files", default=False),
+    InputFlag("one_based_labels", None, "labels count from 1", default=False),
+    InputFlag("duplicates", name_among("error", "sum"), "what to do about a feature that occurs twice in a row",
                default="error"),
 )  # fmt: skip
 # How words of texts become features, for commands that make new features.
 VECTORIZER_FLAGS = (
-    FormatFlag("min_df", FREQUENCY, "leave out words that fewer training texts have: a number or a share, as in 0.001",
+    InputFlag("min_df", FREQUENCY, "leave out words that fewer training texts have: a number or a share, as in 0.001",
                default_text="1"),
-    FormatFlag("max_df", FREQUENCY, "leave out words that more training texts have: a number (1 is one text) or a "
+    InputFlag("max_df", FREQUENCY, "leave out words that more training texts have: a number (1 is one text) or a "
                "share, as in 0.5", default_text="1.0"),
-    FormatFlag("max_features", INT, "number of words to keep, the most frequent ones", default_text="all"),
-    FormatFlag("ngram_range", INTS, "least and greatest n of n-grams; 1,2 adds pairs of words",
+    InputFlag("max_features", INT, "number of words to keep, the most frequent ones", default_text="all"),
+    InputFlag("ngram_range", INTS, "least and greatest n of n-grams; 1,2 adds pairs of words",
                default_text="1,1"),
-    FormatFlag("analyzer", name_among("word", "char_wb"), "n-grams of words, or of characters within words",
+    InputFlag("analyzer", name_among("word", "char_wb"), "n-grams of words, or of characters within words",
                default_text="chosen on held-out texts; word with another of these flags"),
-    FormatFlag("stop_words", PATH, "file of words to leave out, one per line", metavar="FILE"),
-    FormatFlag("sublinear_tf", None, "count a word that occurs tf times in a text as 1 + ln tf, not as tf",
+    InputFlag("stop_words", PATH, "file of words to leave out, one per line", metavar="FILE"),
+    InputFlag("sublinear_tf", None, "count a word that occurs tf times in a text as 1 + ln tf, not as tf",
                default_text="on"),
 )  # fmt: skip
 # What belongs to training rows.
 TRAINING_DATA_FLAGS = (
-    FormatFlag("groups", PATH, "file whose line i is the group of training row i: all rows of a group are held out, or "
+    InputFlag("groups", PATH, "file whose line i is the group of training row i: all rows of a group are held out, or "
                "none; 'similar' if new rows will be unlike these: similar rows then form groups",
                default_text="rows are independent"),
     *FORMAT_FLAGS,
     *VECTORIZER_FLAGS,
     LABEL_TEXTS,
-    FormatFlag("feature_names", PATH,
+    InputFlag("feature_names", PATH,
                "file of the names of numeric features, one per line; for label texts and explanations"),
 )  # fmt: skip
 

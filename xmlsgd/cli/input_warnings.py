@@ -14,7 +14,7 @@ from ..data.csr import CSR, Dataset
 from ..data.document_formats import first_lines
 from ..data.label_names import QUOTED
 from ..errors import shorten, warn
-from .format_options import FormatOptions
+from .input_options import InputOptions
 from .sources import InputRows
 from .swapped_columns import LEAST_KNOWN
 
@@ -31,7 +31,7 @@ TEXT_COLUMNS = ("text", "title", "document", "abstract", "description", "content
 
 
 def warn_of_training_rows(
-    rows: InputRows, train: str, test: str | None, options: FormatOptions, n_known: int = 0
+    rows: InputRows, train: str, test: str | None, options: InputOptions, n_known: int = 0
 ) -> None:
     """Warn of what is suspicious in training rows; n_known : number of labels of the model that learns more rows."""
     # A store of texts has no format of documents.

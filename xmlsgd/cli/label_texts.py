@@ -11,13 +11,13 @@ from ..data.label_names import sorted_names
 from ..data.text import read_label_texts
 from ..data.vocabulary import label_of, name_of
 from ..errors import DataError, shorten
-from .format_options import FormatOptions
+from .input_options import InputOptions
 
 LabelTexts = Sequence[tuple[str, str]]  # label and text
 NUMBER = re.compile("0|[1-9][0-9]*")
 
 
-def find_label_texts(path: str, options: FormatOptions) -> LabelTexts:
+def find_label_texts(path: str, options: InputOptions) -> LabelTexts:
     """Return label and text of each line of `--label-texts`; without this flag, of each entry of `--vocabulary`."""
     if options.label_texts is None and (options.vocabulary is None or options.document_format(path) is None):
         return []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..data.csr import Dataset
     from ..estimators import Model, XMLClassifier
-    from .format_options import FormatOptions
+    from .input_options import InputOptions
     from .results import UriOf
 
 
@@ -62,7 +62,7 @@ def finder_of_uris(names_of_uris: Mapping[str, str] | None) -> UriOf | None:
     return partial(uri_of, uris=uris) if uris else None
 
 
-def options_of_model(options: FormatOptions, folder: str, model: Model) -> FormatOptions:
+def options_of_model(options: InputOptions, folder: str, model: Model) -> InputOptions:
     """Return options that read data as the training data was read, with names of URIs as the model knows them."""
     from ..data.vocabulary import uris_among
 

@@ -25,7 +25,7 @@ from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten, warn
 from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
-from .format_options import FormatOptions
+from .input_options import InputOptions
 from .label_texts import LabelTexts, are_named, find_label_texts, text_of_each, with_label_texts
 from .line_files import groups_in_file
 from .messages import STDIN, STDIN_NAME
@@ -101,7 +101,7 @@ def on_disk(path: str, head: bytes = b"") -> Iterator[str]:
             raise DataError(str(error).replace(str(file), STDIN_NAME)) from error
 
 
-def read_training(train: str, test: str | None, options: FormatOptions) -> InputRows:
+def read_training(train: str, test: str | None, options: InputOptions) -> InputRows:
     """Return the rows of TRAIN and of --test, and what belongs to them: groups, texts of labels, names of features."""
     with on_disk(train) as path:
         lines, documents = find_label_texts(path, options), _read_documents(path, options)
@@ -127,7 +127,7 @@ def read_training(train: str, test: str | None, options: FormatOptions) -> Input
 
 
 def read_more(
-    path: str, options: FormatOptions, columns: Columns
+    path: str, options: InputOptions, columns: Columns
 ) -> tuple[Dataset, Sequence[str] | None, dict[str, str]]:
     """Return more rows for a trained model, their texts if they have any, and the texts of new labels by name.
 
@@ -152,7 +152,7 @@ def read_more(
     return dataset, texts, {name: text for name, text in new if text is not None}
 
 
-def read_source(path: str, options: FormatOptions, vectorizer_of: str | None) -> InputRows:
+def read_source(path: str, options: InputOptions, vectorizer_of: str | None) -> InputRows:
     """Return the rows of any source.
 
     Raw text is vectorized by the words of the model or store `vectorizer_of`, by default by its own words.
@@ -168,7 +168,7 @@ def read_source(path: str, options: FormatOptions, vectorizer_of: str | None) ->
         return _training_rows(file, options, columns, _read_documents(file, options))
 
 
-def read_test(path: str, options: FormatOptions, columns: Columns) -> tuple[Dataset, list[str] | None]:
+def read_test(path: str, options: InputOptions, columns: Columns) -> tuple[Dataset, list[str] | None]:
     """Return labelled rows with the given columns, and their texts; None for numeric features.
 
     New labels get columns after the others.
@@ -185,7 +185,7 @@ def with_learned_columns(rows: Dataset, texts: list[str] | None, columns: Column
     return in_columns(rows, columns, path)
 
 
-def read_training_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:
+def read_training_labels(path: str, options: InputOptions, columns: Columns) -> tuple[CSR, Columns]:
     """Return the labels of training rows in the given columns, and the columns with new labels added at the end."""
     with on_disk(path) as file:
         train = _labelled_rows(file, options, columns, _read_documents(file, options))
@@ -200,7 +200,7 @@ def read_training_labels(path: str, options: FormatOptions, columns: Columns) ->
     return Y, replace(columns, n_labels=Y.n_cols, names=names if columns.names is not None else None)
 
 
-def read_unlabelled(path: str, options: FormatOptions, columns: Columns, head: bytes) -> UnlabelledRows:
+def read_unlabelled(path: str, options: InputOptions, columns: Columns, head: bytes) -> UnlabelledRows:
     """Return rows to predict labels for, which need no labels; head : see `on_disk`."""
     with on_disk(path, head) as file:
         if columns.vectorizer is not None and _is_blank(Path(file)):
@@ -225,14 +225,14 @@ def _is_blank(file: Path) -> bool:
     return file.is_file() and file.stat().st_size < BLANK_BYTES and not file.read_bytes().strip()
 
 
-def _read_documents(path: str, options: FormatOptions) -> Documents | None:
+def _read_documents(path: str, options: InputOptions) -> Documents | None:
     """Return the labelled documents of a file, None if it holds numeric features."""
     form = options.document_format(path)
     return None if form is None else options.read_documents(path, form, labelled=True)
 
 
 def _training_rows(
-    path: str, options: FormatOptions, columns: Columns | None, documents: Documents | None,
+    path: str, options: InputOptions, columns: Columns | None, documents: Documents | None,
     label_texts: LabelTexts = (),
 ) -> InputRows:  # fmt: skip
     """Return the rows of a source, and those of its test split; without `columns`, fit a vectorizer to its texts.
@@ -250,14 +250,14 @@ def _training_rows(
     return rows
 
 
-def _labelled_rows(path: str, options: FormatOptions, columns: Columns, documents: Documents | None) -> Dataset:
+def _labelled_rows(path: str, options: InputOptions, columns: Columns, documents: Documents | None) -> Dataset:
     """Return training rows for a model with `columns`; rows of documents have labels but no features."""
     if documents is None:
         return _training_rows(path, options, columns, None).train
     return _rows_of_documents(path, replace(documents, texts=[""] * len(documents.texts)), columns)
 
 
-def _fit_vectorizer(documents: Documents, path: str, options: FormatOptions, label_texts: LabelTexts) -> TextVectorizer:
+def _fit_vectorizer(documents: Documents, path: str, options: InputOptions, label_texts: LabelTexts) -> TextVectorizer:
     """Return a vectorizer fitted to the texts of a file and of labels; without flags, choose its options by data."""
     vectorizer = options.new_vectorizer()
     if documents.labels and not options.vectorizer_options:
@@ -271,7 +271,7 @@ def _fit_vectorizer(documents: Documents, path: str, options: FormatOptions, lab
 
 
 def _test_rows(
-    path: str, options: FormatOptions, columns: Columns, documents: Documents | None, labels_required: bool = True
+    path: str, options: InputOptions, columns: Columns, documents: Documents | None, labels_required: bool = True
 ) -> Dataset:
     """Return rows as `read_test` does; documents : of the file, None for numeric features."""
     if documents is not None:

@@ -9,14 +9,14 @@ from typing import cast
 
 from ..data.files.reading import BLOCK_BYTES, COMPRESSIONS, MAX_LINE_BYTES
 from ..data.text import decode_line, labels_and_text
-from .format_options import FormatOptions
+from .input_options import InputOptions
 from .messages import STDIN, STDIN_NAME
 from .sources import Columns, UnlabelledRows, read_unlabelled
 
 HEAD_BYTES = 1 << 16  # read to tell documents from numeric features, if no line ends before
 
 
-def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Iterator[UnlabelledRows]:
+def feature_blocks(path: str, options: InputOptions, columns: Columns) -> Iterator[UnlabelledRows]:
     """Yield the rows of a file or of standard input to predict labels for.
 
     Documents on standard input, one per line, come in blocks of the lines that have arrived; everything else is one

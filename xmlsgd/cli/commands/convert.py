@@ -15,7 +15,7 @@ from ...data.files.atomic import parents_created
 from ...data.formats import format_names
 from ..exit_codes import UsageError
 from ..flags import DIR, FORMAT_FLAGS, NAME, OVERWRITE, PATH, VECTORIZER_FLAGS, Flag, positional
-from ..format_options import FormatOptions
+from ..input_options import InputOptions
 from ..messages import STDOUT, Console
 from ..output_files import check_apart, check_new, check_parent
 
@@ -38,7 +38,7 @@ EXAMPLES = """  xmlsgd convert train.txt.gz store
 def run(
     source: str,
     target: str,
-    format_options: FormatOptions,
+    input_options: InputOptions,
     vectorizer: str | None,
     to: str | None,
     overwrite: bool,
@@ -52,18 +52,18 @@ def run(
     from ...data.loading import convert, format_to_write
 
     format_to_write(end, to)  # raises an error for a wrong format before anything is read
-    check_apart(target, "TARGET", (source, vectorizer, *format_options.files))
+    check_apart(target, "TARGET", (source, vectorizer, *input_options.files))
     check_parent(target, "TARGET")
-    format_options.check_inputs(source)
+    input_options.check_inputs(source)
     if not end.is_file():
         check_free(end)  # raises the errors of writing before anything is read
     check_new(target, "TARGET", overwrite)
-    has_texts = not origin.exists() or format_options.document_format(source) is not None
+    has_texts = not origin.exists() or input_options.document_format(source) is not None
     if has_texts:
-        convert_texts(source, end, format_options, vectorizer, to)
+        convert_texts(source, end, input_options, vectorizer, to)
     else:
-        format_options.refuse_vectorizer_options(f"{source}, which holds numeric features")
-        convert(origin, end, to, **format_options.libsvm_options(source))
+        input_options.refuse_vectorizer_options(f"{source}, which holds numeric features")
+        convert(origin, end, to, **input_options.libsvm_options(source))
     console.show(f"{target}: {size_on_disk(end)}")
     if lost := lost_names(origin, end, has_texts):
         console.show(f"not kept there: {' and '.join(lost)}; a store has them")
@@ -82,7 +82,7 @@ def lost_names(source: Path, target: Path, has_texts: bool) -> list[str]:
     return [what for file, what in named.items() if file in lost]
 
 
-def convert_texts(source: str, target: Path, options: FormatOptions, vectorizer_of: str | None, to: str | None) -> None:
+def convert_texts(source: str, target: Path, options: InputOptions, vectorizer_of: str | None, to: str | None) -> None:
     """Convert raw text or a named data set."""
     from ...data.csr import Dataset
     from ...data.formats.base import is_store

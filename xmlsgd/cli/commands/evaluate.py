@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import counted, problems_named
 from ..exit_codes import UsageError
 from ..flags import COUNT, DIR, FILE, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, number, positional
-from ..format_options import FormatOptions
+from ..input_options import InputOptions
 from ..machine import peak_memory_bytes, versions
 from ..messages import STDIN, Console
 from ..model_folder import saved_names
@@ -55,7 +55,7 @@ EXAMPLES = """  xmlsgd evaluate model test.txt
 def run(
     model: str,
     test: str,
-    format_options: FormatOptions,
+    input_options: InputOptions,
     propensity: str | None,
     propensity_power: float,
     parameters: dict[str, Any],
@@ -70,7 +70,7 @@ def run(
     console: Console,
 ) -> None:
     """Load the model, read and rank the rows, compute and show the metrics."""
-    format_options.check_inputs(test, propensity)
+    input_options.check_inputs(test, propensity)
     if against is not None and test == STDIN:
         raise UsageError("--against: both models read TEST, got standard input; write it to a file")
     estimator = read_predictor(model, parameters, test, "evaluate")
@@ -89,7 +89,7 @@ def run(
         raise UsageError(f"--against: must be another model, got {against}, which is the same folder as {model}")
 
     def ranked(folder: str, of: Model, **options: Any) -> tuple[Dataset, CSR | None, Ranking]:
-        read_as = options_of_model(format_options, folder, of)
+        read_as = options_of_model(input_options, folder, of)
         rows, Y_train, _ = evaluation.read_test_rows(of, test, read_as, **options)
         weight = label_weight_of(of, propensity_power, propensity_a, propensity_b)
         dropped = read_pairs(filter, of, rows.n_rows)

@@ -17,7 +17,7 @@ from typing import Any
 from ...errors import counted
 from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
-from ..format_options import FormatOptions
+from ..input_options import InputOptions
 from ..messages import Console
 from ..models import check_model, options_of_model, read_learner, rename_labels
 from ..output_files import check_folder
@@ -43,37 +43,37 @@ def run(
     model: str,
     data: str,
     test: str | None,
-    format_options: FormatOptions,
+    input_options: InputOptions,
     parameters: dict[str, Any],
     out: str | None,
     overwrite: bool,
     console: Console,
 ) -> None:
     """Load, read, learn, measure, save."""
-    format_options.check_inputs(data, test)
+    input_options.check_inputs(data, test)
     check_model(model, data, "learn")
     folder, flag = (model, "DIR") if out is None else (out, "--out")
-    check_folder(folder, data, test, *format_options.files, flag=flag, overwrite=overwrite or out is None)
+    check_folder(folder, data, test, *input_options.files, flag=flag, overwrite=overwrite or out is None)
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, InputRows, read_more, read_test, with_learned_columns
     from ..training_runs import about_run, learn, measure
 
     target = model_folder.Target(folder, Path(data).name, replaces=model_folder.manifest_of(folder))
     estimator, n_renamed = read_learner(model, parameters), 0
-    format_options = options_of_model(format_options, model, estimator)
-    if format_options.vocabulary is not None:
-        names, n_renamed = rename_labels(estimator, format_options.names or {}, format_options.vocabulary)
-        format_options = format_options.with_names(names)
+    input_options = options_of_model(input_options, model, estimator)
+    if input_options.vocabulary is not None:
+        names, n_renamed = rename_labels(estimator, input_options.names or {}, input_options.vocabulary)
+        input_options = input_options.with_names(names)
     columns = Columns.of_model(estimator)
-    train, documents, new_label_texts = read_more(data, format_options, columns)
+    train, documents, new_label_texts = read_more(data, input_options, columns)
     # Before learning, so that an error in the file cannot lose what was learned.
-    held_out, texts = (None, None) if test is None else read_test(test, format_options, columns)
+    held_out, texts = (None, None) if test is None else read_test(test, input_options, columns)
     saved_options = model_folder.saved_options(model)
     if saved_options is None:  # empty options stay: the training data was read without flags
-        saved_options = format_options.to_save
-    names_of_uris = format_options.names_of_uris
+        saved_options = input_options.to_save
+    names_of_uris = input_options.names_of_uris
     rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=names_of_uris, saved_options=saved_options)
-    warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
+    warn_of_training_rows(rows, data, test, input_options, columns.n_labels)
     n_records, results = len(estimator.history_), {}
     if held_out is not None:
         results["before"] = measure(estimator, held_out, console, with_thresholds=False)

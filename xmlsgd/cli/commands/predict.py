@@ -20,7 +20,7 @@ from typing import Any
 from ...errors import DataError, warn
 from ..exit_codes import UsageError
 from ..flags import COUNT, EXCLUDE, FILE, ID_COLUMN, PATH, PROPENSITY_POWER, THRESHOLD, Flag, name_among, positional
-from ..format_options import FormatOptions
+from ..input_options import InputOptions
 from ..messages import STDIN, STDOUT, Console
 from ..model_folder import saved_names
 from ..models import finder_of_uris, label_weight_of, options_of_model, read_predictor
@@ -58,7 +58,7 @@ BATCH = 8192  # rows that are ranked at a time
 def run(
     model: str,
     data: str,
-    format_options: FormatOptions,
+    input_options: InputOptions,
     propensity_power: float,
     parameters: dict[str, Any],
     k: int | None,
@@ -73,7 +73,7 @@ def run(
     output_format = output_format or format_of_output(out)
     if explain and output_format == "csv":
         raise UsageError("--explain: needs --output-format text or json, got csv")
-    check_data(data, model, format_options)
+    check_data(data, model, input_options)
     estimator = read_predictor(model, parameters, data, "predict")
     weight = label_weight_of(estimator, propensity_power)
     from ...training.progress_bar import in_batches
@@ -81,10 +81,10 @@ def run(
     from ..sources import Columns
     from ..standard_input import feature_blocks
 
-    columns, format_options = Columns.of_model(estimator), options_of_model(format_options, model, estimator)
+    columns, input_options = Columns.of_model(estimator), options_of_model(input_options, model, estimator)
     names_of_uris = saved_names(model) or {}
     excluded = read_excluded(exclude, estimator, names_of_uris)
-    blocks, n_answered = feature_blocks(data, format_options, columns), 0
+    blocks, n_answered = feature_blocks(data, input_options, columns), 0
     n_listed, n_full = min(k or DEFAULT_K, columns.n_labels), 0
     proba = estimator.fitted_.has_probabilities
     value = "probability" if proba else "score"
@@ -93,7 +93,7 @@ def run(
 
     with text_file(out) as stream:
         if output_format == "csv":
-            stream.write(csv_header(n_listed, value, find_uri is not None, format_options.id_column is not None) + "\n")
+            stream.write(csv_header(n_listed, value, find_uri is not None, input_options.id_column is not None) + "\n")
         for X, ids in blocks:
             for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet or data == STDIN):
                 labels, values = estimator.predict_topk(
@@ -126,7 +126,7 @@ def format_of_output(out: str) -> str:
     return {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}.get(suffix, "text")
 
 
-def check_data(data: str, model: str, options: FormatOptions) -> None:
+def check_data(data: str, model: str, options: InputOptions) -> None:
     """Raise `DataError` if there is no such input; if it looks like a text, the error says how to pass a text."""
     try:
         options.check_inputs(data)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..flags import FILE, PATH, Flag, positional
-from ..format_options import FormatOptions
+from ..input_options import InputOptions
 from ..messages import Console
 from ..models import names_in, options_of_model, read_predictor
 from ..parameters import RANKING_FLAGS
@@ -24,14 +24,14 @@ EXAMPLES = "  xmlsgd report model test.txt --out report.html"
 
 
 def run(
-    model: str, test: str, format_options: FormatOptions, parameters: dict[str, Any], out: str, console: Console
+    model: str, test: str, input_options: InputOptions, parameters: dict[str, Any], out: str, console: Console
 ) -> None:
     """Load the model, rank and evaluate the rows, and write the page."""
-    format_options.check_inputs(test)
+    input_options.check_inputs(test)
     estimator = read_predictor(model, parameters, test, "report")
     from .. import evaluation, html_report
 
-    rows, _, texts = evaluation.read_test_rows(estimator, test, options_of_model(format_options, model, estimator))
+    rows, _, texts = evaluation.read_test_rows(estimator, test, options_of_model(input_options, model, estimator))
     ranking = evaluation.rank_rows(estimator, rows.X, evaluation.KS[-1], console.quiet)
     q = evaluation.inverse_propensity_or_none(estimator, rows.Y.n_cols)
     result = evaluation.evaluate(estimator, rows, ranking, inv_propensity=q)

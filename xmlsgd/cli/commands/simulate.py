@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError, problems_named, suggest, warn
 from ..flags import COUNT, FILE, FLOAT, FORMAT_FLAGS, JSON_FILE, NAME, PATH, Flag, number, positional
-from ..format_options import FormatOptions
+from ..input_options import InputOptions
 from ..machine import versions
 from ..messages import Console
 from ..parameters import parameter_flags
@@ -92,7 +92,7 @@ def run(
     train: str,
     test: str | None,
     rows: int,
-    format_options: FormatOptions,
+    input_options: InputOptions,
     parameters: dict[str, Any],
     fleet: str,
     compare: str | None,
@@ -103,7 +103,7 @@ def run(
     console: Console,
 ) -> None:
     """Read the rows, time this machine, train on the simulated clock and show the results."""
-    format_options.check_inputs(train, test)
+    input_options.check_inputs(train, test)
     from ..training_runs import compile_kernels
 
     if plot is not None:
@@ -114,7 +114,7 @@ def run(
         base = device_of(costs) if costs else None
     # Both raise errors before anything is read.
     algorithms = algorithms_of(parameters["algorithm"], compare, devices_of(fleet, base))
-    plan, data = make_plan_of(train, test, rows, format_options, parameters)
+    plan, data = make_plan_of(train, test, rows, input_options, parameters)
     compile_kernels(parameters, data.dataset.n_labels, compact=False)
     raced = [*algorithms, ALONE] if compare else algorithms
     seed = parameters.get("random_state", 0)
@@ -212,7 +212,7 @@ def run_race(
 
 
 def make_plan_of(
-    train: str, test: str | None, most: int, options: FormatOptions, parameters: dict[str, Any]
+    train: str, test: str | None, most: int, options: InputOptions, parameters: dict[str, Any]
 ) -> tuple[TrainingPlan, TrainingData]:
     """Return the training plan for the flags, and the data with at most `most` training rows."""
     from ...data.synthetic import split_rows

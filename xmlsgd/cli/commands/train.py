@@ -22,7 +22,7 @@ from typing import Any
 from .. import model_folder
 from ..exit_codes import UsageError
 from ..flags import COUNT, DIR, JSON_FILE, MINUTES, NAME, OVERWRITE, PATH, TRAINING_DATA_FLAGS, Flag, positional
-from ..format_options import FormatOptions
+from ..input_options import InputOptions
 from ..messages import Console
 from ..model_folder import Target
 from ..output_files import check_folder, check_new
@@ -56,7 +56,7 @@ EXAMPLES = """  xmlsgd train train.txt --test test.txt --out model
 def run(
     train: str,
     test: str | None,
-    format_options: FormatOptions,
+    input_options: InputOptions,
     n_estimators: int,
     parameters: dict[str, Any],
     checkpoint: float | None,
@@ -72,11 +72,11 @@ def run(
     if not dry_run:
         if out is None:
             raise UsageError("the following arguments are required: --out; see xmlsgd train --help")
-        check_folder(out, train, test, *format_options.files)
+        check_folder(out, train, test, *input_options.files)
         finished = None if overwrite or checkpoint is None else model_folder.finished_call(out)
         if not finished:
             check_no_model(out, overwrite, n_estimators)
-    format_options.check_inputs(train, test)
+    input_options.check_inputs(train, test)
     from ..input_warnings import warn_of_training_rows
     from ..sources import read_training
     from ..training_runs import new_model, new_tracker, outcome, show_plan, train_and_save
@@ -84,8 +84,8 @@ def run(
     saved_state = None if out is None or dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     started = time.perf_counter()
     model, trackers = new_model(parameters, n_estimators), [new_tracker(text) for text in track or ()]
-    rows = read_training(train, test, format_options)
-    warn_of_training_rows(rows, train, test, format_options)
+    rows = read_training(train, test, input_options)
+    warn_of_training_rows(rows, train, test, input_options)
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     if out is None or dry_run:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import counted, optional_module
 from ..flags import FLOAT, INT, JSON_FILE, NAME, PATH, TRAINING_DATA_FLAGS, Flag, flag_of, positional
-from ..format_options import FormatOptions
+from ..input_options import InputOptions
 from ..messages import Console
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
@@ -38,7 +38,7 @@ EXAMPLES = """  xmlsgd tune train.txt --metric nDCG@5 --seconds 300 --json best.
 
 def run(
     train: str,
-    format_options: FormatOptions,
+    input_options: InputOptions,
     parameters: dict[str, Any],
     metric: str,
     seconds: float,
@@ -47,7 +47,7 @@ def run(
 ) -> None:
     """Read the rows, search, and show the best parameters."""
     optuna = optional_module("optuna", "tune")  # raises an error before rows are read
-    format_options.check_inputs(train)
+    input_options.check_inputs(train)
     from ...estimators.tuning import Trial, best_of, check_search, tune
     from ..sources import read_training
     from ..training_runs import compile_kernels, new_model
@@ -55,7 +55,7 @@ def run(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     check_search(metric, seconds, trials)  # before the data are read, which may take minutes
     model = new_model(parameters)
-    read = read_training(train, None, format_options)
+    read = read_training(train, None, input_options)
     rows = read.train
     model.set_params(vectorizer=read.vectorizer)
     console.note(f"{train}: {size_text(rows)}")
@@ -85,7 +85,7 @@ def run(
     flags = flags_of(parameters | best.parameters)
     console.show(
         " ".join(
-            filter(None, ["xmlsgd train", shlex.quote(train), flags_of(format_options.given), flags, "--out model"])
+            filter(None, ["xmlsgd train", shlex.quote(train), flags_of(input_options.given), flags, "--out model"])
         )
     )
     write_json(console.json, {

@@ -1,4 +1,4 @@
-"""The options of reading data files, as the flags set them."""
+"""The options of the input files of a command: formats, words of texts, and files that belong to rows."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ SAVED: dict[str, type] = {
 
 
 @dataclass(frozen=True)
-class FormatOptions(DocumentOptions):
+class InputOptions(DocumentOptions):
     """The flags that say how data files are read, which files belong to them, and how words become features.
 
-    groups : a file of the group of each training row, or "similar". given : the values of all flags that the command
+    label_texts, feature_names : files of the texts of labels and of the names of numeric features. groups : a file of the
+    group of each training row, or "similar". given : the values of all flags that the command
     line has set, also those of a `TextVectorizer`.
     """
 
@@ -55,7 +56,7 @@ class FormatOptions(DocumentOptions):
     given: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of_flags(cls, **given: Any) -> FormatOptions:
+    def of_flags(cls, **given: Any) -> InputOptions:
         """Return options with the values of the given flags, and defaults for all others."""
         own = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in given.items() if name in own}, given=given)
@@ -140,13 +141,13 @@ class FormatOptions(DocumentOptions):
         """Return the given options that are saved with a model."""
         return {name: value for name, value in self.given.items() if name in SAVED}
 
-    def with_saved(self, saved: Mapping[str, Any]) -> FormatOptions:
+    def with_saved(self, saved: Mapping[str, Any]) -> InputOptions:
         """Return options with the values `saved` with a model where no flag is given; ignore values of wrong types."""
         types = {name: of_type for name, of_type in SAVED.items() if name not in self.given}
         fit = {name: saved[name] for name, of_type in types.items() if isinstance(saved.get(name), of_type)}
         return replace(self, **fit)
 
-    def with_names(self, names: Mapping[str, str]) -> FormatOptions:
+    def with_names(self, names: Mapping[str, str]) -> InputOptions:
         """Return options with all names of URIs, so that the vocabulary is not read again."""
         options = replace(self, names=names)
         vars(options)["names_of_uris"] = names
@@ -160,7 +161,7 @@ class FormatOptions(DocumentOptions):
         """
         from ..data.formats import holds_text
 
-        rows = self if holds_text(Path(path)) else FormatOptions.of_flags(**self.given)
+        rows = self if holds_text(Path(path)) else InputOptions.of_flags(**self.given)
         return {
             "zero_based": not rows.one_based,
             "zero_based_labels": not rows.one_based_labels,
