@@ -41,9 +41,9 @@ SAVED: dict[str, type] = {
 class InputOptions(DocumentOptions):
     """The flags that say how data files are read, which files belong to them, and how words become features.
 
-    label_texts, feature_names : files of the texts of labels and of the names of numeric features. groups : a file of the
-    group of each training row, or "similar". given : the values of all flags that the command
-    line has set, also those of a `TextVectorizer`.
+    label_texts, feature_names : files of the texts of labels and of the names of numeric features. groups : a file of
+    the group of each training row, or "similar". given : the values of all flags that the command line has set, also
+    those of a `TextVectorizer`.
     """
 
     format: str = "auto"
