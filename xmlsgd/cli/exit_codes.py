@@ -88,23 +88,25 @@ def run_guarded(run: Callable[[], None], traceback: bool = False) -> int:
 
 def exit_code_and_text(error: Exception) -> tuple[int, str]:
     """Return the exit code and the text of an error."""
-    is_complete = isinstance(error, OSError) and error.errno is None  # raised by us, such as DownloadError
-    is_existing = is_complete and isinstance(error, FileExistsError)
-    if is_existing or isinstance(error, DataError | MissingPackage | ModelFileError | UsageError):
+    if isinstance(error, DataError | MissingPackage | ModelFileError | UsageError):
         return BAD_INPUT, str(error)
-    if is_complete or isinstance(error, DivergenceError | MemoryEstimateError | TrainingStopped):
-        return FAILED, str(error)
+    if isinstance(error, FileExistsError) and error.errno is None:  # raised by us, with a complete message
+        return BAD_INPUT, str(error)
     if isinstance(error, WorkerDied):
         last = error.traceback.splitlines()[-1:]
         return FAILED, f"{error.what}: {last[0]}; --traceback shows where" if last else error.what
+    if isinstance(error, DivergenceError | MemoryEstimateError | TrainingStopped):
+        return FAILED, str(error)
     if isinstance(error, MemoryError):
         return FAILED, f"out of memory: {str(error) or 'an allocation failed'}; use fewer --hidden-layer-sizes or rows"
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.errno is not None:
         code = FAILED if is_system_error(error) else BAD_INPUT
         what = "" if error.filename is None else f"{error.filename}: "
-        return code, f"{what}{error.strerror}{REMEDIES.get(error.errno or 0, '')}"
+        return code, f"{what}{error.strerror}{REMEDIES.get(error.errno, '')}"
     if isinstance(error, RuntimeError) and str(error) == NO_THREAD:
         return FAILED, f"{error}; pass a smaller --threads, or see ulimit -u"
+    if isinstance(error, OSError):  # raised by us, such as DownloadError, with a complete message
+        return FAILED, str(error)
     return FAILED, f"internal error: {type(error).__name__}: {error}; --traceback shows where"
 
 
