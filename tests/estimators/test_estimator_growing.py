@@ -146,3 +146,21 @@ def test_a_network_that_fit_has_trained_learns_more_rows_at_a_low_rate():
     assert low == pytest.approx(full / 20)
     fitted.set_params(learning_rate_init=0.01).partial_fit(X[:10], Y[:10])
     assert fitted.plan_.learning_rate == 0.01
+
+
+@pytest.mark.parametrize("candidates", [0, 8])
+def test_rows_of_weight_zero_are_not_counted(rows, candidates):
+    X, Y = rows
+    weight = np.arange(600) % 3
+    model = small(max_epochs=1, candidates=candidates).fit(X, Y, sample_weight=weight)
+    model.partial_fit(X[:4], Y[:4], sample_weight=[0, 1, 1, 0])
+    learned = np.asarray(Y[weight > 0].sum(axis=0) + Y[1:3].sum(axis=0)).ravel()
+    assert model.n_samples_seen_ == 402
+    np.testing.assert_array_equal(model.label_counts_, learned)
+
+
+def test_a_warm_start_holds_out_the_same_rows_where_some_have_weight_zero(rows, recwarn):
+    model = small(max_epochs=1, warm_start=True, early_stopping=True)
+    for _ in range(2):
+        model.fit(*rows, sample_weight=np.arange(600) % 3)
+    assert not [each for each in recwarn if "early_stopping" in str(each.message)]

@@ -135,7 +135,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         number of epochs. All count from the last `fit` without `warm_start`.
     label_counts_, n_samples_seen_ : ndarray of int64 (L,), int
         Number of training rows that had each label, and of all training rows, of the last `fit` and every later
-        `partial_fit`.
+        `partial_fit`; without rows of weight 0.
     candidates_, candidates_seconds_ : CandidateModel or None, float
         The k-NN index, linear classifiers and stacking; and the seconds that learning them took after the network was
         trained, including the temporary networks of folds.
@@ -217,7 +217,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         y : indicator (n, L), label lists or classes (n,)
             Their labels.
         sample_weight : array of float (n,), optional
-            Weights of the rows; `fit` divides them by their mean, `partial_fit` takes them as they are.
+            Weights of the rows; `fit` divides them by their mean, `partial_fit` takes them as they are. Rows of
+            weight 0 are not learned.
         eval_set : (X, y), optional
             Rows that are evaluated after every epoch: P@1, P@3 and P@5 in percent, in `history_`.
         label_names : list, optional

@@ -154,7 +154,7 @@ class Fitting:
     def _fitted(self, run: Run, added_to: FittedModel | None = None) -> FittedModel:
         """Return the model of a run, without candidates; added_to : a model whose training rows count, too."""
         plan, data, earlier = self.plan, self.data, self.earlier
-        counts, n_rows = data.rows.Y.column_counts(), data.n_rows
+        counts, n_rows = data.learned_labels.column_counts(), data.learned_labels.n_rows
         if added_to is not None:
             counts[: len(added_to.label_counts)] += added_to.label_counts
             n_rows += added_to.n_samples_seen

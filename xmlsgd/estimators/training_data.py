@@ -68,6 +68,12 @@ class TrainingData:
         """Return the rows without label rows."""
         return Dataset(self.dataset.X.span(0, self.n_rows), self.dataset.Y.span(0, self.n_rows))
 
+    @property
+    def learned_labels(self) -> CSR:
+        """Return the labels of the rows of weight above 0, without label rows."""
+        Y = self.dataset.Y.span(0, self.n_rows)
+        return Y if self.weight is None else Y.take(np.flatnonzero(self.weight[: self.n_rows]))
+
     def transformed(self, features: FeatureSpace, n_jobs: int | None) -> TrainingData:
         """Return the data with X as transformed by `features`, by which the model will then read all rows."""
         validation = self.validation and Dataset(features.transform(self.validation.X, n_jobs), self.validation.Y)
@@ -320,8 +326,8 @@ def with_validation_share(
     if split is None:
         got = f"{n} in all" if data.groups is None else f"no group of at most {n_validation} of {n}"
         raise DataError(f"early_stopping: needs rows for training and for validation, got {got}")
-    # With the same number of rows, the same ones were held out before.
-    if earlier is not None and split.n_rows != earlier.n_samples_seen:
+    # With the same number of learned rows, the same ones were held out before.
+    if earlier is not None and split.learned_labels.n_rows != earlier.n_samples_seen:
         text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
         warn(f"{text}; pass eval_set=(X, y) of other rows")
     return split
