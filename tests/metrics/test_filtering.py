@@ -34,6 +34,7 @@ def test_no_pairs_change_nothing(pairs):
     [
         (LABELS, SCORES[:1], [[0, 1]], r"labels and scores: must be .* of one shape \(n, k\)"),
         (SCORES, SCORES, [[0, 1]], "labels and scores: must be integers"),
+        (LABELS, SCORES.astype(object), [[0, 1]], r"and object of shape \(2, 3\); convert objects"),
         (LABELS, SCORES, [[0.0, 1.0]], r"pairs: must be integers of shape \(m, 2\), got float64"),
         (LABELS, SCORES, [0, 1], r"pairs: must be integers of shape \(m, 2\), got int64 of shape \(2,\)"),
         (LABELS, SCORES, [[2, 1]], r"pairs: must have rows in \[0, 2\) and labels from 0, got \[2, 1\]"),

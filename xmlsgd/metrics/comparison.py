@@ -79,7 +79,9 @@ def checked_ranking(labels: Any, values: Any, name: str) -> tuple[np.ndarray, np
     are_numbers = ranking.dtype.kind in "iu" and numbers.dtype.kind in "biuf"
     if ranking.ndim != 2 or not are_numbers or numbers.shape != ranking.shape:
         got = f"{ranking.dtype} of shape {ranking.shape} and {numbers.dtype} of shape {numbers.shape}"
-        raise DataError(f"labels and {name}: must be integers and numbers of one shape (n, k), got {got}")
+        has_objects = "O" in (ranking.dtype.kind, numbers.dtype.kind)
+        remedy = "; convert objects, as scores.astype(np.float64) does" if has_objects else ""
+        raise DataError(f"labels and {name}: must be integers and numbers of one shape (n, k), got {got}{remedy}")
     return ranking, numbers
 
 
