@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -206,6 +207,20 @@ def test_a_table_of_texts_and_other_columns_is_refused_with_the_name_of_its_text
         small().fit(table_of({"weight": WEIGHTS, "text": TEXTS}), table["labels"])
     with pytest.raises(DataError, match=r"lists of words, .*are X and Y swapped"):
         small().fit(only(table_of, "labels"), table["text"])
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_a_categorical_column_is_not_taken_for_texts(name):
+    frame, module = (
+        library(name)({"weight": WEIGHTS, "text": ["a", "b"] * (2 * N), "class": CLASSES}),
+        sys.modules[name],
+    )
+    frame = frame.astype({"class": "category"}) if name == "pandas" else frame.cast({"class": module.Categorical})
+    told = r"got a table with categories in column 'class'; make numbers of all: .*\(\[\('classes', OneHot.*\['class'\]"
+    with pytest.raises(DataError, match=told):
+        small().fit(frame[["weight", "class"]], LISTS)
+    with pytest.raises(DataError, match=r"texts in column 'text'; pass that column .*, \['class'\]\)\], remainder"):
+        small().fit(frame, LISTS)
 
 
 @pytest.mark.parametrize("texts", [["a file", None], [None, "a file"]])

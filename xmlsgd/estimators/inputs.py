@@ -268,22 +268,29 @@ def _check_no_words(X: Any) -> None:
     if isinstance(rows, list):
         got = shorten(first)
         raise DataError(f"X: must be texts or a feature matrix, got lists of words, {got}; are X and Y swapped?")
-    raise _table_of_texts(rows, first, names)
+    dtypes = getattr(X, "dtypes", None)  # of the columns of a data frame
+    categories = [str(dtype).lower().startswith("categor") for dtype in dtypes] if isinstance(dtypes, Iterable) else []
+    raise _table_of_texts(rows, first, names, set(np.flatnonzero(categories)))
 
 
-def _table_of_texts(rows: np.ndarray, first: Any, names: Any) -> DataError:
-    """Return the error for a table with texts, which suggests a `ColumnTransformer`; first : its first row."""
-    strings = [i for i, cell in enumerate(first) if isinstance(cell, str)]
-    columns = {i: [str(row[i]) for row in rows[:LOOKED_AT]] for i in strings}
-    longest, *others = sorted(columns, key=lambda i: len("".join(columns[i])), reverse=True)
-    texts = [i for i in others if sum(len(cell.split()) for cell in columns[i]) >= FEW_WORDS * len(columns[i])]
+def _table_of_texts(rows: np.ndarray, first: Any, names: Any, categories: set[int]) -> DataError:
+    """Return the error for a table with texts, which suggests a `ColumnTransformer`.
+
+    first : its first row. categories : columns of a categorical type, which hold no texts.
+    """
+    columns = {i: [str(row[i]) for row in rows[:LOOKED_AT]] for i, cell in enumerate(first) if isinstance(cell, str)}
+    strings = sorted(columns, key=lambda i: len("".join(columns[i])), reverse=True)
+    own = [i for i in strings if i not in categories]
+    worded = [i for i in own[1:] if sum(len(cell.split()) for cell in columns[i]) >= FEW_WORDS * len(columns[i])]
+    texts = [*own[:1], *worded]
     name_of = range(len(first)) if names is None else names
-    parts = [f"('text{n or ''}', TextVectorizer(), {name_of[i]!r})" for n, i in enumerate([longest, *texts])]
-    if classes := [name_of[i] for i in others if i not in texts]:
+    parts = [f"('text{n or ''}', TextVectorizer(), {name_of[i]!r})" for n, i in enumerate(texts)]
+    if classes := [name_of[i] for i in strings if i not in texts]:
         parts.append(f"('classes', OneHotEncoder(handle_unknown='ignore'), {classes!r})")
+    got = f"{'texts' if texts else 'categories'} in column {shorten(name_of[texts[0] if texts else strings[0]])}"
     return DataError(
-        f"X: must be one column of texts, or numbers, got a table with texts in column {shorten(name_of[longest])}"
-        f"; pass that column alone, or make numbers of all: ColumnTransformer([{', '.join(parts)}], "
+        f"X: must be one column of texts, or numbers, got a table with {got}; "
+        f"{'pass that column alone, or ' if texts else ''}make numbers of all: ColumnTransformer([{', '.join(parts)}], "
         "remainder=StandardScaler()) before the classifier in a Pipeline"
     )
 
