@@ -14,6 +14,7 @@ import pytest
 
 from shared.command_line import ROWS, TEST_ROWS, TEST_TEXT, TINY, run
 from xmlsgd.cli import html_report
+from xmlsgd.cli.evaluation import by_frequency
 from xmlsgd.data.csr import CSR, Dataset
 
 
@@ -98,7 +99,7 @@ COUNTS = np.array([1200, 7, 0, 1])
 
 
 def test_precision_and_recall_are_those_of_labels_with_so_many_training_rows():
-    assert html_report.by_frequency(Y, LABELS, HITS, COUNTS) == [
+    assert html_report.frequency_rows(by_frequency(Y, LABELS, HITS, COUNTS)) == [
         ("0", 1, 1, 0, "-", 0),
         ("1", 1, 0, 1, 0, "-"),
         ("5 to 9", 1, 1, 1, 0, 0),

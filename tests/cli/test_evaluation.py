@@ -102,6 +102,15 @@ def test_f1_at_thresholds_is_that_of_predictions_and_ranks_no_row_again_that_is_
         assert n_asked or not rankings
 
 
+def test_results_hold_precision_and_recall_by_training_rows(model, labelled):
+    result = evaluate(model, labelled, rank_rows(model, labelled.X, 7, quiet=True), ks=(1, 5, 7))
+    rare, *known = json.loads(json.dumps(result["by_frequency"]))
+    assert (rare["training_rows"], rare["labels"], rare["recall"]) == ([0, 0], 1, 0)
+    assert sum(each["predicted"] for each in (rare, *known)) == 5 * labelled.n_rows
+    n_hits = sum(each["predicted"] * (each["precision"] or 0) for each in known)
+    assert n_hits / (5 * labelled.n_rows) == pytest.approx(result["P@5"])
+
+
 def test_calibration_is_that_of_the_five_best_labels(model, labelled):
     labels, chances = model.predict_topk(labelled.X, 5, proba=True)
     result = evaluate(model, labelled, rank_rows(model, labelled.X, N_LABELS, quiet=True), ks=(1, 3, 5, N_LABELS))

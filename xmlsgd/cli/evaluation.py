@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ KS = (1, 3, 5)
 ZERO_SHOT_K = 10
 PER_LABEL_COLUMNS = ("training_rows", "test_rows", "predicted_rows", "threshold", "precision", "recall", "F1")
 CALIBRATED_LABELS = 5  # calibration is measured on the best labels of each row; nearly all others have probability 0
+FIRST_BINS = (0, 1, 2, 5, 10, 20, 50, 100)  # edges of bins of training rows; powers of ten follow
 EXAMPLE_ROWS = 5
 WORDS_SHOWN = 14  # words shown of an example
 BATCH = 8192  # rows ranked between two updates of the progress bar
@@ -103,7 +105,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the metrics in percent (`evaluate_ranking`), "predict_seconds" and "predict_rows_per_second".
 
-    If scores are probabilities, add the calibration of the five best labels.
+    Add precision and recall of the five best labels by their training rows, "by_frequency". If scores are
+    probabilities, add the calibration of these labels.
     """
     labels, probabilities, seconds = ranking.labels, ranking.probabilities, ranking.seconds
     found: dict[str, Any] = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
@@ -113,9 +116,40 @@ def evaluate(
         found["reliability"] = {
             name: each.tolist() for name, each in reliability(test.Y, best, probabilities)._asdict().items()
         }
+    best, counts = (
+        labels[:, : KS[-1]],
+        np.pad(model.label_counts_, (0, max(test.n_labels - len(model.label_counts_), 0))),
+    )
+    found["by_frequency"] = by_frequency(test.Y, best, test.Y.has(best), counts)
     zero_shot = _zero_shot_recall(model, test, ranking)
     accuracy = evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics)
     return {**accuracy, **zero_shot, **found}
+
+
+def by_frequency(Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarray) -> list[dict[str, Any]]:
+    """Return a record for each bin of training rows: labels, true and predicted pairs, precision and recall in percent.
+
+    labels, hits (n, k) : the best labels, and whether they are true. counts (L,) : training rows of each label. The
+    precision of no predicted pairs, and the recall of no true ones, is None.
+    """
+    edges = np.array([*FIRST_BINS, *(10**e for e in range(3, len(str(counts.max(initial=1))) + 1))])
+    bin_of = np.searchsorted(edges, counts, side="right") - 1
+    listed = (slice(None), Y.indices, labels[labels >= 0], labels[hits])
+    n = [np.bincount(bin_of[each], minlength=len(edges)) for each in listed]
+    return [
+        {
+            "training_rows": [low, high - 1],
+            "labels": n_labels,
+            "true": n_true,
+            "predicted": n_predicted,
+            "precision": 100 * n_hits / n_predicted if n_predicted else None,
+            "recall": 100 * n_hits / n_true if n_true else None,
+        }
+        for (low, high), (n_labels, n_true, n_predicted, n_hits) in zip(
+            pairwise(edges.tolist()), np.transpose(n).tolist(), strict=False
+        )
+        if n_labels
+    ]
 
 
 def evaluate_groups(test: Dataset, ranking: Ranking, ks: Sequence[int], groups: Sequence[str]) -> dict[str, Any]:

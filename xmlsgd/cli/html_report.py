@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ pre { white-space: pre-wrap; background: #8882; padding: .5rem }"""
 SIDE, MARGIN = 300, 40  # of a diagram, in pixels
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 MOST_CHARACTERS = 500  # of a text that is quoted
-FIRST_BINS = (0, 1, 2, 5, 10, 20, 50, 100)  # edges of bins of training rows; powers of ten follow
 METRICS_NOTE = (
     "P@k is the share of the k best labels that are true, nDCG@k the same with more weight on the first, R@k the "
     "share of the true labels among the k best, and PSP@k is P@k with more weight on rare labels."
@@ -134,25 +132,6 @@ def _at(x: str, y: str, across: float, up: float) -> str:
     return f'{x}="{_x(across)}" {y}="{_y(up)}"'
 
 
-def by_frequency(Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarray) -> list[tuple[Any, ...]]:
-    """Return a row for each bin of training rows: labels, true and predicted pairs, precision and recall in percent.
-
-    labels, hits (n, k) : the best labels, and whether they are true. counts (L,) : training rows of each label.
-    """
-    edges = np.array([*FIRST_BINS, *(10**e for e in range(3, len(str(counts.max(initial=1))) + 1))])
-    bin_of = np.searchsorted(edges, counts, side="right") - 1
-    listed = (slice(None), Y.indices, labels[labels >= 0], labels[hits])
-    n = [np.bincount(bin_of[each], minlength=len(edges)) for each in listed]
-    rows = []
-    for (low, high), (n_labels, n_true, n_predicted, n_hits) in zip(
-        pairwise(edges.tolist()), np.transpose(n).tolist(), strict=False
-    ):
-        name = f"{low:,}" if high == low + 1 else f"{low:,} to {high - 1:,}"
-        shares = (100 * n_hits / n_predicted if n_predicted else "-", 100 * n_hits / n_true if n_true else "-")
-        rows.append((name, n_labels, n_true, n_predicted, *shares))
-    return [row for row in rows if row[1]]
-
-
 def most_missed(
     Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarray, names: Sequence[Any]
 ) -> list[tuple[Any, ...]]:
@@ -200,13 +179,21 @@ def parts_of_metrics(rows: Dataset, result: dict[str, Any]) -> list[tuple[str, s
     ]
 
 
+def frequency_rows(bins: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Return the records of `by_frequency` as rows of a table."""
+    rows = []
+    for (low, high), *numbers in (each.values() for each in bins):
+        name = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        rows.append((name, *("-" if number is None else number for number in numbers)))
+    return rows
+
+
 def parts_of_labels(model: Model, rows: Dataset, ranking: Ranking, result: dict[str, Any]) -> list[tuple[str, str]]:
     """Return title and HTML of the parts about labels: by frequency, thresholds, calibration, most missed labels."""
     labels, hits = ranking.labels, rows.Y.has(ranking.labels)
     counts = np.pad(model.label_counts_, (0, rows.Y.n_cols - len(model.classes_)))
     heads = ["training rows", "labels", "true", "in the top 5", "precision", "recall"]
-    found = by_frequency(rows.Y, labels, hits, counts)
-    parts = [("The five best labels by label frequency", html_table(heads, found))]
+    parts = [("The five best labels by label frequency", html_table(heads, frequency_rows(result["by_frequency"])))]
     if ranking.probabilities is not None:
         listed = np.where(labels >= 0, ranking.probabilities, -np.inf)
         curve = precision_and_recall(hits, listed, rows.Y.nnz, result["threshold"])
