@@ -304,8 +304,8 @@ class XMLClassifier(Predictor, BaseEstimator):
 
         Columns of X and labels may be added at any time. The optimizer continues from the last call, but starts again
         after `fit` and `load`. The learning rate is low for a model that `fit` has trained with held-out rows, so that
-        it forgets little. k-NN index, co-occurrence and linear classifiers learn the rows, too. Each call copies the
-        model, so that one call with many rows costs less than many calls.
+        it forgets little. k-NN index, co-occurrence and linear classifiers learn the rows, too; a row passed again
+        counts twice. Each call copies the model, so that one call with many rows costs less than many calls.
 
         Parameters
         ----------

@@ -1,9 +1,10 @@
 """Add rows to a saved model, for a fraction of the time that training on all rows would take.
 
 DATA is any source that train reads. The network is trained on the new rows in one pass; the k-NN index, co-occurrence
-and linear classifiers learn them, too; stacking does not change. New labels and words are added. With --label-texts,
-texts of new labels are learned as well, even of labels that no row has. With --vocabulary, labels get the names that
-the file has for their URIs. With --test, the model is evaluated before and after.
+and linear classifiers learn them, too; stacking does not change. A row that the model has learned before counts twice.
+New labels and words are added. With --label-texts, texts of new labels are learned as well, even of labels that no row
+has. With --vocabulary, labels get the names that the file has for their URIs. With --test, the model is evaluated
+before and after.
 
 The model in DIR is replaced at the end, in one step; with --out it does not change. It must be neither compact nor an
 ensemble.
