@@ -197,8 +197,10 @@ def test_a_dry_run_prints_the_training_plan_and_writes_nothing(tmp_path, capsys,
     plan = {line.split()[0]: line.split(maxsplit=1)[1] for line in capsys.readouterr().out.splitlines()}
     assert plan["max_epochs"].split()[0] == "3"
     assert re.match(r"\d+\.\d MB +estimated, besides Python and kernels; a run may use \d+\.\d GB", plan["memory"])
-    run("train", ROWS, "--dry-run", "--epochs", "3", "--json", "-")
-    assert json.loads(capsys.readouterr().out)["max_epochs"]["value"] == 3
+    run("train", ROWS, "--dry-run", "--epochs", "3", "--n-estimators", "3", "--json", "-")
+    three = json.loads(capsys.readouterr().out)
+    assert three["max_epochs"]["value"] == 3
+    assert float(three["memory"]["value"].split()[0]) > float(plan["memory"].split()[0])  # that of all classifiers
     assert list(tmp_path.iterdir()) == []
 
 

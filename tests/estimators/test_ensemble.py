@@ -344,6 +344,16 @@ def test_the_memory_of_no_classifiers_is_not_estimated(rows):
         ensemble("x").estimate_memory(*rows)
 
 
+def test_the_plan_is_that_of_each_classifier_with_the_memory_of_all(rows):
+    model = ensemble()
+    plan = model.plan(*rows)
+    assert not hasattr(model, "fitted_")
+    *decisions, told = plan.decisions
+    assert (told.name, told.value) == ("memory", memory.readable(model.estimate_memory(*rows)["total"]))
+    assert told.value != small(max_epochs=2).plan(*rows).decisions[-1].value
+    assert [tuple(decisions)] * 3 == [each.plan_.decisions for each in model.fit(*rows).estimators_]
+
+
 def test_more_classifiers_than_the_memory_holds_are_refused_with_how_many_fit(rows, monkeypatch):
     three = ensemble().estimate_memory(*rows)
     model = ensemble().fit(*rows)

@@ -272,8 +272,8 @@ def outcome(model: Model, rows: InputRows, result: dict[str, Any]) -> list[str]:
 
 def show_plan(model: Model, rows: InputRows, console: Console) -> None:
     """Print the training plan."""
-    template = template_of(model).set_params(vectorizer=rows.vectorizer)
-    plan = template.plan(rows.train.X, rows.train.Y, **rows.fit_options)
+    template_of(model).set_params(vectorizer=rows.vectorizer)
+    plan = model.plan(rows.train.X, rows.train.Y, **rows.fit_options)
     console.answer(str(plan))
     write_json(console.json, plan.to_dict())
 

@@ -364,7 +364,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         """
         rows = GivenRows(X, y, eval_set=eval_set, groups=groups, label_texts=label_texts, feature_names=feature_names)
         plan, data = self._planned(self._read_rows(rows))
-        return memory.with_estimate(plan, data, getattr(self, "fitted_", None))
+        return memory.with_estimate(plan, memory.estimate(plan, data, getattr(self, "fitted_", None))["total"])
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
         """Return the bytes of memory that `fit` would need, without training.

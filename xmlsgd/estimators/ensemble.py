@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,7 @@ from .classifier import XMLClassifier
 from .fitting import as_checkpoint, check_callbacks
 from .inference.rankings import MeanScorer
 from .parameters import random_state_of
+from .plan import TrainingPlan
 from .predicting import Predictor
 from .thresholds import Thresholds
 from .training_data import GivenRows, TrainingData
@@ -175,6 +176,33 @@ class XMLEnsemble(Predictor, BaseEstimator):
         if seeding.random_state is None and has_checkpoints:
             seeds = [None] * self.n_estimators
         return [clone(template).set_params(vectorizer=None, random_state=seed) for seed in seeds]
+
+    def plan(
+        self,
+        X: Any,
+        y: Any,
+        eval_set: tuple[Any, Any] | None = None,
+        groups: ArrayLike | Literal["similar"] | None = None,
+        *,
+        label_texts: Any = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> TrainingPlan:
+        """Return how `fit` would train each classifier on these rows, without training, and the memory for all.
+
+        Parameters
+        ----------
+        X, y, eval_set, groups, label_texts, feature_names
+            As in `fit`.
+
+        Returns
+        -------
+        TrainingPlan
+            As in `XMLClassifier.plan`. The classifiers differ in their seeds only.
+        """
+        self._check_number()
+        rows = GivenRows(X, y, eval_set=eval_set, groups=groups, label_texts=label_texts, feature_names=feature_names)
+        data = clone(self._template())._read_rows(rows)
+        return memory.with_estimate(clone(self._template())._planned(data)[0], self._estimate(data)["total"])
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
         """Return the bytes of memory that `fit` would need, without training.

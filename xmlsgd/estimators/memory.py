@@ -69,9 +69,9 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
     return {**parts, "total": sum(parts.values())}
 
 
-def with_estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None) -> TrainingPlan:
-    """Return the plan with the estimated memory among its decisions."""
-    total, most = estimate(plan, data, earlier)["total"], allowed()
+def with_estimate(plan: TrainingPlan, total: int) -> TrainingPlan:
+    """Return the plan with the estimated memory, `total` bytes, among its decisions."""
+    most = allowed()
     too_large = "too large: " if total > most else ""
     reason = f"{too_large}estimated, besides Python and kernels; a run may use {readable(most)}, 80 % of the memory"
     return replace(plan, decisions=(*plan.decisions, Decision("memory", readable(total), reason)))
