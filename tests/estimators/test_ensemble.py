@@ -224,6 +224,8 @@ def test_texts_go_through_one_vectorizer_and_are_saved_with_it(tmp_path, vectori
     again = load_model(tmp_path / "m")
     assert again.classes_[again.predict_topk(texts[:2], 1)[0]].shape == (2, 1)
     assert same_answers(again, model, texts)
+    assert str(again.estimator.vectorizer) == str(vectorizer)
+    assert all(each.vectorizer is vectorizer for each in model.estimators_)
 
 
 @pytest.mark.parametrize("kind", ["network", "listed"])

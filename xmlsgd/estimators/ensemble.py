@@ -166,7 +166,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         return self
 
     def _untrained(self, has_checkpoints: bool) -> list[XMLClassifier]:
-        """Return the classifiers to train, each with its seed, without the vectorizer: the words are kept once for all.
+        """Return the classifiers to train, each with its seed, all with one vectorizer: its words are kept once.
 
         Without a `random_state`, a classifier that resumes takes the seed in its checkpoint.
         """
@@ -175,7 +175,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         seeds = random_state_of(seeding).randint(np.iinfo(np.int32).max, size=self.n_estimators).tolist()
         if seeding.random_state is None and has_checkpoints:
             seeds = [None] * self.n_estimators
-        return [clone(template).set_params(vectorizer=None, random_state=seed) for seed in seeds]
+        return [clone(template).set_params(vectorizer=template.vectorizer, random_state=seed) for seed in seeds]
 
     def plan(
         self,
