@@ -118,13 +118,15 @@ def map_array(file: Path) -> np.ndarray:
 class FolderArrays:
     """The arrays of the folder `path`, by name, with checks of their types, shapes and numbers.
 
-    check : whether `finite` checks numbers, which reads all of them. prefix : put before names in errors.
+    check : whether `finite` checks numbers, which reads all of them. prefix : put before names in errors. remedy : put
+    after errors about types and shapes.
     """
 
     arrays: dict[str, np.ndarray]
     path: Path
     check: bool = True
     prefix: str = ""
+    remedy: str = ""
 
     def part(self, prefix: str) -> FolderArrays:
         """Return the arrays whose names begin with `prefix`, by the rest of their names."""
@@ -138,7 +140,8 @@ class FolderArrays:
         if found is None or found.dtype != kind or not _is_of(found.shape, shape):
             got = "none" if found is None else f"{found.dtype} {found.shape}"
             wanted = str(tuple("n" if length is None else length for length in shape)).replace("'", "")
-            raise ModelFileError(f"{self.path}: {self.prefix}{name} must be {np.dtype(kind)} {wanted}, got {got}")
+            wanted = f"must be {np.dtype(kind)} {wanted}, got {got}{self.remedy}"
+            raise ModelFileError(f"{self.path}: {self.prefix}{name} {wanted}")
         return found
 
     def finite(self, name: str, *shape: int | None) -> np.ndarray:
