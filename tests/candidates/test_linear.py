@@ -17,6 +17,7 @@ from xmlsgd.candidates.linear import (
     Tables,
     find_pairs,
     n_random_negatives,
+    to_tables,
     with_random_negatives,
 )  # fmt: skip
 from xmlsgd.data.csr import CSR, Dataset
@@ -111,10 +112,13 @@ def test_the_estimate_of_memory_knows_how_many_weights_are_kept(many, monkeypatc
     assert usual - estimated() == 24 * (min(own, X.n_cols * Y.n_cols, 6 * X.nnz) - 100)
 
 
-def test_margins_are_those_of_the_weights(data, rows):
+@pytest.mark.parametrize(("form", "n_features"), [("dense matrix", 100), ("hash tables", 300)])
+def test_margins_are_those_of_the_weights(data, rows, form, n_features):
     candidates = np.random.default_rng(0).integers(-1, 80, (600, 9)).astype(np.int32)
+    rows = CSR.from_scipy(sp.csr_array(rows.to_scipy().toarray().reshape(600, -1, n_features).sum(axis=1)))
     with DEVICE.start():
         linear = fit_linear(rows, data.Y, ones(600), np.tile(np.arange(80, dtype=np.int32), (600, 1)))
+        assert (len(linear.tables.keys) > 0) == (len(linear.tables.filters) > 0) == (form == "hash tables")
         found = linear.margins(rows, candidates, DEVICE)
         unfiltered = CompactLinearClassifiers(Tables(*linear.tables[:4]), linear.bias)
         np.testing.assert_array_equal(unfiltered.margins(rows, candidates, DEVICE), found)
@@ -133,6 +137,16 @@ def test_weights_are_found_also_where_their_tables_are_searched_from_the_end_on(
     with DEVICE.start():
         found = linear.margins(X, labels, DEVICE)
     np.testing.assert_allclose(found[0], dense.sum(axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize(("n_features", "is_dense"), [(34, True), (35, False)])
+@pytest.mark.parametrize("kind", [np.float32, np.int8])
+def test_weights_are_a_dense_matrix_if_that_takes_no_more_bytes_than_hash_tables(n_features, is_dense, kind):
+    """A label of eight weights has 17 slots of two values each, or of the size of two values if these have a byte."""
+    weights = CSR.from_scipy(sp.csr_array(np.arange(n_features) // 8 == 0)[None].astype(kind))
+    tables = to_tables(weights, 2, {4: np.int32, 1: np.int8}[weights.data.itemsize])
+    assert (len(tables.keys) == 0) == is_dense
+    assert len(tables.values) == (n_features if is_dense else 17)
 
 
 def test_a_damaged_table_without_a_free_slot_ends_the_search():

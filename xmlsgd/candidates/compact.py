@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.csr import pointer_type, pointers
+from ..data.csr import CSR, pointer_type, pointers
 from ..devices.compact import compacted
-from ..devices.cpu.kernels.linear_margins import hash_weights
-from .linear import LinearPredictor, Tables, table_starts
+from .linear import LinearPredictor, Tables, to_tables
 
 PREFIX = "candidates_"  # prefix of the names of arrays in the folder of a model
 SLOTS_PER_WEIGHT = 1.25  # size of a hash table (docs/decisions/prediction.md)
@@ -20,7 +19,7 @@ SLOTS_PER_WEIGHT = 1.25  # size of a hash table (docs/decisions/prediction.md)
 
 @dataclass(frozen=True, eq=False)
 class CompactLinearClassifiers(LinearPredictor):
-    """Linear classifiers as int8 hash tables, one scale per label. tables : see `Tables`. bias : float32 (L,)."""
+    """Linear classifiers as int8 tables, one scale per label. tables : see `Tables`. bias : float32 (L,)."""
 
     tables: Tables
     bias: np.ndarray
@@ -37,9 +36,8 @@ def compact_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     weights, scales = compacted(arrays["linear_data"], indptr)
     kept = weights != 0
     indptr = pointers(kept)[indptr]
-    starts = table_starts(indptr, SLOTS_PER_WEIGHT)
-    keys, values = np.zeros(starts[-1], features.dtype), np.zeros(starts[-1], np.int8)
-    hash_weights.alone(indptr, features[kept].astype(np.int32, copy=False), weights[kept], starts, keys, values)
+    matrix = CSR(indptr, features[kept].astype(np.int32, copy=False), weights[kept], len(arrays["scale"]))
+    starts, keys, values, *_ = to_tables(matrix, SLOTS_PER_WEIGHT, features.dtype.type)
     starts = starts.astype(pointer_type(len(keys)))
     small |= {"linear_starts": starts, "linear_keys": keys, "linear_int8": values, "linear_scales": scales}
     return {PREFIX + name: array for name, array in small.items()}

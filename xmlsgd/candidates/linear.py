@@ -45,9 +45,10 @@ Factors = tuple[np.ndarray, np.ndarray]  # factor and shift of each label's marg
 
 
 class Tables(NamedTuple):
-    """Weights as hash tables, for the kernel `margins`.
+    """Weights as hash tables, or as a dense matrix, whichever is smaller, for the kernel `margins`.
 
-    filters : empty in compact models, as they would take a sixth more memory.
+    starts, keys : empty if `values` is a dense matrix, (L * F,). filters : also empty in compact models, as they would
+    take a sixth more memory.
     """
 
     starts: np.ndarray
@@ -147,15 +148,13 @@ class LinearClassifiers(LinearPredictor):
 
     @cached_property
     def tables(self) -> Tables:  # type: ignore[override]
-        """Return the weights as hash tables with filters, which take twice their memory."""
-        weights = self.weights
-        starts = table_starts(weights.indptr, SLOTS_PER_WEIGHT)
-        keys, values = np.zeros(starts[-1], np.int32), np.zeros(starts[-1], np.float32)
-        arrays = [for_kernels(each) for each in (weights.indptr, weights.indices, weights.data)]
-        hash_weights.alone(*arrays, starts, keys, values)
-        filters = np.zeros(len(keys) // 2, np.uint8)
-        write_filters.alone(*arrays[:2], starts, filters)
-        return Tables(starts, keys, values, filters=filters)
+        """Return the weights as hash tables with filters, which take twice their memory, or as a dense matrix."""
+        tables = to_tables(self.weights, SLOTS_PER_WEIGHT, np.int32)
+        if not len(tables.keys):
+            return tables
+        filters = np.zeros(len(tables.keys) // 2, np.uint8)
+        write_filters.alone(*map(for_kernels, (self.weights.indptr, self.weights.indices)), tables.starts, filters)
+        return tables._replace(filters=filters)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the hash tables, which are built again when needed."""
@@ -189,9 +188,17 @@ def _from_zero(pairs: Pairs, cost: float) -> InitialClassifiers:
     return InitialClassifiers(LinearClassifiers(weights, bias, cost), ease)
 
 
-def table_starts(indptr: np.ndarray, slots_per_weight: float) -> np.ndarray:
-    """Return the start of each label's hash table, int64 (L + 1,); each has at least one free slot."""
-    return pointers((slots_per_weight * np.diff(indptr)).astype(np.int64) + 1)
+def to_tables(weights: CSR, slots_per_weight: float, key_type: type) -> Tables:
+    """Return weights, CSR (L, F), as tables without filters; each hash table has at least one free slot."""
+    n_slots = (slots_per_weight * np.diff(weights.indptr)).astype(np.int64) + 1
+    size = np.dtype(key_type).itemsize + weights.data.itemsize  # of a slot, in bytes
+    if np.prod(weights.shape) * weights.data.itemsize <= n_slots.sum() * size:
+        starts, keys = np.empty(0, np.int64), np.empty(0, key_type)
+        return Tables(starts, keys, weights.to_scipy().toarray().ravel())
+    starts = pointers(n_slots)
+    keys, values = np.zeros(starts[-1], key_type), np.zeros(starts[-1], weights.data.dtype)
+    hash_weights.alone(*map(for_kernels, (weights.indptr, weights.indices, weights.data)), starts, keys, values)
+    return Tables(starts, keys, values)
 
 
 def max_weights(X: CSR) -> int:

@@ -86,8 +86,9 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     if compact:
         of_postings, of_shares = (found.finite(f"{name}_scales", n_features) for name in ("postings", "cooccurrence"))
         keys = found.array("linear_keys", kinds["linear"], None)
-        starts = found.array("linear_starts", pointer_type(len(keys)), n_labels + 1)
-        values, scales = found.array("linear_int8", np.int8, len(keys)), found.finite("linear_scales", n_labels)
+        n_starts, n_values = (n_labels + 1, len(keys)) if len(keys) else (0, n_labels * n_features)
+        starts = found.array("linear_starts", pointer_type(len(keys)), n_starts)
+        values, scales = found.array("linear_int8", np.int8, n_values), found.finite("linear_scales", n_labels)
         linear = CompactLinearClassifiers(Tables(starts, keys, values, scales), bias)
     else:
         weights = matrix_of("linear", (n_labels, n_features), "linear_data")

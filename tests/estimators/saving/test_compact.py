@@ -184,6 +184,23 @@ def test_tables_without_an_end_end_the_search_for_a_weight(data, model, small):
     assert np.isfinite(XMLClassifier.load(small).predict_topk(data.X.span(2500, 2600))[1]).all()
 
 
+def test_weights_of_few_features_are_saved_as_a_dense_matrix(tmp_path):
+    data = make_xmc(700, 60, 40, nnz_per_row=20, labels_per_row=3, random_state=0)
+    model = XMLClassifier((32,), max_epochs=1, n_jobs=1, random_state=0).fit(data.X, data.Y)
+    model.save(tmp_path / "dense", compact=True)
+    assert np.load(tmp_path / "dense" / "candidates_linear_keys.npy").size == 0
+    scores, found = (m.decision_function(data.X) for m in (model, XMLClassifier.load(tmp_path / "dense")))
+    # More where rounding takes an input of a tree across a threshold.
+    assert np.mean(np.abs(found - scores) < 0.1) > 0.99
+    assert np.mean(found.argmax(axis=1) == scores.argmax(axis=1)) > 0.95
+    for name in ("linear_int8", "linear_starts"):
+        kept = np.load(tmp_path / "dense" / f"candidates_{name}.npy")
+        altered(tmp_path / "dense", f"candidates_{name}", lambda a: np.append(a, a.dtype.type(1)))
+        with pytest.raises(ModelFileError, match=f"{name} must be"):
+            XMLClassifier.load(tmp_path / "dense")
+        altered(tmp_path / "dense", f"candidates_{name}", lambda a, kept=kept: kept)
+
+
 def test_a_compact_model_is_opened_and_asked_as_it_lies_in_its_files(data, small, monkeypatch):
     monkeypatch.setattr(CompactParams, "expanded", lambda self: pytest.fail("all weights were widened"))
     for file in small.iterdir():

@@ -1,8 +1,10 @@
-"""Kernels that predict with the linear classifiers: a hash table of the weights of each label, and margins.
+"""Kernels that predict with the linear classifiers: hash tables of the weights of labels, and margins.
 
-For each candidate label, the weights of the features of a row are looked up, and most features have none. A filter of
-eight bits per weight finds most of these without a branch that is hard to predict (Bloom 1970, with one hash function).
-The slots of features that pass are prefetched, and read only after the next label was filtered.
+Where labels have weights for many of all features, these are a dense matrix, which is smaller and faster to read.
+
+Else, for each candidate label, the weights of the features of a row are looked up, and most features have none. A
+filter of eight bits per weight finds most of these without a branch that is hard to predict (Bloom 1970, with one hash
+function). The slots of features that pass are prefetched, and read only after the next label was filtered.
 """
 
 from __future__ import annotations
@@ -88,12 +90,30 @@ def pass_filter(hashes, start, end, filters, passed):
 
 
 @njit(nogil=True, fastmath=FAST)
+def dense_margins_of_row(features, entries, labels, values, scales, bias, out):
+    """Write the margins of labels int32 (M,) of one row to `out` float32, by a dense matrix, `values` (L * F,)."""
+    n_features = values.size // bias.size
+    for j in range(labels.size):
+        label, score = labels[j], ZERO
+        out[j] = np.float32(-1)
+        if label < 0:
+            continue
+        first = np.uint64(label * n_features)
+        for p in range(features.size):
+            score += np.float32(values[first + np.uint64(features[p])]) * entries[p]
+        out[j] = bias[label] + scales[min(label, scales.size - 1)] * score
+
+
+@njit(nogil=True, fastmath=FAST)
 def margins_of_row(features, entries, labels, starts, keys, values, scales, filters, bias, out):
     """Write the margins of labels int32 (M,) of one row to `out` float32; see `margins`.
 
     Returns whether all tables are in range; others are never read.
     """
     sound, n_labels = True, labels.size
+    if keys.size == 0:
+        dense_margins_of_row(features, entries, labels, values, scales, bias, out)
+        return sound
     hashes = np.empty(features.size, np.uint64)
     passed, slots = np.empty((2, features.size), np.int32), np.empty((2, features.size), np.uint64)
     counts = np.zeros(2, np.uint64)
@@ -140,8 +160,8 @@ def margins(part, n_parts, indptr, indices, data, labels, starts, keys, values, 
     """Write the margins of labels int32 (rows, M) to `out` float32; -1 for labels -1.
 
     starts, keys, values : the tables of `hash_weights`; values of label l are multiplied by scales[l], or by the only
-    scale if there is one. filters uint8 : those of `write_filters`, or (0,). sound bool (rows,) : what `margins_of_row`
-    returns.
+    scale if there is one. Without keys, `values` are a dense matrix, (L * F,). filters uint8 : those of
+    `write_filters`, or (0,). sound bool (rows,) : what `margins_of_row` returns.
     """
     n_rows = labels.shape[0]
     for i in range_of_part(n_rows, part, n_parts):
