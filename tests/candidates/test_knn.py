@@ -15,7 +15,7 @@ from xmlsgd.candidates.weighting import document_frequency, idf_weights, unit_ro
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.kernels import knn as kernels
-from xmlsgd.devices.cpu.kernels.knn import BINS, SHORT_ROW, keep_best, read_order
+from xmlsgd.devices.cpu.kernels.knn import SHORT_ROW, keep_best, read_order
 from xmlsgd.errors import ModelFileError
 
 
@@ -54,7 +54,7 @@ def test_neighbors_vote_with_the_square_of_their_cosine_and_no_row_for_itself(da
 def test_the_largest_values_are_kept_however_many_are_equal(n, steps):
     values = (1 + np.random.default_rng(n).integers(steps, size=n + 1)).astype(np.float32) / np.float32(steps)
     items, best, found = np.arange(n + 1, dtype=np.int32), np.empty(64, np.float32), np.empty(64, np.int32)
-    keep_best(values, items, n, best, found, np.empty(BINS, np.int32))
+    keep_best(values.copy(), items, n, best, found)
     expected = np.sort(values[:n])[::-1][:64]
     np.testing.assert_array_equal(np.sort(best)[::-1], np.pad(expected, (0, 64 - len(expected))))
     np.testing.assert_array_equal(values[found[found >= 0]], best[found >= 0])
@@ -64,7 +64,7 @@ def test_the_largest_values_are_kept_however_many_are_equal(n, steps):
 def test_values_below_those_that_fill_a_list_are_written_nowhere():
     values, items = np.repeat(np.float32([1, 0.5]), [64, 36]), np.arange(100, dtype=np.int32)
     best, found = np.full(65, -1, np.float32), np.full(65, -7, np.int32)
-    keep_best(values, items, 100, best[:64], found[:64], np.empty(BINS, np.int32))
+    keep_best(values, items, 100, best[:64], found[:64])
     assert best.tolist() == [1] * 64 + [-1]
     assert (sorted(found[:64]), found[64]) == (list(range(64)), -7)
 
@@ -109,10 +109,10 @@ def test_a_row_of_enormous_values_changes_no_other_row(data):
     assert np.abs(unit_rows(CSR.from_scipy(X * np.float32(1e-30)), scale, DEVICE).data - plain.data).max() < 1e-6
 
 
-def test_values_out_of_range_stay_within_the_bins():
+def test_values_out_of_range_fill_the_list():
     values = np.array([np.nan, np.inf, 3e38, 1.5, 1, 0.5, -2, -np.inf] * 20, np.float32)
     best, found = np.empty(64, np.float32), np.empty(64, np.int32)
-    keep_best(values, np.arange(160, dtype=np.int32), 160, best, found, np.empty(BINS, np.int32))
+    keep_best(values, np.arange(160, dtype=np.int32), 160, best, found)
     assert (found >= 0).sum() == 64
 
 

@@ -7,7 +7,7 @@ from numba import njit
 
 from ..compiling import kernel_of_part, range_of_part
 from ..intrinsics.elementary import FAST, ONE, ZERO
-from .knn import BINS, keep_best
+from .knn import keep_best
 
 
 @kernel_of_part(fastmath=FAST)
@@ -24,7 +24,6 @@ def count_labels(
     float32 (n_parts, L + 1).
     """
     share, found, found_shares = clean[part], named[part], values[part]
-    bins = np.empty(BINS, np.int32)
     for f in range(bounds[part], bounds[part + 1]):
         total, n = 0.0, np.int64(0)  # float64: float32 counts to 2^24
         for p in range(starts[f], starts[f + 1]):
@@ -41,7 +40,7 @@ def count_labels(
             found_shares[j] = share[found[j]] / total
             share[found[j]] = 0.0
         span = slice(room[f], room[f + 1])
-        keep_best(found_shares, found, n, shares[span], labels[span], bins)
+        keep_best(found_shares, found, n, shares[span], labels[span])
         totals[f] = total
 
 
@@ -81,7 +80,7 @@ def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean,
         named[n_found], values[n_found] = label, clean[label] * part
         n_found += clean[label] > 0
         clean[label] = ZERO
-    keep_best(values, named, n_found, out[n:], listed[n:], np.empty(BINS, np.int32))
+    keep_best(values, named, n_found, out[n:], listed[n:])
     return sound
 
 
