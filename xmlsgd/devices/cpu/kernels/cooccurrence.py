@@ -51,7 +51,7 @@ def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean,
     The first `n` of `listed` int32 (M,) are given. Scratch: `clean` (L,), zeros before and after; `named` and `values`
     of more than L elements. Returns whether all pointers and indices are in range; others are never followed.
     """
-    sound, total, n_named = True, ZERO, 0
+    sound, total, n_named = True, ZERO, np.uint64(0)
     for j in range(features.size):
         first, last = starts[features[j]], starts[features[j] + 1]
         if not 0 <= first <= last <= labels.size:
@@ -60,14 +60,16 @@ def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean,
         size = abs(entries[j])
         total += size
         size *= scale[features[j]]
-        for p in range(first, last):
-            label, value = np.int64(labels[p]), size * np.float32(shares[p])
-            if not 0 <= label < clean.size:
+        # Unsigned, as Numba would test the sign of each index (docs/decisions/kernels.md).
+        for p in range(np.uint64(first), np.uint64(last)):
+            label, value = np.uint32(labels[p]), size * np.float32(shares[p])
+            if not label < clean.size:
                 sound = False
             elif value > 0:
+                before = clean[label]
                 named[n_named] = label
-                n_named += clean[label] == 0
-                clean[label] += value
+                n_named += np.uint64(before == 0)
+                clean[label] = before + value
     part = ONE / total if total > 0 else ZERO
     for j in range(n):
         out[j] = ZERO
