@@ -208,9 +208,10 @@ def vote_of_row(
     keep_best(values, met, n_found, nearest, neighbors)
     for j in range(min(n_found, n_neighbors)):
         prefetch(label_ptr.ctypes.data + 8 * neighbors[j])
+        prefetch(weight.ctypes.data + weight.itemsize * neighbors[j])
     for j in range(min(n_found, n_neighbors)):
         prefetch(label_index.ctypes.data + label_index.itemsize * label_ptr[neighbors[j]])
-    total, n_named = ZERO, np.int64(0)
+    total, n_named = ZERO, np.uint64(0)
     for j in range(min(n_found, n_neighbors)):
         row = neighbors[j]
         power = weight[row] * nearest[j] * nearest[j]
@@ -222,13 +223,14 @@ def vote_of_row(
             continue
         total += power
         for p in range(first, last):
-            label = np.int64(label_index[p])
-            if not 0 <= label < share.size:
+            label = np.uint32(label_index[p])
+            if not label < share.size:
                 sound = False
                 continue
+            before = share[label]
             named[n_named] = label
-            n_named += share[label] == 0
-            share[label] += power
+            n_named += np.uint64(before == 0)
+            share[label] = before + power
     for j in range(n_named):
         values[j] = share[named[j]] / total
         share[named[j]] = 0
