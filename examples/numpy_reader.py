@@ -120,8 +120,11 @@ class Model:
         """Return bias + weights . values of the linear classifier of each label; keys are features + 1, or 0."""
         c, x = self.c, np.zeros(self.about["network"]["n_features"] + 1, np.float32)
         x[features + 1] = values
-        tables = [slice(*c["linear_starts"][label : label + 2]) for label in labels]
-        products = np.float32([c["linear_int8"][table] @ x[c["linear_keys"][table]] for table in tables])
+        if len(c["linear_keys"]):
+            tables = [slice(*c["linear_starts"][label : label + 2]) for label in labels]
+            products = np.float32([c["linear_int8"][table] @ x[c["linear_keys"][table]] for table in tables])
+        else:
+            products = c["linear_int8"].reshape(-1, len(x) - 1)[labels] @ x[1:]
         return c["bias"][labels] + c["linear_scales"][labels] * products
 
     def trees(self, *inputs: np.ndarray) -> np.ndarray:
@@ -209,29 +212,10 @@ def sums(items: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def largest(items: np.ndarray, values: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the n items with the largest values, and these; those in the last of 1,024 bins go through a heap.
-
-    The heap decides which of equals stay, and in which order.
-    """
+    """Return the n items with the largest values, and these, in the order given; of equals the first ones stay."""
     items, values = items[values > 0], values[values > 0]
-    if len(items) <= n:
-        return items, values
-    bins = np.minimum(values * 1024, 1023).astype(int)
-    last = np.flatnonzero(np.bincount(bins, minlength=1024)[::-1].cumsum()[::-1] >= n)[-1]
-    sure, asked = bins > last, bins == last
-    size = n - int(sure.sum())
-    heap = [(np.float32(0), -1)] * size
-    for value, item in zip(values[asked], items[asked].tolist(), strict=True):
-        if value > heap[0][0]:
-            i = 0
-            while (child := 2 * i + 1) < size:
-                child += child + 1 < size and heap[child + 1][0] < heap[child][0]
-                if value <= heap[child][0]:
-                    break
-                heap[i], i = heap[child], child
-            heap[i] = (value, item)
-    kept, of_kept = zip(*((item, value) for value, item in heap), strict=True)
-    return np.concatenate([items[sure], kept]), np.concatenate([values[sure], of_kept])
+    kept = np.sort(np.argsort(-values, kind="stable")[:n])
+    return items[kept], values[kept]
 
 
 def ranked(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

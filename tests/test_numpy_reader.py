@@ -107,6 +107,14 @@ def test_it_gives_those_of_a_network_alone_and_of_rows_of_numbers(parameters, re
     assert_same_answers([own.top_k(*rows.X.row(i), 5) for i in range(100)], *package.predict_topk(rows.X[:100], 5))
 
 
+def test_it_reads_linear_weights_that_are_a_dense_matrix(reader, tmp_path):
+    rows = make_xmc(600, 40, 80, nnz_per_row=8, labels_per_row=3, random_state=0)
+    XMLClassifier((16,), **SETTINGS).fit(rows.X, rows.Y).save(tmp_path / "m", compact=True)
+    package, own = XMLClassifier.load(tmp_path / "m", precision="float32"), reader.Model(tmp_path / "m")
+    assert not len(own.c["linear_keys"])
+    assert_same_answers([own.top_k(*rows.X.row(i), 5) for i in range(100)], *package.predict_topk(rows.X[:100], 5))
+
+
 def test_its_command_answers_line_by_line_without_the_package(of_texts, tmp_path):
     of_texts.save(tmp_path / "m", compact=True)
     command = [sys.executable, "-I", str(READER), str(tmp_path / "m"), "2"]

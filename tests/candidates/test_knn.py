@@ -15,7 +15,8 @@ from xmlsgd.candidates.weighting import document_frequency, idf_weights, unit_ro
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.kernels import knn as kernels
-from xmlsgd.devices.cpu.kernels.knn import SHORT_ROW, keep_best, read_order
+from xmlsgd.devices.cpu.kernels.knn import SHORT_ROW, read_order
+from xmlsgd.devices.cpu.kernels.selection import keep_best
 from xmlsgd.errors import ModelFileError
 
 

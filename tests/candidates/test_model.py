@@ -16,8 +16,8 @@ from xmlsgd.candidates.stacking import LogisticStacking
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.devices.cpu.kernel_cache import all_forms
-from xmlsgd.devices.cpu.kernels.candidates import keep_highest
 from xmlsgd.devices.cpu.kernels.logits import best_of
+from xmlsgd.devices.cpu.kernels.selection import keep_highest
 from xmlsgd.devices.cpu.kernels.topk import merge_best
 from xmlsgd.errors import DivergenceError
 from xmlsgd.estimators.defaults import auto_candidates
@@ -253,12 +253,12 @@ def test_margins_score_the_candidates_that_score_highest_without_them():
     labels, found = rng.permutation(30).astype(np.int32), rng.normal(size=(3, 30)).astype(np.float32)
     labels[:3] = -1
     kept_labels, kept = np.empty(10, np.int32), np.empty((3, 10), np.float32)
-    keep_highest(labels, found, np.empty(10, np.float32), np.empty(10, np.int32), kept_labels, kept)
+    keep_highest(labels, found, np.empty(30, np.int32), kept_labels, kept)
     expected = 3 + np.argsort(-found[0, 3:])[:10]
     order, at = np.argsort(kept_labels), expected[np.argsort(labels[expected])]
     np.testing.assert_array_equal(kept_labels[order], labels[at])
     np.testing.assert_array_equal(kept[:, order], found[:, at])
-    keep_highest(labels[:7], found[:, :7].copy(), np.empty(10, np.float32), np.empty(10, np.int32), kept_labels, kept)
+    keep_highest(labels[:7], found[:, :7].copy(), np.empty(7, np.int32), kept_labels, kept)
     assert (kept_labels >= 0).sum() == 4
 
 

@@ -15,9 +15,10 @@ from ..intrinsics.elementary import FAST
 from .cooccurrence import cooccurrence_of_row
 from .exclusion import exclude_in_row
 from .input_layer import activate_row
-from .knn import NO_ROW, replace_worst, vote_of_row
+from .knn import NO_ROW, vote_of_row
 from .linear_margins import margins_of_row
 from .logits import best_of, log_probability, logits_of_row
+from .selection import keep_highest
 from .trees import trees_of_row
 
 BLOCK = 64  # rows that a step of prediction handles one after another (docs/decisions/prediction.md)
@@ -71,24 +72,6 @@ def score_without_margins(logits, votes, cooccurrences, weights, least_vote, lea
         )
 
 
-@njit(nogil=True)
-def keep_highest(labels, found, scores, places, kept_labels, kept):
-    """Write the labels with the highest scores to `kept_labels`, and their columns of `found` to `kept`.
-
-    labels int32 (M,). found (r, M) : row 0 has the scores. kept_labels int32 (n,), -1 if there are fewer. kept (r, n).
-    scores float32 and places int32 (n,) are scratch.
-    """
-    scores[:], places[:] = -np.inf, -1
-    for j in range(labels.size):
-        if labels[j] >= 0 and found[0, j] > scores[0]:
-            replace_worst(scores, places, found[0, j], j)
-    for i in range(places.size):
-        j = places[i]
-        kept_labels[i] = labels[j] if j >= 0 else -1
-        for r in range(found.shape[0]):
-            kept[r, i] = found[r, j] if j >= 0 else np.float32(0)
-
-
 @kernel_of_part(fastmath=FAST)
 def best_candidates(
     part, n_parts, indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row,
@@ -127,7 +110,7 @@ def best_candidates(
     found, kept = np.empty((size, 4, m), np.float32), np.empty((size, 4, n_kept), np.float32)
     listed, margins = np.empty((size, n_kept), np.int32), np.empty((size, n_kept), np.float32)
     highest, least = np.empty((size, n_kept), np.float32), np.empty(size, np.float32)
-    places = np.empty(n_kept, np.int32)
+    sort_keys = np.empty(m, np.int32)
     known, node, total = np.empty((5, n_kept), np.float32), np.empty(n_kept, np.uint32), np.empty(n_kept)
     order, placed, chance = np.empty(n_kept, np.int32), np.empty(n_kept, np.int32), np.empty(n_kept, np.float32)
     few = slice(0, n_excluding)
@@ -164,9 +147,9 @@ def best_candidates(
             score_without_margins(logits, votes, shares, selection, least_vote, least_cooccurrence, found[j, 0])
             least[j] = -np.inf
             if place.size > 0 and n_kept > n_excluding:
-                keep_highest(proposed[j], found[j], highest[j, few], places[few], listed[j, few], kept[j, :, few])
-                least[j] = highest[j, 0]
-            keep_highest(proposed[j], found[j], highest[j], places, listed[j], kept[j])
+                least[j] = keep_highest(proposed[j], found[j], sort_keys, listed[j, few], kept[j, :, few])
+            keep_highest(proposed[j], found[j], sort_keys, listed[j], kept[j])
+            highest[j] = kept[j, 0]
         # Margins of the linear classifiers.
         for j in range(n):
             features, entries = unit_row_of(first + j, indptr, indices, data, scale[:0], row)

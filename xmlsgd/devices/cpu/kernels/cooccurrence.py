@@ -7,7 +7,7 @@ from numba import njit
 
 from ..compiling import kernel_of_part, range_of_part
 from ..intrinsics.elementary import FAST, ONE, ZERO
-from .knn import keep_best
+from .selection import keep_best
 
 
 @kernel_of_part(fastmath=FAST)

@@ -13,7 +13,7 @@ from numba import njit
 from ..compiling import kernel, kernel_of_part, range_of_part
 from ..intrinsics.elementary import FAST, ZERO
 from ..intrinsics.llvm import prefetch
-from .copying import copy_into
+from .selection import keep_best
 
 TINY = np.float32(1e-20)  # similarities up to it count as none
 SHORT_ROW = 128  # with more features, counting sort is faster than insertion sort
@@ -35,85 +35,6 @@ def write_postings(indptr, indices, data, first, starts, places, rows, values):
             if at < starts[feature + 1] and data[p] != 0:
                 rows[at], values[at] = first + i, data[p]
                 places[feature] = at + 1
-
-
-@njit(nogil=True)
-def replace_worst(values, items, value, item):
-    """Replace the root of a heap, its smallest value, by (value, item), and restore the heap."""
-    i, n = 0, values.size
-    while True:
-        child = 2 * i + 1
-        if child >= n:
-            break
-        if child + 1 < n and values[child + 1] < values[child]:
-            child += 1
-        if value <= values[child]:
-            break
-        values[i], items[i] = values[child], items[child]
-        i = child
-    values[i], items[i] = value, item
-
-
-@njit(nogil=True)
-def count_from(bits, least):
-    """Return how many elements of `bits` int32 are at least `least`."""
-    n = np.int32(0)
-    for j in range(bits.size):
-        n += np.int32(bits[j] >= least)
-    return n
-
-
-@njit(nogil=True)
-def bisect(bits, low, high, size, most):
-    """Narrow [low, high) until from `size` to `most` elements of `bits` are at least `low`, or it has one integer.
-
-    At least `size` elements must be at least `low`, and fewer must be at least `high`; this stays so.
-    """
-    while high - low > 1:
-        middle = np.int32(low + (high - low) // 2)
-        n = count_from(bits, middle)
-        if n < size:
-            high = np.int64(middle)
-            continue
-        low = np.int64(middle)
-        if n <= most:
-            break
-    return low, high
-
-
-@njit(nogil=True)
-def keep_best(values, items, n, best, best_items):
-    """Copy the largest of the first n values and their items to `best` and `best_items`, in no order.
-
-    Values are above 0; 0 and -1 fill up. `values` and `items` are changed. Positive floats have the order of their
-    bits, read as integers. So bisection finds the least value to be kept by counting larger ones, which a processor
-    does 16 at a time.
-    """
-    best[:], best_items[:] = ZERO, -1
-    size = best.size
-    if n <= size:
-        copy_into(best[:n], values)
-        copy_into(best_items[:n], items)
-        return
-    bits = values[:n].view(np.int32)
-    least, largest = bits[0], bits[0]
-    for j in range(n):
-        least, largest = min(least, bits[j]), max(largest, bits[j])
-    low, high = bisect(bits, np.int64(least), np.int64(largest) + 1, size, 2 * size)
-    n_left = np.uint64(0)
-    for j in range(n):
-        values[n_left], items[n_left] = values[j], items[j]
-        n_left += np.uint64(bits[j] >= low)
-    low, high = bisect(bits[:n_left], low, high, size, size)
-    kept = 0
-    for j in range(n_left):
-        if bits[j] >= high:
-            best[kept], best_items[kept] = values[j], items[j]
-            kept += 1
-    for j in range(n_left):  # of equal values, the first ones
-        if low <= bits[j] < high and kept < size:
-            best[kept], best_items[kept] = values[j], items[j]
-            kept += 1
 
 
 @njit(nogil=True)

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from ..compiling import kernel_of_part, range_of_part
-from .knn import replace_worst
+from .selection import replace_worst
 
 ROWS = 32  # that are multiplied with the landmarks at a time, which bounds the memory of their similarities
 

@@ -1,0 +1,125 @@
+"""The highest values of a list, with what belongs to them.
+
+Floats have the order of their bits read as integers, if those of negative floats are inverted. So bisection finds the
+least value to be kept: it counts values from a limit on, which a processor does 16 at a time and without branches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ..intrinsics.elementary import ZERO
+from .copying import copy_into
+
+_HIGHEST = np.int32(2**31 - 1)  # above the keys of all numbers
+_NONE = np.int32(-(2**31))  # below the keys of all numbers
+
+
+@njit(nogil=True)
+def replace_worst(values, items, value, item):
+    """Replace the root of a heap, its smallest value, by (value, item), and restore the heap."""
+    i, n = 0, values.size
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        if child + 1 < n and values[child + 1] < values[child]:
+            child += 1
+        if value <= values[child]:
+            break
+        values[i], items[i] = values[child], items[child]
+        i = child
+    values[i], items[i] = value, item
+
+
+@njit(nogil=True)
+def count_from(keys, least):
+    """Return how many elements of `keys` int32 are at least `least`."""
+    n = np.int32(0)
+    for j in range(keys.size):
+        n += np.int32(keys[j] >= least)
+    return n
+
+
+@njit(nogil=True)
+def bisect(keys, low, high, size, most):
+    """Narrow [low, high) until from `size` to `most` elements of `keys` are at least `low`, or it has one integer.
+
+    At least `size` elements must be at least `low`, and fewer must be at least `high`; this stays so.
+    """
+    while high - low > 1:
+        middle = low + (high - low) // 2
+        n = count_from(keys, np.int32(middle))
+        if n < size:
+            high = middle
+            continue
+        low = middle
+        if n <= most:
+            break
+    return low, high
+
+
+@njit(nogil=True)
+def keep_best(values, items, n, best, best_items):
+    """Copy the largest of the first n values and their items to `best` and `best_items`, in no order.
+
+    Values are above 0; 0 and -1 fill up. Of equal values, the first ones are kept. `values` and `items` are changed.
+    """
+    best[:], best_items[:] = ZERO, -1
+    size = best.size
+    if n <= size:
+        copy_into(best[:n], values)
+        copy_into(best_items[:n], items)
+        return
+    keys = values[:n].view(np.int32)
+    least, largest = keys[0], keys[0]
+    for j in range(n):
+        least, largest = min(least, keys[j]), max(largest, keys[j])
+    low, high = bisect(keys, np.int64(least), np.int64(min(largest, _HIGHEST - 1)) + 1, size, 2 * size)
+    n_left = np.uint64(0)
+    for j in range(n):
+        values[n_left], items[n_left] = values[j], items[j]
+        n_left += np.uint64(keys[j] >= low)
+    keys = keys[:n_left]
+    low, high = bisect(keys, low, high, size, size)
+    n_kept, n_equal = 0, size - count_from(keys, np.int32(high))
+    for j in range(n_left):
+        if keys[j] >= low and n_kept < size:
+            if keys[j] < high:
+                n_equal -= 1
+                if n_equal < 0:
+                    continue
+            best[n_kept], best_items[n_kept] = values[j], items[j]
+            n_kept += 1
+
+
+@njit(nogil=True)
+def keep_highest(labels, found, keys, kept_labels, kept):
+    """Write the labels with the highest scores to `kept_labels`, and their columns of `found` to `kept`, in no order.
+
+    labels int32 (M,), -1 for none. found float32 (r, M) : row 0 has the scores. kept_labels int32 (n,), filled up with
+    -1, and kept (r, n), with 0. keys int32 (M,) is scratch. Returns the lowest score among those kept, or -inf if there
+    are fewer than n.
+    """
+    scores, bits, size = found[0], found[0].view(np.int32), kept_labels.size
+    for j in range(labels.size):
+        key = bits[j] ^ ((bits[j] >> np.int32(31)) & _HIGHEST)
+        keys[j] = key if labels[j] >= 0 and scores[j] > -np.inf else _NONE
+    low, high = np.int64(_NONE) + 1, np.int64(_HIGHEST)
+    if count_from(keys, np.int32(low)) >= size:
+        low, high = bisect(keys, low, high, size, size)
+    kept_labels[:], kept[:] = -1, ZERO
+    n_kept, n_equal, least = 0, size - count_from(keys, np.int32(high)), np.float32(np.inf)
+    for j in range(labels.size):
+        if keys[j] >= low:
+            if keys[j] < high:
+                n_equal -= 1
+                if n_equal < 0:
+                    continue
+            kept_labels[n_kept] = labels[j]
+            for r in range(found.shape[0]):
+                kept[r, n_kept] = found[r, j]
+            least = min(least, scores[j])
+            n_kept += 1
+    return least if n_kept == size else np.float32(-np.inf)
