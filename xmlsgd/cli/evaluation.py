@@ -116,10 +116,8 @@ def evaluate(
         found["reliability"] = {
             name: each.tolist() for name, each in reliability(test.Y, best, probabilities)._asdict().items()
         }
-    best, counts = (
-        labels[:, : KS[-1]],
-        np.pad(model.label_counts_, (0, max(test.n_labels - len(model.label_counts_), 0))),
-    )
+    best = labels[:, : KS[-1]]
+    counts = np.pad(model.label_counts_, (0, max(test.n_labels - len(model.label_counts_), 0)))
     found["by_frequency"] = by_frequency(test.Y, best, test.Y.has(best), counts)
     zero_shot = _zero_shot_recall(model, test, ranking)
     accuracy = evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics)
