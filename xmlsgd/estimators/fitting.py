@@ -74,13 +74,12 @@ class Fitting:
     ) -> None:
         self.plan, self.data, self.earlier, self.seed, self.keep = plan, data, earlier, seed, keep
         self.device = plan.new_device()
-        self.held_out = folds_to_hold_out(data, plan.held_out_size, plan.n_folds, seed)
-        # The rows that the kept network does not learn: none if each fold has a temporary network.
-        leaves_out = self.held_out and plan.n_temporary_networks < plan.n_folds
-        self.left_out = self.held_out[0] if leaves_out else np.empty(0, np.intp)
+        self.folds = folds_to_hold_out(data, plan.held_out_size, plan.n_folds, seed)
+        # The kept network leaves out the first fold, or none; a temporary network leaves out each of the others.
+        n_left_out = plan.n_folds - plan.n_temporary_networks
+        self.temporary_folds = range(n_left_out, len(self.folds))
+        self.left_out = np.concatenate([np.empty(0, np.intp), *self.folds[:n_left_out]])
         self.weight = weight_without(data, self.left_out)
-        # Numbers of the folds that the kept network learns; each is scored by a temporary network.
-        self.other_folds = range(1 if len(self.left_out) else 0, len(self.held_out))
 
     def train(self, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None) -> FittedModel:
         """Train for all epochs of the plan, learn candidates, and return the model.
@@ -90,8 +89,8 @@ class Fitting:
         plan, earlier = self.plan, self.earlier
         with self._candidate_training() as candidates:
             start = initial_start(plan, self.data.dataset.Y, self.seed, self.weight)
-            # Drawing them again would take as long as an epoch.
-            initial = start.params.copy() if self.other_folds else None
+            if self.temporary_folds:  # they start like this; drawing it again would take as long as an epoch
+                self.initial = start.params.copy()
             if earlier is not None:
                 copy_rows(earlier.network.layout, earlier.float_params, plan.network.layout, start.params)
                 start = replace(start, epochs=earlier.n_epochs)
@@ -103,7 +102,7 @@ class Fitting:
                 checkpoint.done()  # the same call would diverge again
             if run.diverged and not run.records:
                 raise DivergenceError(divergence_advice(plan, self.weight, start.epochs + 1))
-            fitted = self._complete(run, candidates, initial)
+            fitted = self._complete(run, candidates)
         if checkpoint:
             self.keep(fitted)  # first, as Ctrl-C may come while the checkpoint is removed
             checkpoint.done()
@@ -117,7 +116,7 @@ class Fitting:
             return nullcontext()
         from .candidate_training import CandidateTraining  # here, so that Numba is imported late
 
-        return CandidateTraining(self.plan, self.data, self.held_out, self.device)
+        return CandidateTraining(self.plan, self.data, self.folds, self.device)
 
     def add_rows(self) -> FittedModel:
         """Train on rows in addition to those of the earlier model, if there is one, and return the new model.
@@ -173,24 +172,19 @@ class Fitting:
             n_epochs=(earlier.n_epochs if earlier else 0) + len(run.records),
         )
 
-    def _complete(
-        self, run: Run, candidates: CandidateTraining | None, initial: NDArray[np.float32] | None
-    ) -> FittedModel:
-        """Return the model of a run with candidates, calibration and thresholds.
-
-        initial : the initial parameters if other networks start from them, else None.
-        """
+    def _complete(self, run: Run, candidates: CandidateTraining | None) -> FittedModel:
+        """Return the model of a run with candidates, calibration and thresholds."""
         fitted, scored_rows, scores = self._fitted(run), self.left_out, None
         try:
             if candidates:
                 started = time.perf_counter()
-                folds = self._score_folds(candidates, run, initial)
+                folds = self._score_folds(candidates, run)
                 if folds:
                     scored_rows = np.concatenate([fold.rows for fold in folds])
                 found, scores = candidates.finish(folds)
                 fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
             fitted = calibrated(fitted, self.data, scored_rows, self.device, scores)
-            if candidates and self.earlier is None and len(self.left_out):
+            if candidates and len(self.left_out):
                 self._add_held_out_to_biases(fitted)
         except BaseException as error:  # keep the network, which can predict alone
             self.keep(fitted)
@@ -199,7 +193,7 @@ class Fitting:
             raise
         return fitted
 
-    def _score_folds(self, candidates: CandidateTraining, run: Run, initial: np.ndarray | None) -> list[ScoredFold]:
+    def _score_folds(self, candidates: CandidateTraining, run: Run) -> list[ScoredFold]:
         """Return each fold of held-out rows, scored by a network that has not learned them.
 
         The first fold is scored by the network that is kept, unless this has learned all rows before. Each other fold
@@ -207,14 +201,11 @@ class Fitting:
         """
         # All networks first, as the parts of the candidate model that need no network may still be trained meanwhile.
         networks = [(0, self.device, run.params)] if len(self.left_out) else []
-        if initial is not None:
-            networks += self._temporary_networks(run, initial)
+        networks += self._temporary_networks(run)
         return [candidates.score_fold(*network) for network in networks]
 
-    def _temporary_networks(
-        self, run: Run, initial: NDArray[np.float32]
-    ) -> Iterator[tuple[int, Device, NDArray[np.float32]]]:
-        """Train a network for each of `other_folds`; yield the number of the fold, the device and the parameters.
+    def _temporary_networks(self, run: Run) -> Iterator[tuple[int, Device, NDArray[np.float32]]]:
+        """Train a network for each of `temporary_folds`; yield the number of the fold, the device and the parameters.
 
         Such a network learns all other rows. It starts from the `initial` parameters and learns for as many
         epochs as the network that is kept: those of the earlier model and those of `run`, which may have stopped before
@@ -227,9 +218,9 @@ class Fitting:
         schedule = replace(self.plan.schedule, epochs=n_before + self.plan.schedule.epochs)
         plan, dataset = replace(self.plan, schedule=schedule, verbose=False), self.data.dataset
         network = plan.network
-        for number in self.other_folds:
-            rows = self.held_out[number]
-            weight, device, params = weight_without(self.data, rows), plan.new_device(), initial.copy()
+        for number in self.temporary_folds:
+            weight = weight_without(self.data, self.folds[number])
+            device, params = plan.new_device(), self.initial.copy()
             # The output biases in `initial` are those of other rows.
             network.layout.views(params)[network.output_bias][:] = network.initial_biases(dataset.Y, weight)
             job = plan.job(dataset, self.seed, weight, Start(params, empty_state(network, plan.optimizer)))
