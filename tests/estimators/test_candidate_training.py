@@ -161,7 +161,7 @@ def test_a_warning_needs_a_network_that_is_a_tenth_better(n_errors):
     Y = CSR(np.arange(21), labels.ravel(), np.ones(20, np.float32), 5)
     ranked = HeldOutScores(np.where(numbers[:, None] < n_errors, np.int32(4), labels), np.ones((20, 1), np.float32))
     fold = candidate_training.ScoredFold(0, numbers, None, labels, np.zeros((2, 1)))
-    data = SimpleNamespace(dataset=Dataset(Y, Y))
+    data = SimpleNamespace(all_rows=Dataset(Y, Y))
     with pytest.warns(UserWarning, match="is 90.0 % with candidates") if n_errors == 2 else nullcontext():
         candidate_training._warn_if_network_is_better([fold], ranked, data)
 

@@ -97,8 +97,8 @@ def test_only_rows_that_were_given_are_held_out():
     given = classifier()
     data = read_training_data(given, GivenRows(texts, Y, label_texts=NAMES))
     plan = classifier().plan(texts, Y)
-    assert data.dataset.n_rows == N_ROWS + LABEL_ROWS
-    for weight in (None, np.ones(data.dataset.n_rows, np.float32)):
+    assert data.all_rows.n_rows == N_ROWS + LABEL_ROWS
+    for weight in (None, np.ones(data.all_rows.n_rows, np.float32)):
         folds = folds_to_hold_out(replace(data, weight=weight), plan.held_out_size, plan.n_folds, 0)
         assert len(folds) == plan.n_folds > 1
         assert np.concatenate(folds).max() < N_ROWS
@@ -179,7 +179,7 @@ def test_a_checkpoint_is_of_a_run_with_the_same_label_texts(tmp_path):
     texts, Y = library()
     given = classifier()
     sums = {
-        checksum_of_rows(read_training_data(given, GivenRows(texts, Y, label_texts=each)).dataset)
+        checksum_of_rows(read_training_data(given, GivenRows(texts, Y, label_texts=each)).all_rows)
         for each in (None, NAMES, NAMES[::-1])
     }
     assert len(sums) == 3

@@ -35,14 +35,14 @@ def calibrated(
     """
     if not len(held_out) or (stacked is None and fitted.candidates is not None):
         return fitted
-    Y = data.dataset.Y.take(held_out)
+    Y = data.all_rows.Y.take(held_out)
     if stacked is not None and fitted.form == "multiclass":
         return replace(fitted, calibration=_calibration_of_classes(stacked, Y))
     if not fitted.has_probabilities:
         return fitted
     if stacked is None:
         scorer = Scorer(fitted.network, fitted.params, device)
-        labels, scores = scorer.top_k(data.dataset.X.take(held_out), min(SCORED, Y.n_cols))
+        labels, scores = scorer.top_k(data.all_rows.X.take(held_out), min(SCORED, Y.n_cols))
     else:
         labels, scores = stacked
     found = labels >= 0
@@ -50,7 +50,7 @@ def calibrated(
     if not truth.any():
         return fitted
     fitted = replace(fitted, calibration=BetaCalibration.fit(scores, truth))
-    n_true, counts = (each.column_counts() for each in (Y, data.rows.Y))
+    n_true, counts = (each.column_counts() for each in (Y, data.own_rows.Y))
     return replace(fitted, thresholds=Thresholds.fit(labels, fitted.probability(scores), truth, n_true, counts))
 
 

@@ -91,9 +91,9 @@ class CandidateTraining:
 
     def _fit(self) -> BaseModels:
         plan, data = self._plan, self._data
-        weight = np.ones(data.dataset.n_rows, np.float32) if data.weight is None else data.weight
+        weight = np.ones(data.all_rows.n_rows, np.float32) if data.weight is None else data.weight
         rows = CandidateRows(
-            data.dataset, weight, self._folds, plan.n_candidates, groups=data.groups, n_label_rows=data.n_label_rows
+            data.all_rows, weight, self._folds, plan.n_candidates, groups=data.groups, n_label_rows=data.n_label_rows
         )
         return fit_base_models(rows, self._cpu)
 
@@ -106,12 +106,12 @@ class CandidateTraining:
     def score_fold(self, number: int, device: Device, params: NDArray[np.float32]) -> ScoredFold:
         """Return a fold of held-out rows, scored by the network with these parameters, which has not learned them."""
         held_out, base = self._folds[number], self._base_models()
-        X, alone = self._data.dataset.X.take(held_out), Scorer(self._plan.network, params, device)
+        X, alone = self._data.all_rows.X.take(held_out), Scorer(self._plan.network, params, device)
         logits = logits_of_pairs(alone, self._cpu)(X, base.held_out.labels[base.held_out.fold == number])
         n_labels = self._plan.network.n_labels
         ranked = X.span(0, min(X.n_rows, RANKED_ROWS, max(RANKED_PAIRS // n_labels, 1)))
         best_alone, _ = alone.top_k(ranked, max(min(5, n_labels // 2), 1))
-        Y, found = self._data.dataset.Y.take(held_out), alone.activations(ranked)
+        Y, found = self._data.all_rows.Y.take(held_out), alone.activations(ranked)
         pairs, frequency = base.pairs({number: logits}), base.frequency[number]
         others = count_non_candidates(found, alone.output.W, alone.output.b, Y, pairs, frequency, self._cpu)
         return ScoredFold(number, held_out, logits, best_alone, others)
@@ -148,7 +148,7 @@ def _warn_if_network_is_better(folds: Sequence[ScoredFold], scores: HeldOutScore
     """
     alone = np.concatenate([fold.best_alone for fold in folds])
     first = np.concatenate([np.arange(len(fold.rows)) < len(fold.best_alone) for fold in folds])
-    Y, k = data.dataset.Y.take(np.concatenate([fold.rows for fold in folds])[first]), alone.shape[1]
+    Y, k = data.all_rows.Y.take(np.concatenate([fold.rows for fold in folds])[first]), alone.shape[1]
     listed = scores.labels[first]
     stacked = np.take_along_axis(listed, best_columns(listed, scores.scores[first], k), axis=1)
     stacked = np.where((stacked >= 0).any(axis=1, keepdims=True), stacked, alone)

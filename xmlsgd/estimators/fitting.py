@@ -88,13 +88,13 @@ class Fitting:
         """
         plan, earlier = self.plan, self.earlier
         with self._candidate_training() as candidates:
-            start = initial_start(plan, self.data.dataset.Y, self.seed, self.weight)
+            start = initial_start(plan, self.data.all_rows.Y, self.seed, self.weight)
             if self.temporary_folds:  # they start like this; drawing it again would take as long as an epoch
                 self.initial = start.params.copy()
             if earlier is not None:
                 copy_rows(earlier.network.layout, earlier.float_params, plan.network.layout, start.params)
                 start = replace(start, epochs=earlier.n_epochs)
-            job = plan.job(self.data.dataset, self.seed, self.weight, start)
+            job = plan.job(self.data.all_rows, self.seed, self.weight, start)
             with closing(KeptModel()) as best, _keeping(lambda run: self.keep(self._fitted(run))):
                 own = _own_callbacks(plan, self.data, self.device, best, checkpoint)
                 run = _train(plan, job, self.device, [*own, *callbacks], checkpoint)
@@ -125,11 +125,11 @@ class Fitting:
         """
         plan, data, earlier = self.plan, self.data, self.earlier
         if earlier is None:
-            start = initial_start(plan, data.dataset.Y, self.seed, data.weight)
+            start = initial_start(plan, data.all_rows.Y, self.seed, data.weight)
         else:
-            start = grown_start(earlier, plan, data.dataset.Y, data.n_label_rows)
+            start = grown_start(earlier, plan, data.all_rows.Y, data.n_label_rows)
         with _keeping(lambda run: self.keep(self._grown(run))):
-            run = _train(plan, plan.job(data.dataset, self.seed, data.weight, start), self.device)
+            run = _train(plan, plan.job(data.all_rows, self.seed, data.weight, start), self.device)
         if run.diverged:
             raise DivergenceError(divergence_advice(plan, data.weight, start.epochs + 1))
         return self._grown(run)
@@ -145,7 +145,7 @@ class Fitting:
             from ..devices.cpu import cpu_of  # here, so that Numba is imported late
 
             cpu, before = cpu_of(self.device, plan.n_threads), earlier.candidates
-            after = before.with_rows(data.dataset.X, data.dataset.Y, data.weight, data.n_label_rows, cpu)
+            after = before.with_rows(data.all_rows.X, data.all_rows.Y, data.weight, data.n_label_rows, cpu)
             train_new_outputs(plan, data, run.params, after.knn.new_labels(before.knn), self.seed, cpu)
             fitted = replace(fitted, candidates=after)
         return with_calibration_of(fitted, earlier)
@@ -214,9 +214,9 @@ class Fitting:
         # The rows of each earlier call: records count rows from the start of their call, so that its last one counts.
         history = self.earlier.history if self.earlier else []
         rows_before = {record.get("first_epoch"): record.get("rows", 0) for record in history}
-        n_before = round(sum(rows_before.values()) / self.data.dataset.n_rows)
+        n_before = round(sum(rows_before.values()) / self.data.all_rows.n_rows)
         schedule = replace(self.plan.schedule, epochs=n_before + self.plan.schedule.epochs)
-        plan, dataset = replace(self.plan, schedule=schedule, verbose=False), self.data.dataset
+        plan, dataset = replace(self.plan, schedule=schedule, verbose=False), self.data.all_rows
         network = plan.network
         for number in self.temporary_folds:
             weight = weight_without(self.data, self.folds[number])
@@ -235,7 +235,7 @@ class Fitting:
         This is done after stacking, from which biases that know the labels of held-out rows must be hidden. A network
         that predicts alone keeps its biases: it is the one that the last record and the calibration have measured.
         """
-        network, Y = fitted.network, self.data.dataset.Y
+        network, Y = fitted.network, self.data.all_rows.Y
         biases = network.layout.views(fitted.params)[network.output_bias]
         biases += network.initial_biases(Y, self.data.weight) - network.initial_biases(Y, self.weight)
 

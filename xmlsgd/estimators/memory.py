@@ -47,9 +47,9 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
     count as zero, as the system can reclaim their pages.
     """
     network = plan.network
-    labelled = [data.dataset] if data.validation is None else [data.dataset, data.validation]
+    labelled = [data.all_rows] if data.validation is None else [data.all_rows, data.validation]
     parameters, state = 4 * network.layout.size, 4 * state_layout(network.layout, plan.optimizer).size
-    ranked = data.validation or plan.held_out_size.of(data.n_rows)
+    ranked = data.validation or plan.held_out_size.of(data.n_own_rows)
     packed = 2 * network.n_labels * network.hidden[-1] if ranked and plan.precision == "bfloat16" else 0
     rows = most_rows(plan, data)
     steps = sum(step_bytes(network, rows, worker.n_threads) for worker in plan.workers if worker.kind == "cpu")
@@ -61,9 +61,9 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
         "folds": (1 + plan.n_temporary_networks) * parameters + state if plan.n_temporary_networks else 0,
         "data": sum(map(_resident_data, labelled)) + _landmarks(plan, data),
         "replicas": _replicas(plan),
-        "workers": several * (_resident_data(data.dataset) + len(plan.workers) * WORKER_BYTES),
+        "workers": several * (_resident_data(data.all_rows) + len(plan.workers) * WORKER_BYTES),
         "names": 8 * network.n_labels,
-        "buffers": int(SCRATCH * (parameters + state)) + SCRATCH_ROW * data.dataset.n_rows + packed + steps,
+        "buffers": int(SCRATCH * (parameters + state)) + SCRATCH_ROW * data.all_rows.n_rows + packed + steps,
         "candidates": _candidates(plan, data),
     }
     return {**parts, "total": sum(parts.values())}
@@ -79,7 +79,7 @@ def with_estimate(plan: TrainingPlan, total: int) -> TrainingPlan:
 
 def most_rows(plan: TrainingPlan, data: TrainingData) -> int:
     """Return the rows of the largest batch of a run."""
-    return min(plan.algorithm.most_rows(len(plan.workers)), data.n_rows)
+    return min(plan.algorithm.most_rows(len(plan.workers)), data.n_own_rows)
 
 
 def step_bytes(network: Network, rows: int, n_threads: int) -> int:
@@ -97,7 +97,7 @@ def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float 
     Data count only if they are small enough, in relation to the `free` bytes, to stay on the GPU; otherwise each step
     copies its rows.
     """
-    X, Y, network = data.dataset.X, data.dataset.Y, plan.network
+    X, Y, network = data.all_rows.X, data.all_rows.Y, plan.network
     learners, parameters = sum(worker.name == name for worker in plan.workers), 4 * network.layout.size
     travels = 8 * max(X.nnz, Y.nnz) > RESIDENT_SHARE * free
     # A large batch has half as many entries again as an average one.
@@ -237,7 +237,7 @@ def _resident_data(dataset: Dataset) -> int:
 def _landmarks(plan: TrainingPlan, data: TrainingData) -> int:
     """Return the bytes of new landmarks, and of the entries that rows get for them."""
     dense = plan.features.dense
-    return 0 if dense is None or data.features.dense is not None else dense.bytes_for(data.dataset.n_rows)
+    return 0 if dense is None or data.features.dense is not None else dense.bytes_for(data.all_rows.n_rows)
 
 
 def _replicas(plan: TrainingPlan) -> int:
@@ -270,7 +270,7 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     from ..candidates.linear import CHUNK, CHUNKS, max_weights, n_random_negatives
     from ..candidates.model import n_in_prediction
 
-    X, Y = data.dataset.X, data.dataset.Y
+    X, Y = data.all_rows.X, data.all_rows.Y
     every = X.n_cols * Y.n_cols
     by_row = np.diff(X.indptr) * np.diff(Y.indptr)
     own, most = int(by_row.sum()), MOST_PER_ENTRY * X.nnz + int(by_row.max())  # a single row may have most labels

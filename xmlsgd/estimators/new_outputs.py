@@ -31,7 +31,7 @@ def train_new_outputs(
 
     Losses for which the labels of a row compete, such as softmax, would need all outputs; they are left alone.
     """
-    network, optimizer, X, Y = plan.network, plan.optimizer, data.dataset.X, data.dataset.Y
+    network, optimizer, X, Y = plan.network, plan.optimizer, data.all_rows.X, data.all_rows.Y
     if not is_new.any() or find_loss(network.loss).normalized:
         return
     layers, labels, true = network.layers(params), np.flatnonzero(is_new), Y.where(is_new[Y.indices])

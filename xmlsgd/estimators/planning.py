@@ -148,7 +148,7 @@ def _plan_steps(planner: _Planner, n_candidates: int) -> tuple[Optimizer, int, f
 
 def _plan_schedule(planner: _Planner, batch_size: int, is_short: bool) -> Schedule:
     """Decide the number of epochs and the learning-rate schedule; `is_short` : see `_is_short`."""
-    estimator, dataset = planner.estimator, planner.data.dataset
+    estimator, dataset = planner.estimator, planner.data.all_rows
     if planner.adds_rows:
         schedule = Schedule(1, "constant", 0.0)
         why_epochs = why = "partial_fit takes one pass"
@@ -200,7 +200,7 @@ def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSi
 
 def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
     """Decide which labels a batch trains: all, or its true labels and some negatives."""
-    estimator, n_labels = planner.estimator, planner.data.dataset.n_labels
+    estimator, n_labels = planner.estimator, planner.data.all_rows.n_labels
     keeps_candidates = planner.adds_rows and planner.earlier is not None and planner.earlier.candidates is not None
     n_negatives, why = _negatives(planner, n_candidates > 0 or keeps_candidates)
     kind = "all" if n_negatives is None else "uniform" if is_auto(estimator.sampler) else estimator.sampler
@@ -213,7 +213,7 @@ def _plan_workers(planner: _Planner, network: Network, batch_size: int) -> tuple
     """Decide the workers, and their number of threads in all."""
     estimator = planner.estimator
     # The backward pass has two products for each one of the forward pass.
-    work = 3 * flops(network, planner.data.dataset.X, batch_size) if planner.has_one_worker else math.inf
+    work = 3 * flops(network, planner.data.all_rows.X, batch_size) if planner.has_one_worker else math.inf
     n_threads = thread_count(estimator.n_jobs, work)
     why = GIVEN if estimator.n_jobs is not None else "as many threads as a step can feed"
     planner.decide("n_jobs", n_threads, why)
@@ -264,7 +264,7 @@ def _why(given: Any, reason: str) -> str:
 
 def _n_weighted(data: TrainingData) -> int:
     """Return the number of rows with a weight above 0."""
-    return data.n_rows if data.weight is None else int(np.count_nonzero(data.weight[: data.n_rows]))
+    return data.n_own_rows if data.weight is None else int(np.count_nonzero(data.weight[: data.n_own_rows]))
 
 
 def _groups(data: TrainingData) -> tuple[int, str]:
@@ -291,7 +291,7 @@ def _loss(planner: _Planner) -> str:
 
 def _is_short(data: TrainingData, n_candidates: int) -> bool:
     """Return whether the network trains for few epochs at a high rate: with candidates, unless it is very small."""
-    return n_candidates > 0 and data.dataset.n_features + data.dataset.n_labels > defaults.SMALL_NETWORK
+    return n_candidates > 0 and data.all_rows.n_features + data.all_rows.n_labels > defaults.SMALL_NETWORK
 
 
 def _hidden(planner: _Planner, n_candidates: int) -> tuple[tuple[int, ...], str]:
@@ -301,8 +301,8 @@ def _hidden(planner: _Planner, n_candidates: int) -> tuple[tuple[int, ...], str]
         return tuple(int(size) for size in given), GIVEN
     if planner.earlier_network:
         return planner.earlier_network.hidden, "as in the earlier model"
-    hidden = defaults.auto_hidden(data.rows, _is_short(data, n_candidates))
-    labels = f"{data.n_rows} rows, {data.rows.Y.nnz / data.n_rows:.1f} labels a row"
+    hidden = defaults.auto_hidden(data.own_rows, _is_short(data, n_candidates))
+    labels = f"{data.n_own_rows} rows, {data.own_rows.Y.nnz / data.n_own_rows:.1f} labels a row"
     return hidden, "the default" if hidden == defaults.HIDDEN else f"with candidates, {labels}"
 
 
@@ -311,7 +311,7 @@ def _network(planner: _Planner, loss: str, hidden: tuple[int, ...], features: Fe
 
     An earlier network keeps its hidden layers and input scale; the rows are already transformed for it.
     """
-    estimator, dataset, before = planner.estimator, planner.data.dataset, planner.earlier_network
+    estimator, dataset, before = planner.estimator, planner.data.all_rows, planner.earlier_network
     dropout = float(estimator.hidden_dropout)
     if before is None:
         n_rows = defaults.NORM_ROWS if features.dense is None else LANDMARK_ROWS
@@ -334,7 +334,7 @@ def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epo
 
 def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
     """Return the rows of a batch, and why."""
-    n_rows = planner.data.dataset.n_rows
+    n_rows = planner.data.all_rows.n_rows
     if planner.own_algorithm is not None:
         return min(planner.own_algorithm.batch, n_rows), "the algorithm's"
     if is_auto(planner.estimator.batch_size):
@@ -347,14 +347,14 @@ def _candidates(planner: _Planner, loss: str) -> tuple[int, str, DenseFeatures |
     if planner.adds_rows:
         return 0, "partial_fit keeps those of the model", None
     data, given = planner.data, planner.estimator.candidates
-    n_rows, n_labels = _n_weighted(data), data.rows.Y.n_cols
+    n_rows, n_labels = _n_weighted(data), data.own_rows.Y.n_cols
     found = defaults.auto_candidates(n_rows, n_labels, loss) if is_auto(given) else min(int(given), n_labels)
-    dense = find_dense_features(data.rows.X) if found and planner.earlier is None else None
+    dense = find_dense_features(data.own_rows.X) if found and planner.earlier is None else None
     if not is_auto(given):
         return found, GIVEN, dense
     is_multiclass = data.form == "multiclass"
     if found and not data.features.n_landmarks and (dense is None or is_multiclass):
-        share = defaults.frequent_share(data.rows.X)
+        share = defaults.frequent_share(data.own_rows.X)
         if share > defaults.MOST_FREQUENT_SHARE:
             besides = "and a row has one class" if is_multiclass else "without landmarks"
             return 0, f"{share:.0%} of X lies in frequent features {besides}", None
@@ -363,7 +363,7 @@ def _candidates(planner: _Planner, loss: str) -> tuple[int, str, DenseFeatures |
 
 def _negatives(planner: _Planner, has_candidates: bool) -> tuple[int | None, str]:
     """Return how many negatives are drawn for a batch (None for all labels), and why."""
-    estimator, n_labels = planner.estimator, planner.data.dataset.n_labels
+    estimator, n_labels = planner.estimator, planner.data.all_rows.n_labels
     wanted, why = estimator.negatives, GIVEN
     if estimator.sampler == "all":
         return None, "sampler='all'"
@@ -378,7 +378,7 @@ def _negatives(planner: _Planner, has_candidates: bool) -> tuple[int | None, str
 
 def _rounding(planner: _Planner, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]) -> tuple[float, str]:
     """Return the threshold of gradient sparsification, and why."""
-    given, n_labels = planner.estimator.gradient_rounding, planner.data.dataset.n_labels
+    given, n_labels = planner.estimator.gradient_rounding, planner.data.all_rows.n_labels
     if isinstance(given, str):
         found = defaults.auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
         return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels"

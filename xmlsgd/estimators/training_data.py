@@ -39,7 +39,7 @@ class TrainingData:
 
     Attributes
     ----------
-    dataset : the rows; the last `n_label_rows` are made of label texts.
+    all_rows : the rows; the last `n_label_rows` are made of label texts.
     names : names of the label columns.
     form : form of the labels.
     features : how X is read.
@@ -49,7 +49,7 @@ class TrainingData:
     n_label_rows : number of label rows. They are trained on, but never counted, held out or evaluated.
     """
 
-    dataset: Dataset
+    all_rows: Dataset
     names: Names
     form: Form
     features: FeatureSpace
@@ -59,26 +59,26 @@ class TrainingData:
     n_label_rows: int = 0
 
     @property
-    def n_rows(self) -> int:
+    def n_own_rows(self) -> int:
         """Return the number of rows without label rows."""
-        return self.dataset.n_rows - self.n_label_rows
+        return self.all_rows.n_rows - self.n_label_rows
 
     @property
-    def rows(self) -> Dataset:
+    def own_rows(self) -> Dataset:
         """Return the rows without label rows."""
-        return Dataset(self.dataset.X.span(0, self.n_rows), self.dataset.Y.span(0, self.n_rows))
+        return Dataset(self.all_rows.X.span(0, self.n_own_rows), self.all_rows.Y.span(0, self.n_own_rows))
 
     @property
     def learned_labels(self) -> CSR:
         """Return the labels of the rows of weight above 0, without label rows."""
-        Y = self.dataset.Y.span(0, self.n_rows)
-        return Y if self.weight is None else Y.take(np.flatnonzero(self.weight[: self.n_rows]))
+        Y = self.own_rows.Y
+        return Y if self.weight is None else Y.take(np.flatnonzero(self.weight[: self.n_own_rows]))
 
     def transformed(self, features: FeatureSpace, n_jobs: int | None) -> TrainingData:
         """Return the data with X as transformed by `features`, by which the model will then read all rows."""
         validation = self.validation and Dataset(features.transform(self.validation.X, n_jobs), self.validation.Y)
-        dataset = Dataset(features.transform(self.dataset.X, n_jobs), self.dataset.Y)
-        return replace(self, dataset=dataset, validation=validation, features=features)
+        all_rows = Dataset(features.transform(self.all_rows.X, n_jobs), self.all_rows.Y)
+        return replace(self, all_rows=all_rows, validation=validation, features=features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,12 +244,12 @@ def _read_features_and_labels(
 
 def _with_label_texts(data: TrainingData, texts: Any) -> TrainingData:
     """Return the data with label rows added at the end."""
-    label_rows = read_label_rows(texts, data.names, data.dataset.X, data.features)
+    label_rows = read_label_rows(texts, data.names, data.all_rows.X, data.features)
     weight = data.weight
     if weight is not None:
         weight = np.concatenate([weight, np.ones(label_rows.n_rows, np.float32)])
-    dataset = Dataset(stacked([data.dataset.X, label_rows.X]), stacked([data.dataset.Y, label_rows.Y]))
-    return replace(data, dataset=dataset, weight=weight, n_label_rows=label_rows.n_rows)
+    all_rows = Dataset(stacked([data.all_rows.X, label_rows.X]), stacked([data.all_rows.Y, label_rows.Y]))
+    return replace(data, all_rows=all_rows, weight=weight, n_label_rows=label_rows.n_rows)
 
 
 def _warn_of_features(X: CSR) -> None:
@@ -320,7 +320,7 @@ def with_validation_share(
     """Return the data with a random share of its rows as validation rows, if early stopping needs some."""
     if not estimator.early_stopping or data.validation is not None:
         return data
-    n = data.n_rows
+    n = data.n_own_rows
     n_validation = max(round(estimator.validation_fraction * n), 1)
     split = with_validation_rows(data, n_validation, seed)
     if split is None:
@@ -335,10 +335,10 @@ def with_validation_share(
 
 def with_validation_rows(data: TrainingData, n_rows: int, seed: int) -> TrainingData | None:
     """Return the data with `n_rows` random rows as validation rows; None if there are too few rows."""
-    drawn = draw_rows(data.n_rows, n_rows, data.groups, np.random.default_rng((seed, VALIDATION)))
-    if n_rows >= data.n_rows or not len(drawn):
+    drawn = draw_rows(data.n_own_rows, n_rows, data.groups, np.random.default_rng((seed, VALIDATION)))
+    if n_rows >= data.n_own_rows or not len(drawn):
         return None
-    kept = np.delete(np.arange(data.dataset.n_rows), drawn)
+    kept = np.delete(np.arange(data.all_rows.n_rows), drawn)
     weight, groups = (None if each is None else np.delete(each, drawn) for each in (data.weight, data.groups))
-    validation = data.dataset.take(drawn)
-    return replace(data, dataset=data.dataset.take(kept), weight=weight, validation=validation, groups=groups)
+    validation = data.all_rows.take(drawn)
+    return replace(data, all_rows=data.all_rows.take(kept), weight=weight, validation=validation, groups=groups)

@@ -116,7 +116,7 @@ class SearchSpace:
         """
         free, found = self._free, dict[str, Any]()
         if "candidates" in free and self.base.candidates:
-            sizes = sorted({min(size, self.data.dataset.n_labels) for size in (0, 32, 64, 128)})
+            sizes = sorted({min(size, self.data.all_rows.n_labels) for size in (0, 32, 64, 128)})
             found["candidates"] = trial.suggest_categorical("candidates", sizes)
         if "hidden_layer_sizes" in free:
             found["hidden_layer_sizes"] = (trial.suggest_categorical("hidden_layer_sizes", [64, 128, 256, 512]),)
@@ -243,10 +243,10 @@ def _split(data: TrainingData, seed: int) -> tuple[TrainingData, Dataset]:
     """Return the rows without a tenth of them, and this tenth."""
     if data.form == "multiclass":
         raise DataError("y: must be label lists or an indicator, got one class per row; use GridSearchCV for these")
-    split = with_validation_rows(data, min(int(SHARE * data.n_rows), MOST_ROWS), seed)
+    split = with_validation_rows(data, min(int(SHARE * data.n_own_rows), MOST_ROWS), seed)
     if split is None or split.validation is None:
         wanted = "must have 10 rows, and a group of at most a tenth of them, to hold out"
-        raise DataError(f"X: {wanted}; got {data.n_rows} rows")
+        raise DataError(f"X: {wanted}; got {data.n_own_rows} rows")
     return replace(split, validation=None), split.validation
 
 

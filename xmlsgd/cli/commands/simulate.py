@@ -115,12 +115,12 @@ def run(
     # Both raise errors before anything is read.
     algorithms = algorithms_of(parameters["algorithm"], compare, devices_of(fleet, base))
     plan, data = make_plan_of(train, test, rows, input_options, parameters)
-    compile_kernels(parameters, data.dataset.n_labels, compact=False)
+    compile_kernels(parameters, data.all_rows.n_labels, compact=False)
     raced = [*algorithms, ALONE] if compare else algorithms
     seed = parameters.get("random_state", 0)
     experiment = experiment_of(plan, data, seed, points, 1e9 * bandwidth)
     race = run_race(experiment, plan, fleet, raced, console, base)
-    console.show(f"{train}: {size_text(data.dataset)}")
+    console.show(f"{train}: {size_text(data.all_rows)}")
     console.show(f"fleet {fleet}, batches of {plan.batch_size} rows, learning rate {plan.learning_rate:g}")
     repeated = " ".join(map(str, costs_of(race.base)))
     console.show(f"speed 1: {1000 * race.update_seconds:.2f} ms an update of a batch, --costs {repeated}")
@@ -166,7 +166,7 @@ def experiment_of(plan: TrainingPlan, data: TrainingData, seed: int, points: int
     assert rows.validation is not None
     device = plan.new_device()
     measure = Measure(rows.validation, plan.network, device)
-    return Experiment(plan.job(rows.dataset, seed), plan.schedule, device, measure, points, bandwidth)
+    return Experiment(plan.job(rows.all_rows, seed), plan.schedule, device, measure, points, bandwidth)
 
 
 def device_of(costs: Iterable[float]) -> VirtualDevice:
@@ -293,7 +293,7 @@ def results(parameters: dict[str, Any], plan: TrainingPlan, data: TrainingData, 
         },
         "parameters": parameters,
         "plan": {name: decision for name, decision in plan.to_dict().items() if name not in replaced},
-        "data": {"train": size_numbers(data.dataset), "test": size_numbers(data.validation)},
+        "data": {"train": size_numbers(data.all_rows), "test": size_numbers(data.validation)},
         "versions": versions(),
     }
 
