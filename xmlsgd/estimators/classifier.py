@@ -286,8 +286,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         memory.check(plan, data, getattr(self, "fitted_", None))
         if earlier is None:  # later calls transform rows like the first
             data = data.transformed(plan.features, self.n_jobs)
-        keep = partial(self._keep, plan)
-        keep(Fitting(plan, data, earlier, seed, keep).train(callbacks, checkpoint))
+        Fitting(plan, data, earlier, seed, partial(self._keep, plan)).train(callbacks, checkpoint)
         return self
 
     def partial_fit(
@@ -336,8 +335,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         check_declared(data.names, None if classes is None else names)
         plan = make_plan(self, data, earlier, adds_rows=True)
         memory.check(plan, data, earlier)
-        keep = partial(self._keep, plan)
-        keep(Fitting(plan, data, earlier, seed, keep).add_rows())
+        Fitting(plan, data, earlier, seed, partial(self._keep, plan)).add_rows()
         return self
 
     def plan(

@@ -18,7 +18,6 @@ from ..errors import DataError, MemoryEstimateError, shorten
 from ..training.callbacks import Callback
 from ..training.checkpoints import Checkpoint
 from ..training.history import EpochRecord
-from ..training.loop import run_of
 from . import memory, saving
 from .calibration import BetaCalibration
 from .classifier import XMLClassifier
@@ -153,8 +152,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
                 numbered, part = [EstimatorNumber(number), *callbacks], checkpoints and checkpoints.part(number)
                 try:
                     member._fit_data(data, numbered, part)
-                except BaseException as error:
-                    if run_of(error) and not members:  # half a classifier is kept only if no whole one is
+                except BaseException:
+                    if hasattr(member, "fitted_") and not members:  # half a classifier is kept only if no whole one is
                         members.append(member)
                     raise
                 members.append(member)

@@ -21,7 +21,7 @@ from ..training.checkpoints import Checkpoint, checksum_of_rows, read_checkpoint
 from ..training.history import EpochRecord
 from ..training.job import Job, Start
 from ..training.kept_model import KeptModel
-from ..training.loop import Run, add_hint, attach_run, run_of, train
+from ..training.loop import Run, add_hint, run_of, train
 from ..training.progress_bar import ProgressBar
 from .calibrated_model import calibrated, with_calibration_of
 from .fitted import FittedModel, OptimizerState
@@ -65,8 +65,8 @@ def draw_seed(model: BaseEstimator, checkpoint: Checkpoint | None = None) -> int
 class Fitting:
     """A call of `fit` or `partial_fit`: its plan and rows, and the rows that are held out.
 
-    earlier : the model whose parameters are the initial ones; None to start from new ones. keep : called with what was
-    learned so far if an error ends training.
+    earlier : the model whose parameters are the initial ones; None to start from new ones. keep : called with the
+    trained model, or with what was learned so far if an error ends training.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class Fitting:
         self.left_out = np.concatenate([np.empty(0, np.intp), *self.folds[:n_left_out]])
         self.weight = weight_without(data, self.left_out)
 
-    def train(self, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None) -> FittedModel:
-        """Train for all epochs of the plan, learn candidates, and return the model.
+    def train(self, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None) -> None:
+        """Train for all epochs of the plan, learn candidates, and keep the model.
 
         Raises `DivergenceError` if the first epoch diverges.
         """
@@ -95,21 +95,21 @@ class Fitting:
                 copy_rows(earlier.network.layout, earlier.float_params, plan.network.layout, start.params)
                 start = replace(start, epochs=earlier.n_epochs)
             job = plan.job(self.data.all_rows, self.seed, self.weight, start)
-            with closing(KeptModel()) as best, _keeping(lambda run: self.keep(self._fitted(run))):
+            with closing(KeptModel()) as best, self._keeping(self._fitted):
                 own = _own_callbacks(plan, self.data, self.device, best, checkpoint)
                 run = _train(plan, job, self.device, [*own, *callbacks], checkpoint)
             if run.diverged and checkpoint:
                 checkpoint.done()  # the same call would diverge again
             if run.diverged and not run.records:
                 raise DivergenceError(divergence_advice(plan, self.weight, start.epochs + 1))
-            fitted = self._complete(run, candidates)
+            with self._keeping(self._fitted, run):  # the network can predict alone
+                fitted = self._complete(run, candidates)
+        self.keep(fitted)  # first, as Ctrl-C may come while the checkpoint is removed
         if checkpoint:
-            self.keep(fitted)  # first, as Ctrl-C may come while the checkpoint is removed
             checkpoint.done()
         if run.diverged:
             text = f"{divergence_advice(plan, self.weight, fitted.n_epochs + 1)}; the last good model is kept"
             warn(text, ConvergenceWarning)
-        return fitted
 
     def _candidate_training(self) -> AbstractContextManager[CandidateTraining | None]:
         if not self.plan.n_candidates:
@@ -118,8 +118,8 @@ class Fitting:
 
         return CandidateTraining(self.plan, self.data, self.folds, self.device)
 
-    def add_rows(self) -> FittedModel:
-        """Train on rows in addition to those of the earlier model, if there is one, and return the new model.
+    def add_rows(self) -> None:
+        """Train on rows in addition to those of the earlier model, if there is one, and keep the new model.
 
         Raises `DivergenceError` if the loss is not finite.
         """
@@ -128,11 +128,27 @@ class Fitting:
             start = initial_start(plan, data.all_rows.Y, self.seed, data.weight)
         else:
             start = grown_start(earlier, plan, data.all_rows.Y, data.n_label_rows)
-        with _keeping(lambda run: self.keep(self._grown(run))):
+        with self._keeping(self._grown):
             run = _train(plan, plan.job(data.all_rows, self.seed, data.weight, start), self.device)
         if run.diverged:
             raise DivergenceError(divergence_advice(plan, data.weight, start.epochs + 1))
-        return self._grown(run)
+        self.keep(self._grown(run))
+
+    @contextmanager
+    def _keeping(self, model_of: Callable[[Run], FittedModel], run: Run | None = None) -> Iterator[None]:
+        """If an error ends this context, keep the model of `run`, or of what the run that the error ended had learned.
+
+        A note on the error says so.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if learned := run or run_of(error):
+                self.keep(model_of(learned))
+                epochs = counted(len(learned.records), "whole epoch")
+                kept = f"what was learned until then is kept, {epochs} of this run"
+                add_hint(error, f"{kept}; save it, or continue from it by partial_fit or by fit with warm_start=True")
+            raise
 
     def _grown(self, run: Run) -> FittedModel:
         """Return the earlier model as changed by a run; its candidates learn the rows, too."""
@@ -175,22 +191,16 @@ class Fitting:
     def _complete(self, run: Run, candidates: CandidateTraining | None) -> FittedModel:
         """Return the model of a run with candidates, calibration and thresholds."""
         fitted, scored_rows, scores = self._fitted(run), self.left_out, None
-        try:
-            if candidates:
-                started = time.perf_counter()
-                folds = self._score_folds(candidates, run)
-                if folds:
-                    scored_rows = np.concatenate([fold.rows for fold in folds])
-                found, scores = candidates.finish(folds)
-                fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
-            fitted = calibrated(fitted, self.data, scored_rows, self.device, scores)
-            if candidates and len(self.left_out):
-                self._add_held_out_to_biases(fitted)
-        except BaseException as error:  # keep the network, which can predict alone
-            self.keep(fitted)
-            attach_run(error, run)
-            _hint_at_kept(error, run)
-            raise
+        if candidates:
+            started = time.perf_counter()
+            folds = self._score_folds(candidates, run)
+            if folds:
+                scored_rows = np.concatenate([fold.rows for fold in folds])
+            found, scores = candidates.finish(folds)
+            fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
+        fitted = calibrated(fitted, self.data, scored_rows, self.device, scores)
+        if candidates and len(self.left_out):
+            self._add_held_out_to_biases(fitted)
         return fitted
 
     def _score_folds(self, candidates: CandidateTraining, run: Run) -> list[ScoredFold]:
@@ -277,24 +287,6 @@ def _train(
         run = train(job, algorithm, executor, plan.schedule, with_bar, checkpoint, rolls_back=rolls_back)
     run.n_undone = sum(each.waited for each in callbacks if isinstance(each, EarlyStopping))
     return run
-
-
-@contextmanager
-def _keeping(keep: Callable[[Run], None]) -> Iterator[None]:
-    """If an error ends the run in this context, call `keep` with what was learned until then."""
-    try:
-        yield
-    except BaseException as error:
-        if run := run_of(error):
-            keep(run)
-            _hint_at_kept(error, run)
-        raise
-
-
-def _hint_at_kept(error: BaseException, run: Run) -> None:
-    """Add to an error that ended training a note on what is kept and how to continue from it."""
-    kept = f"what was learned until then is kept, {counted(len(run.records), 'whole epoch')} of this run"
-    add_hint(error, f"{kept}; save it, or continue from it by partial_fit or by fit with warm_start=True")
 
 
 def _own_callbacks(
