@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import expit
 
-from shared.candidates import SETTINGS, one_fold
+from shared.candidates import SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.non_candidates import CENTERS, NonCandidateScores, count_non_candidates
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
@@ -69,13 +69,11 @@ def test_a_network_that_ranks_the_wrong_way_round_still_gives_the_order():
 def test_candidates_and_labels_that_only_held_out_rows_have_are_not_counted():
     labels = np.int32([[2, 0], [-1, -1], [1, -1]])
     frequency = np.float32([3, 3, 3, 3, 0])
-    nothing = np.zeros(labels.shape, np.float32)
     Y = CSR.from_scipy(sp.csr_array([[1, 1, 0, 0, 1], [1, 0, 0, 0, 0], [0, 1, 0, 1, 0]], dtype=np.float32))
-    pairs = one_fold(labels, [nothing] * 4, Y.has(labels), frequency, 100)
     logits = np.float32([[9, 1, 9, 2, 3], [9, 9, 9, 9, 9], [0, 9, 0, -99, 4]])
     blocks = [(np.array([0, 1]), logits[:2] - 1), (np.array([2]), logits[2:] - 1)]
     W, b = np.eye(5, dtype=np.float32), np.ones(5, np.float32)
-    false, true = count_non_candidates(blocks, W, b, Y, pairs, frequency, CPU(2))
+    false, true = count_non_candidates(blocks, W, b, Y, labels, frequency, 100, CPU(2))
     assert {float(CENTERS[at]) // 1: false[at] for at in np.flatnonzero(false)} == {2: 1, 0: 2, 4: 1}
     weight = weights_of_true(frequency[1], 100)
     assert {float(CENTERS[at]) // 1: true[at] for at in np.flatnonzero(true)} == {1: weight, -32: weight}
@@ -83,12 +81,10 @@ def test_candidates_and_labels_that_only_held_out_rows_have_are_not_counted():
 
 def test_logits_that_are_no_numbers_are_in_the_first_and_the_last_bin():
     A, W = np.ones((1, 1), np.float32), np.float32([[np.nan], [-np.inf], [np.inf], [-1e30], [1e30], [0]])
-    nothing = np.zeros((1, 1), np.float32)
     Y = CSR.from_scipy(sp.csr_array((1, 6), dtype=np.float32))
-    pairs = one_fold(np.int32([[5]]), [nothing] * 4, nothing > 0, np.ones(6, np.float32), 100)
-    false, _ = count_non_candidates(
-        [(np.array([0]), A)], W, np.zeros(6, np.float32), Y, pairs, np.ones(6, np.float32), CPU(1)
-    )
+    labels, frequency = np.int32([[5]]), np.ones(6, np.float32)
+    blocks = [(np.array([0]), A)]
+    false, _ = count_non_candidates(blocks, W, np.zeros(6, np.float32), Y, labels, frequency, 100, CPU(1))
     assert (false[0], false[-1], false.sum()) == (3, 2, 5)
 
 

@@ -13,7 +13,7 @@ from ..data.csr import CSR
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels.non_candidates import LARGEST, N_BINS, WIDTH, count_others
 from .stacking import MIN_COOCCURRENCE, MIN_NETWORK, MIN_VOTE, LogisticStacking, log_probability
-from .stacking_training import HeldOutPairs, weights_of_true
+from .stacking_training import weights_of_true
 
 CENTERS = np.arange(-LARGEST, LARGEST, WIDTH, dtype=np.float32) + WIDTH / 2  # of the bins of `count_others`
 
@@ -77,8 +77,9 @@ def count_non_candidates(
     W: np.ndarray,
     b: np.ndarray,
     Y: CSR,
-    pairs: HeldOutPairs,
+    candidates: np.ndarray,
     frequency: np.ndarray,
+    n_rows: int,
     device: CPU,
 ) -> NDArray[np.float64]:
     """Count the labels of held-out rows that are not their candidates, by logit: false and true, float64 (2, bins).
@@ -87,12 +88,13 @@ def count_non_candidates(
     labels that no other row has, as the network has not seen them, and all labels of rows without candidates.
 
     activations : blocks of row indices and their activations (rows, H). W (L, H), b (L,) : the output layer, float32.
-    Y : the labels of the rows. pairs : their candidates. frequency : label frequencies without the rows, float32 (L,).
+    Y : the labels of the rows. candidates : their candidate labels, int32 (n, m), -1 for none. frequency : label
+    frequencies without the rows, float32 (L,), scaled to `n_rows` rows.
     """
     counts = np.zeros((device.n_threads, 2, N_BINS))
-    weights = np.where(frequency > 0, weights_of_true(frequency, pairs.n_rows), 0)
+    weights = np.where(frequency > 0, weights_of_true(frequency, n_rows), 0)
     for rows, A in activations:
         true = Y.take(rows)
         with device.start():
-            device.run(count_others, A, W, b, pairs.labels[rows], true.indptr, true.indices, weights, counts)
+            device.run(count_others, A, W, b, candidates[rows], true.indptr, true.indices, weights, counts)
     return np.asarray(counts.sum(axis=0))

@@ -107,13 +107,15 @@ class CandidateTraining:
         """Return a fold of held-out rows, scored by the network with these parameters, which has not learned them."""
         held_out, base = self._folds[number], self._base_models()
         X, alone = self._data.all_rows.X.take(held_out), Scorer(self._plan.network, params, device)
-        logits = logits_of_pairs(alone, self._cpu)(X, base.held_out.labels[base.held_out.fold == number])
+        candidates = base.held_out.labels[base.held_out.fold == number]
+        logits = logits_of_pairs(alone, self._cpu)(X, candidates)
         n_labels = self._plan.network.n_labels
         ranked = X.span(0, min(X.n_rows, RANKED_ROWS, max(RANKED_PAIRS // n_labels, 1)))
         best_alone, _ = alone.top_k(ranked, max(min(5, n_labels // 2), 1))
-        Y, found = self._data.all_rows.Y.take(held_out), alone.activations(ranked)
-        pairs, frequency = base.pairs({number: logits}), base.frequency[number]
-        others = count_non_candidates(found, alone.output.W, alone.output.b, Y, pairs, frequency, self._cpu)
+        others = count_non_candidates(
+            alone.activations(ranked), alone.output.W, alone.output.b, self._data.all_rows.Y.take(held_out),
+            candidates, base.frequency[number], np.count_nonzero(base.rows.weight), self._cpu,
+        )  # fmt: skip
         return ScoredFold(number, held_out, logits, best_alone, others)
 
     def finish(self, folds: Sequence[ScoredFold]) -> tuple[CandidateModel, HeldOutScores | None]:
