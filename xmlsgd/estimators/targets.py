@@ -48,14 +48,14 @@ class Labels:
     form: Form
 
 
-def form_of(Y: Any, name: str = "Y") -> Form:
+def form_of(Y: Any) -> Form:
     """Return the form of labels: a matrix, a sequence of label collections, or one class per row.
 
     As in scikit-learn, lists of equal length that hold only 0 and 1 are the rows of an indicator matrix.
     """
-    check_plain(Y, name)
-    check_no_iterator(Y, name)
-    _check_table(Y, name)
+    check_plain(Y, "Y")
+    check_no_iterator(Y, "Y")
+    _check_table(Y)
     Y = as_matrix(only_column(Y))
     if isinstance(Y, CSR) or sp.issparse(Y):
         return "sparse"
@@ -66,42 +66,42 @@ def form_of(Y: Any, name: str = "Y") -> Form:
     except ValueError:  # raised for a pandas GroupBy whose groups differ in length
         shape = ()
     if len(shape) == 0:
-        raise DataError(f"{name}: must be a matrix, label lists or one class a row, got {shorten(Y)}")
+        raise DataError(f"Y: must be a matrix, label lists or one class a row, got {shorten(Y)}")
     if len(shape) > 2:
-        raise DataError(f"{name}: must have 1 or 2 dimensions, got shape {shape}")
+        raise DataError(f"Y: must have 1 or 2 dimensions, got shape {shape}")
     if 0 in shape:
-        raise DataError(f"{name}: must have at least one row and one column, got shape {shape}")
+        raise DataError(f"Y: must have at least one row and one column, got shape {shape}")
     return "dense" if len(shape) == 2 and shape[1] > 1 else "multiclass"
 
 
-def read_labels(Y: Any, classes: Names | None = None, name: str = "Y") -> Labels:
+def read_labels(Y: Any, classes: Names | None = None) -> Labels:
     """Return labels of any form; new ones get columns after those of `classes`.
 
     `classes` are the names of the columns so far; a table has names of its own. A matrix with more columns than names
     is an error, unless the names are the column numbers.
     """
-    form, named, Y = form_of(Y, name), _names_in_table(Y, name), as_matrix(only_column(Y))
+    form, named, Y = form_of(Y), _names_in_table(Y), as_matrix(only_column(Y))
     if form == "lists":
-        return _read_lists(Y, classes, name)
+        return _read_lists(Y, classes)
     if form == "multiclass":
-        return _read_multiclass(Y, classes, name)
-    csr = _read_matrix(Y, form, name)
+        return _read_multiclass(Y, classes)
+    csr = _read_matrix(Y, form)
     if named is not None:
-        classes = _with_table_columns(classes, named, name)
+        classes = _with_table_columns(classes, named)
     n_known = 0 if classes is None else len(classes)
     if classes is None or (csr.n_cols > n_known and np.array_equal(classes, np.arange(n_known))):
         classes = range(csr.n_cols)
     elif csr.n_cols > n_known:
         raise DataError(
-            f"{name}: must have a column for each of the {n_known} named labels, got {csr.n_cols}; name all of them"
+            f"Y: must have a column for each of the {n_known} named labels, got {csr.n_cols}; name all of them"
         )
     elif csr.n_cols < n_known:
         wanted = f"must have a column for each of the {n_known} labels named or seen before"
-        raise DataError(f"{name}: {wanted}, got {csr.n_cols}")
+        raise DataError(f"Y: {wanted}, got {csr.n_cols}")
     return Labels(csr, classes, form)
 
 
-def _names_in_table(Y: Any, name: str) -> np.ndarray | None:
+def _names_in_table(Y: Any) -> np.ndarray | None:
     """Return the column names of a table if all are strings, or all are integers other than the column numbers."""
     named = column_names(Y)
     if named is None or len(named) < 2:
@@ -110,12 +110,12 @@ def _names_in_table(Y: Any, name: str) -> np.ndarray | None:
     kinds = {type(label) for label in named}
     if kinds == {tuple}:  # a MultiIndex of pandas
         remedy = "name them by texts: Y.columns = Y.columns.map('/'.join)"
-        warn(f"{name}: columns are named by tuples, got {shorten(named[0])}, so that labels are numbers; {remedy}")
+        warn(f"Y: columns are named by tuples, got {shorten(named[0])}, so that labels are numbers; {remedy}")
     are_names = kinds == {str} or (kinds == {int} and named != [*range(len(named))])
-    return names_of_columns(named, name) if are_names else None
+    return names_of_columns(named, "Y") if are_names else None
 
 
-def _with_table_columns(known: Names | None, named: np.ndarray, name: str) -> Names:
+def _with_table_columns(known: Names | None, named: np.ndarray) -> Names:
     """Return the column names of a table, which must begin with those known so far.
 
     The known names are kept if they are column numbers, or if the table has none of them: then they were given as
@@ -125,7 +125,7 @@ def _with_table_columns(known: Names | None, named: np.ndarray, name: str) -> Na
         return named
     if np.array_equal(known, np.arange(len(known))) or set(python_values(known)).isdisjoint(named.tolist()):
         return known
-    return with_further_columns(known, named, name)
+    return with_further_columns(known, named, "Y")
 
 
 def with_further_columns(known: Names, named: np.ndarray, name: str) -> Names:
@@ -171,7 +171,7 @@ def check_declared(names: Names, declared: Names | None) -> None:
         raise DataError(f"classes: must hold every label of Y, got {got} in Y; add it, or leave classes out")
 
 
-def _check_table(Y: Any, name: str) -> None:
+def _check_table(Y: Any) -> None:
     """Raise `DataError` for a table of several columns if one of them holds texts or lists."""
     named = column_names(Y)
     if named is None or len(named) < 2 or (first := np.asarray(as_table(Y)[:1])).dtype.kind in "biuf":
@@ -180,7 +180,7 @@ def _check_table(Y: Any, name: str) -> None:
         if isinstance(value, str | COLLECTIONS):
             wanted = "must be one column of labels, or columns of 0 and 1"
             got = f"{len(named)} columns with {shorten(value)} in {shorten(column)}"
-            raise DataError(f"{name}: {wanted}, got {got}; pass one column, which may hold lists of labels")
+            raise DataError(f"Y: {wanted}, got {got}; pass one column, which may hold lists of labels")
 
 
 def _is_lists(Y: Any) -> bool:
@@ -199,21 +199,21 @@ def _is_indicator(Y: Iterable[Any]) -> bool:
     return all(len(row) == width and all(not isinstance(x, str) and x in (0, 1) for x in row) for row in rows)
 
 
-def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
+def _read_matrix(Y: Any, form: Form) -> CSR:
     """Return an indicator matrix as a CSR without zeros."""
     if isinstance(Y, CSR):
-        check_csr(Y, name)
+        check_csr(Y, "Y")
         csr = Y
     elif form == "sparse":
-        csr = CSR.from_scipy(Y, name)
+        csr = CSR.from_scipy(Y, "Y")
     else:
         dense = np.asarray(Y)
         if dense.dtype.kind not in "biuf":
-            dense = _numbers(dense, name)
-        _check_finite(dense, name)
-        csr = CSR.from_scipy(from_dense(dense), name)
+            dense = _numbers(dense)
+        _check_finite(dense)
+        csr = CSR.from_scipy(from_dense(dense), "Y")
     if csr.n_cols == 0:
-        raise DataError(f"{name}: must have at least one label column, got shape {csr.shape}")
+        raise DataError(f"Y: must have at least one label column, got shape {csr.shape}")
     is_one = csr.data == 1
     if is_one.all():
         return csr
@@ -222,11 +222,11 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
         row = row_of(csr.indptr, wrong[0])
         got = f"{csr.data[wrong[0]]:g} in column {csr.indices[wrong[0]]}"
         remedy = "pass Y != 0 to drop the values, or lists if they are labels"
-        raise DataError(f"{name}: row {row}: an indicator must hold 0 and 1, got {got}; {remedy}")
+        raise DataError(f"Y: row {row}: an indicator must hold 0 and 1, got {got}; {remedy}")
     return csr.where(is_one)
 
 
-def _check_finite(Y: np.ndarray, name: str) -> None:
+def _check_finite(Y: np.ndarray) -> None:
     """Raise `DataError` for a value that is not finite: its row, and the words that scikit-learn's checks require."""
     if Y.dtype.kind == "f" and not (finite := np.isfinite(Y).reshape(len(Y), -1).all(axis=1)).all():
         row = int(np.argmin(finite))
@@ -234,91 +234,91 @@ def _check_finite(Y: np.ndarray, name: str) -> None:
             assert_all_finite(Y[row], input_name="y")
         except ValueError as error:
             reason = str(error).rstrip(".")
-            raise DataError(f"{name}: row {row}: {reason}; leave rows without known labels out") from error
+            raise DataError(f"Y: row {row}: {reason}; leave rows without known labels out") from error
 
 
-def _check_labels(labels: Iterable[tuple[int, Any]], name: str) -> None:
+def _check_labels(labels: Iterable[tuple[int, Any]]) -> None:
     """Raise `DataError` for a missing label, or one of another type than those before; labels : (row, label)."""
     before: Any = None
     for row, given in labels:
         label = given.item() if isinstance(given, np.generic) else given
         if is_missing(label):
             remedy = "leave such rows out; of label lists, [] is none"
-            raise DataError(f"{name}: row {row}: a label is missing, got {shorten(label)}; {remedy}")
+            raise DataError(f"Y: row {row}: a label is missing, got {shorten(label)}; {remedy}")
         before = label if before is None else before
         if type(label) is not type(before):
             got = f"{shorten(before)} and {shorten(label)}"
-            raise DataError(f"{name}: row {row}: labels must be all of one type, got {got}; strings suit all")
+            raise DataError(f"Y: row {row}: labels must be all of one type, got {got}; strings suit all")
 
 
-def _numbers(Y: np.ndarray, name: str) -> np.ndarray:
+def _numbers(Y: np.ndarray) -> np.ndarray:
     """Return a matrix of objects as floats; raise `DataError` for a value that is no number."""
     for row, cells in enumerate(Y):
         for cell in cells:
             if not isinstance(cell, Real | np.bool_):
                 remedy = "give missing cells a value" if is_missing(cell) else "pass lists of labels for names"
-                raise DataError(f"{name}: row {row}: an indicator must hold 0 and 1, got {shorten(cell)}; {remedy}")
+                raise DataError(f"Y: row {row}: an indicator must hold 0 and 1, got {shorten(cell)}; {remedy}")
     return Y.astype(np.float64)
 
 
-def _read_lists(Y: Any, classes: Names | None, name: str) -> Labels:
+def _read_lists(Y: Any, classes: Names | None) -> Labels:
     """Return label lists as `Labels`. Columns are those of `classes`, then new labels in sorted order.
 
     A label that occurs twice in a row counts once.
     """
-    rows = [set(_items(row, i, name)) for i, row in enumerate(Y)]
+    rows = [set(_items(row, i)) for i, row in enumerate(Y)]
     found = set().union(*rows)
     if len({isinstance(label, str) for label in found}) > 1:
-        _check_labels(((i, label) for i, row in enumerate(rows) for label in row), name)
-    names = _with_new_labels(classes, found, name)
+        _check_labels(((i, label) for i, row in enumerate(rows) for label in row))
+    names = _with_new_labels(classes, found)
     if len(names) == 0:
-        raise DataError(f"{name}: must have at least one label, got none in {len(rows)} rows")
+        raise DataError(f"Y: must have at least one label, got none in {len(rows)} rows")
     if classes is None and max(map(len, rows)) == 1 and isinstance(names[0], str):
-        _warn_of_joined(python_values(names), name)
-    indicators = indicator(rows, columns_by_name(python_values(names), found, name, USE_INDICATOR))
+        _warn_of_joined(python_values(names))
+    indicators = indicator(rows, columns_by_name(python_values(names), found, "Y", USE_INDICATOR))
     return Labels(replace(indicators, n_cols=len(names)), names, "lists")
 
 
-def _items(row: Any, i: int, name: str) -> Iterable[Any]:
+def _items(row: Any, i: int) -> Iterable[Any]:
     """Return the labels of one row as Python values."""
     if isinstance(row, np.ndarray):
         row = row.tolist()
     if isinstance(row, str) or not isinstance(row, list | tuple | set | frozenset):
-        raise DataError(f"{name}: row {i}: must be a list of labels, got {shorten(row)}; [] is none")
+        raise DataError(f"Y: row {i}: must be a list of labels, got {shorten(row)}; [] is none")
     labels = [label.item() if isinstance(label, np.generic) else label for label in row]
     for label in labels:
         if isinstance(label, bool) or not isinstance(label, int | str):
-            raise DataError(f"{name}: row {i}: a label must be an int or a string, got {shorten(label)}")
+            raise DataError(f"Y: row {i}: a label must be an int or a string, got {shorten(label)}")
         if label in ("", -1):  # an empty cell that was split, or padding, as in the answers of `predict_topk`
             wanted, remedy = "a label in a list must not be '' or -1", "leave it out if it means none, [] is none"
-            raise DataError(f"{name}: row {i}: {wanted}, got {label!r}; {remedy}")
+            raise DataError(f"Y: row {i}: {wanted}, got {label!r}; {remedy}")
     return labels
 
 
-def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
+def _read_multiclass(Y: Any, classes: Names | None) -> Labels:
     """Return one class per row as `Labels`. Columns are those of `classes`, then new classes in sorted order."""
-    with as_data_errors(name):
+    with as_data_errors("Y"):
         # As objects, because NumPy would turn numbers next to strings into strings, and large integers into floats.
         y = column_or_1d(np.array(Y, dtype=object) if isinstance(Y, list | tuple) else Y, warn=True)
         if y.dtype == object:
             if set(map(type, y)) != {str}:
-                _check_labels(enumerate(y.tolist()), name)
-            y = as_names(y, name)
+                _check_labels(enumerate(y.tolist()))
+            y = as_names(y, "Y")
         if y.dtype.kind not in "biufUO":
-            raise DataError(f"{name}: classes must be numbers or strings, got {y.dtype}")
-        _check_finite(y, name)
+            raise DataError(f"Y: classes must be numbers or strings, got {y.dtype}")
+        _check_finite(y)
         if y.dtype.kind == "f":  # for others, the check could only warn of many classes
             check_classification_targets(y)
     found, ids = np.unique(y, return_inverse=True)
     if classes is None:
         if found.dtype.kind in "UO":
-            check_text(found.tolist(), name)
-            warn_of_unnormalized(found.tolist(), name)
-            _warn_of_joined(found.tolist(), name)
+            check_text(found.tolist(), "Y")
+            warn_of_unnormalized(found.tolist(), "Y")
+            _warn_of_joined(found.tolist())
         classes = found
     else:
-        classes = _with_new_labels(classes, found.tolist(), name)
-        index = columns_by_name(python_values(classes), found.tolist(), name, USE_INDICATOR)
+        classes = _with_new_labels(classes, found.tolist())
+        index = columns_by_name(python_values(classes), found.tolist(), "Y", USE_INDICATOR)
         ids = np.array([index[label] for label in found.tolist()], dtype=np.int32)[ids]
     indices = np.asarray(ids, dtype=np.int32).ravel()
     n = len(indices)
@@ -326,7 +326,7 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
     return Labels(csr, classes, "multiclass")
 
 
-def _warn_of_joined(classes: list[str], name: str) -> None:
+def _warn_of_joined(classes: list[str]) -> None:
     """Warn if classes look like several labels joined in one string, unlike names such as "Smith, John".
 
     Parts of such names, and of paths such as "shoes|boots", have one position; those of joined labels have several.
@@ -348,12 +348,12 @@ def _warn_of_joined(classes: list[str], name: str) -> None:
             is_spaced = sum(f"{separator} " in label for label in classes) == n_joined
             found = f"{shorten(moved[0])} is one label, though its parts occur in others"
             remedy = f"pass lists of them, as by text.split({separator + ' ' * is_spaced!r})"
-            warn(f"{name}: {found}; for several labels a row, {remedy}")
+            warn(f"Y: {found}; for several labels a row, {remedy}")
             return
 
 
-def _with_new_labels(known: Names | None, found: Iterable[Any], name: str) -> Names:
+def _with_new_labels(known: Names | None, found: Iterable[Any]) -> Names:
     """Return the names known so far, followed by those of `found` that are new, sorted."""
-    ordered = np.sort(label_array(list(found), name))
-    warn_of_unnormalized(set(ordered.tolist()).difference(() if known is None else python_values(known)), name)
-    return ordered if known is None else with_new_names(known, ordered.tolist(), name)
+    ordered = np.sort(label_array(list(found), "Y"))
+    warn_of_unnormalized(set(ordered.tolist()).difference(() if known is None else python_values(known)), "Y")
+    return ordered if known is None else with_new_names(known, ordered.tolist(), "Y")
