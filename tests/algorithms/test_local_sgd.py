@@ -284,10 +284,10 @@ def test_rounds_get_longer_while_merges_take_more_than_their_share():
     now = 0.0
     lengths = []
     for _ in range(40):
-        now += 0.01 * algorithm.steps_now  # of work
+        now += 0.01 * algorithm.sync_every  # of work
         algorithm.lengthen(now, now + 0.01, algorithm.round_rows)
         now += 0.01
-        lengths.append(algorithm.steps_now)
+        lengths.append(algorithm.sync_every)
     assert lengths[0] == 4  # the first merge says nothing
     assert lengths[-1] == 32  # 0.01 of 0.33 seconds is below 5 %, of 0.17 above
     assert lengths == sorted(lengths)
@@ -299,7 +299,7 @@ def test_rounds_do_not_get_longer_than_an_epoch():
     algorithm.start([0, 1], 100)
     for i in range(50):
         algorithm.lengthen(float(i), i + 0.9, algorithm.round_rows)
-    assert algorithm.steps_now == 8
+    assert algorithm.sync_every == 8
 
 
 def test_one_slow_merge_lengthens_no_rounds():
@@ -310,7 +310,7 @@ def test_one_slow_merge_lengthens_no_rounds():
     for merging in (0.02, 0.02, 0.02, 0.25, 0.02):
         algorithm.lengthen(now + 1, now + 1 + merging, algorithm.round_rows)
         now += 1 + merging
-    assert algorithm.steps_now == 4
+    assert algorithm.sync_every == 4
 
 
 @pytest.mark.parametrize(("rows_missing", "steps"), [(0, 8), (1, 4)])
@@ -319,7 +319,7 @@ def test_only_a_merge_after_a_whole_round_lengthens_rounds(rows_missing, steps):
     algorithm.start([0, 1], 10_000)
     algorithm.lengthen(-0.1, 0.0, algorithm.round_rows)
     algorithm.lengthen(1.0, 1.15, algorithm.round_rows - rows_missing)
-    assert algorithm.steps_now == steps
+    assert algorithm.sync_every == steps
 
 
 @pytest.mark.parametrize(("merge_seconds", "steps"), [(0.001, 4), (0.01, 8), (0.03, 8), (0.1, 32)])
@@ -329,10 +329,10 @@ def test_an_epoch_keeps_four_merges_unless_these_take_too_long(merge_seconds, st
     algorithm.start([0, 1], 640)
     now = 0.0
     for _ in range(50):
-        now += 0.01 * algorithm.steps_now
+        now += 0.01 * algorithm.sync_every
         algorithm.lengthen(now, now + merge_seconds, algorithm.round_rows)
         now += merge_seconds
-    assert algorithm.steps_now == steps
+    assert algorithm.sync_every == steps
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])

@@ -70,7 +70,7 @@ class LocalSGD(Rounds):
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin with rounds of `steps` steps."""
         super().start(workers, n_rows)
-        self.steps_now = self.steps  # grows (`lengthen`)
+        self.sync_every = self.steps  # grows (`lengthen`)
         self.merged_at: float | None = None  # when the last merge ended
         self.share: float | None = None  # share of the time that merges take, a moving average
 
@@ -100,11 +100,6 @@ class LocalSGD(Rounds):
         self.lengthen(begun, comm.now(), sum(done.rows for done in work.values()))
 
     @property
-    def round_rows(self) -> int:
-        """Return the rows of a full round."""
-        return self.steps_now * self.batch * len(self.size)
-
-    @property
     def merging_allowed(self) -> float:
         """Return the share of the time that merges may take before rounds become twice as long as now."""
         if self.round_rows >= self.n_rows:
@@ -124,11 +119,11 @@ class LocalSGD(Rounds):
             merging, work = ended - begun, begun - self.merged_at
             share = moving_average(self.share, merging / (merging + work))
             while share > self.merging_allowed:
-                self.steps_now, work = 2 * self.steps_now, 2 * work
+                self.sync_every, work = 2 * self.sync_every, 2 * work
                 share = min(share, merging / (merging + work))
             self.share = share
         self.merged_at = ended
 
     def notes(self) -> dict[str, object]:
         """Return the current number of steps per round."""
-        return {"steps": self.steps_now}
+        return {"steps": self.sync_every}
