@@ -67,7 +67,8 @@ class Epoch:
         while math.isfinite(self.loss):
             if not (executor.busy or router.leases):
                 self.algorithm.overlap(executor, ())
-            if not self._waits_for_checkpoint():
+            must_wait = self._write_due_checkpoint()
+            if not must_wait:
                 self._hand_out()
             if executor.busy or executor.unreachable:
                 self._wait_for_event()
@@ -104,8 +105,8 @@ class Epoch:
             raise WorkerDied(f"{idle}; its batch_size must be above 0 for one of them")
         self._handle(event)
 
-    def _waits_for_checkpoint(self) -> bool:
-        """Write a checkpoint if one is due and all work is in the model; return whether to hand out no rows first.
+    def _write_due_checkpoint(self) -> bool:
+        """Write a checkpoint if one is due and all work is in the model; return whether to hand out no rows before.
 
         Workers are held back until none is busy if the algorithm needs that (`pauses_for_checkpoint`), or if the run
         is to end with this checkpoint. Otherwise their next merge puts all work in the model. During trials, the
