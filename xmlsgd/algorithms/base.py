@@ -65,10 +65,10 @@ class Algorithm(Checked, ABC):
         """Return the most rows of an update with `n_workers` workers, for estimates of memory."""
         return self.batch
 
-    def row_work(self, dataset: Dataset) -> np.ndarray | None:
-        """Return the work of each row, float64 (n_rows,), to cut batches by work; None to cut them by rows.
+    def measure_work(self, dataset: Dataset) -> np.ndarray | None:
+        """Measure the work of each row before `start`.
 
-        Called before `start`.
+        Return it, float64 (n_rows,), to cut batches by work; None to cut them by rows.
         """
         return None
 

@@ -95,10 +95,10 @@ class Omnivore(Algorithm):
         """Return the number of vectors: the velocity, and the model that each group has read."""
         return 1 + (n_workers if self.tune else self.fixed_setting(n_workers).groups)
 
-    def row_work(self, dataset: Dataset) -> np.ndarray | None:
-        """Return the multiply-adds per hidden unit of each row, or None to cut by rows.
+    def measure_work(self, dataset: Dataset) -> np.ndarray | None:
+        """Set the costs of a feature and a row, by which `finished` measures speeds.
 
-        Keep the costs of a feature and a row, by which `finished` measures speeds.
+        Return the multiply-adds per hidden unit of each row, or None to cut by rows.
         """
         by_work = self.split == "work"
         self.per_nnz, self.per_row = (PER_NNZ, PER_LABEL * dataset.Y.n_cols) if by_work else (0.0, 1.0)

@@ -168,7 +168,7 @@ class Loop:
                 callback.start(n_rows, self.schedule.epochs, executor.center)
         if self.writer:
             self.writer.attach(executor, self.progress, self.history, self.callbacks)
-        self.work = self.algorithm.row_work(self.job.dataset)
+        self.work = self.algorithm.measure_work(self.job.dataset)
         self.algorithm.start(executor.workers, n_rows)
 
     def keep_rollback_model(self) -> None:
