@@ -164,7 +164,7 @@ def test_beside_candidates_few_rows_or_labels_get_a_small_network(n_rows, n_feat
     Y = sp.csr_array((np.ones(labels.size), labels.ravel(), np.arange(n_rows + 1) * labels_per_row), (n_rows, 400))
     plan = XMLClassifier(**given).plan(X, Y)
     assert plan.network.hidden == hidden
-    why = f"{n_rows} rows, {labels_per_row:.1f} labels a row"
+    why = {10_000: "at most 10000 rows", 10_001: "at most 4 labels a row"}[n_rows]
     assert (why in reasons(plan)["hidden_layer_sizes"]) == (hidden == (64,))
 
 

@@ -64,10 +64,13 @@ def auto_epochs(dataset: Dataset, batch_size: int, is_short: bool) -> int:
     return max(CANDIDATE_EPOCHS, int(min(LEAST_DRAWS / draws, most)))
 
 
-def auto_hidden(dataset: Dataset, is_short: bool) -> tuple[int, ...]:
-    """Return one layer of 256 units, or of 64 for a short run on small data or on rows of at most four labels."""
-    is_easy = dataset.n_rows <= SMALL_ROWS or dataset.Y.nnz <= FEW_LABELS * dataset.n_rows
-    return SMALL_HIDDEN if is_short and is_easy else HIDDEN
+def auto_hidden(rows: Dataset, is_short: bool) -> tuple[tuple[int, ...], str]:
+    """Return one layer of 256 units, or of 64 for a short run on small data or on rows of few labels, and why."""
+    if is_short and rows.n_rows <= SMALL_ROWS:
+        return SMALL_HIDDEN, f"with candidates, at most {SMALL_ROWS} rows"
+    if is_short and rows.Y.nnz <= FEW_LABELS * rows.n_rows:
+        return SMALL_HIDDEN, f"with candidates, at most {FEW_LABELS} labels a row"
+    return HIDDEN, "the default"
 
 
 def auto_candidates(n_rows: int, n_labels: int, loss: str) -> int:

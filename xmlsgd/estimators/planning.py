@@ -297,13 +297,11 @@ def _is_short(data: TrainingData, n_candidates: int) -> bool:
 def _hidden(planner: _Planner, n_candidates: int) -> tuple[tuple[int, ...], str]:
     """Return the units of the hidden layers, and why; an earlier network keeps them."""
     given, data = planner.estimator.hidden_layer_sizes, planner.data
-    if not isinstance(given, str):
+    if not is_auto(given):
         return tuple(int(size) for size in given), GIVEN
     if planner.earlier_network:
         return planner.earlier_network.hidden, "as in the earlier model"
-    hidden = defaults.auto_hidden(data.own_rows, _is_short(data, n_candidates))
-    labels = f"{data.n_own_rows} rows, {data.own_rows.Y.nnz / data.n_own_rows:.1f} labels a row"
-    return hidden, "the default" if hidden == defaults.HIDDEN else f"with candidates, {labels}"
+    return defaults.auto_hidden(data.own_rows, _is_short(data, n_candidates))
 
 
 def _network(planner: _Planner, loss: str, hidden: tuple[int, ...], features: FeatureSpace) -> Network:
@@ -379,7 +377,7 @@ def _negatives(planner: _Planner, has_candidates: bool) -> tuple[int | None, str
 def _rounding(planner: _Planner, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]) -> tuple[float, str]:
     """Return the threshold of gradient sparsification, and why."""
     given, n_labels = planner.estimator.gradient_rounding, planner.data.all_rows.n_labels
-    if isinstance(given, str):
+    if is_auto(given):
         found = defaults.auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
         return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels"
     gpu = next((worker.name for worker in workers if worker.kind == "cuda"), None)
