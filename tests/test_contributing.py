@@ -249,11 +249,6 @@ def test_a_device_is_one_file(add_part, data, tmp_path):
         class Plain(Reference):
             """Compute everything as the reference does."""
 
-            bfloat16 = False
-
-            def __init__(self, n_threads, precision):
-                """Take what every device is made with; nothing of it matters here."""
-
 
         DEVICE = Plain
         ''',

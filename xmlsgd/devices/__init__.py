@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 def device_names() -> list[str]:
     """Return the names of the devices in this folder; imports its modules."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if _device_class(module.name))
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if device_class(module.name))
 
 
 def get_device(name: str) -> Callable[..., Device]:
     """Return a function that makes the device of a name, such as "cpu" or "cuda:1"; `DataError` for an unknown name."""
     kind, colon, index = str(name).partition(":")
     known = {module.name for module in pkgutil.iter_modules(__path__)}
-    found = _device_class(kind) if kind in known else None
+    found = device_class(kind) if kind in known else None
     at = getattr(found, "at", None)
     if found is not None and at is None and not colon:
         return found
@@ -36,5 +36,6 @@ def get_device(name: str) -> Callable[..., Device]:
     raise DataError(f"device must be one of {', '.join(device_names())}, got {name!r}")
 
 
-def _device_class(module: str) -> Callable[..., Device] | None:
+def device_class(module: str) -> Any:
+    """Return the class of the device that a module of this folder defines, None if it defines none."""
     return getattr(importlib.import_module(f"{__name__}.{module}"), "DEVICE", None)

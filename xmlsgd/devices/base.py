@@ -109,6 +109,11 @@ class Device(ABC):
 
     memory: str | None = None  # name of the memory of the device; None if it is that of the process
     n_threads = 1  # threads of this process that compute
+    bfloat16 = False  # whether matrix products are in bfloat16
+
+    def __init__(self, n_threads: int = 1, precision: str = "auto") -> None:
+        """Make a device of `n_threads` threads; `precision`, of `PRECISIONS`, is for those with bfloat16 products."""
+        self.n_threads = n_threads
 
     @abstractmethod
     def start(self) -> AbstractContextManager[None]:

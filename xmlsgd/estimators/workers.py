@@ -17,7 +17,7 @@ from ..algorithms.base import Algorithm
 from ..data.cores import usable_threads
 from ..data.csr import CSR
 from ..data.validation import is_integer
-from ..devices import device_names, get_device
+from ..devices import device_class, device_names, get_device
 from ..devices.base import Device
 from ..errors import LOGGER, DataError, shorten, suggest
 from ..nn.network import Network
@@ -45,7 +45,7 @@ class Worker(NamedTuple):
     @property
     def shares_memory(self) -> bool:
         """Return whether it computes in the memory of the process, where it can write a shared model in place."""
-        return self.kind == "cpu"
+        return device_class(self.kind).memory is None
 
 
 def threads_beside_candidates(n_step_threads: int, n_threads: int) -> int:
@@ -103,7 +103,7 @@ def make_device(name: str, n_threads: int, precision: str) -> Device:
     return get_device(name)(n_threads, precision)
 
 
-def precision_of(device: Any) -> str:
+def precision_of(device: Device) -> str:
     """Return the precision of a device's matrix products, "float32" or "bfloat16"."""
     return "bfloat16" if device.bfloat16 else "float32"
 

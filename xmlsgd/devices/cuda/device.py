@@ -54,6 +54,8 @@ class CUDA(Device):
         Where CuPy, cuBLAS, a driver or the GPU is missing, or the GPU lacks the precision.
     """
 
+    memory = "cuda"  # with the index of the GPU in an instance
+
     def __init__(
         self, n_threads: int = 1, precision: str = "auto", index: int = 0, runtime: Runtime | None = None,
         chunk_bytes: int = CHUNK_BYTES,
