@@ -152,19 +152,16 @@ class Fitting:
 
     def _grown(self, run: Run) -> FittedModel:
         """Return the earlier model as changed by a run; its candidates learn the rows, too."""
-        plan, data, earlier = self.plan, self.data, self.earlier
-        state = OptimizerState(plan.optimizer.name, run.state, run.steps)
-        fitted = replace(self._fitted(run, added_to=earlier), optimizer=state)
-        if earlier is None:
-            return fitted
-        if earlier.candidates is not None:
+        plan, data, earlier, after = self.plan, self.data, self.earlier, None
+        if earlier is not None and earlier.candidates is not None:
             from ..devices.cpu import cpu_of  # here, so that Numba is imported late
 
             cpu, before = cpu_of(self.device, plan.n_threads), earlier.candidates
             after = before.with_rows(data.all_rows.X, data.all_rows.Y, data.weight, data.n_label_rows, cpu)
             train_new_outputs(plan, data, run.params, after.knn.new_labels(before.knn), self.seed, cpu)
-            fitted = replace(fitted, candidates=after)
-        return with_calibration_of(fitted, earlier)
+        state = OptimizerState(plan.optimizer.name, run.state, run.steps)
+        fitted = replace(self._fitted(run, added_to=earlier), candidates=after, optimizer=state)
+        return fitted if earlier is None else with_calibration_of(fitted, earlier)
 
     def _fitted(self, run: Run, added_to: FittedModel | None = None) -> FittedModel:
         """Return the model of a run, without candidates; added_to : a model whose training rows count, too."""
@@ -190,18 +187,16 @@ class Fitting:
 
     def _complete(self, run: Run, candidates: CandidateTraining | None) -> FittedModel:
         """Return the model of a run with candidates, calibration and thresholds."""
-        fitted, scored_rows, scores = self._fitted(run), self.left_out, None
-        if candidates:
-            started = time.perf_counter()
-            folds = self._score_folds(candidates, run)
-            if folds:
-                scored_rows = np.concatenate([fold.rows for fold in folds])
-            found, scores = candidates.finish(folds)
-            fitted = replace(fitted, candidates=found, candidates_seconds=time.perf_counter() - started)
-        fitted = calibrated(fitted, self.data, scored_rows, self.device, scores)
-        if candidates and len(self.left_out):
-            self._add_held_out_to_biases(fitted)
-        return fitted
+        if candidates is None:
+            return calibrated(self._fitted(run), self.data, self.left_out, self.device, None)
+        started = time.perf_counter()
+        folds = self._score_folds(candidates, run)
+        found, scores = candidates.finish(folds)
+        if len(self.left_out):
+            self._add_held_out_to_biases(run.params)
+        fitted = replace(self._fitted(run), candidates=found, candidates_seconds=time.perf_counter() - started)
+        scored_rows = np.concatenate([np.empty(0, np.intp), *(fold.rows for fold in folds)])
+        return calibrated(fitted, self.data, scored_rows, self.device, scores)
 
     def _score_folds(self, candidates: CandidateTraining, run: Run) -> list[ScoredFold]:
         """Return each fold of held-out rows, scored by a network that has not learned them.
@@ -239,14 +234,14 @@ class Fitting:
             if not of_fold.diverged:
                 yield number, device, of_fold.params
 
-    def _add_held_out_to_biases(self, fitted: FittedModel) -> None:
+    def _add_held_out_to_biases(self, params: NDArray[np.float32]) -> None:
         """Add to the output biases, in place, what the held-out rows would have added to the initial biases.
 
         This is done after stacking, from which biases that know the labels of held-out rows must be hidden. A network
         that predicts alone keeps its biases: it is the one that the last record and the calibration have measured.
         """
-        network, Y = fitted.network, self.data.all_rows.Y
-        biases = network.layout.views(fitted.params)[network.output_bias]
+        network, Y = self.plan.network, self.data.all_rows.Y
+        biases = network.layout.views(params)[network.output_bias]
         biases += network.initial_biases(Y, self.data.weight) - network.initial_biases(Y, self.weight)
 
 
