@@ -291,8 +291,8 @@ def _own_callbacks(
     if data.validation is None:
         return []
     # With early stopping, the evaluated rows are a part of the identity of a run with a checkpoint.
-    rows = checksum_of_rows(data.validation) if checkpoint and plan.early_stopping else ""
-    found: list[Callback] = [Evaluation(Measure(data.validation, plan.network, device), rows)]
+    checksum = checksum_of_rows(data.validation) if checkpoint and plan.early_stopping else ""
+    found: list[Callback] = [Evaluation(Measure(data.validation, plan.network, device), checksum)]
     if plan.early_stopping:
         found.append(EarlyStopping("P@1", plan.n_epochs_no_change, 100 * plan.tol, kept))
     return found

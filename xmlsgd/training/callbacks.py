@@ -110,16 +110,16 @@ class Evaluation(Callback):
     ----------
     measure : callable
         Maps the model, float32 (n_params,), to metrics by name, e.g. ``{"P@1": 80.5}``.
-    rows : str, default=""
-        Identifies the evaluated rows if they influence the run (early stopping), else "".
+    checksum : str, default=""
+        That of the evaluated rows if they influence the run (early stopping), else "".
     """
 
-    def __init__(self, measure: Callable[[NDArray[np.float32]], dict[str, float]], rows: str = "") -> None:
-        self.measure, self.rows = measure, rows
+    def __init__(self, measure: Callable[[NDArray[np.float32]], dict[str, float]], checksum: str = "") -> None:
+        self.measure, self.checksum = measure, checksum
 
     def settings(self) -> dict[str, Any]:
-        """Return the evaluated rows if they influence the run."""
-        return {"rows": self.rows} if self.rows else {}
+        """Return the checksum of the evaluated rows if they influence the run."""
+        return {"rows": self.checksum} if self.checksum else {}
 
     def epoch(self, record: EpochRecord, center: NDArray[np.float32]) -> bool:
         """Add the metrics to the record."""

@@ -24,7 +24,7 @@ from .job import Job
 from .kept_model import KeptModel, NoModel
 from .progress import TrainingPosition, TrainingProgress
 from .router import Router
-from .worker_log import WorkerLog, summary
+from .worker_log import WorkerEntry, WorkerLog, summary
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Run:
     n_undone: int = 0
 
     @property
-    def workers(self) -> list[EpochRecord]:
+    def workers(self) -> list[WorkerEntry]:
         """Summary of each of several workers (`worker_log.summary`)."""
         return summary(self.records)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from .history import EpochRecord
 from .job import Job
 from .loop import train
 from .messages import Report
+from .worker_log import WorkerEntry
+
+CurvePoint = dict[str, Any]  # "seconds", "rows", "loss" (mean over the rows since the last point) and metrics
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +69,14 @@ class Experiment(Checked):
 class Outcome:
     """The outcome of a simulated run: its epoch records, the summary of its workers, and its learning curve.
 
-    curve : records of "seconds", "rows", "loss" (mean over the rows since the last record) and metrics. efficiency :
-    see `scheduling_efficiency`. sync_seconds : duration of all merges, pulls and pushes, also of a single worker.
+    efficiency : see `scheduling_efficiency`. sync_seconds : duration of all merges, pulls and pushes, also of a single
+    worker.
     """
 
     fleet: Sequence[VirtualDevice]
     records: list[EpochRecord]
-    workers: list[EpochRecord]
-    curve: list[EpochRecord]
+    workers: list[WorkerEntry]
+    curve: list[CurvePoint]
     diverged: bool
     efficiency: float
     sync_seconds: float
@@ -112,7 +116,7 @@ class LearningCurve(Callback):
 
     def __init__(self, experiment: Experiment, executor: Simulated) -> None:
         self.measure, self.points, self.executor = experiment.measure, experiment.points, executor
-        self.curve: list[EpochRecord] = []
+        self.curve: list[CurvePoint] = []
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
         """Schedule the measurements."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from .callbacks import Callback, ResumedRun
 from .executors.base import Executor
 from .history import EpochRecord, runs_of
 from .messages import Report, Sharing
+
+WorkerEntry = dict[str, Any]  # what an epoch record, or the summary of a run, tells of one worker
 
 COUNTERS = ("merges", "merge_seconds", "transfer_seconds")  # of the executor
 LOW_SHARE = 0.2  # of an equal share of the throughput: advise to exclude workers that contribute less (chosen)
@@ -43,15 +46,15 @@ class Tally:
         self.stalest = stalest
 
     @classmethod
-    def of(cls, entry: EpochRecord) -> Tally:
+    def of(cls, entry: WorkerEntry) -> Tally:
         """Return the work in an entry of a record."""
         updates, staleness = entry["updates"], entry.get("staleness", 0.0)
         stalest, lost = entry.get("staleness_max", 0), entry.get("lost", 0)
         return cls(entry["rows"], updates, entry["busy"], staleness * updates, stalest, lost)
 
-    def entry(self, worker: int, elapsed: float, stale: bool) -> EpochRecord:
+    def entry(self, worker: int, elapsed: float, stale: bool) -> WorkerEntry:
         """Return the entry of a record; utilisation is the busy share of `elapsed` seconds. stale : has staleness."""
-        found: EpochRecord = {
+        found: WorkerEntry = {
             "worker": worker,
             "rows": self.rows,
             "updates": self.updates,
@@ -116,7 +119,7 @@ class WorkerLog(Callback):
         self._epoch, self._seconds, self._departures = {}, record["seconds"], len(self.executor.departures)
         return False
 
-    def _entries(self, elapsed: float) -> list[EpochRecord]:
+    def _entries(self, elapsed: float) -> list[WorkerEntry]:
         """Return an entry for each worker, with the notes of the algorithm."""
         tells_staleness, notes = self.algorithm.sharing is not Sharing.REPLICAS, self.algorithm.worker_notes()
         return [
@@ -126,7 +129,7 @@ class WorkerLog(Callback):
         ]
 
 
-def summary(records: Sequence[EpochRecord]) -> list[EpochRecord]:
+def summary(records: Sequence[EpochRecord]) -> list[WorkerEntry]:
     """Return an entry for each of several workers over all records: its contribution, and how often it left, if so."""
     logged = [record for record in records if "workers" in record]
     tallies: dict[int, Tally] = {}
@@ -176,7 +179,7 @@ def describe_choice(records: Sequence[EpochRecord]) -> list[str]:
     return [f"algorithm: {notes['algorithm']}; {notes['reason']}"] if "reason" in notes else []
 
 
-def advice(workers: Sequence[EpochRecord]) -> list[str]:
+def advice(workers: Sequence[WorkerEntry]) -> list[str]:
     """Return a line of advice for each worker of a `summary` that contributes little or nothing; none if one left.
 
     Learners that Crossbow's tuner leaves idle are excluded already.
