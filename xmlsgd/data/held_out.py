@@ -16,27 +16,28 @@ COMPARED_ENTRIES = 1 << 22  # whose copies as float64 are in memory at a time
 
 
 class HeldOutSize(NamedTuple):
-    """The number of rows to hold out: `share` of all rows, but at least `wanted`, at most `most` and a tenth of all.
+    """The number of rows to hold out: `share` of all rows, but at least `floor`, at most `most` and a tenth of all.
 
-    If this number is below `least`, none are held out.
+    If this number is below `cutoff`, none are held out.
     """
 
     share: float
-    wanted: int
+    floor: int
     most: int
-    least: int
+    cutoff: int
 
     def of(self, n_rows: int) -> int:
         """Return the number of rows to hold out of `n_rows`."""
-        n = min(max(int(self.share * n_rows), self.wanted), self.most, n_rows // MOST_ONE_IN)
-        return n if n >= self.least else 0
+        n = min(max(int(self.share * n_rows), self.floor), self.most, n_rows // MOST_ONE_IN)
+        return n if n >= self.cutoff else 0
 
 
 # With candidates, for stacking. The network does not learn these rows (docs/decisions/stacking.md).
-HELD_OUT_STACKING = HeldOutSize(0.1, 100, 2000, 100)
-HELD_OUT_SMALL = HeldOutSize(0.1, 10, 1000, 10)  # each fold of small data
+HELD_OUT_STACKING = HeldOutSize(share=0.1, floor=100, most=2000, cutoff=100)
+HELD_OUT_SMALL = HeldOutSize(share=0.1, floor=10, most=1000, cutoff=10)  # each fold of small data
 # Without candidates, for the three weights of calibration and the thresholds.
-HELD_OUT_NETWORK, HELD_OUT_NONE = HeldOutSize(0.02, 200, 2048, 100), HeldOutSize(0.0, 0, 0, 0)
+HELD_OUT_NETWORK = HeldOutSize(share=0.02, floor=200, most=2048, cutoff=100)
+HELD_OUT_NONE = HeldOutSize(share=0.0, floor=0, most=0, cutoff=0)
 
 
 def held_out_folds(
@@ -51,7 +52,7 @@ def held_out_folds(
     folds: list[NDArray[np.intp]] = []
     for _ in range(n_folds):
         drawn = draw_rows(len(left), size.of(n_rows), None if groups is None else groups[left], random)
-        if len(drawn) < max(size.least, 1):
+        if len(drawn) < max(size.cutoff, 1):
             break
         folds.append(left[drawn])
         left = np.delete(left, drawn)

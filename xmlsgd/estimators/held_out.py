@@ -45,7 +45,7 @@ def folds_to_hold_out(data: TrainingData, size: HeldOutSize, n_folds: int, seed:
     found = [rows[fold] for fold in held_out_folds(len(rows), seed, size, groups, n_folds)]
     if not found and (n := size.of(len(rows))):
         smallest = np.unique(groups, return_counts=True)[1].min()
-        text = f"groups: none could be held out: needs {size.least} to {n} rows in whole groups, the smallest has "
+        text = f"groups: none could be held out: needs {size.cutoff} to {n} rows in whole groups, the smallest has "
         warn(f"{text}{smallest}; stacking and thresholds keep their defaults")
     if found and groups is None and (share := are_copies(data.own_rows)[rows].mean()) > MANY_COPIES:
         text = f"X: {share:.0%} of the rows have the features and labels of another, so that held-out rows seem easy"
