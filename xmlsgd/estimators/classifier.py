@@ -16,7 +16,7 @@ from ..nn.optimizers import Optimizer
 from ..training.callbacks import Callback
 from ..training.checkpoints import Checkpoint
 from . import memory, saving
-from .fitted import FittedModel, learned
+from .fitted import FittedModel, fitted_attribute
 from .fitting import Fitting, as_checkpoint, check_callbacks, draw_seed
 from .names import names_of_columns
 from .parameters import check_parameters
@@ -174,14 +174,16 @@ class XMLClassifier(Predictor, BaseEstimator):
     random_state: Any = None
     verbose: int = 0
 
-    params_ = learned("float_params", "Parameters, float32 and flat (`Network.layout`).")
-    candidates_ = learned("candidates", "The k-NN index, linear classifiers and stacking; None for the network alone.")
-    candidates_seconds_ = learned("candidates_seconds", "Seconds of learning the candidates after the network.")
-    device_ = learned("device", "The device that predicts.")
-    precision_ = learned("precision", "The precision of its products.")
-    history_ = learned("history", "One record per epoch.")
-    n_epochs_ = learned("n_epochs", "Number of epochs since the last `fit` without `warm_start`.")
-    loss_curve_ = learned("loss_curve", "The loss of each epoch.")
+    params_ = fitted_attribute("float_params", "Parameters, float32 and flat (`Network.layout`).")
+    candidates_ = fitted_attribute(
+        "candidates", "The k-NN index, linear classifiers and stacking; None for the network alone."
+    )
+    candidates_seconds_ = fitted_attribute("candidates_seconds", "Seconds of learning candidates after the network.")
+    device_ = fitted_attribute("device", "The device that predicts.")
+    precision_ = fitted_attribute("precision", "The precision of its products.")
+    history_ = fitted_attribute("history", "One record per epoch.")
+    n_epochs_ = fitted_attribute("n_epochs", "Number of epochs since the last `fit` without `warm_start`.")
+    loss_curve_ = fitted_attribute("loss_curve", "The loss of each epoch.")
 
     save, load = saving.save, classmethod(saving.load)
 

@@ -152,7 +152,7 @@ class FittedModel:
         return {**self.__dict__, "_scorers": {}}
 
 
-def learned(path: str, doc: str, *, if_none: str = "") -> Any:
+def fitted_attribute(path: str, doc: str, *, if_none: str = "") -> Any:
     """Return a property for attribute `path` of the fitted model.
 
     It raises `AttributeError`, as scikit-learn requires, before `fit`, and if the attribute is None; `if_none` says
@@ -172,16 +172,16 @@ class FittedAttributes:
     """Attributes of fitted estimators, read from `fitted_`; for an ensemble this is based on its first classifier."""
 
     fitted_: FittedModel
-    classes_ = learned("classes", "Names of the label columns (L,).")
-    n_features_in_ = learned("features.n_features", "Number of features.")
-    label_form_ = learned("form", "Form of the training labels.")
-    label_counts_ = learned("label_counts", "int64 (L,), training rows of each label.")
-    n_samples_seen_ = learned("n_samples_seen", "Number of training rows.")
-    network_ = learned("network", "Shape and loss of the network.")
-    feature_names_in_ = learned(
+    classes_ = fitted_attribute("classes", "Names of the label columns (L,).")
+    n_features_in_ = fitted_attribute("features.n_features", "Number of features.")
+    label_form_ = fitted_attribute("form", "Form of the training labels.")
+    label_counts_ = fitted_attribute("label_counts", "int64 (L,), training rows of each label.")
+    n_samples_seen_ = fitted_attribute("n_samples_seen", "Number of training rows.")
+    network_ = fitted_attribute("network", "Shape and loss of the network.")
+    feature_names_in_ = fitted_attribute(
         "features.names", "Names of the features, if X had any.", if_none="names of features: X had none"
     )
-    vectorizer_ = learned(
+    vectorizer_ = fitted_attribute(
         "features.vectorizer", "The vectorizer, if X was texts.", if_none="vectorizer: X was no texts"
     )
 
