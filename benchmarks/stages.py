@@ -111,16 +111,16 @@ def watch_kernels(kernels: Stages) -> None:
     """Time the kernels that run on all threads of a device."""
     from xmlsgd.devices.cpu.device import CPU
 
-    call = CPU.call
+    run = CPU.run_converted
 
     def timed(self: CPU, kernel: Any, *given: Any) -> None:
         started = time.perf_counter()
         try:
-            call(self, kernel, *given)
+            run(self, kernel, *given)
         finally:
             kernels.add(kernel.alone.__name__, time.perf_counter() - started)
 
-    CPU.call = timed  # type: ignore[method-assign]
+    CPU.run_converted = timed  # type: ignore[method-assign]
 
 
 def launch_seconds(threads: int) -> dict[str, float]:
@@ -140,7 +140,7 @@ def launch_seconds(threads: int) -> dict[str, float]:
                 while time.perf_counter() < started + pause:
                     pass
                 started = time.perf_counter()
-                device.call(drop, A, 0, np.uint32(0), np.float32(1))
+                device.run_converted(drop, A, 0, np.uint32(0), np.float32(1))
                 seconds.append(time.perf_counter() - started)
             found[f"{pause:g}"] = float(np.median(seconds))
     return found

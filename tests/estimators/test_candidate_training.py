@@ -127,7 +127,7 @@ def test_no_kernel_starts_once_training_is_over():
     cpu = candidate_training._StoppableCPU(1, stopped)
     stopped.set()
     with pytest.raises(RuntimeError, match="stopped"):
-        cpu.call(None)
+        cpu.run_converted(None)
 
 
 def test_an_error_of_candidates_is_raised_when_the_network_is_trained(rows, concurrent, monkeypatch):

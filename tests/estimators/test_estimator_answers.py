@@ -146,11 +146,11 @@ def test_a_thread_that_takes_another_device_disturbs_no_other(fitted, rows):
 def test_kernels_that_were_loaded_are_all_that_a_ranking_runs(held_out, monkeypatch, n_rows, candidates):
     def noted(cpu, kernel, *arguments):
         ran.add((kernel, cpu.n_threads > 1))
-        call(cpu, kernel, *arguments)
+        run(cpu, kernel, *arguments)
 
-    ran, call, X = set(), CPU.call, held_out[0][:n_rows]
+    ran, run, X = set(), CPU.run_converted, held_out[0][:n_rows]
     model = small(max_epochs=1, n_jobs=2, candidates=candidates).fit(*held_out)
-    monkeypatch.setattr(CPU, "call", noted)
+    monkeypatch.setattr(CPU, "run_converted", noted)
     model.load_kernels(X, 7)
     loaded = set(ran)
     model.predict_topk(X, 7)

@@ -1,4 +1,4 @@
-"""Elastic averaging SGD: replicas and a center pull at each other.
+"""Elastic averaging SGD: replicas and a center pull at each other, without the plain mean of `elastic.py`.
 
 Zhang, Choromanska, LeCun 2015 (arXiv 1412.6651), Algorithm 1: every tau updates
 

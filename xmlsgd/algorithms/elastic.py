@@ -1,4 +1,4 @@
-"""Elastic averaging, the baseline of the Adaptive SGD paper: equal shares for all workers, then the plain mean.
+"""Plain averaging per mega-batch, the baseline "Elastic" of the Adaptive SGD paper; not EASGD (`easgd.py`).
 
 Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029). A mega-batch is split evenly beforehand, so that all wait for the slowest.
 """

@@ -137,10 +137,10 @@ class _StoppableCPU(CPU):
         super().__init__(n_threads)
         self._stopped = stopped
 
-    def call(self, kernel: Any, *arguments: Any) -> None:
+    def run_converted(self, kernel: Any, *arguments: Any) -> None:
         if self._stopped.is_set():
             raise RuntimeError("stopped")
-        super().call(kernel, *arguments)
+        super().run_converted(kernel, *arguments)
 
 
 def _warn_if_network_is_better(folds: Sequence[ScoredFold], scores: HeldOutScores, data: TrainingData) -> None:

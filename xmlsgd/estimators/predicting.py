@@ -185,9 +185,10 @@ class Predictor(FittedAttributes, ClassifierMixin):
             else:  # scores are the logs of weight x probability
                 probabilities = np.exp(scores.astype(np.float64)) / np.asarray(label_weight, np.float64)[best]
             probabilities = np.where(best >= 0, np.minimum(probabilities, 1), 0)
-            low = probabilities < (0 if least is None else least[best])
-            best[low], scores[low], probabilities[low] = -1, -np.inf, 0
             scores = probabilities if proba else scores
+        if least is not None:
+            low = probabilities < least[best]
+            best[low], scores[low] = -1, 0 if proba else -np.inf
             order = np.argsort(low, axis=1, kind="stable")  # by a threshold for each label, or weights, any may be low
             best, scores = (np.take_along_axis(each, order, axis=1) for each in (best, scores))
         if not as_csr:

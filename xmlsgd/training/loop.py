@@ -218,7 +218,7 @@ class Loop:
         """Finish the callbacks and return the result."""
         for callback in self.callbacks:
             callback.finish(self.executor.center)
-        return self._run()
+        return self._current_run()
 
     def partial_run(self) -> Run:
         """Return the result of a run that an error ended; trials are undone, and a diverged model is rolled back."""
@@ -226,7 +226,7 @@ class Loop:
         try:
             if self.algorithm.trial is not None:
                 executor.restore_snapshot()
-            return self._run() if is_finite(executor.center) else self.last_good_run()
+            return self._current_run() if is_finite(executor.center) else self.last_good_run()
         except Exception:  # noqa: BLE001  a device was lost with the model in its memory
             params, state = np.array(executor.shared.params[0]), np.zeros_like(executor.shared.states[0])
             self.last_good.restore(params)
@@ -239,7 +239,7 @@ class Loop:
         state[:] = 0
         return Run(params, self.history.records, state, 0, diverged=True)
 
-    def _run(self) -> Run:
+    def _current_run(self) -> Run:
         """Return the current model and optimizer state, and the records so far."""
         params, state, steps = self.executor.result()
         return Run(params, self.history.records, state, steps)

@@ -146,7 +146,7 @@ class CPU(Device):
         )  # fmt: skip
         if rounding.threshold > 0:
             kept, g = self.buffer("kept", (n, Bp), np.int64), self.buffer("g", (n, H))
-            self.call(
+            self.run_converted(
                 sparsified_layer.sparsified_step, *head, np.float32(rounding.threshold), rounding.seed, padded, Z, g,
                 dA, db, ints, kept, logits, losses, *operands,
             )  # fmt: skip
@@ -163,7 +163,7 @@ class CPU(Device):
         if len(parts) <= FEW_PARTS:
             return np.asarray(parts.sum(axis=0))
         total = np.empty(parts.shape[1:], np.float32)
-        self.call(output_layer.add_parts, parts, total)
+        self.run_converted(output_layer.add_parts, parts, total)
         return total
 
     def _operands(self, padded: np.ndarray, chunk: int) -> tuple[np.ndarray | None, ...]:
@@ -215,7 +215,7 @@ class CPU(Device):
     def _copy(self, layer: Layer, active: np.ndarray, back: bool, parts: Iterable[np.ndarray]) -> None:
         """Copy the outputs `active` of a layer to `parts`; if `back`, from `parts` to the layer."""
         whole, taken = ([each.reshape(len(each), -1) for each in arrays] for arrays in (layer, parts))
-        self.call(copying.copy_outputs, *whole, active, back, self.n_threads, *taken)
+        self.run_converted(copying.copy_outputs, *whole, active, back, self.n_threads, *taken)
 
     def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
@@ -271,10 +271,10 @@ class CPU(Device):
 
     def run(self, kernel: Kernel, *arguments: Any) -> None:
         """Run a kernel on this device's threads; it must not write read-only arrays."""
-        self.call(kernel, *(for_kernels(each) if isinstance(each, np.ndarray) else each for each in arguments))
+        self.run_converted(kernel, *(for_kernels(each) if isinstance(each, np.ndarray) else each for each in arguments))
 
-    def call(self, kernel: Kernel, *arguments: Any) -> None:
-        """Run a kernel as `run` does, but without `for_kernels`, which takes time for thirty arrays."""
+    def run_converted(self, kernel: Kernel, *arguments: Any) -> None:
+        """Run a kernel on arrays that need no `for_kernels`, which takes time for thirty of them."""
         n_threads = self.n_threads if self._has_threads else 1
         if self.most_threads is not None:
             n_threads = min(n_threads, self.most_threads())

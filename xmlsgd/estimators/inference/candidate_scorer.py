@@ -61,7 +61,7 @@ class CandidateScorer(Scorer):
         labels, scores = np.empty((X.n_rows, m), np.int32), np.empty((X.n_rows, m), np.float32)
         with self.cpu.start():
             for part, A, span in self._parts(X):
-                self.cpu.call(
+                self.cpu.run_converted(
                     best_candidates, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
                     *self.candidates.knn.scratch(self.cpu), n_kept(self.candidates.n_candidates, m), labels[span],
                     scores[span],
