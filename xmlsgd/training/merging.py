@@ -1,5 +1,7 @@
 """Merge replicas: apply the merge rule of an algorithm to one parameter slice after another.
 
+The rules are in `algorithms`: `merge_replicas` of each algorithm, `combiners.py` and `outer.py`.
+
 Several threads merge slices. Of the input layer, only those rows take part in which a member differs from the center,
 or which the momentum of an outer optimizer still moves.
 """

@@ -119,7 +119,7 @@ class PairFormat(Format):
         """Write X or Y."""
 
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
-        """Write a folder with both files of each split, and with the label names of the training split."""
+        """Write a folder, also of a single set: both files of each split, and the label names of the training split."""
 
         def write_pair(folder: Path, split: str, dataset: Dataset) -> None:
             for matrix, name in zip((dataset.X, dataset.Y), self.names[split], strict=True):
