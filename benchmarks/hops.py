@@ -43,11 +43,9 @@ class Timed(Processes):
             self._heard_at[event.worker] = now
         return event
 
-    def merge(
-        self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True
-    ) -> None:
+    def merge(self, rule: MergeRule, members: Collection[int]) -> None:
         """Merge, after which nobody goes on at once."""
-        super().merge(rule, members, fade_merges, ends_at_center)
+        super().merge(rule, members)
         self._heard_at.clear()
 
     def pause(self) -> None:

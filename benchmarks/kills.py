@@ -46,7 +46,7 @@ from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
-from xmlsgd.training.merging import Comm, MergeRule, ParameterSlice
+from xmlsgd.training.merging import BROADCAST, Comm, MergeRule, ParameterSlice
 from xmlsgd.training.messages import Report, Sharing
 
 from .forked_workers import forked_workers
@@ -104,11 +104,9 @@ class Marks:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._comm, name)
 
-    def merge(
-        self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True
-    ) -> None:
+    def merge(self, rule: MergeRule, members: Collection[int]) -> None:
         """Add marks, where the algorithm does not give out the center."""
-        self._comm.merge(rule if rule is ParameterSlice.broadcast else add_marks, members)
+        self._comm.merge(rule if rule is BROADCAST else MergeRule(add_marks), members)
 
 
 class Kills:

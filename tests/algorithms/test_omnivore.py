@@ -25,7 +25,7 @@ from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.job import Job
 from xmlsgd.training.learner import Learner
 from xmlsgd.training.loop import train
-from xmlsgd.training.merging import ParameterSlice
+from xmlsgd.training.merging import BROADCAST
 from xmlsgd.training.messages import Report, Sharing, Step
 
 
@@ -139,11 +139,11 @@ def test_merges_of_two_groups_stay_as_sparse_as_the_rows(dataset, momentum):
     merged, touched = [], []
 
     class Counted(Simulated):
-        def merge(self, rule, members, fade_merges=0, ends_at_center=True):
+        def merge(self, rule, members):
             touched.append(np.count_nonzero(self.shared.touched[sorted(members), :2000].any(axis=0)))
             before = self.merge_bytes
-            super().merge(rule, members, fade_merges, ends_at_center)
-            vectors = 1 + len(members) + 2 * (rule is not ParameterSlice.broadcast)  # velocity and what the group read
+            super().merge(rule, members)
+            vectors = 1 + len(members) + 2 * (rule is not BROADCAST)  # velocity and what the group read
             merged.append(((self.merge_bytes - before) / (8 * vectors) - dense) / network.hidden[0])
 
     executor = simulated((1.0, 0.9), kind=Counted)

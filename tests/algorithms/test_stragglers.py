@@ -152,8 +152,8 @@ def test_momentum_is_that_of_all_workers_also_where_a_merge_leaves_some_out(algo
     fades = []
 
     class Merging(toy.Replicas):
-        def merge(self, rule, members, fade_merges=0, ends_at_center=True):
-            fades.append(fade_merges)
+        def merge(self, rule, members):
+            fades.append(rule.fade_merges)
 
     algorithm.start(range(4), 1000)
     comm = Merging(0, *[0] * 4)

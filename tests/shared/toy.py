@@ -92,9 +92,9 @@ class Logged(Simulated):
         )
         return event
 
-    def merge(self, rule, members, fade_merges=0, ends_at_center=True):
+    def merge(self, rule, members):
         self._note("merge", sorted(members))
-        super().merge(rule, members, fade_merges, ends_at_center)
+        super().merge(rule, members)
 
     def of(self, kind):
         return [what for name, what in self.log if name == kind]
@@ -163,8 +163,8 @@ class Replicas:
     n_params = property(lambda self: self.shared.params.shape[1])
     center = property(lambda self: self.shared.params[0])
 
-    def merge(self, rule, members, fade_merges=0, ends_at_center=True):
-        self.merger.run(rule, members, fade_merges, ends_at_center)
+    def merge(self, rule, members):
+        self.merger.run(rule, members)
 
     def save_center(self, name, worker=None):
         self.merger.save_center(name, worker)

@@ -11,10 +11,11 @@ from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.training import merging
-from xmlsgd.training.merging import Merger
+from xmlsgd.training.merging import BROADCAST, Merger, MergeRule
 
 N_FEATURES, N_LABELS, N = 40, 6, 3
 NETWORK = Network(N_FEATURES, N_LABELS, (2,))
+NOTHING = MergeRule(lambda params: None)
 
 
 def replicas(n_threads=1):
@@ -40,7 +41,7 @@ def averaging(outer, combine="mean"):
         outer.apply(params, COMBINERS[combine](params, dict.fromkeys(params.replicas, 1 / len(params.replicas))))
         params.broadcast()
 
-    return rule, outer.fade_merges, True
+    return MergeRule(rule, outer.fade_merges)
 
 
 def elastic():
@@ -57,7 +58,7 @@ def elastic():
         motion += moved
         params.center += motion
 
-    return rule, 10, False
+    return MergeRule(rule, 10, ends_at_center=False)
 
 
 RULES = {
@@ -72,11 +73,11 @@ RULES = {
 def merged(rule, members=lambda i: range(N), n_merges=12, n_threads=1, extra=0):
     """Merge after every third of the batches; return the shared models."""
     comm, rng = replicas(n_threads), np.random.default_rng(1)
-    apply, fade_merges, equal = rule
+    rule = rule._replace(fade_merges=rule.fade_merges + extra)
     for i in range(n_merges):
         for w in members(i):
             train(comm, w, rng)
-        comm.merge(apply, members(i), fade_merges + extra, equal)
+        comm.merge(rule, members(i))
     return comm.shared.params
 
 
@@ -112,6 +113,7 @@ def test_threads_change_no_bit_of_a_merge(monkeypatch, name):
 
 @pytest.mark.parametrize("part", ["center", "replica"])
 def test_a_rule_that_replaces_an_array_instead_of_writing_it_is_refused(part):
+    @MergeRule
     def rule(params):
         if part == "center":
             params.center = params.center + 1
@@ -127,6 +129,7 @@ def test_only_rows_that_someone_touched_are_merged():
     comm.shared.touched[1, [3, 7]] = 1
     comm.shared.touched[2, 5] = 1
 
+    @MergeRule
     def rule(params):
         if params.name == "W0":
             seen.append((params.center.shape, params.touched.tolist()))
@@ -142,6 +145,7 @@ def test_touched_rows_are_told_to_the_rule_of_the_input_layer_alone():
     comm, seen = replicas(), {}
     comm.shared.touched[0, 0] = 1
 
+    @MergeRule
     def rule(params):
         seen[params.name] = None if params.touched is None else params.touched[0].tolist()
 
@@ -151,35 +155,36 @@ def test_touched_rows_are_told_to_the_rule_of_the_input_layer_alone():
 
 def test_an_untouched_row_moves_on_by_momentum_until_that_is_negligible():
     """The row moves by 1 + gamma + gamma^2 + ... of its one difference, to a thousandth."""
-    comm, (rule, fade_merges, equal) = replicas(), averaging(HeavyBall(0.5))
+    comm, rule = replicas(), averaging(HeavyBall(0.5))
     before = comm.views(0)["W0"][4].copy()
     for w in range(N):
         comm.views(1 + w)["W0"][4] += 1
         comm.shared.touched[w, 4] = 1
-    for i in range(fade_merges + 3):
-        comm.merge(rule, range(N), fade_merges, equal)
-        expected = sum(0.5**q for q in range(min(i, fade_merges) + 1))
+    for i in range(rule.fade_merges + 3):
+        comm.merge(rule, range(N))
+        expected = sum(0.5**q for q in range(min(i, rule.fade_merges) + 1))
         np.testing.assert_allclose(comm.views(0)["W0"][4] - before, expected, rtol=1e-5)
-    assert sum(0.5**q for q in range(fade_merges + 1)) > 2 * (1 - 1e-3)
+    assert sum(0.5**q for q in range(rule.fade_merges + 1)) > 2 * (1 - 1e-3)
     np.testing.assert_array_equal(comm.shared.params[1:], np.tile(comm.center, (N, 1)))
 
 
 def test_a_merge_without_momentum_does_not_end_the_motion_of_a_row():
     """Another trains it in between, and all take it over; the motion goes on at the next merge of worker 0."""
-    comm, (rule, fade_merges, equal) = replicas(), averaging(HeavyBall(0.5))
+    comm, rule = replicas(), averaging(HeavyBall(0.5))
     comm.shared.params[:] = 0
     comm.views(1)["W0"][4] = 1
     comm.shared.touched[0, 4] = 1
-    comm.merge(rule, [0], fade_merges, equal)
+    comm.merge(rule, [0])
     comm.shared.touched[1, 4] = 1
-    comm.merge(lambda params: params.broadcast(), range(N))
-    comm.merge(rule, [0], fade_merges, equal)
+    comm.merge(BROADCAST, range(N))
+    comm.merge(rule, [0])
     np.testing.assert_array_equal(comm.views(0)["W0"][4], 1.5)
 
 
 def test_a_row_that_a_worker_only_catches_up_on_is_in_no_merge_of_the_others():
     comm, seen = replicas(), []
 
+    @MergeRule
     def noting(params):
         if params.name == "W0":
             seen.extend(params.replicas)
@@ -212,7 +217,7 @@ def test_merging_equal_replicas_returns_them_and_the_order_of_the_workers_does_n
         comm = replicas()
         comm.shared.params[1:] = order
         comm.shared.touched[:] = 1
-        comm.merge(RULES["mean"]()[0], range(N))
+        comm.merge(RULES["mean"](), range(N))
         return np.concatenate([view.ravel() for view in comm.views(0).values()])
 
     first = np.concatenate([view.ravel() for view in NETWORK.layout.views(values[0]).values()])
@@ -224,6 +229,7 @@ def test_a_state_asked_for_twice_is_one_vector_also_where_rows_are_gathered():
     comm = replicas()
     comm.shared.touched[0, 3] = 1
 
+    @MergeRule
     def rule(params):
         params.state("motion")[:] += 1
         params.state("motion")[:] += 1
@@ -259,6 +265,7 @@ def test_states_begin_as_zeros_whatever_was_in_memory(monkeypatch):
 def test_a_worker_that_comes_back_is_a_copy_of_the_center_and_has_no_state():
     comm, rng = replicas(), np.random.default_rng(3)
 
+    @MergeRule
     def rule(params):
         params.center[:] = params.weighted_sum(dict.fromkeys(params.replicas, 1 / len(params.replicas)))
         params.state("all")[:] += 1
@@ -275,6 +282,7 @@ def test_a_worker_that_comes_back_is_a_copy_of_the_center_and_has_no_state():
     np.testing.assert_array_equal(comm.shared.params[3], comm.center)
     states = {}
 
+    @MergeRule
     def look(params):
         states[params.name] = [np.unique(params.state("all")), *(np.unique(params.state("own", w)) for w in range(N))]
 
@@ -286,21 +294,22 @@ def test_a_worker_that_comes_back_is_a_copy_of_the_center_and_has_no_state():
 def test_a_merge_says_how_many_floats_it_moved():
     comm = replicas()
     dense = 2 + N_LABELS * 2 + N_LABELS
-    assert comm.merger.run(lambda params: None, [0]) == 2 * dense
+    assert comm.merger.run(NOTHING, [0]) == 2 * dense
     comm.shared.touched[0, :5] = 1
-    assert comm.merger.run(lambda params: None, [0]) == 2 * (dense + 5 * 2)
+    assert comm.merger.run(NOTHING, [0]) == 2 * (dense + 5 * 2)
     comm.shared.touched[0, :30] = 1
     of_all_rows = 2 * (dense + N_FEATURES * 2)
-    assert comm.merger.run(lambda params: None, [0]) == of_all_rows, "beyond a half all rows are merged"
+    assert comm.merger.run(NOTHING, [0]) == of_all_rows, "beyond a half all rows are merged"
 
 
 def test_merge_states_are_moved_as_the_center_and_the_replicas_are():
     comm = replicas()
-    plain = comm.merger.run(lambda params: None, [0, 1])
-    (momentum, *_), asked = averaging(HeavyBall(0.5)), ["read 0", "read 0", "velocity"]
-    assert comm.merger.run(lambda params: [params.state(name) for name in asked], [0, 1]) == 5 / 3 * plain
-    assert comm.merger.run(momentum, [0, 1]) == 4 / 3 * plain
+    plain = comm.merger.run(NOTHING, [0, 1])
+    asked = MergeRule(lambda params: [params.state(name) for name in ("read 0", "read 0", "velocity")])
+    assert comm.merger.run(asked, [0, 1]) == 5 / 3 * plain
+    assert comm.merger.run(averaging(HeavyBall(0.5)), [0, 1]) == 4 / 3 * plain
 
+    @MergeRule
     def of_the_output_alone(params):
         if params.name == "W1":
             params.state("velocity")

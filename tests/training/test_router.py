@@ -26,6 +26,7 @@ from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
+from xmlsgd.training.merging import MergeRule
 from xmlsgd.training.router import Router
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -45,7 +46,7 @@ class Adding(LocalSGD):
     """Merges marks."""
 
     def merge_replicas(self, comm, work):
-        comm.merge(toy.add_trained, work)
+        comm.merge(MergeRule(toy.add_trained), work)
 
 
 @pytest.mark.parametrize("by_work", [False, True])

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ..errors import DataError, shorten
-from ..training.merging import MergeRule, ParameterSlice
+from ..training.merging import ParameterSlice
 from .rounds import Work
 
 
@@ -77,7 +77,7 @@ def _adasum_pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a
 
 
-def move_to_mean(weights: Mapping[int, float]) -> MergeRule:
+def move_to_mean(weights: Mapping[int, float]) -> Callable[[ParameterSlice], None]:
     """Return the merge rule that sets the center to the weighted mean of the replicas."""
 
     def rule(params: ParameterSlice) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..data.validation import at_least, below_one
 from ..errors import DataError, shorten
-from ..training.merging import Comm, ParameterSlice
+from ..training.merging import Comm, MergeRule, ParameterSlice
 from ..training.messages import Report
 from .outer import merges_to_fade
 from .rounds import Rounds, Work
@@ -163,24 +163,24 @@ class Crossbow(Rounds):
         uncorrected = any(self.given.values())  # changing the learners now would lose their work
         if not uncorrected and self.learning != self.chosen():
             self.learning, self.changing = self.chosen(), False
-            comm.merge(self.restart, self.learning)
+            comm.merge(MergeRule(self.restart), self.learning)
 
     def _correct(self, comm: Comm, learners: Collection[int]) -> None:
         """Correct idle learners."""
         if learners:
             # Rows of the input layer move until the average has moved, and then by its momentum.
             fade_merges = (1 + len(self.learning)) * (1 + merges_to_fade(self.center_momentum))
-            comm.merge(self.correction, learners, fade_merges, ends_at_center=False)
+            comm.merge(MergeRule(self.correction, fade_merges, ends_at_center=False), learners)
             self.corrected.update(learners)
 
     def _move_average(self, comm: Comm) -> None:
         """Move the average by all corrections and end the round."""
-        comm.merge(self.move, ())
+        comm.merge(MergeRule(self.move), ())
         self._end_round(comm)
 
     def _take_alone(self, comm: Comm) -> None:
         """Make the only learner's model the average and end the round."""
-        comm.merge(self.alone, self.learning)
+        comm.merge(MergeRule(self.alone), self.learning)
         self._end_round(comm)
 
     def _end_round(self, comm: Comm) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..data.validation import at_least
-from ..training.merging import Comm, ParameterSlice
+from ..training.merging import Comm, MergeRule, ParameterSlice
 from .rounds import Rounds, Work
 
 BETA = 0.9  # k * alpha of the paper's experiments
@@ -57,7 +57,7 @@ class EASGD(Rounds):
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Move the learners and the center towards each other."""
-        comm.merge(self.pull, work, ends_at_center=False)
+        comm.merge(MergeRule(self.pull, ends_at_center=False), work)
 
     def pull(self, params: ParameterSlice) -> None:
         """Move each learner towards the center by the share alpha, and the center by the sum of these moves."""

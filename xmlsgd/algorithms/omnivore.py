@@ -20,7 +20,7 @@ import numpy as np
 from ..data.csr import Dataset
 from ..data.validation import at_least, below_one, check_choice, ranged
 from ..errors import DataError
-from ..training.merging import Comm, ParameterSlice
+from ..training.merging import BROADCAST, Comm, MergeRule, ParameterSlice
 from ..training.messages import Report
 from .base import Algorithm
 from .omnivore_tuner import BEST_MOMENTUM, GroupTuner, Phase, Result, Setting, divisors
@@ -217,7 +217,7 @@ class Omnivore(Algorithm):
             params.broadcast()
             read[:] = params.center
 
-        comm.merge(rule, list(rows), merges_to_fade(momentum))
+        comm.merge(MergeRule(rule, merges_to_fade(momentum)), list(rows))
         if self.version == 0:
             self.first_update = comm.now()
         self.losses.append(self.compute.loss(j))
@@ -229,7 +229,7 @@ class Omnivore(Algorithm):
     def admit(self, comm: Comm, written: int) -> None:
         """Let new workers read the model and add them to a group: a new one if one is missing, else group `written`."""
         for w in self.newcomers:
-            comm.merge(ParameterSlice.broadcast, [w])
+            comm.merge(BROADCAST, [w])
             j = written
             if len(self.compute.members) < self.phase.setting.groups:
                 j = self.compute.free_number()
@@ -240,7 +240,7 @@ class Omnivore(Algorithm):
 
     def end_epoch(self, comm: Comm) -> None:
         """Let all groups read the model; begin the next phase if it is time to tune."""
-        comm.merge(ParameterSlice.broadcast, self.workers)
+        comm.merge(BROADCAST, self.workers)
         if self.tuner and comm.now() - self.since >= self.long_seconds:
             self.next_phase(comm, self.tuner)
         else:

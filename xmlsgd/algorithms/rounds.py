@@ -7,7 +7,7 @@ stragglers and workers that leave or join are treated. An algorithm defines how 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import NamedTuple
@@ -226,7 +226,9 @@ class Rounds(Algorithm):
         self.behind -= set(members)
         self.newcomers -= set(members)
 
-    def merge_into_center(self, comm: Comm, work: Mapping[int, Work], rule: MergeRule, fade_merges: int = 0) -> None:
+    def merge_into_center(
+        self, comm: Comm, work: Mapping[int, Work], rule: Callable[[ParameterSlice], None], fade_merges: int = 0
+    ) -> None:
         """Let `rule` move the center by the replicas of the workers in `work`, then copy the center to them."""
         behind = self.behind.intersection(work)
 
@@ -236,7 +238,7 @@ class Rounds(Algorithm):
             rule(params)
             params.broadcast()
 
-        comm.merge(from_one_center, work, fade_merges)
+        comm.merge(MergeRule(from_one_center, fade_merges), work)
 
     def worker_notes(self) -> dict[str, Mapping[int, float]]:
         """Return the batch sizes."""

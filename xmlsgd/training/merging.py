@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from threading import Lock
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -71,15 +71,25 @@ class ParameterSlice:
             replica[:] = self.center
 
 
-MergeRule = Callable[[ParameterSlice], None]  # algorithms define them: `Rounds.merge_replicas`, `combiners.py`
+class MergeRule(NamedTuple):
+    """What a merge does: `apply` writes the center and the replicas of a slice.
+
+    fade_merges : number of further merges in which momentum moves a row that no worker touches. ends_at_center :
+    whether the rule leaves the replicas of the members equal to the center.
+    """
+
+    apply: Callable[[ParameterSlice], None]
+    fade_merges: int = 0
+    ends_at_center: bool = True
+
+
+BROADCAST = MergeRule(ParameterSlice.broadcast)
 
 
 class Comm(Protocol):
     """The interface through which algorithms merge replicas; executors implement it."""
 
-    def merge(
-        self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True
-    ) -> None:
+    def merge(self, rule: MergeRule, members: Collection[int]) -> None:
         """Apply `rule` to every slice of the center and of the replicas of `members` (`Merger.run`)."""
 
     def save_center(self, name: str, worker: int | None = None) -> None:
@@ -116,28 +126,14 @@ class Merger:
         self._lock = Lock()  # so that only one of the threads creates a merge state
         self.merges = 0
 
-    def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True) -> int:
+    def run(self, rule: MergeRule, members: Collection[int]) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`.
 
-        Parameters
-        ----------
-        rule
-            Writes the center and the replicas of a slice.
-        members
-            Workers whose replicas take part.
-        fade_merges
-            Number of further merges in which momentum moves a row that no worker touches.
-        ends_at_center
-            Whether the rule leaves the replicas of the members equal to the center.
-
-        Returns
-        -------
-        int
-            Number of floats of the center, the replicas and the merge states that the rule has used.
+        Return the number of floats of the center, the replicas and the merge states that the rule has used.
         """
         members = sorted(members)
         self.merges += 1
-        active = self._active(members, fade_merges, ends_at_center)
+        active = self._active(rule, members)
         rows = np.flatnonzero(active)
         if len(rows) > DENSE_SHARE * self._n_features:
             rows = np.arange(self._n_features)
@@ -147,7 +143,7 @@ class Merger:
         floats = sum(each(lambda place: self._apply(rule, members, *place), list(self._slices(rows))))
         if self._changed is not None:
             self._behind[others] |= self._changed
-        self._behind[members] = False if ends_at_center else active
+        self._behind[members] = False if rule.ends_at_center else active
         self.shared.touched[members] = 0
         return floats
 
@@ -177,16 +173,16 @@ class Merger:
         self._behind[:] = False
         self.clear_states()
 
-    def _active(self, members: list[int], fade_merges: int, ends_at_center: bool) -> np.ndarray:
+    def _active(self, rule: MergeRule, members: list[int]) -> np.ndarray:
         """Return the rows of W0 that take part, bool (F,): a member differs from the center, or momentum moves them.
 
         A row in which members only catch up with the center gets no new momentum, unless the rule leaves them apart.
         """
         touched = (self.shared.touched[members] != 0).any(axis=0)
         behind = self._behind[members].any(axis=0)
-        pushed = touched if ends_at_center else touched | behind
+        pushed = touched if rule.ends_at_center else touched | behind
         # The maximum, so that a merge without momentum does not end the motion that an earlier one began.
-        self._moving[pushed] = np.maximum(self._moving[pushed], self.merges + fade_merges)
+        self._moving[pushed] = np.maximum(self._moving[pushed], self.merges + rule.fade_merges)
         return touched | behind | (self._moving >= self.merges)
 
     def _others(self, members: list[int]) -> list[int]:
@@ -236,7 +232,7 @@ class Merger:
         changed = self._changed if name == self._input else None
         before = None if changed is None else center.copy()
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a diverged run shows in the loss
-            rule(params)
+            rule.apply(params)
         if params.center is not center or any(params.replicas.get(w) is not replicas[w] for w in members):
             text = "a merge rule must write into params.center and params.replicas[w], as by params.center[:] = ..."
             raise DataError(f"{text}, got other arrays in their place")

@@ -16,6 +16,7 @@ from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
+from xmlsgd.training.merging import MergeRule
 from xmlsgd.training.messages import Sharing, Step
 from xmlsgd.training.simulation import Experiment, simulate
 
@@ -73,10 +74,12 @@ def test_what_is_set_aside_and_a_merge_state_are_those_of_the_center_on_the_gpu(
         (value,) = np.unique(network.layout.views(executor.center)["W1"])
         return value
 
+    @MergeRule
     def move(params):
         params.center += np.float32(1)
         params.broadcast()
 
+    @MergeRule
     def from_state(params):
         params.center[:] = params.state("kept")
 

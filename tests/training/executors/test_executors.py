@@ -25,6 +25,7 @@ from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.job import Job, Start
 from xmlsgd.training.learner import Learner
 from xmlsgd.training.loop import train
+from xmlsgd.training.merging import MergeRule
 from xmlsgd.training.messages import Report, Sharing, Step
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -111,6 +112,7 @@ def test_a_merge_applies_its_rule_to_the_center_and_the_members(executor, job):
     executor.shared.params[:] = np.array([9, 0, 2, 4], np.float32)[:, None]
     executor.shared.touched[:] = 1
 
+    @MergeRule
     def rule(part):
         part.center[:] = part.weighted_sum({0: 0.5, 2: 0.25})
         part.broadcast()

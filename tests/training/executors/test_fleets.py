@@ -17,6 +17,7 @@ from xmlsgd.nn.optimizers import SGD
 from xmlsgd.training.executors.scenarios import SCENARIOS, expected_seconds, parse_fleet, scenario
 from xmlsgd.training.executors.virtual_device import VirtualDevice, measure_device, scheduling_efficiency
 from xmlsgd.training.job import Job
+from xmlsgd.training.merging import MergeRule
 from xmlsgd.training.messages import Report
 
 BASE = VirtualDevice(overhead=1e-3, per_row=1e-4, per_nnz=1e-6, noise=0.3)
@@ -172,7 +173,7 @@ class Adding(AdaptiveSGD):
     """Merges marks."""
 
     def merge_replicas(self, comm, work):
-        comm.merge(toy.add_trained, work)
+        comm.merge(MergeRule(toy.add_trained), work)
         self.scale_batches(work)
 
 

@@ -23,6 +23,7 @@ from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
+from xmlsgd.training.merging import MergeRule
 from xmlsgd.training.messages import Joined, Sharing, Step
 
 pytestmark = pytest.mark.usefixtures("forked")
@@ -77,6 +78,7 @@ class HalfEpoch(Callback):
         raise KeyboardInterrupt
 
 
+@MergeRule
 def take_replica(params):
     """Let the center be the replica of worker 1."""
     params.center[:] = params.replicas[1]

@@ -163,8 +163,8 @@ def test_what_was_learned_until_no_worker_was_left_is_kept_and_goes_on(name):
             super().push(worker)
             merged.append(self.center.copy())
 
-        def merge(self, rule, members, fade_merges=0, ends_at_center=True):
-            super().merge(rule, members, fade_merges, ends_at_center)
+        def merge(self, rule, members):
+            super().merge(rule, members)
             merged.append(self.center.copy())
 
     executor = Merging(toy.Reference(), fleet)

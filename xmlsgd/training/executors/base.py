@@ -253,14 +253,12 @@ class Executor(ABC):
             begun = self.now()
             self._count_transfer(worker, self._deltas.push(worker), begun)
 
-    def merge(
-        self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True
-    ) -> None:
+    def merge(self, rule: MergeRule, members: Collection[int]) -> None:
         """Apply a rule to the center and the replicas of `members` (`Merger.run`)."""
         begun = self.now()
         on_host = () if self.merger.on_device else members  # whose replicas are merged on the host
         self._fetch(on_host, state=False)
-        floats = self.merger.run(rule, members, fade_merges, ends_at_center)
+        floats = self.merger.run(rule, members)
         self._invalidate(on_host, state=False)
         self.merges += 1
         self._count_merging(members, 2 * floats, begun)  # read and written

@@ -31,11 +31,11 @@ class DeviceMerger(Merger):
         self._device: Any = learners[0].device.with_own_stream()  # type: ignore[attr-defined]
         self._center = DeviceCopy(self._device, shared.params[0])
 
-    def run(self, rule: MergeRule, members: Collection[int], fade_merges: int = 0, ends_at_center: bool = True) -> int:
+    def run(self, rule: MergeRule, members: Collection[int]) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of all vectors."""
         self._replicas = {w: self._learners[w].device_params() for w in members}
         with self._device.start():
-            floats = super().run(rule, members, fade_merges, ends_at_center)
+            floats = super().run(rule, members)
             self._device.runtime.stream.synchronize()  # learners use other streams
         return floats
 
@@ -58,7 +58,7 @@ class DeviceMerger(Merger):
         super().reset()
         self._center.invalidate()
 
-    def _active(self, members: list[int], fade_merges: int, ends_at_center: bool) -> np.ndarray:
+    def _active(self, rule: MergeRule, members: list[int]) -> np.ndarray:
         """Return all rows of W0."""
         return np.ones(self._n_features, bool)
 
