@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,18 +17,11 @@ from ..data.csr import CSR
 from ..data.vocabulary import name_of, uri_of
 from ..estimators import Model, XMLClassifier
 from .request_metrics import RequestMetrics
-from .requests import MAX_SUGGESTIONS
 
 BATCH_SECONDS = 0.001  # one call of the model answers all requests that arrive within this time
+CALL_COST = 1 << 17  # of the texts of a call of the model, about 50 ms: what short requests wait for, behind large ones
+TEXT_COST, LABEL_COST = 300, 4  # of a text and of each label to suggest, beside 1 for each character
 Suggestions = list[tuple[Any, float]]  # names and probabilities, or scores, of labels, best first
-
-
-class _PendingRequest(NamedTuple):
-    """A request for suggestions that is not answered yet."""
-
-    texts: Sequence[str]
-    limit: int
-    answer: asyncio.Future[list[Suggestions]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +44,40 @@ class ServedModel:
     def uris(self) -> dict[str, str]:
         """The URI of each name."""
         return {name: uri for uri, name in self.names_of_uris.items()}
+
+
+@dataclass(eq=False)
+class _PendingRequest:
+    """A request for suggestions that is not answered yet.
+
+    served : the model that answers all of its texts. n_taken : how many of them calls of the model have taken.
+    """
+
+    texts: Sequence[str]
+    limit: int
+    served: ServedModel
+    answer: asyncio.Future[list[Suggestions]]
+    n_taken: int = 0
+    found: list[Suggestions] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # A text that fills a call alone, and cannot be cut, leaves half of it to others all the same.
+        costs = (len(text) + TEXT_COST + LABEL_COST * self.limit for text in self.texts)
+        self.costs = [min(cost, CALL_COST // 2) for cost in costs]
+        self.cost_left = sum(self.costs)
+
+    @property
+    def kind(self) -> tuple[int, ServedModel]:
+        """Return what requests must share to be answered by one call."""
+        return self.limit, self.served
+
+    def take(self, room: int) -> int:
+        """Take texts whose cost fits into the room; return their cost."""
+        before = self.cost_left
+        while self.n_taken < len(self.texts) and before - self.cost_left + self.costs[self.n_taken] <= room:
+            self.cost_left -= self.costs[self.n_taken]
+            self.n_taken += 1
+        return before - self.cost_left
 
 
 class Service:
@@ -84,14 +111,14 @@ class Service:
     async def suggest(self, texts: Sequence[str], limit: int) -> list[Suggestions]:
         """Return the `limit` best labels of each text; one call of the model answers requests that come together."""
         future: asyncio.Future[list[Suggestions]] = asyncio.get_running_loop().create_future()
-        pending = _PendingRequest(texts, limit, future)
+        pending = _PendingRequest(texts, limit, self.served, future)
         self._waiting.append(pending)
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._answer_waiting())
         try:
             return await future
         except asyncio.CancelledError:  # the request waited too long, or its client left: forget its texts
-            self._waiting = [each for each in self._waiting if each is not pending]
+            self._forget(pending)
             raise
 
     async def explain(self, text: str, limit: int) -> list[dict[str, Any]]:
@@ -134,39 +161,48 @@ class Service:
             await asyncio.sleep(BATCH_SECONDS)
             if not (batch := self._next_batch()):
                 continue
-            texts = [text for request in batch for text in request.texts]
+            texts = [text for request, start in batch for text in request.texts[start : request.n_taken]]
             self.metrics.counts["batches"] += 1
             self.metrics.counts["texts"] += len(texts)
+            limit, served = batch[0][0].kind
             try:
-                found = await asyncio.to_thread(_suggest, self.model, texts, batch[0].limit, self.served.exclude)
+                found = await asyncio.to_thread(_suggest, served.model, texts, limit, served.exclude)
             except Exception as error:  # noqa: BLE001  it is raised where each request waits
-                for request in batch:
+                for request, _ in batch:
+                    self._forget(request)
                     if not request.answer.done():
                         request.answer.set_exception(error)
                 continue
-            for request in batch:
-                own, found = found[: len(request.texts)], found[len(request.texts) :]
-                if not request.answer.done():  # else it was given up
-                    request.answer.set_result(own)
+            for request, start in batch:
+                n = request.n_taken - start
+                request.found += found[:n]
+                found = found[n:]
+                if len(request.found) == len(request.texts) and not request.answer.done():  # else it was given up
+                    request.answer.set_result(request.found)
 
-    def _next_batch(self) -> list[_PendingRequest]:
-        """Take the first waiting request, and others of its limit, up to `MAX_SUGGESTIONS` suggestions in all.
+    def _next_batch(self) -> list[tuple[_PendingRequest, int]]:
+        """Take texts of the first waiting request and others like it; return these requests, and where its texts begin.
 
-        All of them ask for the same number of labels as the first. This number determines which labels are scored
-        exactly, and so which ones are best; an answer must not depend on the other requests of its batch.
+        Half of the call is for the request that has waited longest, so that all are answered in the end. The rest is
+        for those with the least cost left: they do not wait for large ones. Requests of another kind come first next
+        time. All of a call ask for the same number of labels, as it determines which labels are scored exactly, and so
+        which ones are best: an answer must not depend on the other requests of its batch.
         """
-        batch: list[_PendingRequest] = []
-        others: list[_PendingRequest] = []
-        n_texts = 0
-        for request in self._waiting:
-            size = n_texts + len(request.texts)
-            if not batch or (request.limit == batch[0].limit and size * request.limit <= MAX_SUGGESTIONS):
-                batch.append(request)
-                n_texts = size
-            else:
-                others.append(request)
-        self._waiting = others
-        return batch
+        if not self._waiting:  # all were given up
+            return []
+        oldest = self._waiting[0]
+        others = [each for each in self._waiting if each.kind != oldest.kind]
+        alike = [each for each in self._waiting if each.kind == oldest.kind]
+        starts = [(each, each.n_taken) for each in alike]
+        room = CALL_COST - oldest.take(CALL_COST // 2)
+        for each in sorted(alike, key=lambda each: each.cost_left):
+            room -= each.take(room)
+        self._waiting = [*others, *(each for each in alike if each.cost_left)]
+        return [(each, start) for each, start in starts if each.n_taken > start]
+
+    def _forget(self, request: _PendingRequest) -> None:
+        """Compute no more texts of a request."""
+        self._waiting = [each for each in self._waiting if each is not request]
 
 
 def _suggest(model: Model, texts: Sequence[str], k: int, exclude: np.ndarray | None) -> list[Suggestions]:
