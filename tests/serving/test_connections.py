@@ -13,6 +13,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from xmlsgd.serving import connections
+from xmlsgd.serving.app import new_app
 from xmlsgd.serving.connections import MAX_CONNECTIONS, OTHER_FILES, Connection, most_connections
 
 LIMIT = 3
@@ -169,18 +170,26 @@ def test_at_the_end_a_connection_without_a_request_is_closed_in_time(monkeypatch
     in_a_loop(scenario)
 
 
-def test_where_all_connections_are_busy_a_request_is_answered_that_the_server_is():
+def test_where_all_connections_are_busy_a_request_is_answered_that_the_server_is(served):
+    head = HEAD.replace(b"/", b"/suggest", 1)
+
     async def scenario(opened):
         busy = [opened() for _ in range(LIMIT - 1)]
         for connection in busy:
-            connection.data_received(HEAD)
+            connection.data_received(head)
         newest = opened()
-        newest.data_received(HEAD)
+        newest.data_received(head)
         await turns()
         assert newest.transport.written.startswith(b"HTTP/1.1 503 ")
-        assert not any(connection.transport.aborted for connection in busy)
+        assert b'"detail":"server busy: too many connections; try again later"' in newest.transport.written
+        assert newest.transport.closed
+        assert not any(connection.transport.written or connection.transport.aborted for connection in busy)
+        assert 'xmlsgd_requests_total{path="/suggest",status="503"} 1' in served.metrics.text().splitlines()
+        busy[0].data_received(b"wrong")
+        await turns()
+        assert busy[0].transport.written.startswith(b"HTTP/1.1 400 ")
 
-    in_a_loop(scenario, silent)
+    in_a_loop(scenario, new_app(served, LIMIT))
 
 
 @pytest.mark.parametrize(

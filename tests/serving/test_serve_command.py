@@ -304,7 +304,7 @@ def test_requests_that_come_at_once_find_their_kernels_loaded(tmp_path):
 @pytest.mark.parametrize("token", ["", "a secret token"])
 def test_the_precision_that_was_asked_for_is_served(token, folder, monkeypatch):
     served = []
-    monkeypatch.setattr("xmlsgd.serving.app.new_app", served.append)
+    monkeypatch.setattr("xmlsgd.serving.app.new_app", lambda service, limit: served.append(service))
     monkeypatch.setenv("XMLSGD_TOKEN", token) if token else monkeypatch.delenv("XMLSGD_TOKEN", raising=False)
     model = XMLClassifier.load(folder)
     model.fitted_ = replace(model.fitted_, precision="bfloat16")
@@ -318,7 +318,7 @@ def test_the_precision_that_was_asked_for_is_served(token, folder, monkeypatch):
 
 def test_the_labels_of_a_file_are_not_served(folder, tmp_path, monkeypatch):
     served = []
-    monkeypatch.setattr("xmlsgd.serving.app.new_app", served.append)
+    monkeypatch.setattr("xmlsgd.serving.app.new_app", lambda service, limit: served.append(service))
     monkeypatch.setattr("xmlsgd.cli.commands.serve.listening_socket", lambda host, port: 1 / 0)
     (tmp_path / "deprecated.txt").write_text("write\n")
     with pytest.raises(ZeroDivisionError):

@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from ..errors import LOGGER, DataError, ModelFileError, in_one_line
 from . import requests
+from .connections import MAX_CONNECTIONS
 from .requests import RequestError
 from .service import Service, Suggestions
 
@@ -35,8 +36,8 @@ HEADERS = {
 }
 
 
-def new_app(service: Service) -> Starlette:
-    """Return the application."""
+def new_app(service: Service, most_requests: int = MAX_CONNECTIONS) -> Starlette:
+    """Return the application, which refuses a request while so many others, less one, are not answered yet."""
     routes = [
         Route(route, _guarded(service, path, handler, seconds), methods=[method])
         for method, path, handler, seconds in (
@@ -60,6 +61,7 @@ def new_app(service: Service) -> Starlette:
     app = Starlette(routes=routes, exception_handlers={HTTPException: unknown})
     app.router.redirect_slashes = False  # the address would lack the path that a proxy has taken off
     app.state.pending_bytes = Counter[Request]()  # bytes of the bodies of requests that are not answered yet
+    app.state.most_requests = most_requests
     return app
 
 
@@ -86,10 +88,15 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
 
     async def endpoint(request: Request) -> Response:
         started = time.perf_counter()
+        state = request.app.state
+        state.pending_bytes[request] = 0
         try:
-            response = await answer(request)
+            if len(state.pending_bytes) < state.most_requests:
+                response = await answer(request)
+            else:
+                response = _problem(503, "server busy: too many connections; try again later", {"Connection": "close"})
         finally:  # also if the request is cancelled
-            request.app.state.pending_bytes.pop(request, None)
+            del state.pending_bytes[request]
         service.metrics.record(path, response.status_code, time.perf_counter() - started)
         return response
 

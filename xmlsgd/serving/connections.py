@@ -31,10 +31,11 @@ class Connection(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Begin to wait; if there are too many connections, cut the one that has waited longest."""
         super().connection_made(transport)
+        self.limit_concurrency = None  # uvicorn's own answer is plain text, and not in the metrics
         self._wait()
         if len(self.connections) >= self.config.limit_concurrency:
             waiting = [each for each in self.connections if each._timer is not None and each is not self]
-            if waiting:  # else uvicorn answers the request with 503
+            if waiting:  # else the application answers the request with 503
                 min(waiting, key=lambda each: each._timer.when())._cut()
 
     def connection_lost(self, exc: Exception | None) -> None:

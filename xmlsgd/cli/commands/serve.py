@@ -73,7 +73,8 @@ def run(
         folder = ServedFolder(model, parameters, exclude, learns=token is not None)
         name = Path(os.path.abspath(model)).name  # a link has a name of its own, whichever model it leads to
         service = Service(folder.load(), name, token, folder.save if save else None)
-        app = new_app(service)
+        limit = most_connections()
+        app = new_app(service, limit)
         listening = listening_socket(host, port)
         load_kernels(service.served)
         gc.freeze()  # or a full collection would visit all objects of Numba and scikit-learn; answers would wait 0.1 s
@@ -83,7 +84,7 @@ def run(
             warn(f"--host {host}: others can reach it, without TLS; put a proxy before it")
         config = uvicorn.Config(  # logs only errors, as a line for each malformed request could fill a disk
             app, log_level="error", access_log=False, lifespan="off", http=Connection, ws="none",
-            limit_concurrency=most_connections(), timeout_graceful_shutdown=GRACE_SECONDS,
+            limit_concurrency=limit, timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=int(WAIT_SECONDS),  # or uvicorn would close idle connections earlier
         )  # fmt: skip
 
