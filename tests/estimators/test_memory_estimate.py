@@ -80,11 +80,16 @@ def test_the_memory_limit_is_that_of_the_machine_or_its_control_group():
     assert 1 << 20 < memory.memory_limit() < 1 << 62
 
 
-def test_the_limit_of_the_own_control_group_counts(monkeypatch):
+@pytest.mark.parametrize(
+    ("group", "mount", "file"),
+    [("0::/a/b", "", "memory.max"), ("3:cpu:/\n4:memory:/a/b\n0::/", "/memory", "memory.limit_in_bytes")],
+    ids=["version 2", "version 1"],
+)
+def test_the_limit_of_the_own_control_group_counts(monkeypatch, group, mount, file):
     files = {
-        "/proc/self/cgroup": "0::/a/b\n",
-        "/sys/fs/cgroup/a/b/memory.max": "max",
-        "/sys/fs/cgroup/a/memory.max": "9",
+        "/proc/self/cgroup": f"{group}\n",
+        f"/sys/fs/cgroup{mount}/a/b/{file}": "max",
+        f"/sys/fs/cgroup{mount}/a/{file}": "9",
     }
     monkeypatch.setattr(memory, "_text_of", lambda file: files.get(str(file), ""))
     assert memory.memory_limit() == 9
