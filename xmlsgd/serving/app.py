@@ -162,13 +162,14 @@ async def annif_suggest(service: Service, request: Request) -> dict[str, Any]:
     """Suggest labels for the text of a form, as Annif does; a label without a URI takes the place of its URI."""
     _check_project(service, request)
     form = requests.form_of(await requests.read_body(request, requests.FORM))
+    served = service.served  # another may be loaded before the answer
     text = requests.text_of(form.get("text"))
     limit = requests.limit_of(form.get("limit"))
-    threshold = requests.threshold_of(form.get("threshold"), service.micro_threshold)
-    (found,) = await _unless_left(request, service.suggest([text], limit))
+    threshold = requests.threshold_of(form.get("threshold"), served.micro_threshold)
+    (found,) = await _unless_left(request, service.suggest([text], limit, served))
     results = []
     for label, score in _above(found, threshold):
-        uri = service.with_uri(label).get("uri") or str(label)
+        uri = served.with_uri(label).get("uri") or str(label)
         results.append({"uri": uri, "label": str(label), "notation": None, "score": score})
     return {"results": results}
 
@@ -176,22 +177,24 @@ async def annif_suggest(service: Service, request: Request) -> dict[str, Any]:
 async def suggest(service: Service, request: Request) -> dict[str, Any]:
     """Suggest labels for each of several texts."""
     body = await requests.read_json(request, "texts", "limit", "threshold")
+    served = service.served
     texts = requests.texts_of(body.get("texts"))
     limit = requests.limit_of(body.get("limit"), len(texts))
-    threshold = requests.threshold_of(body.get("threshold"), service.micro_threshold)
-    found = await _unless_left(request, service.suggest(texts, limit))
+    threshold = requests.threshold_of(body.get("threshold"), served.micro_threshold)
+    found = await _unless_left(request, service.suggest(texts, limit, served))
     rows = [_above(row, threshold) for row in found]
-    return {"results": [[{**service.with_uri(label), "score": score} for label, score in row] for row in rows]}
+    return {"results": [[{**served.with_uri(label), "score": score} for label, score in row] for row in rows]}
 
 
 async def explain(service: Service, request: Request) -> dict[str, Any]:
     """Explain the scores of the best labels of a text."""
     body = await requests.read_json(request, "text", "limit")
+    served = service.served
     text = requests.text_of(body.get("text"))
     limit = requests.limit_of(body.get("limit"), most=requests.MAX_EXPLAINED)
-    explained = await _unless_left(request, service.explain(text, limit))
-    results = [each | service.with_uri(each["label"]) for each in explained]
-    return {"results": results, "analyzer": service.model.vectorizer_.analyzer}
+    explained = await _unless_left(request, service.explain(text, limit, served))
+    results = [each | served.with_uri(each["label"]) for each in explained]
+    return {"results": results, "analyzer": served.model.vectorizer_.analyzer}
 
 
 async def learn(service: Service, request: Request) -> dict[str, Any]:

@@ -45,6 +45,15 @@ class ServedModel:
         """The URI of each name."""
         return {name: uri for uri, name in self.names_of_uris.items()}
 
+    @property
+    def micro_threshold(self) -> float | None:
+        """Return the threshold for micro F1 (0.5 without held-out rows); None if scores are not probabilities."""
+        return float(self.model.thresholds_["micro"]) if self.model.fitted_.has_probabilities else None
+
+    def with_uri(self, label: Any) -> dict[str, Any]:
+        """Return a label and, if there is a vocabulary, its URI; None for a label without one."""
+        return {"label": label, "uri": uri_of(label, self.uris)} if self.names_of_uris else {"label": label}
+
 
 @dataclass(eq=False)
 class _PendingRequest:
@@ -103,15 +112,13 @@ class Service:
         """Return the current model."""
         return self.served.model
 
-    @property
-    def micro_threshold(self) -> float | None:
-        """Return the threshold for micro F1 (0.5 without held-out rows); None if scores are not probabilities."""
-        return float(self.model.thresholds_["micro"]) if self.model.fitted_.has_probabilities else None
+    async def suggest(self, texts: Sequence[str], limit: int, served: ServedModel | None = None) -> list[Suggestions]:
+        """Return the `limit` best labels of each text; one call of the model answers requests that come together.
 
-    async def suggest(self, texts: Sequence[str], limit: int) -> list[Suggestions]:
-        """Return the `limit` best labels of each text; one call of the model answers requests that come together."""
+        served : the model to ask; None for the current one.
+        """
         future: asyncio.Future[list[Suggestions]] = asyncio.get_running_loop().create_future()
-        pending = _PendingRequest(texts, limit, self.served, future)
+        pending = _PendingRequest(texts, limit, served or self.served, future)
         self._waiting.append(pending)
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._answer_waiting())
@@ -121,9 +128,10 @@ class Service:
             self._forget(pending)
             raise
 
-    async def explain(self, text: str, limit: int) -> list[dict[str, Any]]:
+    async def explain(self, text: str, limit: int, served: ServedModel | None = None) -> list[dict[str, Any]]:
         """Return the explanations of the `limit` best labels of a text, each with its "probability" or None."""
-        arguments = self.model, text, limit, self.served.exclude
+        served = served or self.served
+        arguments = served.model, text, limit, served.exclude
         return await asyncio.get_running_loop().run_in_executor(self._explaining, _explain, *arguments)
 
     async def learn(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> list[str]:
@@ -148,12 +156,6 @@ class Service:
                 self.metrics.counts["load_failures"] += 1
                 raise
             self.metrics.counts["loads"] += 1
-
-    def with_uri(self, label: Any) -> dict[str, Any]:
-        """Return a label and, if there is a vocabulary, its URI; None for a label without one."""
-        if not self.served.names_of_uris:
-            return {"label": label}
-        return {"label": label, "uri": uri_of(label, self.served.uris)}
 
     async def _answer_waiting(self) -> None:
         """Answer all waiting requests, and those that arrive meanwhile."""
