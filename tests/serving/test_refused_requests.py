@@ -61,6 +61,9 @@ def test_bodies_that_are_too_large_too_slow_or_of_another_type_are_refused(clien
     assert (large.status_code, large.json()["detail"]) == (413, "body: must have at most 100 bytes; send fewer texts")
     assert client.post(SUGGEST, json={"text": "a"}).status_code == 415
     assert client.post("/suggest", data={"text": "a"}).status_code == 415
+    packed = client.post("/suggest", content=b"\x1f\x8b", headers={"Content-Encoding": "gzip"})
+    detail = "Content-Encoding: must be absent, got 'gzip'; send an uncompressed body"
+    assert (packed.status_code, packed.json()["detail"]) == (415, detail)
     monkeypatch.setattr(requests, "BODY_SECONDS", 0.0)
     slow = client.post("/suggest", json={"texts": ["a"]})
     assert (slow.status_code, slow.json()["detail"]) == (408, "body: must arrive within 0 s; send fewer texts")

@@ -39,6 +39,8 @@ async def read_body(request: Request, media_type: str) -> bytes:
     got = request.headers.get("content-type", media_type).partition(";")[0].strip().lower()
     if got != media_type:
         raise RequestError(415, f"Content-Type: must be {media_type}, got {shorten(got)}")
+    if (encoding := request.headers.get("content-encoding", "identity").lower()) != "identity":
+        raise RequestError(415, f"Content-Encoding: must be absent, got {shorten(encoding)}; send an uncompressed body")
     chunks: list[bytes] = []
     pending = request.app.state.pending_bytes
 
