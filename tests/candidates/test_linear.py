@@ -118,39 +118,42 @@ def test_margins_are_those_of_the_weights(data, rows, form, n_features):
     rows = CSR.from_scipy(sp.csr_array(rows.to_scipy().toarray().reshape(600, -1, n_features).sum(axis=1)))
     with DEVICE.start():
         linear = fit_linear(rows, data.Y, ones(600), np.tile(np.arange(80, dtype=np.int32), (600, 1)))
-        assert (len(linear.tables.keys) > 0) == (len(linear.tables.filters) > 0) == (form == "hash tables")
+        assert (len(linear.tables.keys) > 0) == (form == "hash tables")
         found = linear.margins(rows, candidates, DEVICE)
-        unfiltered = CompactLinearClassifiers(Tables(*linear.tables[:4]), linear.bias)
-        np.testing.assert_array_equal(unfiltered.margins(rows, candidates, DEVICE), found)
     whole = (rows.to_scipy() @ linear.weights.to_scipy().T).toarray() + linear.bias
     expected = np.where(candidates >= 0, np.take_along_axis(whole, np.maximum(candidates, 0), axis=1), -1)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_weights_are_found_also_where_their_tables_are_searched_from_the_end_on():
-    """Of 2000 tables with room for seven, many have a weight that lies beyond the end, and so at the beginning."""
+    """Of 2000 tables with four buckets, many have more than eight weights in the last, and so some in the first."""
     rng = np.random.default_rng(0)
-    dense = np.zeros((2000, 500), np.float32)
-    np.put_along_axis(dense, np.argsort(rng.random(dense.shape), axis=1)[:, :3], rng.normal(size=(2000, 3)), axis=1)
-    linear = LinearClassifiers(CSR.from_scipy(sp.csr_array(dense)), np.zeros(2000, np.float32), 1.0)
-    X, labels = CSR.from_scipy(sp.csr_array(np.ones((1, 500), np.float32))), np.arange(2000, dtype=np.int32)[None]
-    with DEVICE.start():
-        found = linear.margins(X, labels, DEVICE)
-    np.testing.assert_allclose(found[0], dense.sum(axis=1), atol=1e-5)
+    weights = np.zeros((2000, 500), np.float32)
+    np.put_along_axis(weights, np.argsort(rng.random(weights.shape), axis=1)[:, :28], rng.normal(size=(2000, 28)), 1)
+    matrix = CSR.from_scipy(sp.csr_array(weights))
+    X, labels = CSR.from_scipy(sp.csr_array(np.eye(500, dtype=np.float32))), np.arange(2000, dtype=np.int32)
+    for kind in (np.float32, np.int8):
+        rounded = CSR(matrix.indptr, matrix.indices, (9 * matrix.data).astype(kind), 500)
+        linear = CompactLinearClassifiers(to_tables(rounded, 1.0, np.int32), np.zeros(2000, np.float32))
+        assert linear.tables.starts.tolist() == list(range(0, 8001, 4))
+        with DEVICE.start():
+            found = linear.margins(X, np.tile(labels, (500, 1)), DEVICE)
+        np.testing.assert_allclose(found, rounded.to_scipy().toarray().T, atol=1e-5)
 
 
-@pytest.mark.parametrize(("n_features", "is_dense"), [(34, True), (35, False)])
+@pytest.mark.parametrize(("n_features", "is_dense"), [(48, True), (49, False)])
 @pytest.mark.parametrize("kind", [np.float32, np.int8])
 def test_weights_are_a_dense_matrix_if_that_takes_no_more_bytes_than_hash_tables(n_features, is_dense, kind):
-    """A label of eight weights has 17 slots of two values each, or of the size of two values if these have a byte."""
-    weights = CSR.from_scipy(sp.csr_array(np.arange(n_features) // 8 == 0)[None].astype(kind))
-    tables = to_tables(weights, 2, {4: np.int32, 1: np.int8}[weights.data.itemsize])
+    """A label of eight weights has three buckets of eight slots, each of the size of two values."""
+    weights = CSR(np.int64([0, 8]), np.arange(8, dtype=np.int32), np.ones(8, kind), n_features)
+    tables = to_tables(weights, 2, np.int32 if kind is np.float32 else np.int8)
     assert (len(tables.keys) == 0) == is_dense
-    assert len(tables.values) == (n_features if is_dense else 17)
+    assert len(tables.values) == (n_features if is_dense else 48 if kind is np.float32 else 24)
 
 
-def test_a_damaged_table_without_a_free_slot_ends_the_search():
-    tables = Tables(np.array([0, 4]), np.full(4, 7, np.int32), np.ones(4, np.float32))
+@pytest.mark.parametrize("kind", [np.float32, np.int8])
+def test_a_damaged_table_without_a_free_slot_ends_the_search(kind):
+    tables = Tables(np.array([0, 4]), np.full(64 if kind == np.float32 else 32, 7, np.int32), np.ones(64, kind))
     X = CSR.from_scipy(sp.csr_array(np.float32([[1, 1]])))
     with DEVICE.start():
         found = CompactLinearClassifiers(tables, np.float32([0.5])).margins(X, np.zeros((1, 1), np.int32), DEVICE)

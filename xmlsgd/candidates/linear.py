@@ -13,7 +13,7 @@ from ..data.csr import CSR, pointers
 from ..devices.cpu import CPU
 from ..devices.cpu.compiling import for_kernels
 from ..devices.cpu.kernels.copying import copy_spans
-from ..devices.cpu.kernels.linear_margins import hash_weights, margins, write_filters
+from ..devices.cpu.kernels.linear_margins import BUCKET, hash_weights, margins
 from ..devices.cpu.kernels.linear_pairs import count_drawn, count_pairs, write_drawn, write_pairs
 from ..devices.cpu.kernels.linear_training import solve
 from ..devices.cpu.kernels.logits import ONE_SCALE
@@ -26,7 +26,8 @@ TOLERANCE = 0.1  # training of a label stops when the largest step of a pass is 
 # TRIAL_PASSES if only held-out rows are scored (docs/decisions/stacking.md).
 PASSES, MORE_PASSES, TRIAL_PASSES = 10, 4, 6
 MIN_WEIGHT = 0.05  # smaller weights are dropped, which are half of all, without a difference in P@k
-SLOTS_PER_WEIGHT = 2  # size of a hash table; between 1.7 and 2.5, the speed differs by a tenth
+SLOTS_PER_WEIGHT = 2  # size of a hash table (docs/decisions/prediction.md)
+CACHE_LINE = 64  # bytes
 LABELS = 1 << 12  # labels that are calibrated at a time
 # Labels are solved in at least CHUNKS calls of a kernel, each of at most CHUNK entries of their pairs. A call keeps the
 # threads that it begins with; only the next one also uses threads that the network has left meanwhile.
@@ -47,15 +48,13 @@ Factors = tuple[np.ndarray, np.ndarray]  # factor and shift of each label's marg
 class Tables(NamedTuple):
     """Weights as hash tables, or as a dense matrix, whichever is smaller, for the kernel `margins`.
 
-    starts, keys : empty if `values` is a dense matrix, (L * F,). filters : also empty in compact models, as they would
-    take a sixth more memory.
+    starts, keys : empty if `values` is a dense matrix, (L * F,).
     """
 
     starts: np.ndarray
     keys: np.ndarray
     values: np.ndarray
     scales: np.ndarray = ONE_SCALE
-    filters: np.ndarray = np.empty(0, np.uint8)
 
 
 class LinearPredictor:
@@ -148,13 +147,8 @@ class LinearClassifiers(LinearPredictor):
 
     @cached_property
     def tables(self) -> Tables:  # type: ignore[override]
-        """Return the weights as hash tables with filters, which take twice their memory, or as a dense matrix."""
-        tables = to_tables(self.weights, SLOTS_PER_WEIGHT, np.int32)
-        if not len(tables.keys):
-            return tables
-        filters = np.zeros(len(tables.keys) // 2, np.uint8)
-        write_filters.alone(*map(for_kernels, (self.weights.indptr, self.weights.indices)), tables.starts, filters)
-        return tables._replace(filters=filters)
+        """Return the weights as hash tables, which take twice their memory, or as a dense matrix."""
+        return to_tables(self.weights, SLOTS_PER_WEIGHT, np.int32)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the hash tables, which are built again when needed."""
@@ -189,16 +183,27 @@ def _from_zero(pairs: Pairs, cost: float) -> InitialClassifiers:
 
 
 def to_tables(weights: CSR, slots_per_weight: float, key_type: type) -> Tables:
-    """Return weights, CSR (L, F), as tables without filters; each hash table has at least one free slot."""
-    n_slots = (slots_per_weight * np.diff(weights.indptr)).astype(np.int64) + 1
-    size = np.dtype(key_type).itemsize + weights.data.itemsize  # of a slot, in bytes
-    if np.prod(weights.shape) * weights.data.itemsize <= n_slots.sum() * size:
-        starts, keys = np.empty(0, np.int64), np.empty(0, key_type)
-        return Tables(starts, keys, weights.to_scipy().toarray().ravel())
-    starts = pointers(n_slots)
-    keys, values = np.zeros(starts[-1], key_type), np.zeros(starts[-1], weights.data.dtype)
+    """Return weights, CSR (L, F), as tables; each hash table has at least one free slot."""
+    kind = weights.data.dtype
+    starts = pointers((slots_per_weight * np.diff(weights.indptr)).astype(np.int64) // BUCKET + 1)
+    n_slots = BUCKET * int(starts[-1])
+    if np.prod(weights.shape) * kind.itemsize <= n_slots * (np.dtype(key_type).itemsize + kind.itemsize):
+        return Tables(starts[:0], np.empty(0, key_type), weights.to_scipy().toarray().ravel())
+    if kind == np.float32:  # with the keys of their bucket in a cache line
+        keys = _cache_lines(starts[-1])
+        values = keys.view(np.float32)
+    else:
+        keys, values = np.zeros(n_slots, key_type), np.zeros(n_slots, kind)
     hash_weights.alone(*map(for_kernels, (weights.indptr, weights.indices, weights.data)), starts, keys, values)
     return Tables(starts, keys, values)
+
+
+def _cache_lines(n: int) -> np.ndarray:
+    """Return zeros, int32, that fill `n` cache lines."""
+    size = CACHE_LINE // 4
+    zeros = np.zeros((n + 1) * size, np.int32)
+    first = -zeros.ctypes.data % CACHE_LINE // 4
+    return zeros[first : first + n * size]
 
 
 def max_weights(X: CSR) -> int:

@@ -75,3 +75,23 @@ def prefetch_row(matrix, row):
     first = matrix.ctypes.data + row * n_bytes
     for at in range(0, n_bytes, 64):
         prefetch(first + at)
+
+
+@intrinsic
+def place_among_8(typingctx, address, wanted):
+    """Return the place, from 0 to 7, of the integer `wanted` among the eight of its type at `address`; 8 if nowhere."""
+
+    def codegen(context, builder, signature, args):
+        number = args[1].type
+        lanes = ir.VectorType(number, 8)
+        found = builder.load(builder.inttoptr(args[0], lanes.as_pointer()))
+        found.align = number.width // 8
+        undefined = ir.Constant(lanes, ir.Undefined)
+        lane = builder.insert_element(undefined, args[1], ir.Constant(i32, 0))
+        everywhere = builder.shuffle_vector(lane, undefined, ir.Constant(ir.VectorType(i32, 8), [0] * 8))
+        equal = builder.bitcast(builder.icmp_unsigned("==", found, everywhere), i8)
+        bits = builder.or_(builder.zext(equal, i32), ir.Constant(i32, 1 << 8))
+        count = declare(builder, "llvm.cttz.i32", i32, [i32, ir.IntType(1)])
+        return builder.zext(builder.call(count, [bits, ir.Constant(ir.IntType(1), 1)]), i64)
+
+    return types.uint64(types.uintp, wanted), codegen

@@ -76,7 +76,7 @@ def score_without_margins(logits, votes, cooccurrences, weights, least_vote, lea
 def best_candidates(
     part, n_parts, indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row,
     postings_value, postings_scale, label_ptr, label_index, weight, share_ptr, share_label, share_value, share_scale,
-    starts, keys, weights, factors, filters, bias, selection, stacking, frequency, feature, threshold, value,
+    starts, keys, weights, factors, bias, selection, stacking, frequency, feature, threshold, value,
     n_excluding, place, table, exclusion, least_vote, least_cooccurrence, n_voted, n_more, n_neighbors, budget, clean,
     items, values, n_kept, labels, scores,
 ):  # fmt: skip
@@ -89,8 +89,8 @@ def best_candidates(
     indptr, indices, data : the rows, not scaled. A (rows, H) : their activations; empty if W0 (F, H), `scales0` and b0,
     the input layer of a network of one hidden layer, are given. W, scales, b : the output layer (`logits`). scale (F,)
     : weights of the features, for neighbors only. For `postings_*`, `label_*`, `weight` and the scratch see
-    `vote`; for `share_*`, `cooccurrence`; for the tables (`starts`, `keys`, `weights`), their scales `factors`,
-    `filters` and `bias`, `linear_margins`; for `frequency`, `feature`, `threshold` and `value` of trees, of which there
+    `vote`; for `share_*`, `cooccurrence`; for the tables (`starts`, `keys`, `weights`), their scales `factors`
+    and `bias`, `margins`; for `frequency`, `feature`, `threshold` and `value` of trees, of which there
     may be none, `trees_of_row`; for `place`, `table` and the weight `exclusion`, `exclude_in_row`.
 
     stacking float32 (5,) : the weights of the network's log probability, of the log of the share of votes, at least
@@ -153,9 +153,7 @@ def best_candidates(
         # Margins of the linear classifiers.
         for j in range(n):
             features, entries = unit_row_of(first + j, indptr, indices, data, scale[:0], row)
-            sound[j] &= margins_of_row(
-                features, entries, listed[j], starts, keys, weights, factors, filters, bias, margins[j]
-            )
+            sound[j] &= margins_of_row(features, entries, listed[j], starts, keys, weights, factors, bias, margins[j])
         # Stacking, trees, exclusion and the best labels.
         for j in range(n):
             out, logits, votes, shares = kept[j, 0], kept[j, 1], kept[j, 2], kept[j, 3]
