@@ -12,6 +12,7 @@ import numpy as np
 from ..data.csr import CSR, pointers
 from ..devices.cpu import CPU
 from ..devices.cpu.compiling import for_kernels
+from ..devices.cpu.intrinsics.llvm import CACHE_LINE
 from ..devices.cpu.kernels.copying import copy_spans
 from ..devices.cpu.kernels.linear_margins import BUCKET, hash_weights, margins
 from ..devices.cpu.kernels.linear_pairs import count_drawn, count_pairs, write_drawn, write_pairs
@@ -27,7 +28,6 @@ TOLERANCE = 0.1  # training of a label stops when the largest step of a pass is 
 PASSES, MORE_PASSES, TRIAL_PASSES = 10, 4, 6
 MIN_WEIGHT = 0.05  # smaller weights are dropped, which are half of all, without a difference in P@k
 SLOTS_PER_WEIGHT = 2  # size of a hash table (docs/decisions/prediction.md)
-CACHE_LINE = 64  # bytes
 LABELS = 1 << 12  # labels that are calibrated at a time
 # Labels are solved in at least CHUNKS calls of a kernel, each of at most CHUNK entries of their pairs. A call keeps the
 # threads that it begins with; only the next one also uses threads that the network has left meanwhile.

@@ -12,6 +12,7 @@ from numba import config, njit, types
 from numba.extending import intrinsic
 
 LANES = 16
+CACHE_LINE = 64  # bytes
 i8, i32, i64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 pointer = i8.as_pointer()
 f16x = ir.VectorType(ir.FloatType(), LANES)
@@ -43,6 +44,12 @@ def store(builder, value, address):
     builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 4
 
 
+def element(context, builder, signature, args):
+    """Return a pointer to the element of an array, the first argument, whose index in memory is the second one."""
+    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    return builder.gep(data, [args[1]])
+
+
 def offset(builder, address, n_bytes):
     """Return an address `n_bytes` further on."""
     return builder.add(address, ir.Constant(i64, n_bytes))
@@ -56,42 +63,47 @@ def broadcast(builder, value, lanes=i32x):
 
 
 @intrinsic
-def prefetch(typingctx, address):
-    """Prefetch the cache line at `address` into level 2; the address need not be valid."""
+def prefetch(typingctx, array, index):
+    """Prefetch the cache line of an element of a contiguous array into level 2; the index may lie past the end.
+
+    An address by `array.ctypes` would count references, which takes longer than what a prefetch saves.
+    """
 
     def codegen(context, builder, signature, args):
         ask = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, i32, i32, i32])
         flags = [ir.Constant(i32, flag) for flag in (0, 2, 1)]  # read, level 2, data
-        builder.call(ask, [builder.inttoptr(args[0], pointer), *flags])
+        builder.call(ask, [builder.bitcast(element(context, builder, signature, args), pointer), *flags])
         return context.get_dummy_value()
 
-    return types.void(types.uintp), codegen
+    return types.void(array, types.intp), codegen
 
 
 @njit(nogil=True)
 def prefetch_row(matrix, row):
     """Prefetch a row of a contiguous matrix; it may lie past the end."""
-    n_bytes = matrix.shape[1] * matrix.itemsize
-    first = matrix.ctypes.data + row * n_bytes
-    for at in range(0, n_bytes, 64):
-        prefetch(first + at)
+    size = matrix.shape[1]
+    for column in range(0, size, CACHE_LINE // matrix.itemsize):
+        prefetch(matrix, row * size + column)
 
 
 @intrinsic
-def place_among_8(typingctx, address, wanted):
-    """Return the place, from 0 to 7, of the integer `wanted` among the eight of its type at `address`; 8 if nowhere."""
+def place_among_8(typingctx, array, index, wanted):
+    """Return the place, 0 to 7, of the integer `wanted` among the eight of a contiguous array from `index`; 8 if none.
+
+    wanted : of the type of the elements.
+    """
 
     def codegen(context, builder, signature, args):
-        number = args[1].type
+        number = args[2].type
         lanes = ir.VectorType(number, 8)
-        found = builder.load(builder.inttoptr(args[0], lanes.as_pointer()))
+        found = builder.load(builder.bitcast(element(context, builder, signature, args), lanes.as_pointer()))
         found.align = number.width // 8
         undefined = ir.Constant(lanes, ir.Undefined)
-        lane = builder.insert_element(undefined, args[1], ir.Constant(i32, 0))
+        lane = builder.insert_element(undefined, args[2], ir.Constant(i32, 0))
         everywhere = builder.shuffle_vector(lane, undefined, ir.Constant(ir.VectorType(i32, 8), [0] * 8))
         equal = builder.bitcast(builder.icmp_unsigned("==", found, everywhere), i8)
         bits = builder.or_(builder.zext(equal, i32), ir.Constant(i32, 1 << 8))
         count = declare(builder, "llvm.cttz.i32", i32, [i32, ir.IntType(1)])
         return builder.zext(builder.call(count, [bits, ir.Constant(ir.IntType(1), 1)]), i64)
 
-    return types.uint64(types.uintp, wanted), codegen
+    return types.uint64(array, types.intp, array.dtype), codegen

@@ -100,8 +100,8 @@ def vote_of_row(
     while n_lists < features.size and (n_read == 0 or n_read + lengths[n_lists] <= budget):
         n_read += lengths[n_lists]
         first = postings_ptr[features[order[n_lists]]]
-        prefetch(postings_row.ctypes.data + postings_row.itemsize * first)
-        prefetch(postings_value.ctypes.data + postings_value.itemsize * first)
+        prefetch(postings_row, first)
+        prefetch(postings_value, first)
         n_lists += 1
     n_met = np.uint64(0)
     for j in range(n_lists):
@@ -128,10 +128,10 @@ def vote_of_row(
     n_found = np.int64(n_kept)
     keep_best(values, met, n_found, nearest, neighbors)
     for j in range(min(n_found, n_neighbors)):
-        prefetch(label_ptr.ctypes.data + 8 * neighbors[j])
-        prefetch(weight.ctypes.data + weight.itemsize * neighbors[j])
+        prefetch(label_ptr, neighbors[j])
+        prefetch(weight, neighbors[j])
     for j in range(min(n_found, n_neighbors)):
-        prefetch(label_index.ctypes.data + label_index.itemsize * label_ptr[neighbors[j]])
+        prefetch(label_index, label_ptr[neighbors[j]])
     total, n_named = ZERO, np.uint64(0)
     for j in range(min(n_found, n_neighbors)):
         row = neighbors[j]

@@ -65,27 +65,24 @@ def hash_weights(indptr, features, weights, starts, keys, values):
 
 
 @njit(nogil=True, inline="always")
-def weight_in_bucket(feature, at, size, keys, address, values):
-    """Return the weight of a feature in the bucket whose first key is `keys[at]`; 0 if there is none.
-
-    address : that of `keys`.
-    """
-    place = place_among_8(address + keys.itemsize * np.int64(at), keys.dtype.type(feature + 1))
+def weight_in_bucket(feature, at, size, keys, values):
+    """Return the weight of a feature in the bucket whose first key is `keys[at]`; 0 if there is none."""
+    place = place_among_8(keys, at, feature + 1)
     value = np.float32(values[at + size - _BUCKET + (place & np.uint64(7))])  # without a branch
     return value if place < _BUCKET else ZERO
 
 
 @njit(nogil=True, inline="always")
-def weight_of(feature, at, first, last, size, keys, address, values):
+def weight_of(feature, at, first, last, size, keys, values):
     """Return the weight of a feature in a table whose keys are from `first` to `last` - 1; 0 if there is none.
 
     at : the first key of the bucket at which the search begins; it ends at a bucket with room.
     """
-    weight, left = weight_in_bucket(feature, at, size, keys, address, values), last - first
+    weight, left = weight_in_bucket(feature, at, size, keys, values), last - first
     while (weight == 0) & (keys[at + np.uint64(7)] != 0) & (left > size):  # with `break`, this takes five times as long
         at, left = at + size, left - size
         at = at if at < last else first
-        weight = weight_in_bucket(feature, at, size, keys, address, values)
+        weight = weight_in_bucket(feature, at, size, keys, values)
     return weight
 
 
@@ -114,20 +111,20 @@ def margins_of_row(features, entries, labels, starts, keys, values, scales, bias
         dense_margins_of_row(features, entries, labels, values, scales, bias, out)
         return True
     sound, size = True, bucket_size(values)
-    n_keys, is_apart, address = np.uint64(keys.size), values.itemsize != 4, keys.ctypes.data
+    n_buckets, is_apart = np.uint64(keys.size) // size, values.itemsize != 4
     hashes, begins = np.empty(features.size, np.uint64), np.empty((2, features.size), np.uint64)
     for p in range(features.size):
         hashes[p] = hash_of(features[p])
     for j in range(labels.size + 1):
         if j < labels.size and labels[j] >= 0:
             first, last = np.uint64(starts[labels[j]]), np.uint64(starts[labels[j] + 1])
-            sound &= first < last <= n_keys // size
+            sound &= first < last <= n_buckets
             for p in range(features.size if sound else 0):
                 at = first_bucket(hashes[p], first, last) * size
                 begins[j & 1, p] = at
-                prefetch(address + keys.itemsize * np.int64(at))
+                prefetch(keys, at)
                 if is_apart:
-                    prefetch(values.ctypes.data + np.int64(at))
+                    prefetch(values, at)
         if j == 0:
             continue
         label, score = labels[j - 1], ZERO
@@ -135,7 +132,7 @@ def margins_of_row(features, entries, labels, starts, keys, values, scales, bias
         if label >= 0 and sound:
             table, end = np.uint64(starts[label]) * size, np.uint64(starts[label + 1]) * size
             for p in range(features.size):
-                score += weight_of(features[p], begins[~j & 1, p], table, end, size, keys, address, values) * entries[p]
+                score += weight_of(features[p], begins[~j & 1, p], table, end, size, keys, values) * entries[p]
             out[j - 1] = bias[label] + scales[min(label, scales.size - 1)] * score
     return sound
 

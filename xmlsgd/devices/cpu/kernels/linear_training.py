@@ -14,7 +14,7 @@ from numba import njit
 
 from ..compiling import kernel_of_part
 from ..intrinsics.elementary import HALF, ONE, ZERO
-from ..intrinsics.llvm import prefetch
+from ..intrinsics.llvm import CACHE_LINE, prefetch
 from .copying import copy_into
 from .linear_pairs import row_of
 from .random import below, following
@@ -23,7 +23,6 @@ from .random import below, following
 # (docs/decisions/candidates.md).
 RELAXATION = np.float32(1.3)
 AHEAD = 8  # rows by which prefetches are ahead of copies
-CACHE_LINE = 64  # bytes
 DIGITS = 8  # bits of the number of a feature by which one pass sorts
 
 
@@ -31,9 +30,9 @@ DIGITS = 8  # bits of the number of a feature by which one pass sorts
 def _prefetch_entries(columns, values, start):
     """Prefetch the first two cache lines of a row, most of a short one; the processor prefetches the others itself."""
     for line in range(2):
-        offset = 4 * np.int64(start) + CACHE_LINE * line
-        prefetch(columns.ctypes.data + offset)
-        prefetch(values.ctypes.data + offset)
+        index = np.int64(start) + line * (CACHE_LINE // 4)
+        prefetch(columns, index)
+        prefetch(values, index)
 
 
 @njit(nogil=True)

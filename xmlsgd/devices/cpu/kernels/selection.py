@@ -1,4 +1,4 @@
-"""The highest values of a list, with what belongs to them.
+"""Kernels that select: the highest values of a list, with what belongs to them.
 
 Floats have the order of their bits read as integers, if those of negative floats are inverted. So bisection finds the
 least value to be kept: it counts values from a limit on, which a processor does 16 at a time and without branches.
