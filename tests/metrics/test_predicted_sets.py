@@ -50,3 +50,8 @@ def test_groups_of_other_rows_are_refused(case):
     for groups, message in (([1], "must have a text or an integer for each of"), (mixed, "must be all texts")):
         with pytest.raises(DataError, match=f"groups: {message}"):
             precision_by_group(case.Y, case.padded, groups)
+
+
+def test_similar_rows_are_no_groups_of_a_metric(case):
+    with pytest.raises(DataError, match=rf"for each of {case.Y.n_rows} rows, got 'similar'$"):
+        precision_by_group(case.Y, case.padded, "similar")

@@ -163,8 +163,11 @@ def check_choice(name: str, given: object, options: Collection[str], others: str
         raise DataError(f"{name} must be one of {', '.join(options)}{others}, got {got}")
 
 
-def named_groups(groups: Any, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
-    """Return the names of the groups, ascending, and the number of the group of each row, int64 (n,)."""
+def named_groups(groups: Any, n_rows: int, others: str = "") -> tuple[NDArray, NDArray[np.int64]]:
+    """Return the names of the groups, ascending, and the number of the group of each row, int64 (n,).
+
+    others : other possible values, for the error.
+    """
     check_unmasked(groups, "groups")
     listed = as_list(groups)
     given = np.asarray(listed)
@@ -173,9 +176,8 @@ def named_groups(groups: Any, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
             if is_missing(group):
                 raise DataError(f"groups: must not be missing, got {group!r} in row {row}; give it a group of its own")
     if given.shape != (n_rows,) or given.dtype.kind not in "iuUOSb":
-        raise DataError(
-            f'groups: must have a text or an integer for each of {n_rows} rows, or be "similar", got {shorten(groups)}'
-        )
+        wanted = f"must have a text or an integer for each of {n_rows} rows{others}"
+        raise DataError(f"groups: {wanted}, got {shorten(groups)}")
     if given.dtype.kind in "US" and not all(isinstance(group, str | bytes) for group in listed):
         raise DataError(f"groups: must be all texts or all integers, got {shorten(groups)}")
     try:

@@ -213,7 +213,7 @@ def _read_groups(groups: Any, X: CSR) -> NDArray[np.int64] | None:
     """Return the groups of the rows, int64 (n,): given ones, or of similar rows; None for no groups."""
     if isinstance(groups, str) and groups == "similar":
         return groups_of_similar_rows(X)
-    return None if groups is None else named_groups(groups, X.n_rows)[1]
+    return None if groups is None else named_groups(groups, X.n_rows, ', or be "similar"')[1]
 
 
 def _read_features_and_labels(
