@@ -365,8 +365,8 @@ BUGS = (
         "candidates",
         "all exclusions of a label add up",
         "xmlsgd/devices/cpu/kernels/exclusion.py",
-        "fall = max(fall, chance[i] * np.float32(table[known[i], column]))",
-        "fall = min(fall + chance[i] * np.float32(table[known[i], column]), np.float32(0.99))",
+        "fall = max(fall, chance[i] * np.float32(exclusion_table[known[i], column]))",
+        "fall = min(fall + chance[i] * np.float32(exclusion_table[known[i], column]), np.float32(0.99))",
         ("tests/candidates/test_exclusion.py",),
     ),
     Bug(

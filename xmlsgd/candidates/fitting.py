@@ -93,9 +93,9 @@ def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
     """Fit k-NN index, co-occurrence and linear classifiers, once for all folds."""
     X, Y, weight = rows.dataset.X, rows.dataset.Y, rows.weight
     n_rows = X.n_rows - rows.n_label_rows
-    scale = idf_weights(X.span(0, n_rows))
+    feature_weights = idf_weights(X.span(0, n_rows))
     with device.start():
-        weighted = unit_rows(X, scale, device)  # input of k-NN and co-occurrence
+        weighted = unit_rows(X, feature_weights, device)  # input of k-NN and co-occurrence
         knn = KNNIndex.build(weighted, Y, row_votes(weight, rows.n_label_rows))
         candidates, held_out, votes = _candidates_by_votes(rows, knn, weighted, device)
         validation = draw_validation_rows(weight[:n_rows], candidates, rows.groups)
@@ -114,7 +114,7 @@ def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
     nothing = Stacking(LogisticStacking(), MarginCalibration())
     label_rows = np.arange(n_rows, X.n_rows, dtype=np.int64)
     scores = NonCandidateScores.from_stacking(nothing.regression)
-    model = CandidateModel(scale, knn, cooccurrence, linear, nothing, scores, rows.n_candidates, label_rows)
+    model = CandidateModel(feature_weights, knn, cooccurrence, linear, nothing, scores, rows.n_candidates, label_rows)
     return BaseModels(rows, model, held_out, votes, margins, shares, frequency)
 
 

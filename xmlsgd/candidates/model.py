@@ -36,13 +36,13 @@ Logits = Callable[[CSR, np.ndarray], np.ndarray]
 class CandidateModel:
     """k-NN index, co-occurrence, linear classifiers and stacking.
 
-    scale : weight of each feature for k-NN and co-occurrence, float32 (F,). non_candidates : the scores of labels
-    that are not candidates of their row. n_candidates : candidates per training row by votes; co-occurrence adds
+    feature_weights : of k-NN and co-occurrence, float32 (F,). non_candidates : the scores of labels that are not
+    candidates of their row. n_candidates : candidates per training row by votes; co-occurrence adds
     `N_COOCCURRING_IN_TRAINING`, and in prediction `N_COOCCURRING`. label_rows : rows of the index that are label rows,
     int64, ascending.
     """
 
-    scale: np.ndarray
+    feature_weights: np.ndarray
     knn: KNNIndex
     cooccurrence: Cooccurrence
     linear: LinearClassifiers | CompactLinearClassifiers
@@ -62,7 +62,7 @@ class CandidateModel:
     def inputs(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, Inputs]:
         """Return the candidate labels of each row, int32 (n, m), and the inputs of stacking, float32 (n, m)."""
         with device.start():
-            scaled = unit_rows(X, self.scale, device)
+            scaled = unit_rows(X, self.feature_weights, device)
             labels, votes = self.knn.votes(scaled, n_voted(self.n_candidates), device)
             labels, cooccurrence = self.cooccurrence.candidates(scaled, labels, device)
             margins = self.linear.margins(unit_rows(X, None, device), labels, device)
@@ -82,9 +82,10 @@ class CandidateModel:
         assert isinstance(self.linear, LinearClassifiers)  # a compact model cannot be trained further
         weight = np.ones(X.n_rows, np.float32) if weight is None else weight
         n_known = self.knn.Y.n_rows
-        scale = np.concatenate([self.scale, idf(np.ones(X.n_cols - len(self.scale)), n_known)])
+        of_new_features = idf(np.ones(X.n_cols - len(self.feature_weights)), n_known)
+        feature_weights = np.concatenate([self.feature_weights, of_new_features])
         with device.start():
-            rows = unit_rows(X, scale, device)
+            rows = unit_rows(X, feature_weights, device)
             knn = self.knn.with_rows(rows, Y, row_votes(weight, n_label_rows), self.cooccurrence.totals > 0, device)
             cooccurrence = self.cooccurrence.with_rows(X, Y, weight, device)
             candidates, _ = knn.votes(rows, self.n_candidates, device, own=n_known)
@@ -99,14 +100,14 @@ class CandidateModel:
             pairs = find_pairs(unit, known, without_wide_rows(unit, known, weight), negatives, device)
             linear = self.linear.with_rows(pairs, frequencies[0], factors, device)
             if is_new.any():
-                added = AddedRows(rows, Y, weight, candidates, scale)
+                added = AddedRows(rows, Y, weight, candidates, feature_weights)
                 found = fit_new_labels(self.knn, knn, added, is_new, self.linear.cost, device)
                 linear = linear.with_labels(np.flatnonzero(is_new), found.calibrate(*factors[1]), device)
         trees = self.stacking.trees and replace(self.stacking.trees, frequency=frequencies[1])
         stacking = self.stacking._replace(trees=trees)
         label_rows = np.append(self.label_rows, np.arange(knn.Y.n_rows - n_label_rows, knn.Y.n_rows, dtype=np.int64))
         return replace(
-            self, scale=scale, knn=knn, cooccurrence=cooccurrence, linear=linear, stacking=stacking,
+            self, feature_weights=feature_weights, knn=knn, cooccurrence=cooccurrence, linear=linear, stacking=stacking,
             label_rows=label_rows,
         )  # fmt: skip
 
@@ -118,12 +119,12 @@ class CandidateModel:
     def kernel_arguments(self) -> tuple[Any, ...]:
         """Return the arrays and constants of the model in the order of the arguments of `best_candidates`."""
         trees, exclusion = self.stacking.trees or NO_TREES, self.stacking.exclusion or NO_EXCLUSION
-        arrays = self.scale, *self.knn.arrays, *self.cooccurrence.arrays, *self.linear.tables, self.linear.bias
+        knn, cooccurrence, linear = self.knn.arrays, self.cooccurrence.arrays, (*self.linear.tables, self.linear.bias)
         limits = MIN_VOTE, MIN_COOCCURRENCE
         sizes = n_voted(self.n_candidates), N_COOCCURRING, N_NEIGHBORS, MAX_POSTINGS
         corrections = *trees.arrays, self.n_excluding, *exclusion.arrays
         weights = np.float32(self.stacking.selection), np.float32(self.stacking.regression)
-        return *arrays, *weights, *corrections, *limits, *sizes
+        return self.feature_weights, *knn, *cooccurrence, *linear, *weights, *corrections, *limits, *sizes
 
 
 def n_voted(n_candidates: int) -> int:

@@ -23,15 +23,15 @@ NEIGHBORS = 16  # earlier rows that are negatives of the new labels of an added 
 class AddedRows(NamedTuple):
     """Added rows.
 
-    X : rows of norm 1 after weighting by `scale`, float32 (F,). Y : their labels. weight : sample weights, float32
-    (n,). candidates : candidate labels, int32 (n, M), as hard negatives.
+    X : rows of norm 1 after weighting by `feature_weights`, float32 (F,). Y : their labels. weight : sample weights,
+    float32 (n,). candidates : candidate labels, int32 (n, M), as hard negatives.
     """
 
     X: CSR
     Y: CSR
     weight: np.ndarray
     candidates: np.ndarray
-    scale: np.ndarray
+    feature_weights: np.ndarray
 
 
 def fit_new_labels(
@@ -59,11 +59,11 @@ def fit_new_labels(
     pairs = Pairs(X, weight, numbers, starts, pointers(np.diff(X.indptr)[listed])[starts])
     pairs = with_random_negatives(pairs, n_known, device)
     found, _ = LinearClassifiers.fit_and_score(pairs, cost, NONE_HELD_OUT, device)
-    # A weighted row is the unweighted one times `scale`, divided by a norm that differs little from row to row.
-    squares = np.bincount(_row_numbers(rows), (rows.data / added.scale[rows.indices]) ** 2)
+    # A weighted row is the unweighted one times `feature_weights`, divided by a norm that differs little between rows.
+    squares = np.bincount(_row_numbers(rows), (rows.data / added.feature_weights[rows.indices]) ** 2)
     norms = np.sqrt(squares[squares > 0])
     if len(norms):  # without any feature of added rows, weights stay as they are
-        found.weights.data[:] *= np.float32(norms.mean()) * added.scale[found.weights.indices]
+        found.weights.data[:] *= np.float32(norms.mean()) * added.feature_weights[found.weights.indices]
     return found
 
 

@@ -33,7 +33,7 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
     knn, cooccurrence = model.knn, model.cooccurrence
     trees, exclusion = model.stacking.trees, model.stacking.exclusion
     arrays = {
-        "scale": model.scale, "weight": knn.weight, "bias": model.linear.bias, "label_rows": model.label_rows,
+        "scale": model.feature_weights, "weight": knn.weight, "bias": model.linear.bias, "label_rows": model.label_rows,
         "postings_data": knn.postings.data, "linear_data": model.linear.weights.data,
         "cooccurrence_data": cooccurrence.shares.data, "cooccurrence_totals": cooccurrence.totals,
     }  # fmt: skip
@@ -105,10 +105,10 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     knn, cooccurrence = KNNIndex(postings, labels, weight, of_postings), Cooccurrence(shares, totals, of_shares)
     trees, exclusion = _trees(found, n_trees, n_labels), _exclusion(found, excluding, n_labels)
     stacking = Stacking(regression, calibration, selection, trees, exclusion)
-    scale, label_rows = found.finite("scale", n_features), found.array("label_rows", np.int64, None)
+    feature_weights, label_rows = found.finite("scale", n_features), found.array("label_rows", np.int64, None)
     if (np.diff(label_rows, prepend=-1, append=n_rows) < 1).any():
         raise ModelFileError(f"{saved.path}: {found.prefix}label_rows must ascend, below {n_rows}")
-    return CandidateModel(scale, knn, cooccurrence, linear, stacking, others, size, label_rows)
+    return CandidateModel(feature_weights, knn, cooccurrence, linear, stacking, others, size, label_rows)
 
 
 def _index_types(n_features: int, n_rows: int, n_labels: int) -> dict[str, type]:

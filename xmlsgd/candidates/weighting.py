@@ -35,14 +35,14 @@ def idf(frequency: np.ndarray, n_rows: int) -> np.ndarray:
     return np.sqrt(np.log((n_rows + 1) / (frequency + 1)) + 1e-6).astype(np.float32)
 
 
-def unit_rows(X: CSR, scale: np.ndarray | None, device: CPU) -> CSR:
+def unit_rows(X: CSR, feature_weights: np.ndarray | None, device: CPU) -> CSR:
     """Return X with rows of norm 1; zero rows stay zero. The result shares the indices of X.
 
-    scale : factors by which columns are multiplied first, float32 (F,); None for ones.
+    feature_weights : factors by which columns are multiplied first, float32 (F,); None for ones.
     """
-    scale = np.empty(0, np.float32) if scale is None else scale
+    feature_weights = np.empty(0, np.float32) if feature_weights is None else feature_weights
     data = np.empty(X.nnz, np.float32)
-    device.run(candidates.unit_rows, X.indptr, X.indices, X.data, scale, data)
+    device.run(candidates.unit_rows, X.indptr, X.indices, X.data, feature_weights, data)
     return CSR(X.indptr, X.indices, data, X.n_cols)
 
 

@@ -98,7 +98,7 @@ def test_words_neighbors_and_co_occurrence_sum_to_the_inputs_of_the_stacking(log
     model = compact(logistic, tmp_path) if form == "compact" else logistic
     candidates = model.candidates_
     X_damped = damped_values(X)
-    scaled = unit_rows(X_damped, candidates.scale, DEVICE)
+    scaled = unit_rows(X_damped, candidates.feature_weights, DEVICE)
     with DEVICE.start():
         labels, votes = candidates.knn.votes(scaled, n_voted(candidates.n_candidates), DEVICE)
         labels, shares = candidates.cooccurrence.candidates(scaled, labels, DEVICE)
@@ -131,14 +131,15 @@ def test_the_co_occurrence_of_a_row_is_read_once_however_many_words_it_has(logis
     counting = replace(candidates, cooccurrence=replace(candidates.cooccurrence, shares=counted))
     row = X.span(0, 1)
     assert row.nnz > 2
-    found = _proposers(counting, unit_rows(damped_values(row), candidates.scale, DEVICE), np.arange(120))
+    found = _proposers(counting, unit_rows(damped_values(row), candidates.feature_weights, DEVICE), np.arange(120))
     assert sum(map(len, found)) > 2
     assert Counted.reads == 1
 
 
 def test_the_similarity_of_a_neighbor_is_the_cosine_of_weighted_rows(logistic, parts):
     rows, train = (
-        unit_rows(damped_values(part.X), logistic.candidates_.scale, DEVICE).to_scipy() for part in (parts[1], parts[0])
+        unit_rows(damped_values(part.X), logistic.candidates_.feature_weights, DEVICE).to_scipy()
+        for part in (parts[1], parts[0])
     )
     cosines = (rows @ train.T).toarray()
     Y = parts[0].Y.to_scipy().toarray() != 0

@@ -242,7 +242,7 @@ def _explain_candidates(
         of_rows = zip(terms, added[0, columns].tolist(), strict=True)
         terms = [[*row, Term(EXCLUSION, part / weight, weight, part)] for row, part in of_rows]
     with device.start():
-        scaled, unit = unit_rows(X, model.scale, device), unit_rows(X, None, device)
+        scaled, unit = unit_rows(X, model.feature_weights, device), unit_rows(X, None, device)
         margins = _margin_parts(model, unit, labels, device)
         neighbors = _neighbors(model, scaled, device)
     proposers = _proposers(model, scaled, labels)

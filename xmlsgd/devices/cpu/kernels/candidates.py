@@ -26,38 +26,38 @@ DAMAGED = -2  # stands for all labels of a row if an index was damaged
 
 
 @njit(nogil=True)
-def unit_row(features, entries, scale, out):
-    """Multiply the entries of a row by the scales of their features, divide them by their norm, write them to `out`.
+def unit_row(features, entries, feature_weights, out):
+    """Multiply the entries of a row by the weights of their features, divide them by their norm, write them to `out`.
 
-    If `scale` is empty, entries are only divided by their norm. A row of zeros stays zero.
+    If `feature_weights` is empty, entries are only divided by their norm. A row of zeros stays zero.
     """
     square = 0.0
     for p in range(features.size):
-        factor = np.float64(scale[features[p]]) if scale.size > 0 else 1.0
+        factor = np.float64(feature_weights[features[p]]) if feature_weights.size > 0 else 1.0
         value = np.float64(entries[p]) * factor  # squares of float32 may overflow
         square += value * value
     norm = np.sqrt(square) if square > 0 else 1.0
     for p in range(features.size):
-        factor = np.float64(scale[features[p]]) if scale.size > 0 else 1.0
+        factor = np.float64(feature_weights[features[p]]) if feature_weights.size > 0 else 1.0
         out[p] = np.float64(entries[p]) * factor / norm
 
 
 @njit(nogil=True)
-def unit_row_of(i, indptr, indices, data, scale, row):
+def unit_row_of(i, indptr, indices, data, feature_weights, row):
     """Return the features of row i, and its entries scaled by `unit_row`, which are written to `row`."""
     span = slice(indptr[i], indptr[i + 1])
     features, entries = indices[span], row[: span.stop - span.start]
-    unit_row(features, data[span], scale, entries)
+    unit_row(features, data[span], feature_weights, entries)
     return features, entries
 
 
 @kernel_of_part()
-def unit_rows(part, n_parts, indptr, indices, data, scale, out):
+def unit_rows(part, n_parts, indptr, indices, data, feature_weights, out):
     """Write the entries of all rows, scaled by feature and of norm 1, into `out` float32 (nnz,)."""
     n_rows = indptr.size - 1
     for i in range_of_part(n_rows, part, n_parts):
         span = slice(indptr[i], indptr[i + 1])
-        unit_row(indices[span], data[span], scale, out[span])
+        unit_row(indices[span], data[span], feature_weights, out[span])
 
 
 @njit(nogil=True, fastmath=FAST)
@@ -74,11 +74,12 @@ def score_without_margins(logits, votes, cooccurrences, weights, least_vote, lea
 
 @kernel_of_part(fastmath=FAST)
 def best_candidates(
-    part, n_parts, indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row,
-    postings_value, postings_scale, label_ptr, label_index, weight, share_ptr, share_label, share_value, share_scale,
-    starts, keys, weights, factors, bias, selection, stacking, frequency, feature, threshold, value,
-    n_excluding, place, table, exclusion, least_vote, least_cooccurrence, n_voted, n_more, n_neighbors, budget, clean,
-    items, values, n_kept, labels, scores,
+    part, n_parts, indptr, indices, data, A, W0, scales0, b0, W, scales, b, feature_weights, postings_ptr, postings_row,
+    postings_value, postings_scale, label_ptr, label_index, vote_weight, share_ptr, share_label, share_value,
+    share_scale, table_starts, table_keys, table_values, table_scales, linear_bias, selection, stacking,
+    label_frequency, tree_feature, tree_threshold, tree_value, n_excluding, exclusion_row, exclusion_table,
+    exclusion_weight, least_vote, least_cooccurrence, n_voted, n_more, n_neighbors, budget, clean, items, item_values,
+    n_kept, labels, scores,
 ):  # fmt: skip
     """Write the best labels of each row among its candidates to `labels` and `scores` (rows, k).
 
@@ -87,11 +88,10 @@ def best_candidates(
     `n_excluding` best of them (at most n_kept) lower the scores of labels that they exclude.
 
     indptr, indices, data : the rows, not scaled. A (rows, H) : their activations; empty if W0 (F, H), `scales0` and b0,
-    the input layer of a network of one hidden layer, are given. W, scales, b : the output layer (`logits`). scale (F,)
-    : weights of the features, for neighbors only. For `postings_*`, `label_*`, `weight` and the scratch see
-    `vote`; for `share_*`, `cooccurrence`; for the tables (`starts`, `keys`, `weights`), their scales `factors`
-    and `bias`, `margins`; for `frequency`, `feature`, `threshold` and `value` of trees, of which there
-    may be none, `trees_of_row`; for `place`, `table` and the weight `exclusion`, `exclude_in_row`.
+    the input layer of a network of one hidden layer, are given. W, scales, b : the output layer (`logits`).
+    feature_weights (F,) : for neighbors and co-occurrence only. For `postings_*`, `label_*`, `vote_weight`, `budget`
+    and the scratch see `vote`; for `share_*`, `cooccurrence`; for `table_*` and `linear_bias`, `margins`; for
+    `label_frequency` and `tree_*`, of which there may be none, `trees_of_row`; for `exclusion_*`, `exclude_in_row`.
 
     stacking float32 (5,) : the weights of the network's log probability, of the log of the share of votes, at least
     `least_vote`, of the margin, and of the log of the co-occurrence, at least `least_cooccurrence`; then the intercept.
@@ -119,18 +119,18 @@ def best_candidates(
         n = min(BLOCK, rows.stop - first)
         # Votes of the neighbors.
         for j in range(n):
-            features, entries = unit_row_of(first + j, indptr, indices, data, scale, row)
+            features, entries = unit_row_of(first + j, indptr, indices, data, feature_weights, row)
             sound[j] = vote_of_row(
                 features, entries, postings_ptr, postings_row, postings_value, postings_scale, label_ptr, label_index,
-                weight, n_neighbors, budget, budget, NO_ROW, clean[part], items[part], values[part],
+                vote_weight, n_neighbors, budget, budget, NO_ROW, clean[part], items[part], item_values[part],
                 proposed[j, :n_voted], found[j, 2, :n_voted],
             )  # fmt: skip
         # Co-occurrence.
         for j in range(n):
-            features, entries = unit_row_of(first + j, indptr, indices, data, scale, row)
+            features, entries = unit_row_of(first + j, indptr, indices, data, feature_weights, row)
             sound[j] &= cooccurrence_of_row(
                 features, entries, share_ptr, share_label, share_value, share_scale, clean[part, label_ptr.size - 1 :],
-                items[part], values[part], proposed[j], n_voted, found[j, 3],
+                items[part], item_values[part], proposed[j], n_voted, found[j, 3],
             )  # fmt: skip
         # Logits of the network.
         for j in range(n):
@@ -143,32 +143,42 @@ def best_candidates(
             logits_of_row(a, W, scales, b, proposed[j], found[j, 1])
         # The candidates that get margins and trees.
         for j in range(n):
-            logits, votes, shares = found[j, 1], found[j, 2], found[j, 3]
-            score_without_margins(logits, votes, shares, selection, least_vote, least_cooccurrence, found[j, 0])
+            logits, votes, cooccurrences = found[j, 1], found[j, 2], found[j, 3]
+            score_without_margins(logits, votes, cooccurrences, selection, least_vote, least_cooccurrence, found[j, 0])
             least[j] = -np.inf
-            if place.size > 0 and n_kept > n_excluding:
+            if exclusion_row.size > 0 and n_kept > n_excluding:
                 least[j] = keep_highest(proposed[j], found[j], sort_keys, listed[j, few], kept[j, :, few])
             keep_highest(proposed[j], found[j], sort_keys, listed[j], kept[j])
             highest[j] = kept[j, 0]
         # Margins of the linear classifiers.
         for j in range(n):
-            features, entries = unit_row_of(first + j, indptr, indices, data, scale[:0], row)
-            sound[j] &= margins_of_row(features, entries, listed[j], starts, keys, weights, factors, bias, margins[j])
+            features, entries = unit_row_of(first + j, indptr, indices, data, feature_weights[:0], row)
+            sound[j] &= margins_of_row(
+                features,
+                entries,
+                listed[j],
+                table_starts,
+                table_keys,
+                table_values,
+                table_scales,
+                linear_bias,
+                margins[j],
+            )
         # Stacking, trees, exclusion and the best labels.
         for j in range(n):
-            out, logits, votes, shares = kept[j, 0], kept[j, 1], kept[j, 2], kept[j, 3]
-            score_without_margins(logits, votes, shares, stacking, least_vote, least_cooccurrence, out)
+            out, logits, votes, cooccurrences = kept[j, 0], kept[j, 1], kept[j, 2], kept[j, 3]
+            score_without_margins(logits, votes, cooccurrences, stacking, least_vote, least_cooccurrence, out)
             for c in range(n_kept):
                 out[c] += stacking[2] * margins[j, c]
-            if feature.shape[0] > 0:
+            if tree_feature.shape[0] > 0:
                 trees_of_row(
-                    listed[j], logits, votes, margins[j], shares, frequency, feature, threshold, value, known, node,
-                    total, out,
+                    listed[j], logits, votes, margins[j], cooccurrences, label_frequency, tree_feature,
+                    tree_threshold, tree_value, known, node, total, out,
                 )  # fmt: skip
-            if place.size > 0:
+            if exclusion_row.size > 0:
                 exclude_in_row(
-                    listed[j], highest[j], least[j], labels.shape[1], place, table, exclusion, order, placed,
-                    margins[j], logits, chance, out,
+                    listed[j], highest[j], least[j], labels.shape[1], exclusion_row, exclusion_table, exclusion_weight,
+                    order, placed, margins[j], logits, chance, out,
                 )  # fmt: skip
             best_of(listed[j], out, labels[first + j], scores[first + j])
             if not sound[j]:

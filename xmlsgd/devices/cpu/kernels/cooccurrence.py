@@ -45,7 +45,9 @@ def count_labels(
 
 
 @njit(nogil=True, fastmath=FAST)
-def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean, named, values, listed, n, out):
+def cooccurrence_of_row(
+    features, entries, share_ptr, share_label, share_value, share_scale, clean, named, values, listed, n, out
+):
     """Add the labels that occur most with the features of one row to its candidates; see `cooccurrence`.
 
     The first `n` of `listed` int32 (M,) are given. Scratch: `clean` (L,), zeros before and after; `named` and `values`
@@ -53,16 +55,16 @@ def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean,
     """
     sound, total, n_named = True, ZERO, np.uint64(0)
     for j in range(features.size):
-        first, last = starts[features[j]], starts[features[j] + 1]
-        if not 0 <= first <= last <= labels.size:
+        first, last = share_ptr[features[j]], share_ptr[features[j] + 1]
+        if not 0 <= first <= last <= share_label.size:
             sound = False
             continue
         size = abs(entries[j])
         total += size
-        size *= scale[features[j]]
+        size *= share_scale[features[j]]
         # Unsigned, as Numba would test the sign of each index (docs/decisions/kernels.md).
         for p in range(np.uint64(first), np.uint64(last)):
-            label, value = np.uint32(labels[p]), size * np.float32(shares[p])
+            label, value = np.uint32(share_label[p]), size * np.float32(share_value[p])
             if not label < clean.size:
                 sound = False
             elif value > 0:
@@ -88,21 +90,21 @@ def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean,
 
 @kernel_of_part(fastmath=FAST)
 def cooccurrence(
-    part, n_parts, indptr, indices, data, starts, labels, shares, scale, clean, named, values, n_given, listed, out,
-    sound,
+    part, n_parts, indptr, indices, data, share_ptr, share_label, share_value, share_scale, clean, named, values,
+    n_given, listed, out, sound,
 ):  # fmt: skip
     """Add the labels that occur most with the features of each row to its candidates `listed` int32 (rows, M).
 
     The first `n_given` of a row are given, -1 for none; the others are written in no order, filled up with -1.
-    out : the co-occurrence of row and label, float32 (rows, M): the mean of the label's shares times `scale` (F,) over
-    the features of the row, weighted by the size of their entries. Feature f has the labels int32 and shares float32
-    from starts[f] to starts[f + 1]. clean (n_parts, L), named and values (n_parts, L + 1) are scratch. sound bool
-    (rows,) : what `cooccurrence_of_row` returns.
+    out : the co-occurrence of row and label, float32 (rows, M): the mean of the label's shares times `share_scale` (F,)
+    over the features of the row, weighted by the size of their entries. Feature f has the labels `share_label` int32
+    and shares `share_value` float32 from share_ptr[f] to share_ptr[f + 1]. clean (n_parts, L), named and values
+    (n_parts, L + 1) are scratch. sound bool (rows,) : what `cooccurrence_of_row` returns.
     """
     n_rows = indptr.size - 1
     for i in range_of_part(n_rows, part, n_parts):
         span = slice(indptr[i], indptr[i + 1])
         sound[i] = cooccurrence_of_row(
-            indices[span], data[span], starts, labels, shares, scale, clean[part], named[part], values[part],
-            listed[i], n_given, out[i],
+            indices[span], data[span], share_ptr, share_label, share_value, share_scale, clean[part], named[part],
+            values[part], listed[i], n_given, out[i],
         )  # fmt: skip

@@ -99,9 +99,9 @@ def input_update(dA, features, starts, entry_row, entry_value, W, s, t, update, 
 
 
 @kernel()
-def drop(A, seed, threshold, scale):
-    """Set entries of A (B, H) whose hash is below the threshold to zero, in place; multiply others by `scale`."""
+def drop(A, seed, threshold, factor):
+    """Set entries of A (B, H) whose hash is below the threshold to zero, in place; multiply others by `factor`."""
     width = A.shape[1]
     for i in prange(A.shape[0]):
         for j in range(width):
-            A[i, j] = A[i, j] * scale if kept(seed, i * width + j, threshold) else ZERO
+            A[i, j] = A[i, j] * factor if kept(seed, i * width + j, threshold) else ZERO

@@ -21,31 +21,31 @@ NO_ROW = np.int64(-1)  # in place of the number of a training row
 
 
 @kernel()
-def write_postings(indptr, indices, data, first, starts, places, rows, values):
-    """Write the entries of rows (indptr, indices, data) by feature: row indices to `rows`, data to `values`.
+def write_postings(indptr, indices, data, first, postings_ptr, places, postings_row, postings_value):
+    """Write the entries of rows (indptr, indices, data) by feature: rows and values of each feature.
 
-    rows int32, values float32. Row indices begin with `first`. Feature f has room from starts[f] to starts[f + 1];
-    features without room and stored zeros are left out. places (F,) : where the next row of each feature goes; they
-    become the ends.
+    postings_row int32, postings_value float32. Row indices begin with `first`. Feature f has room from postings_ptr[f]
+    to postings_ptr[f + 1]; features without room and stored zeros are left out. places (F,) : where the next row of
+    each feature goes; they become the ends.
     """
     for i in range(indptr.size - 1):
         for p in range(indptr[i], indptr[i + 1]):
             feature = indices[p]
             at = places[feature]
-            if at < starts[feature + 1] and data[p] != 0:
-                rows[at], values[at] = first + i, data[p]
+            if at < postings_ptr[feature + 1] and data[p] != 0:
+                postings_row[at], postings_value[at] = first + i, data[p]
                 places[feature] = at + 1
 
 
 @njit(nogil=True)
-def read_order(features, starts, n_entries, longest, lengths, order):
+def read_order(features, postings_ptr, n_entries, longest, lengths, order):
     """Sort the features of a row by the lengths of their posting lists, shortest first; equal lengths keep their order.
 
     Writes indices of features to `order`, and the lengths in this order to `lengths`. Returns whether all lists are at
     most `longest` long and lie within the `n_entries` entries of the index.
     """
     for i in range(features.size):
-        first, last = starts[features[i]], starts[features[i] + 1]
+        first, last = postings_ptr[features[i]], postings_ptr[features[i] + 1]
         length = last - first
         if not 0 <= first <= last <= n_entries or length > longest:
             return False
@@ -78,18 +78,18 @@ def _count_sort(lengths, order, most):
 
 @njit(nogil=True, fastmath=FAST)
 def vote_of_row(
-    features, entries, postings_ptr, postings_row, postings_value, scales, label_ptr, label_index, weight, n_neighbors,
-    longest, budget, own, clean, items, values, labels, votes,
+    features, entries, postings_ptr, postings_row, postings_value, postings_scale, label_ptr, label_index, vote_weight,
+    n_neighbors, longest, budget, own, clean, items, item_values, labels, votes,
 ):  # fmt: skip
     """Write the labels that the nearest training rows of one row vote for, and their shares; see `vote`.
 
-    features int32, entries float32 : the row. own : its number if it is a training row, else -1. clean, items, values :
-    scratch of a thread (`scratch_shapes`). Returns whether all pointers and indices are in range; others are never
-    followed.
+    features int32, entries float32 : the row. own : its number if it is a training row, else -1. clean, items,
+    item_values : scratch of a thread (`scratch_shapes`). Returns whether all pointers and indices are in range; others
+    are never followed.
     """
     n_train = label_ptr.size - 1
     cosine, share = clean[:n_train], clean[n_train:]
-    met, named = items[: values.size], items[values.size :]
+    met, named = items[: item_values.size], items[item_values.size :]
     sound = True
     order, lengths = np.empty(features.size, np.int64), np.empty(features.size, np.int64)
     nearest, neighbors = np.empty(n_neighbors, np.float32), np.empty(n_neighbors, np.int32)
@@ -106,7 +106,7 @@ def vote_of_row(
     n_met = np.uint64(0)
     for j in range(n_lists):
         feature = features[order[j]]
-        x = entries[order[j]] * scales[min(feature, scales.size - 1)]
+        x = entries[order[j]] * postings_scale[min(feature, postings_scale.size - 1)]
         # Unsigned, as Numba would test the sign of each index (docs/decisions/kernels.md).
         for p in range(np.uint64(postings_ptr[feature]), np.uint64(postings_ptr[feature + 1])):
             row = np.uint32(postings_row[p])
@@ -122,20 +122,20 @@ def vote_of_row(
     n_kept = np.uint64(0)
     for j in range(n_met):
         row = np.uint32(met[j])
-        met[n_kept], values[n_kept] = row, cosine[row]
+        met[n_kept], item_values[n_kept] = row, cosine[row]
         n_kept += np.uint64(cosine[row] > TINY)
         cosine[row] = 0
     n_found = np.int64(n_kept)
-    keep_best(values, met, n_found, nearest, neighbors)
+    keep_best(item_values, met, n_found, nearest, neighbors)
     for j in range(min(n_found, n_neighbors)):
         prefetch(label_ptr, neighbors[j])
-        prefetch(weight, neighbors[j])
+        prefetch(vote_weight, neighbors[j])
     for j in range(min(n_found, n_neighbors)):
         prefetch(label_index, label_ptr[neighbors[j]])
     total, n_named = ZERO, np.uint64(0)
     for j in range(min(n_found, n_neighbors)):
         row = neighbors[j]
-        power = weight[row] * nearest[j] * nearest[j]
+        power = vote_weight[row] * nearest[j] * nearest[j]
         first, last = label_ptr[row], label_ptr[row + 1]
         if not 0 <= first <= last <= label_index.size:
             sound = False
@@ -153,28 +153,29 @@ def vote_of_row(
             n_named += np.uint64(before == 0)
             share[label] = before + power
     for j in range(n_named):
-        values[j] = share[named[j]] / total
+        item_values[j] = share[named[j]] / total
         share[named[j]] = 0
-    keep_best(values, named, n_named, votes, labels)
+    keep_best(item_values, named, n_named, votes, labels)
     return sound
 
 
 def scratch_shapes(n_train: int, n_labels: int, longest: int, n_threads: int) -> tuple[tuple[int, int], ...]:
-    """Return the shapes of `clean` float32, zeros before and after, `items` int32 and `values` float32 of `vote`."""
+    """Return the shapes of scratch: `clean` float32, zeros before and after, `items` int32, `item_values` float32."""
     room = max(n_train, longest, n_labels) + 1  # one more, as an item is written before a test keeps it
     return (n_threads, n_train + n_labels), (n_threads, room + n_labels + 1), (n_threads, room)
 
 
 @kernel_of_part(fastmath=FAST)
 def vote(
-    part, n_parts, indptr, indices, data, postings_ptr, postings_row, postings_value, scales, label_ptr, label_index,
-    weight, n_neighbors, longest, budget, own, clean, items, values, labels, votes, sound,
+    part, n_parts, indptr, indices, data, postings_ptr, postings_row, postings_value, postings_scale, label_ptr,
+    label_index, vote_weight, n_neighbors, longest, budget, own, clean, items, item_values, labels, votes, sound,
 ):  # fmt: skip
     """Write the labels that the `n_neighbors` nearest training rows of each row vote for, and their shares.
 
-    Rows (indptr, indices, data) and training rows (`postings_*`, by feature, values of feature f times scales[f], or
-    times the only scale) have norm 1. A training row has the labels from label_ptr[row] to label_ptr[row + 1] of
-    `label_index`, and votes for them with its sample weight, `weight` float32 (n,), times the square of the cosine.
+    Rows (indptr, indices, data) and training rows (`postings_*`, by feature, values of feature f times
+    postings_scale[f], or times the only scale) have norm 1. A training row has the labels from label_ptr[row] to
+    label_ptr[row + 1] of `label_index`, and votes for them with `vote_weight` float32 (n,) times the square of the
+    cosine.
     Posting lists of a row, none longer than `longest`, are read from the shortest on, until `budget` entries have been
     read. own : row i is training row own + i, which does not vote; -1 if the rows are no training rows.
 
@@ -185,6 +186,6 @@ def vote(
     for i in range_of_part(n_rows, part, n_parts):
         sound[i] = vote_of_row(
             indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
-            postings_value, scales, label_ptr, label_index, weight, n_neighbors, longest, budget,
-            own + i if own >= 0 else NO_ROW, clean[part], items[part], values[part], labels[i], votes[i],
+            postings_value, postings_scale, label_ptr, label_index, vote_weight, n_neighbors, longest, budget,
+            own + i if own >= 0 else NO_ROW, clean[part], items[part], item_values[part], labels[i], votes[i],
         )  # fmt: skip

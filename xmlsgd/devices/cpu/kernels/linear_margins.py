@@ -34,62 +34,63 @@ def first_bucket(hashed, first, last):
 
 
 @njit(nogil=True, inline="always")
-def bucket_size(values):
-    """Return the elements from a bucket to the next, in `keys` and in `values`.
+def bucket_size(table_values):
+    """Return the elements from a bucket to the next, in `table_keys` and in `table_values`.
 
     float32 values lie behind the keys of their bucket, in the same cache line; int8 values are an array of their own.
     """
-    return np.uint64(2 * BUCKET if values.itemsize == 4 else BUCKET)
+    return np.uint64(2 * BUCKET if table_values.itemsize == 4 else BUCKET)
 
 
 @kernel()
-def hash_weights(indptr, features, weights, starts, keys, values):
+def hash_weights(indptr, features, weights, table_starts, table_keys, table_values):
     """Write the weights of all labels, CSR (L, F), to their hash tables.
 
-    The table of label l has the buckets from starts[l] to starts[l + 1], with more slots than the label has weights. In
-    a slot, `keys`, integers that must be 0, becomes the feature plus 1, and `values` its weight. Their places in both
-    arrays : see `bucket_size`.
+    The table of label l has the buckets from table_starts[l] to table_starts[l + 1], with more slots than the label has
+    weights. In a slot, `table_keys`, integers that must be 0, becomes the feature plus 1, and `table_values` its
+    weight. Their places in both arrays : see `bucket_size`.
     """
-    size = bucket_size(values)
+    size = bucket_size(table_values)
     for label in range(indptr.size - 1):
-        first, last = np.uint64(starts[label]), np.uint64(starts[label + 1])
+        first, last = np.uint64(table_starts[label]), np.uint64(table_starts[label + 1])
         for p in range(indptr[label], indptr[label + 1]):
             bucket, slot = first_bucket(hash_of(features[p]), first, last), np.uint64(0)
-            while keys[bucket * size + slot] != 0:
+            while table_keys[bucket * size + slot] != 0:
                 slot += np.uint64(1)
                 if slot == _BUCKET:
                     bucket, slot = bucket + np.uint64(1), np.uint64(0)
                     bucket = bucket if bucket < last else first
-            keys[bucket * size + slot] = features[p] + 1
-            values[(bucket + np.uint64(1)) * size - _BUCKET + slot] = weights[p]
+            table_keys[bucket * size + slot] = features[p] + 1
+            table_values[(bucket + np.uint64(1)) * size - _BUCKET + slot] = weights[p]
 
 
 @njit(nogil=True, inline="always")
-def weight_in_bucket(feature, at, size, keys, values):
-    """Return the weight of a feature in the bucket whose first key is `keys[at]`; 0 if there is none."""
-    place = place_among_8(keys, at, feature + 1)
-    value = np.float32(values[at + size - _BUCKET + (place & np.uint64(7))])  # without a branch
+def weight_in_bucket(feature, at, size, table_keys, table_values):
+    """Return the weight of a feature in the bucket whose first key is `table_keys[at]`; 0 if there is none."""
+    place = place_among_8(table_keys, at, feature + 1)
+    value = np.float32(table_values[at + size - _BUCKET + (place & np.uint64(7))])  # without a branch
     return value if place < _BUCKET else ZERO
 
 
 @njit(nogil=True, inline="always")
-def weight_of(feature, at, first, last, size, keys, values):
+def weight_of(feature, at, first, last, size, table_keys, table_values):
     """Return the weight of a feature in a table whose keys are from `first` to `last` - 1; 0 if there is none.
 
     at : the first key of the bucket at which the search begins; it ends at a bucket with room.
     """
-    weight, left = weight_in_bucket(feature, at, size, keys, values), last - first
-    while (weight == 0) & (keys[at + np.uint64(7)] != 0) & (left > size):  # with `break`, this takes five times as long
+    weight, left = weight_in_bucket(feature, at, size, table_keys, table_values), last - first
+    # With `break`, this takes five times as long.
+    while (weight == 0) & (table_keys[at + np.uint64(7)] != 0) & (left > size):
         at, left = at + size, left - size
         at = at if at < last else first
-        weight = weight_in_bucket(feature, at, size, keys, values)
+        weight = weight_in_bucket(feature, at, size, table_keys, table_values)
     return weight
 
 
 @njit(nogil=True, fastmath=FAST)
-def dense_margins_of_row(features, entries, labels, values, scales, bias, out):
-    """Write the margins of labels int32 (M,) of one row to `out` float32, by a dense matrix, `values` (L * F,)."""
-    n_features = values.size // bias.size
+def dense_margins_of_row(features, entries, labels, table_values, table_scales, linear_bias, out):
+    """Write the margins of labels int32 (M,) of a row to `out` float32, by `table_values`, a dense matrix (L * F,)."""
+    n_features = table_values.size // linear_bias.size
     for j in range(labels.size):
         label, score = labels[j], ZERO
         out[j] = np.float32(-1)
@@ -97,55 +98,62 @@ def dense_margins_of_row(features, entries, labels, values, scales, bias, out):
             continue
         first = np.uint64(label * n_features)
         for p in range(features.size):
-            score += np.float32(values[first + np.uint64(features[p])]) * entries[p]
-        out[j] = bias[label] + scales[min(label, scales.size - 1)] * score
+            score += np.float32(table_values[first + np.uint64(features[p])]) * entries[p]
+        out[j] = linear_bias[label] + table_scales[min(label, table_scales.size - 1)] * score
 
 
 @njit(nogil=True, fastmath=FAST)
-def margins_of_row(features, entries, labels, starts, keys, values, scales, bias, out):
+def margins_of_row(features, entries, labels, table_starts, table_keys, table_values, table_scales, linear_bias, out):
     """Write the margins of labels int32 (M,) of one row to `out` float32; see `margins`.
 
     Returns whether all tables are in range; others are never read.
     """
-    if keys.size == 0:
-        dense_margins_of_row(features, entries, labels, values, scales, bias, out)
+    if table_keys.size == 0:
+        dense_margins_of_row(features, entries, labels, table_values, table_scales, linear_bias, out)
         return True
-    sound, size = True, bucket_size(values)
-    n_buckets, is_apart = np.uint64(keys.size) // size, values.itemsize != 4
+    sound, size = True, bucket_size(table_values)
+    n_buckets, is_apart = np.uint64(table_keys.size) // size, table_values.itemsize != 4
     hashes, begins = np.empty(features.size, np.uint64), np.empty((2, features.size), np.uint64)
     for p in range(features.size):
         hashes[p] = hash_of(features[p])
     for j in range(labels.size + 1):
         if j < labels.size and labels[j] >= 0:
-            first, last = np.uint64(starts[labels[j]]), np.uint64(starts[labels[j] + 1])
+            first, last = np.uint64(table_starts[labels[j]]), np.uint64(table_starts[labels[j] + 1])
             sound &= first < last <= n_buckets
             for p in range(features.size if sound else 0):
                 at = first_bucket(hashes[p], first, last) * size
                 begins[j & 1, p] = at
-                prefetch(keys, at)
+                prefetch(table_keys, at)
                 if is_apart:
-                    prefetch(values, at)
+                    prefetch(table_values, at)
         if j == 0:
             continue
         label, score = labels[j - 1], ZERO
         out[j - 1] = np.float32(-1)
         if label >= 0 and sound:
-            table, end = np.uint64(starts[label]) * size, np.uint64(starts[label + 1]) * size
+            table, end = np.uint64(table_starts[label]) * size, np.uint64(table_starts[label + 1]) * size
             for p in range(features.size):
-                score += weight_of(features[p], begins[~j & 1, p], table, end, size, keys, values) * entries[p]
-            out[j - 1] = bias[label] + scales[min(label, scales.size - 1)] * score
+                at = begins[~j & 1, p]
+                score += weight_of(features[p], at, table, end, size, table_keys, table_values) * entries[p]
+            out[j - 1] = linear_bias[label] + table_scales[min(label, table_scales.size - 1)] * score
     return sound
 
 
 @kernel_of_part(fastmath=FAST)
-def margins(part, n_parts, indptr, indices, data, labels, starts, keys, values, scales, bias, out, sound):
+def margins(
+    part, n_parts, indptr, indices, data, labels, table_starts, table_keys, table_values, table_scales, linear_bias,
+    out, sound,
+):  # fmt: skip
     """Write the margins of labels int32 (rows, M) to `out` float32; -1 for labels -1.
 
-    starts, keys, values : the tables of `hash_weights`; values of label l are multiplied by scales[l], or by the only
-    scale if there is one. Without keys, `values` are a dense matrix, (L * F,). sound bool (rows,) : what
-    `margins_of_row` returns.
+    table_starts, table_keys, table_values : the tables of `hash_weights`; values of label l are multiplied by
+    table_scales[l], or by the only scale if there is one. Without keys, `table_values` are a dense matrix, (L * F,).
+    sound bool (rows,) : what `margins_of_row` returns.
     """
     n_rows = labels.shape[0]
     for i in range_of_part(n_rows, part, n_parts):
         span = slice(indptr[i], indptr[i + 1])
-        sound[i] = margins_of_row(indices[span], data[span], labels[i], starts, keys, values, scales, bias, out[i])
+        sound[i] = margins_of_row(
+            indices[span], data[span], labels[i], table_starts, table_keys, table_values, table_scales, linear_bias,
+            out[i],
+        )  # fmt: skip

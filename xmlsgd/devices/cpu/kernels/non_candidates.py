@@ -22,12 +22,12 @@ def bin_of(logit):
 
 
 @kernel_of_part()
-def count_others(part, n_parts, A, W, b, labels, indptr, indices, weight, counts):
+def count_others(part, n_parts, A, W, b, labels, indptr, indices, label_weight, counts):
     """Add the numbers of false and true labels that are not candidates to `counts`, float64 (n_parts, 2, N_BINS).
 
     A (rows, H) : activations. W (L, H), b (L,) : the output layer. labels : candidates of each row, int32 (rows, M), -1
-    for none; rows without any do not count. indptr, indices : the true labels of the rows. weight : of each label where
-    it is true, float64 (L,).
+    for none; rows without any do not count. indptr, indices : the true labels of the rows. label_weight : of each label
+    where it is true, float64 (L,).
     """
     false, true = counts[part]
     rows = range_of_part(len(labels), part, n_parts)
@@ -46,4 +46,4 @@ def count_others(part, n_parts, A, W, b, labels, indptr, indices, weight, counts
             for label in indices[indptr[i] : indptr[i + 1]]:
                 if not (labels[i] == label).any():
                     false[bin_of(z[label])] -= 1
-                    true[bin_of(z[label])] += weight[label]
+                    true[bin_of(z[label])] += label_weight[label]

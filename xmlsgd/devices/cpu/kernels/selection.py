@@ -34,23 +34,23 @@ def replace_worst(values, items, value, item):
 
 
 @njit(nogil=True)
-def count_from(keys, least):
-    """Return how many elements of `keys` int32 are at least `least`."""
+def count_from(sort_keys, least):
+    """Return how many elements of `sort_keys` int32 are at least `least`."""
     n = np.int32(0)
-    for j in range(keys.size):
-        n += np.int32(keys[j] >= least)
+    for j in range(sort_keys.size):
+        n += np.int32(sort_keys[j] >= least)
     return n
 
 
 @njit(nogil=True)
-def bisect(keys, low, high, size, most):
-    """Narrow [low, high) until from `size` to `most` elements of `keys` are at least `low`, or it has one integer.
+def bisect(sort_keys, low, high, size, most):
+    """Narrow [low, high) until from `size` to `most` elements of `sort_keys` are at least `low`, or it has one integer.
 
     At least `size` elements must be at least `low`, and fewer must be at least `high`; this stays so.
     """
     while high - low > 1:
         middle = low + (high - low) // 2
-        n = count_from(keys, np.int32(middle))
+        n = count_from(sort_keys, np.int32(middle))
         if n < size:
             high = middle
             continue
@@ -72,21 +72,21 @@ def keep_best(values, items, n, best, best_items):
         copy_into(best[:n], values)
         copy_into(best_items[:n], items)
         return
-    keys = values[:n].view(np.int32)
-    least, largest = keys[0], keys[0]
+    sort_keys = values[:n].view(np.int32)
+    least, largest = sort_keys[0], sort_keys[0]
     for j in range(n):
-        least, largest = min(least, keys[j]), max(largest, keys[j])
-    low, high = bisect(keys, np.int64(least), np.int64(min(largest, _HIGHEST - 1)) + 1, size, 2 * size)
+        least, largest = min(least, sort_keys[j]), max(largest, sort_keys[j])
+    low, high = bisect(sort_keys, np.int64(least), np.int64(min(largest, _HIGHEST - 1)) + 1, size, 2 * size)
     n_left = np.uint64(0)
     for j in range(n):
         values[n_left], items[n_left] = values[j], items[j]
-        n_left += np.uint64(keys[j] >= low)
-    keys = keys[:n_left]
-    low, high = bisect(keys, low, high, size, size)
-    n_kept, n_equal = 0, size - count_from(keys, np.int32(high))
+        n_left += np.uint64(sort_keys[j] >= low)
+    sort_keys = sort_keys[:n_left]
+    low, high = bisect(sort_keys, low, high, size, size)
+    n_kept, n_equal = 0, size - count_from(sort_keys, np.int32(high))
     for j in range(n_left):
-        if keys[j] >= low and n_kept < size:
-            if keys[j] < high:
+        if sort_keys[j] >= low and n_kept < size:
+            if sort_keys[j] < high:
                 n_equal -= 1
                 if n_equal < 0:
                     continue
@@ -95,25 +95,25 @@ def keep_best(values, items, n, best, best_items):
 
 
 @njit(nogil=True)
-def keep_highest(labels, found, keys, kept_labels, kept):
+def keep_highest(labels, found, sort_keys, kept_labels, kept):
     """Write the labels with the highest scores to `kept_labels`, and their columns of `found` to `kept`, in no order.
 
     labels int32 (M,), -1 for none. found float32 (r, M) : row 0 has the scores. kept_labels int32 (n,), filled up with
-    -1, and kept (r, n), with 0. keys int32 (M,) is scratch. Returns the lowest score among those kept, or -inf if there
-    are fewer than n.
+    -1, and kept (r, n), with 0. sort_keys int32 (M,) is scratch. Returns the lowest score among those kept, or -inf if
+    there are fewer than n.
     """
     scores, bits, size = found[0], found[0].view(np.int32), kept_labels.size
     for j in range(labels.size):
         key = bits[j] ^ ((bits[j] >> np.int32(31)) & _HIGHEST)
-        keys[j] = key if labels[j] >= 0 and scores[j] > -np.inf else _NONE
+        sort_keys[j] = key if labels[j] >= 0 and scores[j] > -np.inf else _NONE
     low, high = np.int64(_NONE) + 1, np.int64(_HIGHEST)
-    if count_from(keys, np.int32(low)) >= size:
-        low, high = bisect(keys, low, high, size, size)
+    if count_from(sort_keys, np.int32(low)) >= size:
+        low, high = bisect(sort_keys, low, high, size, size)
     kept_labels[:], kept[:] = -1, ZERO
-    n_kept, n_equal, least = 0, size - count_from(keys, np.int32(high)), np.float32(np.inf)
+    n_kept, n_equal, least = 0, size - count_from(sort_keys, np.int32(high)), np.float32(np.inf)
     for j in range(labels.size):
-        if keys[j] >= low:
-            if keys[j] < high:
+        if sort_keys[j] >= low:
+            if sort_keys[j] < high:
                 n_equal -= 1
                 if n_equal < 0:
                     continue

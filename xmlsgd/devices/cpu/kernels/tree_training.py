@@ -38,13 +38,15 @@ def best_split(sums, l2):
 
 
 @kernel_of_part()
-def grow(part, n_parts, spans, inputs, truth, log_odds, weights, edges, rate, l2, feature, threshold, value):
+def grow(
+    part, n_parts, spans, inputs, truth, log_odds, weights, edges, rate, l2, tree_feature, tree_threshold, tree_value
+):
     """Grow the trees of each span of pairs, which correct `log_odds`; a part takes every n_parts-th span.
 
     spans int64 (s, 2) : the first pair of each and the last + 1. inputs float32 (n, inputs), truth bool, log_odds
     float32, weights float64 (n,) : the pairs of a row and a label. edges float32 (inputs, BINS - 1) : the upper edges
-    of all bins but the last, ascending. rate : learning rate. l2 : L2 regularization. The trees are written to feature
-    uint8 (s, T, INNER), threshold float32 (s, T, INNER) and value float32 (s, T, INNER + 1).
+    of all bins but the last, ascending. rate : learning rate. l2 : L2 regularization. The trees are written to
+    tree_feature uint8 (s, T, INNER), tree_threshold float32 (s, T, INNER) and tree_value float32 (s, T, INNER + 1).
     """
     n_inputs = inputs.shape[1]
     sums = np.empty((1 << (DEPTH - 1), n_inputs, BINS, 2))
@@ -55,7 +57,7 @@ def grow(part, n_parts, spans, inputs, truth, log_odds, weights, edges, rate, l2
         for i in range(n):
             for f in range(n_inputs):
                 bins[i, f] = np.searchsorted(edges[f], inputs[first + i, f])
-        for t in range(feature.shape[1]):
+        for t in range(tree_feature.shape[1]):
             # Gradient and Hessian of the log loss; all pairs are in the root.
             for i in range(n):
                 p = 1 / (1 + math.exp(-score[i]))
@@ -76,9 +78,9 @@ def grow(part, n_parts, spans, inputs, truth, log_odds, weights, edges, rate, l2
                 for j in range(width):
                     f, b = best_split(sums[j], l2)
                     at = width - 1 + j
-                    feature[s, t, at], threshold[s, t, at] = max(f, 0), np.inf
+                    tree_feature[s, t, at], tree_threshold[s, t, at] = max(f, 0), np.inf
                     if f >= 0:
-                        split_input[j], split_bin[j], threshold[s, t, at] = f, b, edges[f, b]
+                        split_input[j], split_bin[j], tree_threshold[s, t, at] = f, b, edges[f, b]
                 # Move the pairs to the children.
                 for i in range(n):
                     j = node[i]
@@ -89,6 +91,6 @@ def grow(part, n_parts, spans, inputs, truth, log_odds, weights, edges, rate, l2
                 of_leaves[node[i], 0] += gradient[i]
                 of_leaves[node[i], 1] += hessian[i]
             for j in range(INNER + 1):
-                value[s, t, j] = -rate * of_leaves[j, 0] / (of_leaves[j, 1] + l2)
+                tree_value[s, t, j] = -rate * of_leaves[j, 0] / (of_leaves[j, 1] + l2)
             for i in range(n):
-                score[i] += value[s, t, node[i]]
+                score[i] += tree_value[s, t, node[i]]

@@ -19,21 +19,22 @@ _NONE, _ONE, _TWO, _INNER = np.uint32(0), np.uint32(1), np.uint32(2), np.uint32(
 
 @njit(nogil=True)
 def trees_of_row(
-    labels, logits, votes, margins, cooccurrences, frequency, feature, threshold, value, known, node, total, out
-):
+    labels, logits, votes, margins, cooccurrences, label_frequency, tree_feature, tree_threshold, tree_value, known,
+    node, total, out,
+):  # fmt: skip
     """Add the sum of all trees for each of the labels int32 (M,) to `out` float32 (M,).
 
-    The inputs of a label are, in this order, its `logits`, `votes`, `margins` and `cooccurrences` (M,), and `frequency`
-    (L,). A walk goes right at node j of tree t if input number feature[t, j] is above threshold[t, j], uint8 and
-    float32 (T, INNER). value float32 (T, INNER + 1) : the leaves. known float32 (5, M), node uint32 (M,), total float64
-    (M,) : scratch.
+    The inputs of a label are, in this order, its `logits`, `votes`, `margins` and `cooccurrences` (M,), and
+    `label_frequency` (L,). A walk goes right at node j of tree t if input number tree_feature[t, j] is above
+    tree_threshold[t, j], uint8 and float32 (T, INNER). tree_value float32 (T, INNER + 1) : the leaves. known float32
+    (5, M), node uint32 (M,), total float64 (M,) : scratch.
     """
     total[:] = 0
     for m in range(labels.size):
         known[0, m], known[1, m], known[2, m] = logits[m], votes[m], margins[m]
-        known[3, m], known[4, m] = cooccurrences[m], frequency[max(labels[m], 0)]
-    for t in range(feature.shape[0]):
-        asked, limit, leaf = feature[t], threshold[t], value[t]
+        known[3, m], known[4, m] = cooccurrences[m], label_frequency[max(labels[m], 0)]
+    for t in range(tree_feature.shape[0]):
+        asked, limit, leaf = tree_feature[t], tree_threshold[t], tree_value[t]
         node[:] = _NONE
         for _ in range(DEPTH):
             for m in range(node.size):
@@ -47,13 +48,14 @@ def trees_of_row(
 
 @kernel_of_part()
 def tree_scores(
-    part, n_parts, labels, logits, votes, margins, cooccurrences, frequency, feature, threshold, value, out
-):
+    part, n_parts, labels, logits, votes, margins, cooccurrences, label_frequency, tree_feature, tree_threshold,
+    tree_value, out,
+):  # fmt: skip
     """Add the sums of `trees_of_row` for labels int32 (rows, M) to `out` float32 (rows, M)."""
     n_rows, M = labels.shape
     known, node, total = np.empty((5, M), np.float32), np.empty(M, np.uint32), np.empty(M)
     for i in range(part, n_rows, n_parts):
         trees_of_row(
-            labels[i], logits[i], votes[i], margins[i], cooccurrences[i], frequency, feature, threshold, value,
-            known, node, total, out[i],
+            labels[i], logits[i], votes[i], margins[i], cooccurrences[i], label_frequency, tree_feature, tree_threshold,
+            tree_value, known, node, total, out[i],
         )  # fmt: skip
