@@ -27,6 +27,9 @@ INPUT_SCALE = 0.2  # suits rows of norm 1 (docs/decisions/training.md)
 class Network(Checked):
     """The shape of the model and its loss.
 
+    The activation is ReLU by design, as kernels fuse it with products. Another one would change this module, all
+    devices with their kernels, the ONNX export and explanations.
+
     Parameters
     ----------
     n_features, n_labels : int
