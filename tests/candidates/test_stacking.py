@@ -140,7 +140,7 @@ def test_a_calibrated_path_has_the_margins_that_its_factors_say(data, rows, monk
     with DEVICE.start():
         linear = fit_linear(rows, data.Y, ones(600), lists)
         before = linear.margins(rows, lists, DEVICE)
-        after = linear.calibrate(factor, shift).margins(rows, lists, DEVICE)
+        after = linear.calibrate_in_place(factor, shift).margins(rows, lists, DEVICE)
     np.testing.assert_allclose(after, factor * before + shift, rtol=1e-4, atol=1e-5)
 
 

@@ -122,7 +122,7 @@ class LinearClassifiers(LinearPredictor):
         ease = 1 / np.sqrt(1 + np.outer(frequency, STIFFNESS))
         start = InitialClassifiers(LinearClassifiers(known_weights, bias, self.cost), ease)
         moved, _ = _train(pairs, start, pairs.entries[-1] + weights.nnz, device)
-        found = moved.calibrate(*after)
+        found = moved.calibrate_in_place(*after)
         bias = np.concatenate([self.bias, MARGIN_WITHOUT_ROWS * after[0][n_known:] + after[1][n_known:]])
         return LinearClassifiers(self.weights, bias, self.cost).with_labels(touched, found, device)
 
@@ -133,10 +133,10 @@ class LinearClassifiers(LinearPredictor):
         weights = with_replaced(self.weights, labels, found.weights.take(labels), len(bias), device)
         return LinearClassifiers(weights, bias, self.cost)
 
-    def calibrate(self, factor: np.ndarray, shift: np.ndarray) -> LinearClassifiers:
-        """Return classifiers whose margins are factor[l] * margin + shift[l]; the weights are changed in place.
+    def calibrate_in_place(self, factor: np.ndarray, shift: np.ndarray) -> LinearClassifiers:
+        """Return classifiers whose margins are factor[l] * margin + shift[l], float32 (L,).
 
-        factor, shift : float32 (L,).
+        They take over the weights, scaled in place, as a copy might not fit memory: do not use this object again.
         """
         weights = self.weights
         for first in range(0, weights.n_rows, LABELS):

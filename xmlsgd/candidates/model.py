@@ -102,7 +102,7 @@ class CandidateModel:
             if is_new.any():
                 added = AddedRows(rows, Y, weight, candidates, feature_weights)
                 found = fit_new_labels(self.knn, knn, added, is_new, self.linear.cost, device)
-                linear = linear.with_labels(np.flatnonzero(is_new), found.calibrate(*factors[1]), device)
+                linear = linear.with_labels(np.flatnonzero(is_new), found.calibrate_in_place(*factors[1]), device)
         trees = self.stacking.trees and replace(self.stacking.trees, frequency=frequencies[1])
         stacking = self.stacking._replace(trees=trees)
         label_rows = np.append(self.label_rows, np.arange(knn.Y.n_rows - n_label_rows, knn.Y.n_rows, dtype=np.int64))
