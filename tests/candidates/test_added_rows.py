@@ -90,7 +90,7 @@ def grown(model, rows, calibration):
 def test_the_margin_of_a_label_that_comes_without_rows_is_calibrated_as_that_of_others(parts, model):
     (X, Y), calibration = parts[0], MarginCalibration(slope=-0.2, shift=0.3, mean=2.0)
     wider = sp.hstack([Y[:30], sp.csr_array((30, 1))]).tocsr()
-    factor, shift = calibration.factors(np.zeros(1, np.float32))
+    factor, shift = calibration.factor_and_shift(np.zeros(1, np.float32))
     assert grown(model, (X[:30], wider), calibration).bias[-1] == pytest.approx(float(shift[0] - factor[0]))
 
 

@@ -76,7 +76,7 @@ def test_margins_are_calibrated_by_how_frequent_a_label_is():
     stacking, calibration = LogisticStacking.fit_calibrated(features, truth, frequency)
     np.testing.assert_allclose(stacking, [0.3, 0.9, 2.0, 0.5, -1.0], atol=0.07)
     np.testing.assert_allclose(calibration[:2], [0.25, -0.4], atol=0.03)
-    factor, shift = calibration.factors(np.array([0, 10, 400], np.float32))
+    factor, shift = calibration.factor_and_shift(np.array([0, 10, 400], np.float32))
     of_pair = stacking.linear * (factor * 1.5 + shift)
     there = np.log1p([0, 10, 400]) - np.log1p(frequency).mean()
     assert factor[0] == 0  # 1 + 0.25 * -5.2 would turn the margin round
@@ -103,7 +103,7 @@ def test_of_two_labels_as_probable_the_rarer_one_ranks_first():
     with DEVICE.start():
         stacking, _ = fit_stacking(one_fold(labels, inputs, truth, frequency, 10_000), frequency, DEVICE)
         alike = Inputs(*(each[:1] for each in inputs))._replace(
-            margins=stacking.calibration.factors(frequency)[1][None]
+            margins=stacking.calibration.factor_and_shift(frequency)[1][None]
         )
         scores = stacking.scores(labels[:1], alike, 8, DEVICE)
     rare, frequent = inverse_propensity_of(np.float32([2, 500]), 10_000)
@@ -129,7 +129,7 @@ def test_margins_stay_as_they_are_where_nothing_is_learned_of_them(sign):
     stacking, calibration = LogisticStacking.fit_calibrated(features, truth, frequency)
     np.testing.assert_allclose(stacking, LogisticStacking.fit(features, truth), rtol=1e-3)
     assert (stacking.linear == 0) == (sign < 0)
-    factor, shift = calibration.factors(np.ones(4, np.float32))
+    factor, shift = calibration.factor_and_shift(np.ones(4, np.float32))
     np.testing.assert_allclose([factor, shift], [np.ones(4), np.zeros(4)], atol=1e-5)
 
 

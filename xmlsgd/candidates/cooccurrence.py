@@ -72,15 +72,15 @@ class Cooccurrence:
         return Cooccurrence(with_replaced(self.shares, touched, found, X.n_cols, device), totals)
 
     @property
-    def factors(self) -> np.ndarray:
+    def share_scale(self) -> np.ndarray:
         """Return the factor by which stored shares of each feature are multiplied, float32 (F,)."""
-        factors: np.ndarray = self.totals / (self.totals + SHRINKAGE) * self.scales
-        return factors
+        share_scale: np.ndarray = self.totals / (self.totals + SHRINKAGE) * self.scales
+        return share_scale
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """Return the shares and their factors by feature, in the order of the kernels' arguments."""
-        return self.shares.indptr, self.shares.indices, self.shares.data, self.factors
+        """Return the shares and their scale by feature, in the order of the kernels' arguments."""
+        return self.shares.indptr, self.shares.indices, self.shares.data, self.share_scale
 
     def candidates(
         self, X: CSR, listed: np.ndarray, device: CPU, n_more: int = N_COOCCURRING

@@ -196,7 +196,7 @@ def fit_candidate_model(
         exclusions = _exclusions(base.rows, full_frequency)
         stacking, scores = fit_exclusion(pairs, stacking, scores, *exclusions, device)
     assert isinstance(model.linear, LinearClassifiers)  # not compact: it has just been fitted
-    linear = model.linear.calibrate_in_place(*stacking.calibration.factors(full_frequency))
+    linear = model.linear.calibrate_in_place(*stacking.calibration.factor_and_shift(full_frequency))
     return replace(model, linear=linear, stacking=stacking), HeldOutScores(pairs.labels, scores)
 
 

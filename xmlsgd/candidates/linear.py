@@ -42,7 +42,7 @@ MARGIN_WITHOUT_ROWS = np.float32(-1)  # margin of a label without rows
 STIFFNESS = np.float32([10, 3])
 LEAST_FACTOR = np.float32(1e-3)  # least factor of a calibration that is inverted
 
-Factors = tuple[np.ndarray, np.ndarray]  # factor and shift of each label's margin (`MarginCalibration.factors`)
+FactorAndShift = tuple[np.ndarray, np.ndarray]  # of each label's margin (`MarginCalibration.factor_and_shift`)
 
 
 class Tables(NamedTuple):
@@ -92,7 +92,7 @@ class LinearClassifiers(LinearPredictor):
         return replace(found, bias=np.where(np.diff(pairs.starts) > 0, found.bias, MARGIN_WITHOUT_ROWS)), margins
 
     def with_rows(
-        self, pairs: Pairs, frequency: np.ndarray, calibrations: Sequence[Factors], device: CPU
+        self, pairs: Pairs, frequency: np.ndarray, calibrations: Sequence[FactorAndShift], device: CPU
     ) -> LinearClassifiers:
         """Return classifiers that have also learned these rows, which may have new features and labels.
 
@@ -107,7 +107,7 @@ class LinearClassifiers(LinearPredictor):
         frequency
             Number of rows that each label had before, float32 (L,).
         calibrations
-            `Factors` of the margins of all labels, before and after.
+            `FactorAndShift` of the margins of all labels, before and after.
         """
         n_known, n_labels = len(self.bias), len(pairs.starts) - 1
         touched = np.flatnonzero(np.diff(pairs.starts))

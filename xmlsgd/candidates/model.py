@@ -91,18 +91,18 @@ class CandidateModel:
             candidates, _ = knn.votes(rows, self.n_candidates, device, own=n_known)
             candidates, _ = cooccurrence.candidates(rows, candidates, device, N_COOCCURRING_IN_TRAINING)
             frequencies = self.knn.frequency(Y.n_cols), knn.frequency(Y.n_cols)
-            factors = [self.stacking.calibration.factors(each) for each in frequencies]
+            calibrations = [self.stacking.calibration.factor_and_shift(each) for each in frequencies]
             unit = unit_rows(X, None, device)
             is_new = knn.new_labels(self.knn)
             # A row without features is a candidate of no label: it would raise biases, with no negatives against that.
             weight = np.where(np.diff(X.indptr) > 0, weight, np.float32(0))
             known, negatives = Y.where(~is_new[Y.indices]), np.where(is_new[candidates], np.int32(-1), candidates)
             pairs = find_pairs(unit, known, without_wide_rows(unit, known, weight), negatives, device)
-            linear = self.linear.with_rows(pairs, frequencies[0], factors, device)
+            linear = self.linear.with_rows(pairs, frequencies[0], calibrations, device)
             if is_new.any():
                 added = AddedRows(rows, Y, weight, candidates, feature_weights)
                 found = fit_new_labels(self.knn, knn, added, is_new, self.linear.cost, device)
-                linear = linear.with_labels(np.flatnonzero(is_new), found.calibrate_in_place(*factors[1]), device)
+                linear = linear.with_labels(np.flatnonzero(is_new), found.calibrate_in_place(*calibrations[1]), device)
         trees = self.stacking.trees and replace(self.stacking.trees, frequency=frequencies[1])
         stacking = self.stacking._replace(trees=trees)
         label_rows = np.append(self.label_rows, np.arange(knn.Y.n_rows - n_label_rows, knn.Y.n_rows, dtype=np.int64))

@@ -47,7 +47,7 @@ class MarginCalibration(NamedTuple):
     shift: float = 0.0
     mean: float = 0.0
 
-    def factors(self, frequency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def factor_and_shift(self, frequency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the factor of each label's margin, at least 0, and the term to add, both float32 (L,)."""
         x = np.log1p(frequency) - np.float32(self.mean)
         return np.maximum(1 + np.float32(self.slope) * x, 0), np.float32(self.shift) * x

@@ -89,7 +89,7 @@ class HeldOutPairs:
 
     def calibrated(self, calibration: MarginCalibration) -> HeldOutPairs:
         """Return the pairs with calibrated margins."""
-        factor, shift = calibration.factors(self.label_frequency)
+        factor, shift = calibration.factor_and_shift(self.label_frequency)
         return replace(self, scores=self.scores._replace(margins=factor * self.scores.margins + shift))
 
 

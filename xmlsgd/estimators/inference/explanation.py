@@ -361,7 +361,7 @@ def _with_one_text(neighbors: list[Neighbor]) -> tuple[Neighbor, ...]:
 
 def _proposers(model: CandidateModel, scaled: CSR, labels: np.ndarray) -> list[tuple[FeaturePart, ...]]:
     """Return, for each label, what each feature contributes to the co-occurrence of row and label."""
-    shares, scale = model.cooccurrence.shares, model.cooccurrence.factors
+    shares, scale = model.cooccurrence.shares, model.cooccurrence.share_scale
     sizes = np.abs(scaled.data) / (np.abs(scaled.data).sum(dtype=np.float64) or 1)
     entries, n_each = shares.positions_of(scaled.indices), np.diff(shares.indptr)[scaled.indices]
     named = shares.indices[entries]
