@@ -129,7 +129,7 @@ def test_only_labels_that_rows_have_or_are_offered_change(parts, model):
     model.partial_fit(parts[1][0][[0]], parts[1][1][[0]])
     old, new = (each.linear.weights.to_scipy() for each in (before, model.candidates_))
     changed = np.flatnonzero((abs(old - new)).sum(axis=1))
-    assert 0 < len(changed) <= parts[1][1][[0]].nnz + before.n_candidates + 16
+    assert 0 < len(changed) <= parts[1][1][[0]].nnz + before.n_voted + 16
     assert np.isin(parts[1][1][[0]].indices, changed).all()
 
 

@@ -26,7 +26,7 @@ def read(described, arrays):
 
 
 def test_an_unaltered_candidate_model_is_read(saved):
-    assert read(*saved).n_candidates == 64
+    assert read(*saved).n_voted == 64
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def few(many):
 def test_many_labels_get_candidates_and_rank_better_with_them(many, model):
     alone = XMLClassifier(**SETTINGS, candidates=0, max_epochs=model.n_epochs_).fit(many[0].X, many[0].Y)
     assert alone.candidates_ is None
-    assert model.candidates_.n_candidates == 64
+    assert model.candidates_.n_voted == 64
     with_it, without = (precision_at_k(many[1].Y, m.predict_topk(many[1].X)[0], 5) for m in (model, alone))
     assert with_it[0] > without[0] + 0.05
     assert with_it[4] > without[4]

@@ -14,7 +14,7 @@ from .cost import FEW_ROWS, choose_cost_and_features, draw_validation_rows
 from .exclusion import Exclusion, most_frequent
 from .knn import KNNIndex, row_votes
 from .linear import MARGIN_WITHOUT_ROWS, HeldOutLabels, LinearClassifiers, Pairs, find_pairs, with_random_negatives
-from .model import CandidateModel, n_voted, padded_votes
+from .model import CandidateModel, n_voted_in_prediction, padded_votes
 from .non_candidates import NonCandidateScores
 from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking
 from .stacking_training import HeldOutPairs, HeldOutScores, fit_exclusion, fit_stacking, frequency_of_learned
@@ -33,7 +33,7 @@ class CandidateRows:
     weight : sample weights, float32 (n,).
     folds : disjoint folds of held-out rows, intp, from which stacking learns; each is scored by models that have not
         learned its rows.
-    n_candidates : candidate labels per row by votes.
+    n_voted : candidate labels per row by votes, to which co-occurrence adds others.
     cost : cost of the hinge loss; None to choose it on validation rows. With more than `FEW_ROWS` rows, classifiers
         have weights for all features of their pairs (`Pairs`) only if the cost is chosen and they help on these rows.
     groups : groups of the rows without label rows, int64; rows that are drawn include all rows of a group or none. None
@@ -44,7 +44,7 @@ class CandidateRows:
     dataset: Dataset
     weight: np.ndarray
     folds: Sequence[np.ndarray]
-    n_candidates: int
+    n_voted: int
     cost: float | None = None
     groups: np.ndarray | None = None
     n_label_rows: int = 0
@@ -114,14 +114,14 @@ def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
     nothing = Stacking(LogisticStacking(), MarginCalibration())
     label_rows = np.arange(n_rows, X.n_rows, dtype=np.int64)
     scores = NonCandidateScores.from_stacking(nothing.regression)
-    model = CandidateModel(feature_weights, knn, cooccurrence, linear, nothing, scores, rows.n_candidates, label_rows)
+    model = CandidateModel(feature_weights, knn, cooccurrence, linear, nothing, scores, rows.n_voted, label_rows)
     return BaseModels(rows, model, held_out, votes, margins, shares, frequency)
 
 
 def _candidates_by_votes(
     rows: CandidateRows, knn: KNNIndex, weighted: CSR, device: CPU
 ) -> tuple[np.ndarray, HeldOutLabels, np.ndarray]:
-    """Return the candidates by votes of all rows, int32 (n, n_candidates); those of held-out rows; and their votes.
+    """Return the candidates by votes of all rows, int32 (n, n_voted); those of held-out rows; and their votes.
 
     Rows of a fold do not vote for each other, as the network that scores the fold has not learned them. Otherwise
     labels that only rows of this fold have would be true candidates, although that network knows no row with them.
@@ -131,18 +131,18 @@ def _candidates_by_votes(
         fold[held] = number
     held_out = np.flatnonzero(fold >= 0)
     fold = fold[held_out]
-    candidates = training_candidates(knn, weighted, rows.n_candidates, device)
-    shares = np.empty((len(held_out), rows.n_candidates), np.float32)
+    candidates = training_candidates(knn, weighted, rows.n_voted, device)
+    shares = np.empty((len(held_out), rows.n_voted), np.float32)
     for number, held in enumerate(rows.folds):
         others = replace(knn, weight=knn.weight * (rows.weight_without(number) > 0))
-        candidates[held], shares[fold == number] = others.votes(weighted.take(held), rows.n_candidates, device)
+        candidates[held], shares[fold == number] = others.votes(weighted.take(held), rows.n_voted, device)
     labels, shares = most_voted(candidates[held_out], shares)
     return candidates, HeldOutLabels(held_out, labels, fold), padded_votes(shares)
 
 
 def most_voted(labels: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the candidates of prediction, those with the most votes, and their votes; both inputs are (n, size)."""
-    most = np.argsort(-shares, axis=1)[:, : n_voted(shares.shape[1])]
+    most = np.argsort(-shares, axis=1)[:, : n_voted_in_prediction(shares.shape[1])]
     return np.take_along_axis(labels, most, axis=1), np.take_along_axis(shares, most, axis=1)
 
 

@@ -37,9 +37,9 @@ class CandidateModel:
     """k-NN index, co-occurrence, linear classifiers and stacking.
 
     feature_weights : of k-NN and co-occurrence, float32 (F,). non_candidates : the scores of labels that are not
-    candidates of their row. n_candidates : candidates per training row by votes; co-occurrence adds
-    `N_COOCCURRING_IN_TRAINING`, and in prediction `N_COOCCURRING`. label_rows : rows of the index that are label rows,
-    int64, ascending.
+    candidates of their row. n_voted : candidates per training row by votes; co-occurrence adds
+    `N_COOCCURRING_IN_TRAINING`; `n_in_prediction` has the number in prediction. label_rows : rows of the index that are
+    label rows, int64, ascending.
     """
 
     feature_weights: np.ndarray
@@ -48,7 +48,7 @@ class CandidateModel:
     linear: LinearClassifiers | CompactLinearClassifiers
     stacking: Stacking
     non_candidates: NonCandidateScores
-    n_candidates: int
+    n_voted: int
     label_rows: np.ndarray
 
     def score(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, np.ndarray]:
@@ -63,7 +63,7 @@ class CandidateModel:
         """Return the candidate labels of each row, int32 (n, m), and the inputs of stacking, float32 (n, m)."""
         with device.start():
             scaled = unit_rows(X, self.feature_weights, device)
-            labels, votes = self.knn.votes(scaled, n_voted(self.n_candidates), device)
+            labels, votes = self.knn.votes(scaled, n_voted_in_prediction(self.n_voted), device)
             labels, cooccurrence = self.cooccurrence.candidates(scaled, labels, device)
             margins = self.linear.margins(unit_rows(X, None, device), labels, device)
         return labels, Inputs(logits(X, labels), padded_votes(votes), margins, cooccurrence)
@@ -88,7 +88,7 @@ class CandidateModel:
             rows = unit_rows(X, feature_weights, device)
             knn = self.knn.with_rows(rows, Y, row_votes(weight, n_label_rows), self.cooccurrence.totals > 0, device)
             cooccurrence = self.cooccurrence.with_rows(X, Y, weight, device)
-            candidates, _ = knn.votes(rows, self.n_candidates, device, own=n_known)
+            candidates, _ = knn.votes(rows, self.n_voted, device, own=n_known)
             candidates, _ = cooccurrence.candidates(rows, candidates, device, N_COOCCURRING_IN_TRAINING)
             frequencies = self.knn.frequency(Y.n_cols), knn.frequency(Y.n_cols)
             calibrations = [self.stacking.calibration.factor_and_shift(each) for each in frequencies]
@@ -114,32 +114,32 @@ class CandidateModel:
     @property
     def n_excluding(self) -> int:
         """Return how many candidates of a row can exclude others: as many as prediction scores for any k."""
-        return n_kept(self.n_candidates, 1)
+        return n_kept(self.n_voted, 1)
 
     def kernel_arguments(self) -> tuple[Any, ...]:
         """Return the arrays and constants of the model in the order of the arguments of `best_candidates`."""
         trees, exclusion = self.stacking.trees or NO_TREES, self.stacking.exclusion or NO_EXCLUSION
         knn, cooccurrence, linear = self.knn.arrays, self.cooccurrence.arrays, (*self.linear.tables, self.linear.bias)
         limits = MIN_VOTE, MIN_COOCCURRENCE
-        sizes = n_voted(self.n_candidates), N_COOCCURRING, N_NEIGHBORS, MAX_POSTINGS
+        sizes = n_voted_in_prediction(self.n_voted), N_COOCCURRING, N_NEIGHBORS, MAX_POSTINGS
         corrections = *trees.arrays, self.n_excluding, *exclusion.arrays
         weights = np.float32(self.stacking.selection), np.float32(self.stacking.regression)
         return self.feature_weights, *knn, *cooccurrence, *linear, *weights, *corrections, *limits, *sizes
 
 
-def n_voted(n_candidates: int) -> int:
-    """Return how many of the candidates by votes are used in prediction; they have the most votes."""
-    return min(n_candidates, max(LEAST_VOTED, n_candidates // 2))
+def n_voted_in_prediction(n_voted: int) -> int:
+    """Return the number of candidates per row by votes in prediction, given that in training."""
+    return min(n_voted, max(LEAST_VOTED, n_voted // 2))
 
 
-def n_in_prediction(n_candidates: int) -> int:
+def n_in_prediction(n_voted: int) -> int:
     """Return the number of candidates per row in prediction: those by votes and those by co-occurrence."""
-    return n_voted(n_candidates) + N_COOCCURRING
+    return n_voted_in_prediction(n_voted) + N_COOCCURRING
 
 
-def n_kept(n_candidates: int, k: int) -> int:
+def n_kept(n_voted: int, k: int) -> int:
     """Return how many of them linear classifiers and trees score in order to find the best `k`."""
-    return min(n_in_prediction(n_candidates), max(LEAST_KEPT, n_voted(n_candidates) // 2, 2 * k))
+    return min(n_in_prediction(n_voted), max(LEAST_KEPT, n_voted_in_prediction(n_voted) // 2, 2 * k))
 
 
 def padded_votes(votes: np.ndarray) -> np.ndarray:

@@ -50,7 +50,7 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
     if exclusion is not None:
         arrays |= {"exclusion_labels": exclusion.labels, "exclusion_table": exclusion.table}
     described = {
-        "size": model.n_candidates,
+        "size": model.n_voted,
         "cost": model.linear.cost,
         "stacking": list(model.stacking.regression),
         "calibration": list(model.stacking.calibration),

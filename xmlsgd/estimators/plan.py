@@ -37,7 +37,7 @@ class TrainingPlan:
     ----------
     network, optimizer, schedule, sampler : parts of training.
     learning_rate, batch_size : peak learning rate, and rows of a batch.
-    n_candidates : candidate labels per row; 0 for the network alone.
+    n_candidates : candidate labels per training row by votes; 0 for the network alone.
     features : how the model transforms rows.
     concurrent_candidates : whether candidates are learned while the network is trained.
     held_out_size : how many rows are held out, in each fold.

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from shared.candidates import fit_trees_to, with_trees
 from xmlsgd import XMLClassifier, XMLEnsemble, make_xmc
 from xmlsgd.candidates.knn import KNNIndex
-from xmlsgd.candidates.model import n_voted
+from xmlsgd.candidates.model import n_voted_in_prediction
 from xmlsgd.candidates.weighting import unit_rows
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
@@ -100,7 +100,7 @@ def test_words_neighbors_and_co_occurrence_sum_to_the_inputs_of_the_stacking(log
     X_damped = damped_values(X)
     scaled = unit_rows(X_damped, candidates.feature_weights, DEVICE)
     with DEVICE.start():
-        labels, votes = candidates.knn.votes(scaled, n_voted(candidates.n_candidates), DEVICE)
+        labels, votes = candidates.knn.votes(scaled, n_voted_in_prediction(candidates.n_voted), DEVICE)
         labels, shares = candidates.cooccurrence.candidates(scaled, labels, DEVICE)
         margins = candidates.linear.margins(unit_rows(X_damped, None, DEVICE), labels, DEVICE)
     n_checked = 0

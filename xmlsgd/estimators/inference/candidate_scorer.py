@@ -37,7 +37,7 @@ class CandidateScorer(Scorer):
     @property
     def max_k(self) -> int:
         """Return the largest k for which only candidates are ranked: half of them, as others may beat the rest."""
-        return n_in_prediction(self.candidates.n_candidates) // 2
+        return n_in_prediction(self.candidates.n_voted) // 2
 
     @cached_property
     def _learned(self) -> tuple[Any, ...]:
@@ -57,13 +57,13 @@ class CandidateScorer(Scorer):
         """
         if columns is not None or k > max(self.max_k, FILLED_K):
             return best_of_all(self, X, k, columns)
-        m = k if k <= self.max_k else max(k, n_in_prediction(self.candidates.n_candidates))
+        m = k if k <= self.max_k else max(k, n_in_prediction(self.candidates.n_voted))
         labels, scores = np.empty((X.n_rows, m), np.int32), np.empty((X.n_rows, m), np.float32)
         with self.cpu.start():
             for part, A, span in self._parts(X):
                 self.cpu.run_converted(
                     best_candidates, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
-                    *self.candidates.knn.scratch(self.cpu), n_kept(self.candidates.n_candidates, m), labels[span],
+                    *self.candidates.knn.scratch(self.cpu), n_kept(self.candidates.n_voted, m), labels[span],
                     scores[span],
                 )  # fmt: skip
         if labels.min(initial=0) < 0 or k > self.max_k:
