@@ -129,7 +129,7 @@ def _without_input(pairs: HeldOutPairs, part: str) -> HeldOutPairs:
     labels = pairs.labels.copy()
     if part == "cooccurrence":
         labels[:, -N_COOCCURRING:] = -1
-    return replace(pairs, labels=labels, scores=pairs.scores._replace(**{part: np.zeros_like(pairs.scores.logits)}))
+    return replace(pairs, labels=labels, inputs=pairs.inputs._replace(**{part: np.zeros_like(pairs.inputs.logits)}))
 
 
 def _ignoring(regression: LogisticStacking, part: str) -> LogisticStacking:

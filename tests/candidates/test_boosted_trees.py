@@ -162,7 +162,7 @@ def test_trees_are_kept_where_they_tell_rows_better_that_they_did_not_learn_from
     with DEVICE.start():
         trees, scores = fit_trees(pairs, log_odds, pairs.frequency[0], DEVICE)
         assert trees is not None
-        seen = trees.corrected(log_odds, pairs.labels, pairs.scores, DEVICE)
+        seen = trees.corrected(log_odds, pairs.labels, pairs.inputs, DEVICE)
     losses = [log_loss(pairs.truth.ravel(), expit(each.ravel())) for each in (seen, scores, log_odds)]
     assert losses == sorted(losses)
 
@@ -345,7 +345,7 @@ def test_trees_are_judged_by_rows_of_other_groups(monkeypatch, n_folds):
     monkeypatch.setattr(BoostedTrees, "fit_spans", noted)
     with DEVICE.start():
         fit_trees(pairs, np.zeros(shape, np.float32), np.ones(4, np.float32), DEVICE)
-    logits = pairs.scores.logits
+    logits = pairs.inputs.logits
     first, both, second = (set(groups.ravel()[np.isin(logits, list(each)).any(axis=1)]) for each in learned)
     assert not first & second
     assert first | second == both == set(groups.ravel())

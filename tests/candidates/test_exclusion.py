@@ -144,7 +144,7 @@ def test_scores_of_held_out_rows_are_those_by_exclusions():
     stacking, found = fit(truth, log_odds)
     with DEVICE.start():
         again = stacking.exclusion.corrected(log_odds, found.labels, log_odds, 3, DEVICE)
-    np.testing.assert_allclose(again + stacking.regression.intercept, found.scores, atol=1e-5)
+    np.testing.assert_allclose(again + stacking.regression.intercept, found.log_odds, atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -152,12 +152,12 @@ def test_exclusions_of_independent_labels_are_dropped(seed):
     truth, log_odds = planted(1000, exclusive=False, seed=seed)
     stacking, scores = fit(truth, log_odds)
     assert stacking == Stacking(LogisticStacking(intercept=0), MarginCalibration())
-    assert scores.scores is log_odds
+    assert scores.log_odds is log_odds
 
 
 def test_log_odds_of_any_size_are_weighed():
     truth, log_odds = planted(1000, exclusive=True)
-    assert np.isfinite(fit(truth, 1000 * log_odds)[1].scores).all()
+    assert np.isfinite(fit(truth, 1000 * log_odds)[1].log_odds).all()
 
 
 def test_exclusions_that_lower_only_improbable_labels_are_dropped():

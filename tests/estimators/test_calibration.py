@@ -143,7 +143,7 @@ def test_classes_are_calibrated_by_candidates_alone():
     Y = CSR(np.arange(201), (2 * scores + rng.gumbel(size=scores.shape)).argmax(axis=1).astype(np.int32), ones(200), 5)
     found = _calibration_of_classes(HeldOutScores(labels, scores), Y)
     padded = HeldOutScores(*(np.pad(each, ((0, 0), (0, 2)), constant_values=-1) for each in (labels, scores)))
-    again = _calibration_of_classes(padded._replace(scores=np.where(padded.labels < 0, 9, padded.scores)), Y)
+    again = _calibration_of_classes(padded._replace(log_odds=np.where(padded.labels < 0, 9, padded.log_odds)), Y)
     assert found.low > 1.5
     assert (again.low, again.high) == (pytest.approx(found.low, rel=1e-3), pytest.approx(found.high, rel=1e-3))
 

@@ -60,13 +60,13 @@ class BoostedTrees:
         return [cls(*arrays, frequency) for arrays in zip(feature, threshold, value, strict=True)]
 
     def corrected(
-        self, scores: np.ndarray, labels: np.ndarray, inputs: Iterable[np.ndarray], device: CPU
+        self, log_odds: np.ndarray, labels: np.ndarray, inputs: Iterable[np.ndarray], device: CPU
     ) -> np.ndarray:
-        """Return the log odds `scores` of the labels plus the values of the trees; arrays are (n, M).
+        """Return the log odds of the labels plus the values of the trees; arrays are (n, M).
 
         inputs : `stacking.Inputs`.
         """
-        out = scores.copy()
+        out = log_odds.copy()
         device.run(tree_scores, labels, *inputs, *self.arrays, out)
         return out
 

@@ -91,15 +91,15 @@ class Cooccurrence:
         device must have been started.
         """
         n, given = listed.shape
-        labels, scores = np.empty((n, given + n_more), np.int32), np.empty((n, given + n_more), np.float32)
+        labels, out = np.empty((n, given + n_more), np.int32), np.empty((n, given + n_more), np.float32)
         labels[:, :given] = listed
         sound = np.empty(n, np.bool_)
         device.run(
             cooccurrence, X.indptr, X.indices, X.data, *self.arrays, *_scratch(self.shares.n_cols, device), given,
-            labels, scores, sound,
+            labels, out, sound,
         )  # fmt: skip
         check_sound(sound)
-        return labels, scores
+        return labels, out
 
 
 def _scratch(n_labels: int, device: CPU, sums: Any = np.float32) -> tuple[np.ndarray, ...]:

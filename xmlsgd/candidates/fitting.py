@@ -82,11 +82,11 @@ class BaseModels:
         at = np.concatenate([np.flatnonzero(self.held_out.fold == fold) for fold in logits])
         held_out, labels, fold = (each[at] for each in self.held_out)
         others = (each[at] for each in (self.votes, self.margins, self.cooccurrence))
-        scores = Inputs(np.concatenate([*logits.values()]), *others)
+        inputs = Inputs(np.concatenate([*logits.values()]), *others)
         truth = self.rows.dataset.Y.take(held_out).has(labels)
         groups = None if self.rows.groups is None else self.rows.groups[held_out]
         n_rows = int(np.count_nonzero(self.rows.weight))
-        return HeldOutPairs(labels, scores, truth, fold, self.frequency, n_rows, groups)
+        return HeldOutPairs(labels, inputs, truth, fold, self.frequency, n_rows, groups)
 
 
 def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
@@ -99,8 +99,8 @@ def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
         knn = KNNIndex.build(weighted, Y, row_votes(weight, rows.n_label_rows))
         candidates, held_out, votes = _candidates_by_votes(rows, knn, weighted, device)
         validation = draw_validation_rows(weight[:n_rows], candidates, rows.groups)
-        cooccurrence = Cooccurrence.count(X, Y, weight, device)
-        candidates, held_out, shares = _add_by_cooccurrence(rows, cooccurrence, weighted, candidates, held_out, device)
+        counted = Cooccurrence.count(X, Y, weight, device)
+        candidates, held_out, cooccurrence = _add_by_cooccurrence(rows, counted, weighted, candidates, held_out, device)
         del weighted
         unit = unit_rows(X, None, device)  # input of the linear classifiers
         pairs = _learned_pairs(rows, unit, candidates, held_out, device)
@@ -113,9 +113,9 @@ def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
     frequency = np.array(folds, np.float32).reshape(len(folds), Y.n_cols)
     nothing = Stacking(LogisticStacking(), MarginCalibration())
     label_rows = np.arange(n_rows, X.n_rows, dtype=np.int64)
-    scores = NonCandidateScores.from_stacking(nothing.regression)
-    model = CandidateModel(feature_weights, knn, cooccurrence, linear, nothing, scores, rows.n_voted, label_rows)
-    return BaseModels(rows, model, held_out, votes, margins, shares, frequency)
+    others = NonCandidateScores.from_stacking(nothing.regression)
+    model = CandidateModel(feature_weights, knn, counted, linear, nothing, others, rows.n_voted, label_rows)
+    return BaseModels(rows, model, held_out, votes, margins, cooccurrence, frequency)
 
 
 def _candidates_by_votes(
@@ -132,18 +132,18 @@ def _candidates_by_votes(
     held_out = np.flatnonzero(fold >= 0)
     fold = fold[held_out]
     candidates = training_candidates(knn, weighted, rows.n_voted, device)
-    shares = np.empty((len(held_out), rows.n_voted), np.float32)
+    votes = np.empty((len(held_out), rows.n_voted), np.float32)
     for number, held in enumerate(rows.folds):
         others = replace(knn, weight=knn.weight * (rows.weight_without(number) > 0))
-        candidates[held], shares[fold == number] = others.votes(weighted.take(held), rows.n_voted, device)
-    labels, shares = most_voted(candidates[held_out], shares)
-    return candidates, HeldOutLabels(held_out, labels, fold), padded_votes(shares)
+        candidates[held], votes[fold == number] = others.votes(weighted.take(held), rows.n_voted, device)
+    labels, votes = most_voted(candidates[held_out], votes)
+    return candidates, HeldOutLabels(held_out, labels, fold), padded_votes(votes)
 
 
-def most_voted(labels: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def most_voted(labels: np.ndarray, votes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the candidates of prediction, those with the most votes, and their votes; both inputs are (n, size)."""
-    most = np.argsort(-shares, axis=1)[:, : n_voted_in_prediction(shares.shape[1])]
-    return np.take_along_axis(labels, most, axis=1), np.take_along_axis(shares, most, axis=1)
+    most = np.argsort(-votes, axis=1)[:, : n_voted_in_prediction(votes.shape[1])]
+    return np.take_along_axis(labels, most, axis=1), np.take_along_axis(votes, most, axis=1)
 
 
 def _add_by_cooccurrence(
@@ -157,12 +157,12 @@ def _add_by_cooccurrence(
     """
     more = counted.candidates(weighted, candidates, device, N_COOCCURRING_IN_TRAINING)[0]
     labels = np.empty((len(held_out.rows), held_out.labels.shape[1] + N_COOCCURRING), np.int32)
-    shares = np.empty(labels.shape, np.float32)
+    cooccurrence = np.empty(labels.shape, np.float32)
     for fold, held in enumerate(rows.folds):
         others = Cooccurrence.count(rows.dataset.X, rows.dataset.Y, rows.weight_without(fold), device)
         of_fold, at = weighted.take(held), held_out.fold == fold
-        labels[at], shares[at] = others.candidates(of_fold, held_out.labels[at], device)
-    return more, held_out._replace(labels=labels), shares
+        labels[at], cooccurrence[at] = others.candidates(of_fold, held_out.labels[at], device)
+    return more, held_out._replace(labels=labels), cooccurrence
 
 
 def _learned_pairs(rows: CandidateRows, X: CSR, candidates: np.ndarray, held_out: HeldOutLabels, device: CPU) -> Pairs:
@@ -185,19 +185,19 @@ def fit_candidate_model(
 ) -> tuple[CandidateModel, HeldOutScores | None]:
     """Fit the stacking of a candidate model to held-out pairs; calibrate its classifiers in place.
 
-    Return the model, and the scores of these pairs, None if there are none.
+    Return the model, and the log odds of these pairs, None if there are none.
     """
     model = base.model
     if pairs is None:
         return model, None
     full_frequency = model.knn.frequency(model.knn.Y.n_cols)
     with device.start():
-        stacking, scores = fit_stacking(pairs, full_frequency, device)
+        stacking, log_odds = fit_stacking(pairs, full_frequency, device)
         exclusions = _exclusions(base.rows, full_frequency)
-        stacking, scores = fit_exclusion(pairs, stacking, scores, *exclusions, device)
+        stacking, log_odds = fit_exclusion(pairs, stacking, log_odds, *exclusions, device)
     assert isinstance(model.linear, LinearClassifiers)  # not compact: it has just been fitted
     linear = model.linear.calibrate_in_place(*stacking.calibration.factor_and_shift(full_frequency))
-    return replace(model, linear=linear, stacking=stacking), HeldOutScores(pairs.labels, scores)
+    return replace(model, linear=linear, stacking=stacking), HeldOutScores(pairs.labels, log_odds)
 
 
 def _exclusions(rows: CandidateRows, frequency: np.ndarray) -> tuple[list[Exclusion], Exclusion]:

@@ -106,20 +106,20 @@ class KNNIndex:
         return tuple(map(device.buffer, names, shapes, kinds))
 
     def votes(self, X: CSR, size: int, device: CPU, own: int = -1) -> tuple[np.ndarray, np.ndarray]:
-        """Return the `size` labels with the most votes of each row's neighbors, and their shares of the votes.
+        """Return the `size` labels with the most votes of each row's neighbors, and their votes, as shares of all.
 
         These are int32 and float32 (n, size), unordered, padded with -1 and 0. own : if X are training rows, the number
         of the first one; then no row votes for itself, and queries read `TRAINING_POSTINGS`. -1 for other rows.
         """
         budget = MAX_POSTINGS if own < 0 else TRAINING_POSTINGS
-        labels, shares = np.empty((X.n_rows, size), np.int32), np.empty((X.n_rows, size), np.float32)
+        labels, votes = np.empty((X.n_rows, size), np.int32), np.empty((X.n_rows, size), np.float32)
         sound = np.empty(X.n_rows, np.bool_)
         device.run(
             vote, X.indptr, X.indices, X.data, *self.arrays, N_NEIGHBORS, MAX_POSTINGS, budget, own,
-            *self.scratch(device), labels, shares, sound,
+            *self.scratch(device), labels, votes, sound,
         )  # fmt: skip
         check_sound(sound)
-        return labels, shares
+        return labels, votes
 
 
 def row_votes(weight: np.ndarray, n_label_rows: int) -> np.ndarray:

@@ -29,14 +29,14 @@ BEST = 32  # trees learn from the best candidates of each row; 64 gain at most 0
 class HeldOutPairs:
     """Held-out rows and their candidate labels, from which stacking learns.
 
-    labels : candidate labels, int32 (n, m), -1 for none. scores : inputs of stacking, (n, m). truth : whether a
+    labels : candidate labels, int32 (n, m), -1 for none. inputs : of stacking, (n, m). truth : whether a
     candidate is true, bool (n, m). fold : number of each row's fold, int32 (n,), ascending. frequency : label
     frequencies without the rows of each fold, float32 (folds, L) (`frequency_of_learned`). n_rows : number of rows that
     frequencies are scaled to. groups : groups of the rows, int64 (n,); None for independent rows.
     """
 
     labels: np.ndarray
-    scores: Inputs
+    inputs: Inputs
     truth: np.ndarray
     fold: np.ndarray
     frequency: np.ndarray
@@ -46,8 +46,8 @@ class HeldOutPairs:
     def take(self, rows: np.ndarray) -> HeldOutPairs:
         """Return the pairs of some of the rows."""
         groups = None if self.groups is None else self.groups[rows]
-        labels, truth, fold, *scores = (each[rows] for each in (self.labels, self.truth, self.fold, *self.scores))
-        return replace(self, labels=labels, scores=Inputs(*scores), truth=truth, fold=fold, groups=groups)
+        labels, truth, fold, *inputs = (each[rows] for each in (self.labels, self.truth, self.fold, *self.inputs))
+        return replace(self, labels=labels, inputs=Inputs(*inputs), truth=truth, fold=fold, groups=groups)
 
     @property
     def label_frequency(self) -> np.ndarray:
@@ -70,18 +70,18 @@ class HeldOutPairs:
             chosen, weights = draw_pairs(self.truth.ravel()[found])
             drawn.append(found[chosen])
             drawn_weights.append(weights)
-        frequency, truth, weights, *scores = (
+        frequency, truth, weights, *inputs = (
             each.ravel()[np.concatenate(drawn)]
-            for each in (self.label_frequency, self.truth, self.weights, *self.scores)
+            for each in (self.label_frequency, self.truth, self.weights, *self.inputs)
         )
-        return meta_features(*scores), truth, frequency, np.concatenate(drawn_weights) * weights
+        return meta_features(*inputs), truth, frequency, np.concatenate(drawn_weights) * weights
 
     def best_pairs(self, log_odds: np.ndarray) -> TreePairs:
         """Return the pairs of the best candidates of each row, flattened; log_odds : of all, float32 (n, m)."""
         best = best_columns(self.labels, log_odds, BEST)
         labels, truth, log_odds, weights, *inputs = (
             np.take_along_axis(each, best, axis=1)
-            for each in (self.labels, self.truth, log_odds, self.weights, *self.scores, self.label_frequency)
+            for each in (self.labels, self.truth, log_odds, self.weights, *self.inputs, self.label_frequency)
         )
         found = labels >= 0
         inputs = np.stack([each[found] for each in inputs], axis=1)
@@ -90,18 +90,18 @@ class HeldOutPairs:
     def calibrated(self, calibration: MarginCalibration) -> HeldOutPairs:
         """Return the pairs with calibrated margins."""
         factor, shift = calibration.factor_and_shift(self.label_frequency)
-        return replace(self, scores=self.scores._replace(margins=factor * self.scores.margins + shift))
+        return replace(self, inputs=self.inputs._replace(margins=factor * self.inputs.margins + shift))
 
 
 class HeldOutScores(NamedTuple):
-    """Candidate labels of the held-out rows, int32 (n, m), -1 for none, and their scores, float32 (n, m)."""
+    """Candidate labels of the held-out rows, int32 (n, m), -1 for none, and their log odds, float32 (n, m)."""
 
     labels: np.ndarray
-    scores: np.ndarray
+    log_odds: np.ndarray
 
 
 def fit_stacking(pairs: HeldOutPairs, full_frequency: np.ndarray, device: CPU) -> tuple[Stacking, np.ndarray]:
-    """Return the stacking, and the scores of the pairs, float32 (n, m); those of trees are out of sample.
+    """Return the stacking, and the log odds of the pairs, float32 (n, m); those of trees are out of sample.
 
     full_frequency : label frequencies for prediction, float32 (L,). The device must have been started.
     """
@@ -109,8 +109,8 @@ def fit_stacking(pairs: HeldOutPairs, full_frequency: np.ndarray, device: CPU) -
     regression, calibration = LogisticStacking.fit_calibrated(features, truth, frequency, weights)
     selection = LogisticStacking.fit_without_margins(features, truth, weights)
     pairs = pairs.calibrated(calibration)
-    trees, scores = fit_trees(pairs, regression.scores(*pairs.scores), full_frequency, device)
-    return Stacking(regression, calibration, selection, trees), scores
+    trees, log_odds = fit_trees(pairs, regression.scores(*pairs.inputs), full_frequency, device)
+    return Stacking(regression, calibration, selection, trees), log_odds
 
 
 def fit_trees(
@@ -126,62 +126,62 @@ def fit_trees(
     if grown is None:
         return None, log_odds
     trees, *of_halves = grown
-    scores = log_odds.copy()
+    corrected = log_odds.copy()
     for half, of_half in enumerate(of_halves):
         others = halves != half
         part, in_folds = pairs.take(others), replace(of_half, frequency=pairs.frequency.ravel())
         # In each fold, a label has another frequency: fold f counts it as label f L + l.
         labels = np.where(part.labels >= 0, part.labels + part.fold[:, None] * pairs.frequency.shape[1], np.int32(-1))
-        scores[others] = in_folds.corrected(log_odds[others], labels, part.scores, device)
-    share = _share_to_keep(_gains(pairs, log_odds, scores).sum(axis=1), 1.0)
+        corrected[others] = in_folds.corrected(log_odds[others], labels, part.inputs, device)
+    share = _share_to_keep(_gains(pairs, log_odds, corrected).sum(axis=1), 1.0)
     if not share:
         return None, log_odds
-    return replace(trees, value=share * trees.value), log_odds + share * (scores - log_odds)
+    return replace(trees, value=share * trees.value), log_odds + share * (corrected - log_odds)
 
 
 def fit_exclusion(
     pairs: HeldOutPairs,
     stacking: Stacking,
-    odds: np.ndarray,
+    log_odds: np.ndarray,
     of_folds: Sequence[Exclusion],
     full: Exclusion,
     device: CPU,
 ) -> tuple[Stacking, np.ndarray]:
-    """Fit the weight of exclusion to held-out rows; return the stacking with it, and the corrected scores.
+    """Fit the weight of exclusion to held-out rows; return the stacking with it, and the corrected log odds.
 
     The intercept is fitted again, as exclusion only lowers log odds. If log losses do not fall by more than `MIN_Z` and
-    `MIN_Z_RANKED` standard errors, return stacking and scores unchanged.
+    `MIN_Z_RANKED` standard errors, return both unchanged.
 
-    stacking, odds : results of `fit_stacking`. of_folds, full : exclusions of weight 1, counted without the rows of
+    stacking, log_odds : results of `fit_stacking`. of_folds, full : exclusions of weight 1, counted without the rows of
     each fold, by its number, and of all rows. The device must have been started.
     """
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    lowered, at = np.zeros_like(odds), pairs.labels >= 0
+    lowered, at = np.zeros_like(log_odds), pairs.labels >= 0
     for fold in np.unique(pairs.fold):
         rows = pairs.fold == fold
-        part, labels = odds[rows], pairs.labels[rows]
+        part, labels = log_odds[rows], pairs.labels[rows]
         lowered[rows] = of_folds[fold].corrected(part, labels, part, part.shape[1], device) - part
     drawn, pair_weights = draw_pairs(pairs.truth[at])
-    known, low, true, weights = (each[at][drawn] for each in (odds, lowered, pairs.truth, pairs.weights))
+    known, low, true, weights = (each[at][drawn] for each in (log_odds, lowered, pairs.truth, pairs.weights))
     pair_weights *= weights
 
     def loss(learned: np.ndarray) -> tuple[float, np.ndarray]:
-        scores = known + learned[0] * low + learned[1]
-        wrong = pair_weights * (expit(scores) - true)
-        return pair_weights @ log_losses(scores, true), np.array([wrong @ low, wrong.sum()])
+        moved = known + learned[0] * low + learned[1]
+        wrong = pair_weights * (expit(moved) - true)
+        return pair_weights @ log_losses(moved, true), np.array([wrong @ low, wrong.sum()])
 
     weight, shift = minimize(loss, np.zeros(2), jac=True, bounds=[(0, MAX_WEIGHT), (None, None)]).x
     added = (weight * lowered + shift).astype(np.float32)
-    gain = _gains(pairs, odds, odds + added)
-    of_best = np.take_along_axis(gain, best_columns(pairs.labels, odds, RANKED), axis=1).sum(axis=1)
+    gain = _gains(pairs, log_odds, log_odds + added)
+    of_best = np.take_along_axis(gain, best_columns(pairs.labels, log_odds, RANKED), axis=1).sum(axis=1)
     share = _share_to_keep(gain.sum(axis=1), MIN_Z)
     if not (share * weight and _share_to_keep(of_best, MIN_Z_RANKED)):
-        return stacking, odds
+        return stacking, log_odds
     regression = stacking.regression._replace(intercept=stacking.regression.intercept + float(share * shift))
     stacking = stacking._replace(regression=regression, exclusion=replace(full, weight=float(share * weight)))
-    return stacking, odds + share * added
+    return stacking, log_odds + share * added
 
 
 def weights_of_true(frequency: np.ndarray, n_rows: int) -> np.ndarray:
@@ -189,9 +189,9 @@ def weights_of_true(frequency: np.ndarray, n_rows: int) -> np.ndarray:
     return inverse_propensity_of(frequency, n_rows) ** PROPENSITY_POWER
 
 
-def _gains(pairs: HeldOutPairs, odds: np.ndarray, corrected: np.ndarray) -> np.ndarray:
+def _gains(pairs: HeldOutPairs, log_odds: np.ndarray, corrected: np.ndarray) -> np.ndarray:
     """Return by how much the log loss of each pair falls if its log odds are corrected, 0 for no label; all (n, m)."""
-    gains = pairs.weights * (log_losses(odds, pairs.truth) - log_losses(corrected, pairs.truth))
+    gains = pairs.weights * (log_losses(log_odds, pairs.truth) - log_losses(corrected, pairs.truth))
     return np.where(pairs.labels >= 0, gains, 0)
 
 

@@ -61,7 +61,7 @@ def _calibration_of_classes(stacked: HeldOutScores, Y: CSR) -> BetaCalibration:
     rows = truth.any(axis=1)
     if not rows.any():
         return UNCALIBRATED
-    scores = np.where(found, stacked.scores, -np.inf)[rows]
+    scores = np.where(found, stacked.log_odds, -np.inf)[rows]
     return BetaCalibration.fit_classes(scores, truth[rows].argmax(axis=1))
 
 

@@ -152,7 +152,7 @@ def _warn_if_network_is_better(folds: Sequence[ScoredFold], scores: HeldOutScore
     first = np.concatenate([np.arange(len(fold.rows)) < len(fold.best_alone) for fold in folds])
     Y, k = data.all_rows.Y.take(np.concatenate([fold.rows for fold in folds])[first]), alone.shape[1]
     listed = scores.labels[first]
-    stacked = np.take_along_axis(listed, best_columns(listed, scores.scores[first], k), axis=1)
+    stacked = np.take_along_axis(listed, best_columns(listed, scores.log_odds[first], k), axis=1)
     stacked = np.where((stacked >= 0).any(axis=1, keepdims=True), stacked, alone)
     without, found = (precision_at_k(Y, labels, k)[-1] for labels in (alone, stacked))
     if without > WORSE * found:
