@@ -160,7 +160,7 @@ def held_out_margins(pairs: Pairs, cost: float, held_out: HeldOutLabels, device:
 
     NaN if a row and a label are no pair, and for labels other than `labels`.
     """
-    return _train(pairs, _from_zero(pairs, cost), max_weights(pairs.X), device, held_out, labels)[1]
+    return _train(pairs, _from_zero(pairs, cost), 0, device, held_out, scored_labels=labels)[1]
 
 
 class InitialClassifiers(NamedTuple):
@@ -263,19 +263,19 @@ NONE_HELD_OUT = HeldOutLabels(np.empty(0, np.intp), np.empty((0, 0), np.int32), 
 
 def _train(
     pairs: Pairs, start: InitialClassifiers, limit: int, device: CPU, held_out: HeldOutLabels = NONE_HELD_OUT,
-    trained: np.ndarray | None = None,
+    scored_labels: np.ndarray | None = None,
 ) -> tuple[LinearClassifiers, np.ndarray]:  # fmt: skip
     """Train the classifiers of all labels that have pairs; return them, and the margins of held-out rows.
 
-    limit : the most weights. trained : only score held-out rows by classifiers of these labels, without returning
-    classifiers; None to train all labels.
+    limit : the most weights that are kept. scored_labels : only score held-out rows by classifiers of these labels, and
+    keep none: those returned mean nothing. None to train all labels.
     """
     X, starts, (initial, ease) = pairs.X, pairs.starts, start
     known, cost = initial.weights, initial.cost
     n_labels, bias = len(initial.bias), initial.bias.copy()
-    is_trained = np.ones(n_labels, np.bool_) if trained is None else np.isin(np.arange(n_labels), trained)
+    is_trained = np.ones(n_labels, np.bool_) if scored_labels is None else np.isin(np.arange(n_labels), scored_labels)
     entries = pointers(np.where(is_trained, np.diff(pairs.entries), 0))
-    counts, learns_all = np.zeros(n_labels, np.int64), trained is None
+    counts, learns_all = np.zeros(n_labels, np.int64), scored_labels is None
     margins = np.full(held_out.labels.shape, np.nan, np.float32)
     numbers = _held_out_numbers(held_out, X.n_rows)
     folds = np.full(len(numbers), -1, np.int32)
