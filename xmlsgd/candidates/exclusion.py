@@ -55,9 +55,9 @@ class Exclusion:
     @property
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.float32]:
         """Return each label's row in the table (-1 for none), the table and the weight, as the kernels take them."""
-        place = np.full(self.labels.max(initial=-1) + 1, -1, np.int32)
-        place[self.labels] = np.arange(len(self.labels))
-        return place, self.table, np.float32(self.weight)
+        row = np.full(self.labels.max(initial=-1) + 1, -1, np.int32)
+        row[self.labels] = np.arange(len(self.labels))
+        return row, self.table, np.float32(self.weight)
 
 
 NO_EXCLUSION = Exclusion(np.empty(0, np.int32), np.empty((0, 0), np.uint8))

@@ -277,8 +277,8 @@ def _train(
     entries = pointers(np.where(is_trained, np.diff(pairs.entries), 0))
     counts, learns_all = np.zeros(n_labels, np.int64), scored_labels is None
     margins = np.full(held_out.labels.shape, np.nan, np.float32)
-    numbers = _held_out_numbers(held_out, X.n_rows)
-    folds = np.full(len(numbers), -1, np.int32)
+    held_out_index = _held_out_index(held_out, X.n_rows)
+    folds = np.full(len(held_out_index), -1, np.int32)
     folds[held_out.rows] = held_out.fold
     n_folds = int(held_out.fold.max(initial=-1)) + 1
     # The system allocates memory page by page as it is written; the unused rest is freed at the end.
@@ -298,7 +298,7 @@ def _train(
             known.indptr, known.indices, known.data, ease, pairs.all_features, np.float32(cost), np.float32(TOLERANCE),
             PASSES if learns_all else TRIAL_PASSES, MORE_PASSES, learns_all, np.float32(MIN_WEIGHT), X.n_cols,
             int(n_pairs.max()), int((sizes + n_pairs).max()), room, *found, counts, bias, folds,
-            n_folds, numbers, held_out.labels, margins,
+            n_folds, held_out_index, held_out.labels, margins,
         )  # fmt: skip
         share = limit * int(possible[last] - possible[first]) // max(int(possible[-1]), 1)
         kept = _limited(found, room[first : last + 1], counts[first:last], share, device)
@@ -338,7 +338,7 @@ def find_pairs(
     A row is paired with its true labels and its candidates, int32 (n, M), in which its true labels become -1. A
     held-out row is paired with the labels that are scored for it instead of its candidates.
     """
-    listed = candidates, _held_out_numbers(held_out, X.n_rows), held_out.labels.copy()
+    listed = candidates, _held_out_index(held_out, X.n_rows), held_out.labels.copy()
     counts = np.zeros((2, device.n_threads, Y.n_cols), np.int64)
     device.run(count_pairs, Y.indptr, Y.indices, *listed, weight, X.indptr, *counts)
     starts, entries = (pointers(each.sum(axis=0)) for each in counts)
@@ -348,8 +348,8 @@ def find_pairs(
     return Pairs(X, weight, rows, starts, entries)
 
 
-def _held_out_numbers(held_out: HeldOutLabels, n_rows: int) -> np.ndarray:
+def _held_out_index(held_out: HeldOutLabels, n_rows: int) -> np.ndarray:
     """Return the number of each row among the held-out rows, int32 (n,), -1 for others; (0,) if none is held out."""
-    numbers = np.full(n_rows if len(held_out.rows) else 0, -1, np.int32)
-    numbers[held_out.rows] = np.arange(len(held_out.rows))
-    return numbers
+    held_out_index = np.full(n_rows if len(held_out.rows) else 0, -1, np.int32)
+    held_out_index[held_out.rows] = np.arange(len(held_out.rows))
+    return held_out_index

@@ -11,25 +11,26 @@ from .random import below, hashed
 
 
 @njit(nogil=True)
-def paired_labels(row, candidates, places, held_out_labels):
+def paired_labels(row, candidates, held_out_index, held_out_labels):
     """Return the labels that a row is paired with beside its own: its candidates or, if held out, `held_out_labels`."""
-    return candidates[row] if places.size == 0 or places[row] < 0 else held_out_labels[places[row]]
+    is_held_out = held_out_index.size > 0 and held_out_index[row] >= 0
+    return held_out_labels[held_out_index[row]] if is_held_out else candidates[row]
 
 
 @kernel_of_part()
 def count_pairs(
-    part, n_parts, label_ptr, label_index, candidates, places, held_out_labels, weight, indptr, counts, entries
+    part, n_parts, label_ptr, label_index, candidates, held_out_index, held_out_labels, weight, indptr, counts, entries
 ):
     """Count the pairs of each label and the entries of their rows, int64 (n_parts, L), zeros before.
 
     Rows of weight 0 do not count. A row is paired with its own labels and its candidates int32 (n, M); a held-out row,
-    which has an index in `places` (`solve`), with its held_out_labels int32 (h, m) in place of candidates. In both
-    arrays, the row's own labels become -1, so that no pair occurs twice.
+    which has an index in `held_out_index` (`solve`), with its held_out_labels int32 (h, m) in place of candidates. In
+    both arrays, the row's own labels become -1, so that no pair occurs twice.
     """
     n_rows = candidates.shape[0]
     for i in range_of_part(n_rows, part, n_parts):
         first, last, length = label_ptr[i], label_ptr[i + 1], indptr[i + 1] - indptr[i]
-        paired = paired_labels(i, candidates, places, held_out_labels)
+        paired = paired_labels(i, candidates, held_out_index, held_out_labels)
         for p in range(first, last):
             for j in range(paired.size):
                 if paired[j] == label_index[p]:
@@ -45,7 +46,9 @@ def count_pairs(
 
 
 @kernel_of_part()
-def write_pairs(part, n_parts, label_ptr, label_index, candidates, places, held_out_labels, weight, starts, pairs):
+def write_pairs(
+    part, n_parts, label_ptr, label_index, candidates, held_out_index, held_out_labels, weight, starts, pairs
+):
     """Write the rows of each label to `pairs`: i if row i has the label, -1 - i if the label is a wrong candidate.
 
     starts (n_parts, L) : where the pairs counted by `count_pairs` go; they become the ends.
@@ -56,7 +59,7 @@ def write_pairs(part, n_parts, label_ptr, label_index, candidates, places, held_
             for p in range(label_ptr[i], label_ptr[i + 1]):
                 pairs[starts[part, label_index[p]]] = i
                 starts[part, label_index[p]] += 1
-            for label in paired_labels(i, candidates, places, held_out_labels):
+            for label in paired_labels(i, candidates, held_out_index, held_out_labels):
                 if label >= 0:
                     pairs[starts[part, label]] = -1 - i
                     starts[part, label] += 1

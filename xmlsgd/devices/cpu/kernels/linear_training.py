@@ -36,25 +36,25 @@ def _prefetch_entries(columns, values, start):
 
 
 @njit(nogil=True)
-def gather(pairs, indptr, indices, data, known, ease, all_features, place, features, row_ptr, columns, values):
+def gather(pairs, indptr, indices, data, known, ease, all_features, column_of, features, row_ptr, columns, values):
     """Copy the entries of the rows of a label together, negated for rows that lack it; return the number of features.
 
     Column 0 is the bias, the last entry of each row. Column c is features[c - 1]: first the `known` features, then
     others of rows with the label, or of all rows if `all_features`; entries of other features are left out. Bias and
-    values are multiplied by `ease`. `place` (F,) is 0 everywhere before and after.
+    values are multiplied by `ease`. `column_of` (F,) is 0 everywhere before and after.
     """
     n_features, n = known.size, np.uint64(0)
     for j in range(known.size):
-        features[j], place[known[j]] = known[j], j + 1
+        features[j], column_of[known[j]] = known[j], j + 1
     for j in range(pairs.size):
         row = row_of(pairs[j]) if all_features else pairs[j]
         if row >= 0:
             for p in range(indptr[row], indptr[row + 1]):
                 feature = indices[p]
-                if place[feature] == 0:
+                if column_of[feature] == 0:
                     features[n_features] = feature
                     n_features += 1
-                    place[feature] = n_features
+                    column_of[feature] = n_features
     for j in range(pairs.size):
         if j + AHEAD < pairs.size:
             _prefetch_entries(indices, data, indptr[row_of(pairs[j + AHEAD])])
@@ -63,13 +63,13 @@ def gather(pairs, indptr, indices, data, known, ease, all_features, place, featu
             row, sign = -1 - row, -ONE
         row_ptr[j] = n
         for p in range(indptr[row], indptr[row + 1]):
-            columns[n], values[n] = place[indices[p]], ease[1] * sign * data[p]
+            columns[n], values[n] = column_of[indices[p]], ease[1] * sign * data[p]
             n += np.uint64(columns[n] > 0)
         columns[n], values[n] = 0, ease[0] * sign
         n += np.uint64(1)
     row_ptr[pairs.size] = n
     for j in range(n_features):
-        place[features[j]] = 0
+        column_of[features[j]] = 0
     return n_features
 
 
@@ -149,8 +149,10 @@ def leave_out(pairs, folds, fold, all_features, row_ptr, columns, values, alpha,
 
 
 @njit(nogil=True)
-def write_margins(pairs, folds, fold, places, label, row_ptr, columns, values, w, seen, smallest, labels, margins):
-    """Write the margins of the rows of a fold among a label's `pairs`, to the position of the label in `labels` (h, m).
+def write_margins(
+    pairs, folds, fold, held_out_index, label, row_ptr, columns, values, w, seen, smallest, held_out_labels, margins
+):
+    """Write the margins of the rows of a fold among a label's `pairs`, where `held_out_labels` (h, m) has the label.
 
     Weights of features that are not `seen`, and weights of at most `smallest` in size, count as 0.
     """
@@ -160,21 +162,21 @@ def write_margins(pairs, folds, fold, places, label, row_ptr, columns, values, w
             row, sign = -1 - row, -ONE
         if folds[row] != fold:
             continue
-        h = places[row]
+        h = held_out_index[row]
         margin = ZERO
         for p in range(row_ptr[j], row_ptr[j + 1]):
             column = columns[p]
             if column == 0 or (seen[column] and abs(w[column]) > smallest):
                 margin += w[column] * values[p]
-        for k in range(labels.shape[1]):
-            if labels[h, k] == label:
+        for k in range(held_out_labels.shape[1]):
+            if held_out_labels[h, k] == label:
                 margins[h, k] = sign * margin
 
 
 @njit(nogil=True)
 def score_folds(
-    pairs, label, folds, n_folds, places, all_features, row_ptr, columns, values, diagonal, inverse, tolerance,
-    max_passes, more_passes, order, w, alpha, seen, smallest, labels, margins,
+    pairs, label, folds, n_folds, held_out_index, all_features, row_ptr, columns, values, diagonal, inverse, tolerance,
+    max_passes, more_passes, order, w, alpha, seen, smallest, held_out_labels, margins,
 ):  # fmt: skip
     """Write the margins of the rows of each fold, by a classifier trained on the other rows.
 
@@ -192,8 +194,9 @@ def score_folds(
                 w, alpha,
             )  # fmt: skip
             write_margins(
-                pairs, folds, fold, places, label, row_ptr, columns, values, w, seen, smallest, labels, margins
-            )
+                pairs, folds, fold, held_out_index, label, row_ptr, columns, values, w, seen, smallest,
+                held_out_labels, margins,
+            )  # fmt: skip
             n_passes = more_passes
     return n_passes
 
@@ -222,7 +225,7 @@ def sort_features(features, weights, spare_features, spare_weights, counts, n_fe
 def solve(
     part, n_parts, labels, starts, pairs, indptr, indices, data, weight, known_ptr, known_features, known_weights, ease,
     all_features, C, tolerance, max_passes, more_passes, learns_all, smallest, n_features, most_rows, most_entries,
-    out_ptr, out_features, out_weights, counts, bias, folds, n_folds, places, held_out_labels, margins,
+    out_ptr, out_features, out_weights, counts, bias, folds, n_folds, held_out_index, held_out_labels, margins,
 ):  # fmt: skip
     """Train the classifiers of `labels`; a part has every n_parts-th of them.
 
@@ -232,14 +235,15 @@ def solve(
     float32 (L, 2) of bias and weights. Weights of label l that are larger than `smallest` are written from out_ptr[l]
     on, by ascending feature, at most out_ptr[l + 1] - out_ptr[l] of them; counts[l] becomes their number.
 
-    folds, places int32 (n,) : the fold of each held-out row, and its index among these rows; -1 for others; (0,) for no
-    held-out rows. For each fold, a classifier is trained on the rows of all others, and writes the `margins` of the
-    `held_out_labels` (h, m) of the fold, for pairs of the label. There are no known features then. If `learns_all`, it
-    is then trained on all rows. The first training takes at most `max_passes` passes, each later one `more_passes`.
+    folds, held_out_index int32 (n,) : the fold of each held-out row, and its index among these rows; -1 for others;
+    (0,) for no held-out rows. For each fold, a classifier is trained on the rows of all others, and writes the
+    `margins` of the `held_out_labels` (h, m) of the fold, for pairs of the label. There are no known features then. If
+    `learns_all`, it is then trained on all rows. The first training takes at most `max_passes` passes, each later one
+    `more_passes`.
     """
     # Unsigned, as Numba would test the sign of each index (docs/decisions/kernels.md).
     unsigned_ptr, unsigned_indices = indptr.view(np.uint64), indices.view(np.uint32)
-    place, digits = np.zeros(n_features, np.int32), np.empty(1 << DIGITS, np.int64)
+    column_of, digits = np.zeros(n_features, np.int32), np.empty(1 << DIGITS, np.int64)
     features, w = np.empty(n_features, np.int32), np.empty(n_features + 1, np.float32)
     spare_features, spare_w = np.empty(n_features, np.int32), np.empty(n_features, np.float32)
     seen = np.empty(n_features + 1, np.bool_)
@@ -254,7 +258,7 @@ def solve(
             continue
         known = slice(known_ptr[label], known_ptr[label + 1])
         n = gather(
-            of_label, unsigned_ptr, unsigned_indices, data, known_features[known], ease[label], all_features, place,
+            of_label, unsigned_ptr, unsigned_indices, data, known_features[known], ease[label], all_features, column_of,
             features, row_ptr, columns, values,
         )  # fmt: skip
         size = of_label.size
@@ -265,7 +269,7 @@ def solve(
         for j in range(known.stop - known.start):
             w[1 + j] = known_weights[known.start + j] / ease[label, 1]
         n_passes = score_folds(
-            of_label, label, folds, n_folds, places, all_features, row_ptr, columns, values,
+            of_label, label, folds, n_folds, held_out_index, all_features, row_ptr, columns, values,
             diagonal[:size], inverse, tolerance, max_passes, more_passes, order, w[: n + 1], alpha[:size],
             seen[: n + 1], smallest, held_out_labels, margins,
         )  # fmt: skip
