@@ -17,7 +17,7 @@ from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.omnivore import Omnivore
-from xmlsgd.algorithms.options import GIVEN, write_field
+from xmlsgd.algorithms.options import SET_BY_PARAMETERS, write_field
 from xmlsgd.algorithms.outer import OUTERS, HeavyBall, Nesterov, Outer
 from xmlsgd.errors import DataError, ModelFileError
 
@@ -128,7 +128,9 @@ def test_every_option_and_every_rule_is_documented():
         assert f"`{kind.__name__}`" in text
         while "those of" in text and (base := re.search(r"those of `(\w+)`", text)):
             text = text.replace(base[0], documented[base[1]])
-        assert {field.name for field in fields(kind)} - set(GIVEN) == set(re.findall(r"`(\w+)=", text)), name
+        assert {field.name for field in fields(kind)} - set(SET_BY_PARAMETERS) == set(re.findall(r"`(\w+)=", text)), (
+            name
+        )
     for name, rule in OUTERS.items():
         (text,) = re.findall(rf"^\| `({name}[:\d.]*)` \| `{rule.__name__}\(", page, re.MULTILINE)
         made = get_algorithm(f"local_sgd/outer={text}", 8, 0.1)

@@ -170,7 +170,7 @@ def test_labels_have_weights_for_all_features_where_rows_are_few(monkeypatch):
         return linear.weights.to_scipy().diagonal()
 
     assert (weight_of_refusing() < -0.5).all()
-    monkeypatch.setattr("xmlsgd.candidates.fitting.FEW_ROWS", 1999)
+    monkeypatch.setattr("xmlsgd.candidates.fitting.ALL_FEATURES_ROWS", 1999)
     assert (weight_of_refusing() == 0).all()
 
 

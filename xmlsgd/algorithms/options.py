@@ -17,19 +17,19 @@ NONE, TRUE, FALSE = "none", "true", "false"
 PUBLISHED = "published"  # in place of the first option: `Algorithm.published`
 AUTO = "auto"  # stands for the algorithm that `choose_algorithm` returns; it has no options
 # Fields that are no options, and the parameters of the estimator that set them.
-GIVEN = {"batch": "batch_size", "learning_rate": "learning_rate_init"}
+SET_BY_PARAMETERS = {"batch": "batch_size", "learning_rate": "learning_rate_init"}
 
 
 def read_options(of: type, name: str, options: Iterable[str]) -> dict[str, Any]:
     """Return the fields that options "field=value" set in the class `of`, which errors call `name`."""
-    known = [field.name for field in fields(of) if field.name not in GIVEN]
+    known = [field.name for field in fields(of) if field.name not in SET_BY_PARAMETERS]
     read: dict[str, Any] = {}
     for option in options:
         field, equals, text = (part.strip() for part in option.partition("="))
         if field not in known or field in read or not equals:
             listed = ", ".join(f"{field}=..." for field in known)
             has = f"has the options {listed}, each once" if known else "has no options"
-            near = f"; pass {GIVEN[field]} instead" if field in GIVEN else suggest(field, known)
+            near = f"; pass {SET_BY_PARAMETERS[field]} instead" if field in SET_BY_PARAMETERS else suggest(field, known)
             raise DataError(f"algorithm: {name} {has}, got {shorten(option)}{'' if field in known else near}")
         read[field] = read_field(of, field, text)
     return read

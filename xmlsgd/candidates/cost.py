@@ -15,9 +15,9 @@ ROWS, LEAST_ROWS = 2000, 100  # validation rows, at most a tenth of all; with fe
 LABEL_SHARE = 1 / 32  # a sample of the labels, with this share of the entries of all pairs, is trained for validation
 MIN_ENTRIES = 1 << 20  # but at least this many entries; half as many if only the cost has to be chosen
 # Weights for all features of a label's pairs may be four times as many as those for the features of its own rows. With
-# more than `FEW_ROWS` training rows, they are used only if they lower the log loss on validation rows by `LEAST_GAIN`
-# (relative) and by two standard errors. This is tried on labels with `MIN_ENTRIES` entries.
-FEW_ROWS, LEAST_GAIN = 10_000, 0.005
+# more than `ALL_FEATURES_ROWS` training rows, they are used only if they lower the log loss on validation rows by
+# `LEAST_GAIN` (relative) and by two standard errors. This is tried on labels with `MIN_ENTRIES` entries.
+ALL_FEATURES_ROWS, LEAST_GAIN = 10_000, 0.005
 
 
 def draw_validation_rows(weight: np.ndarray, candidates: np.ndarray, groups: np.ndarray | None = None) -> HeldOutLabels:

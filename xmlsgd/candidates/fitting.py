@@ -10,7 +10,7 @@ import numpy as np
 from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
 from .cooccurrence import N_COOCCURRING, N_COOCCURRING_IN_TRAINING, Cooccurrence
-from .cost import FEW_ROWS, choose_cost_and_features, draw_validation_rows
+from .cost import ALL_FEATURES_ROWS, choose_cost_and_features, draw_validation_rows
 from .exclusion import Exclusion, most_frequent
 from .knn import KNNIndex, row_votes
 from .linear import MARGIN_WITHOUT_ROWS, HeldOutLabels, LinearClassifiers, Pairs, find_pairs, with_random_negatives
@@ -34,8 +34,9 @@ class CandidateRows:
     folds : disjoint folds of held-out rows, intp, from which stacking learns; each is scored by models that have not
         learned its rows.
     n_voted : candidate labels per row by votes, to which co-occurrence adds others.
-    cost : cost of the hinge loss; None to choose it on validation rows. With more than `FEW_ROWS` rows, classifiers
-        have weights for all features of their pairs (`Pairs`) only if the cost is chosen and they help on these rows.
+    cost : cost of the hinge loss; None to choose it on validation rows. With more than `ALL_FEATURES_ROWS` rows,
+        classifiers have weights for all features of their pairs (`Pairs`) only if the cost is chosen and they help on
+        these rows.
     groups : groups of the rows without label rows, int64; rows that are drawn include all rows of a group or none. None
         for independent rows.
     n_label_rows : number of label rows.
@@ -104,7 +105,7 @@ def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
         del weighted
         unit = unit_rows(X, None, device)  # input of the linear classifiers
         pairs = _learned_pairs(rows, unit, candidates, held_out, device)
-        cost, pairs = rows.cost, pairs._replace(all_features=X.n_rows <= FEW_ROWS)
+        cost, pairs = rows.cost, pairs._replace(all_features=X.n_rows <= ALL_FEATURES_ROWS)
         if cost is None:
             cost, all_features = choose_cost_and_features(Y, weight, pairs, validation, device)
             pairs = pairs._replace(all_features=all_features)

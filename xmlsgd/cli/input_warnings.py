@@ -24,7 +24,7 @@ MOST_CASES = 0.02  # share of labels that differ in case alone, such as China an
 MOST_JOINED = 0.2  # share of labels with a mark that may separate labels; hardly a name of a vocabulary has one
 MOST_UNKNOWN = 0.3  # share of the labels of test rows that the model does not know
 ONCE = 1.2  # rows per label, on average, below which labels hardly occur twice
-FEW_ROWS = 20  # with fewer rows nothing can be said
+JUDGED_ROWS = 20  # with fewer rows nothing can be said
 # Usual names of columns, in lower case; other plurals have an s more.
 LABEL_COLUMNS = ("label", "subject", "tag", "topic", "keyword", "class", "classes", "category", "categories")
 TEXT_COLUMNS = ("text", "title", "document", "abstract", "description", "content", "sentence")
@@ -76,7 +76,7 @@ def _is_column(name: str, usual: Sequence[str]) -> bool:
 def warn_of_rare_labels(dataset: Dataset, path: str, is_raw: bool) -> None:
     """Warn if hardly any label occurs twice: there is little to learn, or texts were taken for labels."""
     n_labels = len(np.unique(dataset.Y.indices))
-    if dataset.n_rows >= FEW_ROWS and dataset.Y.nnz < ONCE * n_labels:
+    if dataset.n_rows >= JUDGED_ROWS and dataset.Y.nnz < ONCE * n_labels:
         text = f"{path}: {n_labels:,} labels in {dataset.n_rows:,} rows, hardly one of them twice"
         hint = "; are they labels? They stand before the tab, and the text behind it" if is_raw else ""
         warn(f"{text}, so there is little to learn{hint}")
@@ -85,7 +85,7 @@ def warn_of_rare_labels(dataset: Dataset, path: str, is_raw: bool) -> None:
 def warn_of_new_labels(Y: CSR, n_known: int, path: str) -> None:
     """Warn if a model that learns more rows knows hardly any of their labels, as where names have become URIs."""
     share = float(np.mean(Y.indices < n_known)) if Y.nnz else 1.0
-    if Y.n_rows >= FEW_ROWS and share <= LEAST_KNOWN:
+    if Y.n_rows >= JUDGED_ROWS and share <= LEAST_KNOWN:
         text = f"{path}: the model knows {100 * share:.0f} % of its labels"
         warn(f"{text}; the others become new labels; are they labels, and named as in training?")
 
@@ -144,7 +144,7 @@ def warn_of_commas(lines: Sequence[str], path: str) -> None:
 def warn_of_base(dataset: Dataset, path: str) -> None:
     """Warn if neither feature 0 nor label 0 occurs: LIBSVM files count from one, and no line is wrong then."""
     X, Y = dataset.X, dataset.Y
-    if dataset.n_rows >= FEW_ROWS and X.nnz and Y.nnz and min(X.indices.min(), Y.indices.min()) > 0:
+    if dataset.n_rows >= JUDGED_ROWS and X.nnz and Y.nnz and min(X.indices.min(), Y.indices.min()) > 0:
         text = f"{path}: neither feature 0 nor label 0 occurs"
         warn(f"{text}; if they count from one: --one-based --one-based-labels")
 

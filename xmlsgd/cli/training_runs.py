@@ -265,7 +265,7 @@ def outcome(model: Model, rows: InputRows, result: dict[str, Any]) -> list[str]:
     several = f"{len(classifiers)} classifiers " if len(classifiers) > 1 else ""
     lines.append(f"trained {several}in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
     lines.append(f"trained on {size_text(rows.train)}")
-    if rows.vectorizer is not None and rows.vectorizer.was_chosen:
+    if rows.vectorizer is not None and rows.vectorizer.reason:
         lines.append(f"features by {rows.vectorizer}: {rows.vectorizer.reason}")
     return [*lines, *describe_choice(classifiers[-1].history_), *advice(result["workers"])]
 

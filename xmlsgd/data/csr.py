@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 MAX_UINT16, INT32_MAX = np.iinfo(np.uint16).max, np.iinfo(np.int32).max
-FEW_ROWS = 1 / 16  # share of all rows below which `take` copies rows by itself
+COPIED_SHARE = 1 / 16  # share of all rows below which `take` copies rows by itself
 CHECKED_ENTRIES = 1 << 16  # checked at once, so that they and temporary arrays fit the cache of a core
 
 
@@ -160,7 +160,7 @@ class CSR:
 
     def take(self, rows: np.ndarray) -> CSR:
         """Return a copy of the given rows, in the given order."""
-        if len(rows) < FEW_ROWS * self.n_rows:  # scipy reads the whole matrix, which would take longer
+        if len(rows) < COPIED_SHARE * self.n_rows:  # scipy reads the whole matrix, which would take longer
             entries, indptr = self.positions_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
             return CSR(indptr, self.indices[entries].astype(np.int32, copy=False), self.data[entries], self.n_cols)
         taken = self.to_scipy()[rows]

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 80  # characters of an option in errors: there may be thousands of stop words
 MAX_N = 16  # of n-grams: a text has as many for each n as it is long
-GIVEN = "as given"  # the reason for options that the user has chosen
 FORMAT = "xmlsgd text vectorizer"
 FORMAT_VERSION = 3
 MAX_FILE_BYTES = 1 << 29  # enough for about 15 million words
@@ -103,8 +102,8 @@ class TextVectorizer:
     sublinear_tf: bool = True
 
     def __post_init__(self) -> None:
-        """Begin without words; `reason` tells the plan why the options were chosen."""
-        self.reason = GIVEN
+        """Begin without words; `reason` tells why held-out texts have chosen the options, and is empty if none have."""
+        self.reason = ""
         self._words: list[str] | None = None
         self._idf = np.empty(0, dtype=np.float32)
         self._tfidf: Any = None
@@ -150,11 +149,6 @@ class TextVectorizer:
         if self.analyzer != "word" and self.ngram_range[1] == 1:
             got = f"got {shorten(self.ngram_range)}, single characters"
             raise DataError(f"ngram_range: must be given for analyzer={self.analyzer!r}, such as (4, 4), {got}")
-
-    @property
-    def was_chosen(self) -> bool:
-        """Return whether held-out texts have chosen the options."""
-        return self.reason != GIVEN
 
     @property
     def is_fitted(self) -> bool:

@@ -40,7 +40,7 @@ SMALL_NETWORK = 1000  # features and labels: with so few, interactions may matte
 CANDIDATE_RATE_FACTOR = 4  # times the rate of Adam or RMSprop in a run of `CANDIDATE_EPOCHS`, less in a longer one
 CANDIDATE_NEGATIVES = 256
 ADDED_ROWS_RATE_FACTOR = 0.05  # times the rate of `fit`, for rows that are added (docs/decisions/stacking.md)
-ROUNDING = 0.1  # threshold of gradients (docs/decisions/training.md)
+GRADIENT_ROUNDING = 0.1  # threshold of gradients (docs/decisions/training.md)
 ROUNDED_LABELS = 1000  # with fewer labels, gradients are exact
 NORM_ROWS = 10_000  # the first rows, of which the typical norm and the frequent features are computed
 LEAST_NORM = 1e-12  # rows of a smaller typical norm are refused: squares of their gradients would leave float32
@@ -108,7 +108,7 @@ def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[st
     It was measured with BCE, Adam or RMSprop, 1,000 labels or more, and no GPU. Clipping would make it biased.
     """
     measured = loss == "bce" and isinstance(optimizer, RMSprop) and optimizer.clip_norm == 0
-    return ROUNDING if measured and n_labels >= ROUNDED_LABELS and "cuda" not in kinds else 0.0
+    return GRADIENT_ROUNDING if measured and n_labels >= ROUNDED_LABELS and "cuda" not in kinds else 0.0
 
 
 def auto_rate(optimizer: Any, batch_size: int, epochs: int | None, is_low: bool) -> tuple[float, str]:

@@ -78,7 +78,7 @@ def make_plan(
     """
     planner = _Planner(estimator, data, earlier, adds_rows)
     if data.features.vectorizer is not None:
-        planner.decide("vectorizer", repr(data.features.vectorizer), data.features.vectorizer.reason)
+        planner.decide("vectorizer", repr(data.features.vectorizer), data.features.vectorizer.reason or GIVEN)
     network, n_candidates, features = _plan_model(planner)
     optimizer, batch_size, learning_rate, schedule = _plan_steps(planner, n_candidates)
     held_out, n_folds, n_temporary = _plan_held_out(planner, network.loss, n_candidates)

@@ -11,6 +11,7 @@ from ..data.csr import CSR, Dataset
 from ..data.vectorizer import TextVectorizer
 from ..data.words import text_without_spaces
 from ..errors import DataError
+from .defaults import N_CANDIDATES
 
 # n-grams of four characters suit languages that compound and inflect words. Those of one to four suit scripts without
 # spaces, codes and very short texts.
@@ -26,7 +27,6 @@ MOST_TEXTS, MOST_CHARACTERS = 5000, 500_000  # most texts, and most characters i
 LONGEST = 1_000  # most characters of each text that are compared
 FEW_TEXTS = 250  # fewer texts may have no n-gram in common
 FOLDS, LEAST_HELD_OUT = 5, 50  # folds, of which each is held out in turn, and the least texts of a fold
-N_CANDIDATES = 64  # candidate labels of a text by votes
 TOP_K = 1, 3, 5  # the mean of these P@k is compared
 # n-grams of one to four characters take two to three times as long as those of four. So they must gain more: this many
 # standard errors, and this share of the precision. They are compared on the first texts with this many characters.

@@ -20,7 +20,7 @@ PREDICT_BATCH = 256  # rows that are ranked together
 LONG = 4096  # for a larger k, sort all logits: inserting into a list takes k^2 / 4 steps
 SORTED = 1 << 22  # logits that are sorted at once, which bounds memory
 # A logit in bfloat16 hardly ever lies further below the one in float32: this much, or this share of a large one.
-ROUNDING, ROUNDING_SHARE = np.float32(0.25), np.float32(1 / 64)
+LOGIT_ERROR, ERROR_SHARE = np.float32(0.25), np.float32(1 / 64)
 FEW = 8  # so few rows are ranked row by row: packing would take longer (docs/decisions/prediction.md)
 
 
@@ -40,8 +40,8 @@ def top_k(
     wide = min(k if few or not cpu.bfloat16 else k + SPARE_CANDIDATES, L)
     scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
     if floor is not None:  # as if all places were taken by labels with this logit, so that only larger ones enter
-        lower = np.where(floor > 0, 1 - ROUNDING_SHARE, 1 + ROUNDING_SHARE) * floor  # infinite floors stay infinite
-        scores[:] = np.minimum(floor - ROUNDING, lower)[:, None]
+        lower = np.where(floor > 0, 1 - ERROR_SHARE, 1 + ERROR_SHARE) * floor  # infinite floors stay infinite
+        scores[:] = np.minimum(floor - LOGIT_ERROR, lower)[:, None]
     if few:
         cpu.run(topk.top_k_few, A, *weights_of(layer), scores, labels)
     else:
