@@ -15,8 +15,8 @@ import pytest
 from shared.command_line import QUICK, ROWS, TEST_TEXT, TEXT, run
 from shared.paths import ROOT
 from xmlsgd.cli import COMMANDS, new_parser
-from xmlsgd.cli.evaluation import examples
 from xmlsgd.cli.flags import collect, flag_of
+from xmlsgd.cli.model_metrics import examples
 from xmlsgd.cli.parameters import PARAMETERS
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.text import Documents, read_raw_text

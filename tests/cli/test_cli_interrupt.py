@@ -134,7 +134,7 @@ def test_ctrl_c_while_the_test_rows_are_measured_saves_the_trained_model(tmp_pat
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("xmlsgd.cli.evaluation.evaluate", interrupted)
+    monkeypatch.setattr("xmlsgd.cli.model_metrics.evaluate", interrupted)
     words = ["train", ROWS, "--test", TEST_ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]
     assert main(words) == 130
     assert "interrupted after 1 whole epoch;" in capsys.readouterr().err

@@ -14,7 +14,7 @@ import pytest
 
 from shared.command_line import ROWS, TEST_ROWS, TEST_TEXT, TINY, run
 from xmlsgd.cli import html_report
-from xmlsgd.cli.evaluation import by_frequency
+from xmlsgd.cli.model_metrics import by_frequency
 from xmlsgd.data.csr import CSR, Dataset
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from ..data.csr import CSR, Dataset
 from ..estimators import Model
-from .evaluation import KS, Ranking, describe
+from ..metrics.evaluation import USUAL_METRICS
+from .model_metrics import KS, Ranking, describe
 from .models import names_in
 from .results import size_text
 
@@ -169,9 +170,7 @@ def explained_errors(
 
 def parts_of_metrics(rows: Dataset, result: dict[str, Any]) -> list[tuple[str, str]]:
     """Return title and HTML of the parts about the test rows and the metrics."""
-    metrics = [
-        [name, *(result[f"{name}@{k}"] for k in KS)] for name in ("P", "nDCG", "R", "PSP") if f"{name}@1" in result
-    ]
+    metrics = [[name, *(result[f"{name}@{k}"] for k in KS)] for name in USUAL_METRICS if f"{name}@1" in result]
     notes = "".join(f"\n<p>{line}</p>" for line in (METRICS_NOTE, *describe(result)))
     return [
         ("Test rows", f"<p>{size_text(rows)}</p>"),

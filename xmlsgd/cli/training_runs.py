@@ -27,7 +27,7 @@ from ..training.history import EpochRecord, runs_of
 from ..training.progress_bar import ProgressBar
 from ..training.trackers import TRACKERS
 from ..training.worker_log import advice, describe_choice, summary
-from . import evaluation, model_folder
+from . import model_folder, model_metrics
 from .exit_codes import TrainingStopped, UsageError, exit_code_and_text
 from .input_warnings import warn_of_workers
 from .machine import peak_memory_bytes, versions
@@ -189,10 +189,10 @@ def measure(model: Model, test: Dataset | None, console: Console, with_threshold
     """Return the metrics on test rows, if any, by default with F1 at the learned thresholds."""
     if test is None:
         return {}
-    ranking = evaluation.rank_rows(model, test.X, quiet=console.quiet)
-    q = evaluation.inverse_propensity_or_none(model, test.Y.n_cols)
-    result = evaluation.evaluate(model, test, ranking, inv_propensity=q)
-    return result | (evaluation.evaluate_thresholds(model, test, ranking)[0] if with_thresholds else {})
+    ranking = model_metrics.rank_rows(model, test.X, quiet=console.quiet)
+    q = model_metrics.inverse_propensity_or_none(model, test.Y.n_cols)
+    result = model_metrics.evaluate(model, test, ranking, inv_propensity=q)
+    return result | (model_metrics.evaluate_thresholds(model, test, ranking)[0] if with_thresholds else {})
 
 
 def fit(
@@ -260,7 +260,7 @@ def outcome(model: Model, rows: InputRows, result: dict[str, Any]) -> list[str]:
     """Return lines about the metrics and the cost of a run."""
     lines = ["nothing was measured: no test rows; --test FILE, or later: xmlsgd evaluate DIR FILE"]
     if rows.test is not None:
-        lines = [table({"": result}, COLUMNS), *evaluation.describe(result)]
+        lines = [table({"": result}, COLUMNS), *model_metrics.describe(result)]
     classifiers = classifiers_of(model)
     several = f"{len(classifiers)} classifiers " if len(classifiers) > 1 else ""
     lines.append(f"trained {several}in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")

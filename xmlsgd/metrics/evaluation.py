@@ -16,6 +16,7 @@ from .propensity import inverse_propensity, psprecision_at_k
 from .ranking import ndcg_at_k, precision_at_k, recall_at_k
 
 SUFFIX = "_at_k"
+USUAL_METRICS = ("P", "nDCG", "R", "PSP")  # of `evaluate_ranking`, in the order of tables; PSP only with propensities
 # Names of metrics in tables, where they are not those of the functions.
 TABLE_NAMES = {
     "macro_f1": "macro F1", "micro_f1": "micro F1", "ndcg": "nDCG", "precision": "P", "psndcg": "PSnDCG",

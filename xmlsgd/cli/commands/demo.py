@@ -31,7 +31,7 @@ def run(parameters: dict[str, Any], out: str, overwrite: bool, console: Console)
     """Build the data, train a model, compare it with a baseline and show examples."""
     check_folder(out, overwrite=overwrite or out == OUT)
     from ...data.python_functions import python_functions_texts, vectorized
-    from ..evaluation import baseline, examples
+    from ..model_metrics import baseline, examples
     from ..sources import InputRows
     from ..training_runs import new_model, train_and_save
 

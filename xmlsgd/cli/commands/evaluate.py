@@ -25,7 +25,7 @@ from ..results import size_numbers, write_json
 if TYPE_CHECKING:
     from ...data.csr import CSR, Dataset
     from ...estimators import Model
-    from ..evaluation import Ranking
+    from ..model_metrics import Ranking
 
 FLAGS = (
     *RANKING_FLAGS,
@@ -78,10 +78,10 @@ def run(
         raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
     from ...metrics import metric as find_metric
     from ...metrics.evaluation import table_name
-    from .. import evaluation
+    from .. import model_metrics
     from ..line_files import groups_in_file, read_pairs
 
-    ks, more = sorted({*evaluation.KS, *(k or ())}), [table_name(name) for name in metric or ()]
+    ks, more = sorted({*model_metrics.KS, *(k or ())}), [table_name(name) for name in metric or ()]
     for name in more:  # raises an error for an unknown metric before rows are read
         find_metric(name)
     other = None if against is None else read_predictor(against, parameters, test, "evaluate")
@@ -90,27 +90,27 @@ def run(
 
     def ranked(folder: str, of: Model, **options: Any) -> tuple[Dataset, CSR | None, Ranking]:
         read_as = options_of_model(input_options, folder, of)
-        rows, Y_train, _ = evaluation.read_test_rows(of, test, read_as, **options)
+        rows, Y_train, _ = model_metrics.read_test_rows(of, test, read_as, **options)
         weight = label_weight_of(of, propensity_power, propensity_a, propensity_b)
         dropped = read_pairs(filter, of, rows.n_rows)
-        return rows, Y_train, evaluation.rank_rows(of, rows.X, ks[-1], console.quiet, weight, dropped)
+        return rows, Y_train, model_metrics.rank_rows(of, rows.X, ks[-1], console.quiet, weight, dropped)
 
     rows, Y_train, ranking = ranked(model, estimator, ks=ks, propensity=propensity)
     group_of = groups_in_file(groups, rows.n_rows)
-    q = evaluation.inverse_propensity_or_none(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
-    result = evaluation.evaluate(estimator, rows, ranking, ks, q, more)
+    q = model_metrics.inverse_propensity_or_none(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
+    result = model_metrics.evaluate(estimator, rows, ranking, ks, q, more)
     if group_of is not None:
-        result["groups"] = evaluation.evaluate_groups(rows, ranking, ks, group_of)
+        result["groups"] = model_metrics.evaluate_groups(rows, ranking, ks, group_of)
     if against is not None and other is not None:
         with problems_named(f"--against {against}"):
             other_rows, _, other_ranking = ranked(against, other)
         hits, other_hits = rows.Y.has(ranking.labels), other_rows.Y.has(other_ranking.labels)
-        result["against"] = {"model": against, **evaluation.compare_precision(hits, other_hits, ks)}
-    thresholded, scores = evaluation.evaluate_thresholds(estimator, rows, ranking)
+        result["against"] = {"model": against, **model_metrics.compare_precision(hits, other_hits, ks)}
+    thresholded, scores = model_metrics.evaluate_thresholds(estimator, rows, ranking)
     result |= thresholded
-    evaluation.show(result, ks, more, console)
+    model_metrics.show(result, ks, more, console)
     if per_label and scores is not None:
-        evaluation.write_per_label(
+        model_metrics.write_per_label(
             per_label, estimator, names_in(rows, estimator), scores, finder_of_uris(saved_names(model))
         )
     console.show(f"{counted(rows.n_rows, 'row')} ranked in {result['predict_seconds']:.2f} s")

@@ -29,13 +29,13 @@ def run(
     """Load the model, rank and evaluate the rows, and write the page."""
     input_options.check_inputs(test)
     estimator = read_predictor(model, parameters, test, "report")
-    from .. import evaluation, html_report
+    from .. import html_report, model_metrics
 
-    rows, _, texts = evaluation.read_test_rows(estimator, test, options_of_model(input_options, model, estimator))
-    ranking = evaluation.rank_rows(estimator, rows.X, evaluation.KS[-1], console.quiet)
-    q = evaluation.inverse_propensity_or_none(estimator, rows.Y.n_cols)
-    result = evaluation.evaluate(estimator, rows, ranking, inv_propensity=q)
-    result |= evaluation.evaluate_thresholds(estimator, rows, ranking)[0]
+    rows, _, texts = model_metrics.read_test_rows(estimator, test, options_of_model(input_options, model, estimator))
+    ranking = model_metrics.rank_rows(estimator, rows.X, model_metrics.KS[-1], console.quiet)
+    q = model_metrics.inverse_propensity_or_none(estimator, rows.Y.n_cols)
+    result = model_metrics.evaluate(estimator, rows, ranking, inv_propensity=q)
+    result |= model_metrics.evaluate_thresholds(estimator, rows, ranking)[0]
     parts = html_report.parts_of_metrics(rows, result) + html_report.parts_of_labels(estimator, rows, ranking, result)
     scores = ranking.probabilities if ranking.probabilities is not None else estimator.predict_topk(rows.X, 1)[1]
     names = names_in(rows, estimator)

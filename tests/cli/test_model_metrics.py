@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, run
 from shared.planted import N_LABELS, planted, small
-from xmlsgd.cli.evaluation import (
+from xmlsgd.cli.model_metrics import (
     compare_precision,
     evaluate,
     evaluate_thresholds,
@@ -84,7 +84,7 @@ def test_propensities_have_the_parameters_that_are_given(model, Y_train):
 
 
 def test_no_copy_of_the_rows_is_made(model, labelled, rankings, monkeypatch):
-    monkeypatch.setattr("xmlsgd.cli.evaluation.BATCH", 64)
+    monkeypatch.setattr("xmlsgd.cli.model_metrics.BATCH", 64)
     rank_rows(model, labelled.X, quiet=True)
     assert [X.n_rows for X, _ in rankings] == [64, 64, 64, 8]
     assert all(np.shares_memory(X.data, labelled.X.data) for X, _ in rankings)

@@ -25,6 +25,7 @@ from ..metrics import (
     recall_at_k,
     reliability,
 )
+from ..metrics.evaluation import USUAL_METRICS
 from ..metrics.filtering import without_entries
 from ..training.progress_bar import in_batches
 from .exit_codes import UsageError
@@ -197,7 +198,7 @@ def _zero_shot_recall(model: Model, test: Dataset, ranking: Ranking) -> dict[str
 
 def show(result: dict[str, Any], ks: Sequence[int], more: Sequence[str], console: Console) -> None:
     """Print a table of the metrics at each k, then the other metrics."""
-    metrics = [name for name in dict.fromkeys(("P", "nDCG", "R", "PSP", *more)) if f"{name}@1" in result]
+    metrics = [name for name in dict.fromkeys((*USUAL_METRICS, *more)) if f"{name}@1" in result]
     console.answer(table({m: {f"@{k}": result[f"{m}@{k}"] for k in ks} for m in metrics}, [f"@{k}" for k in ks]))
     for line in describe(result):
         console.show(line)
