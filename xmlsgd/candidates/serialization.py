@@ -67,7 +67,7 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
     """Return the model that `to_arrays` described, for `shape` (F, L) features and labels.
 
     compact : whether the arrays are those of `compact_arrays`. Then kernels will check pointers and indices, and
-    `saved.check` says whether to check values here. Raises `ModelFileError` for invalid contents.
+    `saved.check_values` says whether to check values here. Raises `ModelFileError` for invalid contents.
     """
     n_features, n_labels = shape
     size, cost, (regression, calibration, selection, others), n_rows, n_trees, excluding = _numbers(
@@ -100,7 +100,7 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
             if (np.abs(matrices[name].data) > 1 + 1e-5).any():
                 raise ModelFileError(f"{saved.path}: {found.prefix}{name}_data must be within -1 and 1")
     for name, least in {"weight": weight, "cooccurrence_totals": totals}.items():
-        if found.check and (least < 0).any():
+        if found.check_values and (least < 0).any():
             raise ModelFileError(f"{saved.path}: {found.prefix}{name} must be at least 0, got {least.min()}")
     knn, cooccurrence = KNNIndex(postings, labels, weight, of_postings), Cooccurrence(shares, totals, of_shares)
     trees, exclusion = _trees(found, n_trees, n_labels), _exclusion(found, excluding, n_labels)

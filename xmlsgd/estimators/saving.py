@@ -217,7 +217,7 @@ def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict
         raise ModelFileError(f"{path}: damped must be true or false, got {shorten(damped)}; fit the model again")
     n_rows = read_count(files.description, "samples_seen", path)
     counts = saved.array(COUNTS, np.int64, network.n_labels)
-    if saved.check and ((counts < 0) | (counts > n_rows)).any():
+    if saved.check_values and ((counts < 0) | (counts > n_rows)).any():
         got = f"{counts.min()} to {counts.max()}"
         raise ModelFileError(f"{path}: {COUNTS} must be between 0 and the {n_rows} rows, got {got}")
     return {
@@ -255,7 +255,7 @@ def read_learned(fields: dict[str, Any], saved: FolderArrays, described: Any, co
     thresholds = None
     if THRESHOLDS in saved.arrays:
         found = saved.array(THRESHOLDS, np.float64, network.n_labels + 1)
-        if saved.check and not ((found >= 0) & (found <= 1)).all():
+        if saved.check_values and not ((found >= 0) & (found <= 1)).all():
             raise ModelFileError(
                 f"{saved.path}: {THRESHOLDS} must be between 0 and 1, got {found.min():g} to {found.max():g}"
             )

@@ -33,6 +33,6 @@ def test_an_array_is_given_as_it_is_where_any_length_will_do():
 
 def test_numbers_are_looked_at_where_that_is_asked_for(monkeypatch):
     monkeypatch.setattr("xmlsgd.data.files.folders.BLOCK", 1)
-    assert FolderArrays(NAMED, Path("model"), check=False).finite("x_scales", 3) is NAMED["x_scales"]
+    assert FolderArrays(NAMED, Path("model"), check_values=False).finite("x_scales", 3) is NAMED["x_scales"]
     with pytest.raises(ModelFileError, match=r"^model: x_scales must be finite$"):
         FolderArrays(NAMED, Path("model")).finite("x_scales", 3)

@@ -118,13 +118,13 @@ def map_array(file: Path) -> np.ndarray:
 class FolderArrays:
     """The arrays of the folder `path`, by name, with checks of their types, shapes and numbers.
 
-    check : whether `finite` checks numbers, which reads all of them. prefix : put before names in errors. remedy : put
-    after errors about types and shapes.
+    check_values : whether `finite` and callers check values, which reads all of them. prefix : put before names in
+    errors. remedy : put after errors about types and shapes.
     """
 
     arrays: dict[str, np.ndarray]
     path: Path
-    check: bool = True
+    check_values: bool = True
     prefix: str = ""
     remedy: str = ""
 
@@ -145,10 +145,10 @@ class FolderArrays:
         return found
 
     def finite(self, name: str, *shape: int | None) -> np.ndarray:
-        """Return an array of float32; raise `ModelFileError` if, with `check`, any number is NaN or infinite."""
+        """Return an array of float32; raise `ModelFileError` if, with `check_values`, any number is NaN or infinite."""
         found = self.array(name, np.float32, *shape)
         flat = found.reshape(-1)
-        if self.check and not all(np.isfinite(flat[at : at + BLOCK]).all() for at in range(0, len(flat), BLOCK)):
+        if self.check_values and not all(np.isfinite(flat[at : at + BLOCK]).all() for at in range(0, len(flat), BLOCK)):
             raise ModelFileError(f"{self.path}: {self.prefix}{name} must be finite")
         return found
 
