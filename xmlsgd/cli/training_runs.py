@@ -272,7 +272,7 @@ def outcome(model: Model, rows: InputRows, result: dict[str, Any]) -> list[str]:
 
 def show_plan(model: Model, rows: InputRows, console: Console) -> None:
     """Print the training plan."""
-    template_of(model).set_params(vectorizer=rows.vectorizer)
+    template_of(model).set_params(vectorizer=rows.vectorizer)  # changes `model`, whose plan names it
     plan = model.plan(rows.train.X, rows.train.Y, **rows.fit_options)
     console.answer(str(plan))
     write_json(console.json, plan.to_dict())
