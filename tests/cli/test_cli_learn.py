@@ -228,3 +228,21 @@ def test_processes_that_have_learned_at_once_do_not_replace_the_same_model(tmp_p
         pass
     with unchanged(model, manifest):
         assert manifest_of(model) == manifest
+
+
+def test_a_model_of_labels_counted_from_one_has_the_labels_of_the_file(tmp_path):
+    (tmp_path / "rows.txt").write_text("1 1:1 3:1\n2 2:1 3:1\n" * 20)
+    (tmp_path / "more.txt").write_text("5 1:1 2:1\n2 2:1 3:1\n1 1:1 3:1\n" * 20)
+    (tmp_path / "excluded.txt").write_text("2\n")
+    call = ("train", tmp_path / "rows.txt", "--test", tmp_path / "more.txt", "--out", tmp_path / "m", "--checkpoint", 0)
+    run(*call, "--one-based", "--one-based-labels", *QUICK, "--quiet")
+    predict = ("predict", tmp_path / "m", tmp_path / "rows.txt", "--k", "1", "--out", tmp_path / "p")
+    run(*predict)
+    assert [line.split(":")[0] for line in (tmp_path / "p").read_text().splitlines()] == ["1", "2"] * 20
+    run(*predict, "--exclude", tmp_path / "excluded.txt")
+    assert {line.split(":")[0] for line in (tmp_path / "p").read_text().splitlines()} == {"1"}
+    run("evaluate", tmp_path / "m", tmp_path / "more.txt", "--per-label", tmp_path / "labels.csv")
+    rows = {line.split(",")[0]: line.split(",")[2] for line in (tmp_path / "labels.csv").read_text().splitlines()[1:]}
+    assert rows == {"1": "20", "2": "20", "3": "0", "4": "0", "5": "20"}
+    run("learn", tmp_path / "m", tmp_path / "more.txt", "--quiet")
+    assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == [1, 2, 3, 4, 5]

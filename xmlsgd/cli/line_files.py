@@ -43,8 +43,8 @@ def read_excluded(path: str | None, model: Model, names_of: Mapping[str, str]) -
 def read_pairs(path: str | None, model: Model, n_rows: int) -> CSR | None:
     """Return the pairs of a row and a label in the lines of a file, as entries (n_rows, L); None without a file.
 
-    Both count from 0. If all labels of the model are numbers, labels are these, else columns. Pairs with labels that
-    the model does not know are left out: it never predicts them.
+    Rows count from 0. If all labels of the model are numbers, labels are these, else columns, from 0. Pairs with labels
+    that the model does not know are left out: it never predicts them.
     """
     if path is None:
         return None

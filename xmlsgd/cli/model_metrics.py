@@ -32,6 +32,7 @@ from .exit_codes import UsageError
 from .input_options import InputOptions
 from .input_warnings import warn_of_unknown
 from .messages import Console
+from .models import with_numbers
 from .results import UriOf, csv_line, names_with_uri, table, text_file
 from .sources import Columns, read_test, read_training_labels, without_gaps
 
@@ -74,7 +75,7 @@ def read_test_rows(
     rows, texts = read_test(test, options, columns)
     known = model.classes_.tolist()
     warn_of_unknown(rows, len(known), test)
-    return without_gaps(rows, [*known, *range(len(known), columns.n_labels)]), Y_train, texts
+    return without_gaps(rows, with_numbers(known, columns.n_labels)), Y_train, texts
 
 
 def rank_rows(

@@ -107,7 +107,15 @@ def label_weight_of(model: Model, power: float, A: float = 0.55, B: float = 1.5)
 def names_in(rows: Dataset, model: Model) -> Sequence[Any]:
     """Return the names of the labels of rows; if they have none, names of the model, and numbers for other labels."""
     known = model.classes_.tolist()
-    return rows.label_names or [*known, *range(len(known), rows.n_labels)]
+    return rows.label_names or with_numbers(known, rows.n_labels)
+
+
+def with_numbers(known: Sequence[Any], n_labels: int) -> list[Any]:
+    """Return names, followed by numbers for the labels without a name."""
+    from ..estimators.names import first_number
+
+    first = first_number(known)
+    return [*known, *range(first + len(known), first + n_labels)]
 
 
 def classifiers_of(model: Model) -> list[XMLClassifier]:

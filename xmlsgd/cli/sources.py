@@ -24,6 +24,7 @@ from ..data.text import Documents, read_raw_text
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten, warn
 from ..estimators import XMLClassifier, XMLEnsemble
+from ..estimators.names import first_number
 from .exit_codes import UsageError
 from .input_options import InputOptions
 from .label_texts import LabelTexts, are_named, find_label_texts, text_of_each, with_label_texts
@@ -67,6 +68,13 @@ class InputRows:
     fit_options: dict[str, Any] = field(default_factory=dict)
     names_of_uris: Mapping[str, str] | None = None
     saved_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def label_names(self) -> Sequence[Any] | None:
+        """Return the names of labels, for `fit`; numbers if labels without names count from 1."""
+        if self.train.label_names is None and self.saved_options.get("one_based_labels"):
+            return range(1, self.train.n_labels + 1)
+        return self.train.label_names
 
     @property
     def columns(self) -> Columns:
@@ -121,7 +129,7 @@ def read_training(train: str, test: str | None, options: InputOptions) -> InputR
     rows = replace(rows, train=dataset, fit_options=fit_options)
     rows = replace(rows, names_of_uris=options.names_of_uris, saved_options=options.to_save)
     if test is not None:
-        known = rows.columns.names or range(rows.columns.n_labels)
+        known = rows.label_names or range(rows.columns.n_labels)
         return replace(rows, test=without_gaps(read_test(test, options, rows.columns)[0], known))
     return rows if rows.test is None else replace(rows, test=in_columns(rows.test, rows.columns, train))
 
@@ -342,7 +350,7 @@ def without_gaps(test: Dataset, known: Sequence[Any]) -> Dataset:
     numbers, columns = np.unique(Y.indices[is_new], return_inverse=True)
     indices = Y.indices.copy()
     indices[is_new] = n_known + columns
-    names = [str(label) for label in (*known, *numbers.tolist())]
+    names = [str(label) for label in (*known, *(numbers + first_number(known)).tolist())]
     return replace(test, Y=replace(Y, indices=indices, n_cols=len(names)), label_names=names)
 
 

@@ -210,7 +210,7 @@ def fit(
             train.X,
             train.Y,
             eval_set=eval_set,
-            label_names=train.label_names,
+            label_names=rows.label_names,
             **rows.fit_options,
             callbacks=[*([bar] if bar else []), *callbacks],
             checkpoint=checkpoint,

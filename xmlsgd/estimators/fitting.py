@@ -173,7 +173,7 @@ class Fitting:
         return FittedModel(
             network=plan.network,
             params=run.params,
-            names=np.arange(len(data.names)) if isinstance(data.names, range) else data.names,
+            names=np.arange(data.names.start, data.names.stop) if isinstance(data.names, range) else data.names,
             form=data.form if earlier is None else earlier.form,
             features=data.features,
             device=plan.workers[0].name,

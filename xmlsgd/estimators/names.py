@@ -49,10 +49,10 @@ def as_names(names: Any, name: str) -> np.ndarray:
     return names
 
 
-def names_of_columns(names: Any, name: str = "label_names") -> np.ndarray | None:
+def names_of_columns(names: Any, name: str = "label_names") -> Names | None:
     """Return the names of columns in order, or None if `names` is; warn if two columns have the same name."""
-    if names is None:
-        return None
+    if names is None or isinstance(names, range):
+        return names
     if isinstance(names, set | frozenset):
         raise DataError(f"{name}: must be in the order of the columns, got a set; pass a list")
     named = as_names(names, name)
@@ -62,6 +62,11 @@ def names_of_columns(names: Any, name: str = "label_names") -> np.ndarray | None
         first = shorten(different[counts > 1].tolist()[0])
         warn(f"{name}: {first} names {counts[counts > 1][0]} columns, which answers do not tell apart")
     return named
+
+
+def first_number(names: Sequence[Any] | Names) -> int:
+    """Return the number of the first column: 1 if the names are the numbers from 1, else 0."""
+    return int(len(names) > 0 and np.array_equal(names, np.arange(1, len(names) + 1)))
 
 
 def with_new_names(known: Names, found: Sequence[Any], name: str) -> Names:

@@ -21,6 +21,7 @@ from .names import (
     Names,
     as_names,
     check_text,
+    first_number,
     label_array,
     names_of_columns,
     python_values,
@@ -78,7 +79,7 @@ def read_labels(Y: Any, classes: Names | None = None) -> Labels:
     """Return labels of any form; new ones get columns after those of `classes`.
 
     `classes` are the names of the columns so far; a table has names of its own. A matrix with more columns than names
-    is an error, unless the names are the column numbers.
+    is an error, unless the names are the column numbers, from 0 or from 1.
     """
     form, named, Y = form_of(Y), _names_in_table(Y), as_matrix(only_column(Y))
     if form == "lists":
@@ -89,8 +90,10 @@ def read_labels(Y: Any, classes: Names | None = None) -> Labels:
     if named is not None:
         classes = _with_table_columns(classes, named)
     n_known = 0 if classes is None else len(classes)
-    if classes is None or (csr.n_cols > n_known and np.array_equal(classes, np.arange(n_known))):
+    if classes is None:
         classes = range(csr.n_cols)
+    elif csr.n_cols > n_known and np.array_equal(classes, np.arange(n_known) + (first := first_number(classes))):
+        classes = range(first, first + csr.n_cols)
     elif csr.n_cols > n_known:
         raise DataError(
             f"Y: must have a column for each of the {n_known} named labels, got {csr.n_cols}; name all of them"
@@ -101,7 +104,7 @@ def read_labels(Y: Any, classes: Names | None = None) -> Labels:
     return Labels(csr, classes, form)
 
 
-def _names_in_table(Y: Any) -> np.ndarray | None:
+def _names_in_table(Y: Any) -> Names | None:
     """Return the column names of a table if all are strings, or all are integers other than the column numbers."""
     named = column_names(Y)
     if named is None or len(named) < 2:
@@ -115,7 +118,7 @@ def _names_in_table(Y: Any) -> np.ndarray | None:
     return names_of_columns(named, "Y") if are_names else None
 
 
-def _with_table_columns(known: Names | None, named: np.ndarray) -> Names:
+def _with_table_columns(known: Names | None, named: Names) -> Names:
     """Return the column names of a table, which must begin with those known so far.
 
     The known names are kept if they are column numbers, or if the table has none of them: then they were given as
@@ -123,14 +126,14 @@ def _with_table_columns(known: Names | None, named: np.ndarray) -> Names:
     """
     if known is None:
         return named
-    if np.array_equal(known, np.arange(len(known))) or set(python_values(known)).isdisjoint(named.tolist()):
+    if np.array_equal(known, np.arange(len(known))) or set(python_values(known)).isdisjoint(python_values(named)):
         return known
     return with_further_columns(known, named, "Y")
 
 
-def with_further_columns(known: Names, named: np.ndarray, name: str) -> Names:
+def with_further_columns(known: Names, named: Names, name: str) -> Names:
     """Return the names known so far, followed by further ones of `named`; raise `DataError` if their order differs."""
-    before, given = python_values(known), named.tolist()
+    before, given = python_values(known), python_values(named)
     n_both = min(len(before), len(given))
     if given[:n_both] == before[:n_both]:
         return named if len(given) > n_both else known

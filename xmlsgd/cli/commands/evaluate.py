@@ -41,7 +41,7 @@ FLAGS = (
          "B of the propensities (docs/metrics.md)", "output", 1.5, metavar="B"),
     Flag("per_label", FILE, "write rows, threshold, precision, recall and F1 of each label as CSV", "output"),
     Flag("groups", PATH, "file whose line i is the group of row i", "data"),
-    Flag("filter", PATH, "pairs to drop from rankings: lines of a row and a label, both from 0, as in "
+    Flag("filter", PATH, "pairs to drop from rankings: lines of a row, from 0, and a label, as in "
          "filter_labels_test.txt", "data", default_text="none"),
     Flag("against", DIR, "model to compare P@k with, on the same rows", "model"),
     JSON_FILE,
