@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -230,3 +231,17 @@ def test_a_fold_that_diverges_is_left_out(rows, monkeypatch):
     monkeypatch.setattr(fitting, "calibrated", noted)
     assert new_model().fit(rows.X, rows.Y).candidates_ is not None
     assert len(rated[0]) == 500
+
+
+def test_the_device_of_a_temporary_network_is_freed_once_its_fold_is_scored(rows, monkeypatch):
+    """A device in bfloat16 keeps its packed output layer, which is half as large as the network."""
+    devices, alive, score = [], [], candidate_training.CandidateTraining.score_fold
+
+    def noted_score(self, number, device, params):
+        devices.append(weakref.ref(device))
+        alive.append(sum(device() is not None for device in devices))
+        return score(self, number, device, params)
+
+    monkeypatch.setattr(candidate_training.CandidateTraining, "score_fold", noted_score)
+    new_model().fit(rows.X, rows.Y)
+    assert alive == [1] * 6

@@ -207,7 +207,10 @@ class Fitting:
         # All networks first, as the parts of the candidate model that need no network may still be trained meanwhile.
         networks = [(0, self.device, run.params)] if len(self.left_out) else []
         networks += self._temporary_networks(run)
-        return [candidates.score_fold(*network) for network in networks]
+        folds = []
+        while networks:  # the last one first; each is freed, as its device keeps the packed output layer
+            folds.append(candidates.score_fold(*networks.pop()))
+        return folds[::-1]
 
     def _temporary_networks(self, run: Run) -> Iterator[tuple[int, Device, NDArray[np.float32]]]:
         """Train a network for each of `temporary_folds`; yield the number of the fold, the device and the parameters.
