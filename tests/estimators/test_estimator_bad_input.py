@@ -74,6 +74,14 @@ def test_bad_rows_are_refused_with_a_reason(X, Y, message):
         small().fit(X, Y)
 
 
+@pytest.mark.skipif(X2[0].ndim == 2, reason="SciPy before 1.15 has rows of two dimensions")
+@pytest.mark.parametrize("call", ["fit", "partial_fit", "predict", "predict_topk", "explain"])
+def test_a_row_of_a_sparse_array_is_refused_as_one_of_a_dense_array_is(call):
+    given = (Y2[:1],) if "fit" in call else ()
+    with pytest.raises(DataError, match=r"X: Expected 2D array, got shape \(2,\). Reshape your data"):
+        getattr(small().fit(X2, Y2), call)(X2[0], *given)
+
+
 @pytest.mark.parametrize("learn", ["fit", "partial_fit"])
 def test_a_call_without_labels_is_refused_with_a_remedy(learn):
     with pytest.raises(DataError, match=r"requires y to be passed, but the target y is None; pass labels$"):

@@ -302,6 +302,8 @@ def _is_plain_csr(X: Any) -> bool:
 
 def read_table(X: Any) -> Any:
     """Return a table with a single column of texts as a list or array, other tables as scikit-learn reads them."""
+    if sp.issparse(X) and X.ndim != 2:  # a row of a sparse array
+        raise _not_2d(X.shape)
     if isinstance(X, np.ndarray):
         return X[:, 0] if X.ndim == 2 and X.shape[1] == 1 and is_text(X[:, 0]) else X
     column = only_column(X)
@@ -353,11 +355,13 @@ def _columns_of(X: Any) -> int:
         if any(isinstance(text, str) for text in X):
             row, other = next((row, text) for row, text in enumerate(X) if not isinstance(text, str))
             raise DataError(f"X: row {row}: must be a text, as others are, got {shorten(other)}; str() makes it one")
-        raise DataError(
-            f"X: Expected 2D array, got shape {shape}. Reshape your data: X.reshape(1, -1) for one row, "
-            "X.reshape(-1, 1) for one feature"
-        )
+        raise _not_2d(shape)
     return shape[1]
+
+
+def _not_2d(shape: tuple[int, ...]) -> DataError:
+    remedy = "Reshape your data: X.reshape(1, -1) for one row, X.reshape(-1, 1) for one feature"
+    return DataError(f"X: Expected 2D array, got shape {shape}. {remedy}")
 
 
 def _sparse_rows(X: np.ndarray) -> sp.csr_array:
