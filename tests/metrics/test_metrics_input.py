@@ -139,10 +139,10 @@ def test_k_may_exceed_few_labels_but_not_without_bound():
     ("Y", "message"),
     [
         (np.zeros(3), r"Y_true: must be a matrix of numbers, got float64 of shape \(3,\)"),
-        (np.array([["a"]]), r"Y_true: must be a matrix of numbers, got <U1 of shape \(1, 1\); convert lists of names"),
+        (np.array([["a"]]), r"Y_true: must be a matrix of numbers, got <U1 of shape \(1, 1\); convert lists of labels"),
         (
             [["a"], ["b", "c"]],
-            r"Y_true: must be a matrix of numbers, got object of shape \(2,\); convert lists of names by",
+            r"Y_true: must be an indicator matrix, sparse or an array, got lists; convert lists of labels by",
         ),
         (np.zeros((0, 3)), "Y_true: must have at least one row"),
         (np.array([[np.nan]]), "Y_true: row 0: values must be finite"),
@@ -221,5 +221,13 @@ def test_masked_arrays_are_refused_as_masked_values_would_count(case, name, call
 def test_names_of_classes_are_refused_with_what_makes_a_matrix_of_them():
     with pytest.raises(DataError, match=r"convert names of classes by label_binarize\(names, classes=model.classes_\)"):
         metrics.precision_at_k(np.array(["art", "music"]), [[0], [1]])
-    with pytest.raises(DataError, match="convert lists of names by MultiLabelBinarizer"):
-        metrics.precision_at_k([["art"], ["art", "music"]], [[0], [1]])
+
+
+@pytest.mark.parametrize("lists", [[["art"], ["art", "music"]], [[1, 0], [0, 1]], [(0,), (1,)], [{0}, {1}], [[], [1]]])
+def test_lists_of_labels_are_refused_with_what_makes_a_matrix_of_them(lists):
+    """Lists of equal length that hold numbers would be read as the rows of a matrix."""
+    for call in (metrics.precision_at_k, metrics.label_scores):
+        with pytest.raises(DataError, match=r"Y_true: must be an indicator .* convert lists of labels by MultiLabelB"):
+            call(lists, np.array([[0, 1], [1, 0]]))
+    with pytest.raises(DataError, match="Y_train: must be an indicator matrix, sparse or an array, got lists"):
+        metrics.inverse_propensity(lists)

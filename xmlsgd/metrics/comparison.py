@@ -14,8 +14,8 @@ from ..errors import DataError, shorten
 Matrix: TypeAlias = Any  # CSR, scipy sparse matrix or array, numpy array
 
 MAX_RANK = 100  # k may be this large even if there are fewer labels
-NAMES_REMEDY = (
-    "; convert lists of names by MultiLabelBinarizer(classes=[*model.classes_, *unknown_names]).fit_transform(lists)"
+LISTS_REMEDY = (
+    "; convert lists of labels by MultiLabelBinarizer(classes=[*model.classes_, *unknown_labels]).fit_transform(lists)"
 )
 DENSE_CHUNK = 1 << 22  # dense scores ranked at once, so that temporary arrays take about 100 MB at most
 
@@ -48,13 +48,15 @@ def labels_of(matrix: Matrix, name: str) -> CSR:
         Y = matrix
     elif hasattr(matrix, "tocsr"):
         Y = CSR.from_scipy(matrix, name)
+    elif isinstance(matrix, list | tuple) and any(isinstance(row, list | tuple | set | frozenset) for row in matrix):
+        raise DataError(f"{name}: must be an indicator matrix, sparse or an array, got lists{LISTS_REMEDY}")
     else:
         try:
             dense = np.asarray(matrix)
         except ValueError:  # lists of several lengths
             dense = np.asarray(matrix, dtype=object)
         if dense.ndim != 2 or dense.dtype.kind not in "biuf":
-            remedy = NAMES_REMEDY if dense.dtype.kind in "OU" else ""
+            remedy = LISTS_REMEDY if dense.dtype.kind in "OU" else ""
             if remedy and dense.ndim == 1 and dense.size and isinstance(dense[0], str):  # one class a row
                 remedy = "; convert names of classes by label_binarize(names, classes=model.classes_)"
             raise DataError(f"{name}: must be a matrix of numbers, got {dense.dtype} of shape {dense.shape}{remedy}")
