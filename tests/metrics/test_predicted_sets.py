@@ -26,6 +26,14 @@ def test_predicted_sets_of_another_shape_are_refused(case):
             label_scores(case.Y, wrong)
 
 
+def test_rankings_and_scores_are_no_predicted_sets(case):
+    for wrong in (case.padded, case.dense * 0.5):
+        with pytest.raises(DataError, match=r"Y_predicted: must hold 0 and 1, got .*, not a ranking or scores"):
+            label_scores(case.Y, wrong)
+    with pytest.raises(DataError, match=r"Y_true: must hold 0 and 1, got 0\.5; "):
+        label_scores(case.dense * 0.5, case.dense > 0)
+
+
 def test_labels_that_a_model_does_not_know_are_never_predicted(case):
     known = case.Y.n_cols - 2
     predicted = (case.dense > 0.5).astype(int)

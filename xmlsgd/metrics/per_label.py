@@ -93,8 +93,8 @@ def label_scores(Y_true: Matrix, Y_predicted: Matrix) -> LabelScores:
     Parameters
     ----------
     Y_true, Y_predicted : sparse or dense matrix of shape (n, L)
-        True labels and predicted ones, as `predict` returns them. `Y_predicted` may lack the last columns, those of
-        labels that the model does not know.
+        True labels and predicted ones, as `predict` returns them, of 0 and 1. `Y_predicted` may lack the last columns,
+        those of labels that the model does not know.
 
     Returns
     -------
@@ -103,9 +103,13 @@ def label_scores(Y_true: Matrix, Y_predicted: Matrix) -> LabelScores:
     Raises
     ------
     DataError
-        If the rows differ in number, or the prediction has more columns.
+        If the rows differ in number, the prediction has more columns, or a value is neither 0 nor 1.
     """
     true, predicted = labels_of(Y_true, "Y_true"), labels_of(Y_predicted, "Y_predicted")
+    for name, Y in (("Y_true", true), ("Y_predicted", predicted)):
+        if len(other := Y.data[Y.data != 1]):
+            remedy = "pass an indicator, as predict returns it, not a ranking or scores"
+            raise DataError(f"{name}: must hold 0 and 1, got {other[0]:g}; {remedy}")
     if predicted.n_cols < true.n_cols:
         predicted = replace(predicted, n_cols=true.n_cols)
     if true.shape != predicted.shape:
