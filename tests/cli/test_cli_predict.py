@@ -13,6 +13,7 @@ import pytest
 
 from shared.command_line import N_TEST, QUICK, TEST_ROWS, TEST_TEXT, run
 from xmlsgd.cli import main
+from xmlsgd.data.text import read_raw_text
 from xmlsgd.estimators import XMLClassifier
 
 
@@ -24,6 +25,16 @@ def test_predictions_of_rows_are_label_and_probability_best_first(models, tmp_pa
         labels, scores = zip(*(entry.split(":") for entry in line.split(" ")), strict=True)
         assert len(set(map(int, labels))) == 3
         assert sorted(map(float, scores), reverse=True) == list(map(float, scores))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_outputs_are_compressed_if_their_names_say_so(models, tmp_path, suffix):
+    for name in ("p.csv", f"p.csv{suffix}"):
+        run("predict", models / "rows", TEST_ROWS, "--k", "1", "--out", tmp_path / name)
+    run("evaluate", models / "rows", TEST_ROWS, "--per-label", tmp_path / f"labels{suffix}", "--quiet")
+    assert (tmp_path / f"p.csv{suffix}").stat().st_size < (tmp_path / "p.csv").stat().st_size
+    assert read_raw_text(tmp_path / f"p.csv{suffix}").texts == (tmp_path / "p.csv").read_text().splitlines()
+    assert read_raw_text(tmp_path / f"labels{suffix}").texts[0].startswith("label,training_rows,")
 
 
 def test_predictions_equal_those_of_the_estimator(models, tmp_path):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..data.files.atomic import atomic_file
+from ..data.files.atomic import atomic_file, packed_by_name
 from ..data.files.system_errors import disk_errors_named
 from ..errors import counted
 from .messages import STANDARD_OUTPUT, STDOUT
@@ -26,12 +26,16 @@ UriOf = Callable[[str], "str | None"]
 
 @contextmanager
 def text_file(path: str) -> Iterator[TextIO]:
-    """Open a text file that takes its name when it is complete; `-` is stdout."""
+    """Open a text file that takes its name when it is complete, compressed if the name says so; `-` is stdout."""
     if path == STDOUT:
         with disk_errors_named(STANDARD_OUTPUT):
             yield sys.stdout
         return
-    with atomic_file(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream:
+    with (
+        atomic_file(path) as raw,
+        packed_by_name(path, raw) as packed,
+        io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,
+    ):
         yield stream
 
 

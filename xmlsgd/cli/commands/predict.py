@@ -17,6 +17,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from ...data.files.reading import COMPRESSED_SUFFIXES
 from ...errors import DataError, warn
 from ..exit_codes import UsageError
 from ..flags import COUNT, EXCLUDE, FILE, ID_COLUMN, PATH, PROPENSITY_POWER, THRESHOLD, Flag, name_among, positional
@@ -42,7 +43,8 @@ FLAGS = (
     Flag("explain", None, "say what each score is made of: words, neighbors, co-occurrence, network", "output"),
     Flag("output_format", name_among(*FORMATS), "text, JSON lines or CSV", "output",
          default_text="by the name of --out, .jsonl, .json or .csv, else text"),
-    Flag("out", FILE, "file of the predictions", "output", STDOUT, "standard output", ("-o", "--output")),
+    Flag("out", FILE, "file of the predictions; .gz, .bz2 and .xz compress it", "output", STDOUT,
+         "standard output", ("-o", "--output")),
 )  # fmt: skip
 INSTEAD = {
     "--test": "the rows are the second argument, xmlsgd predict DIR DATA",
@@ -116,7 +118,8 @@ def run(
 
 def format_of_output(out: str) -> str:
     """Return the format by the name of the output file; raise `UsageError` for one of NumPy, SciPy or spreadsheets."""
-    suffix = Path(out).suffix.lower()
+    name = Path(out)
+    suffix = (Path(name.stem) if name.suffix in COMPRESSED_SUFFIXES else name).suffix.lower()
     if suffix in (".npz", ".npy", ".xlsx", ".xls", ".ods"):
         matrix = "predict_topk(X, k, as_csr=True, proba=True) returns a sparse matrix"
         remedy = f"choose another name; in Python, {matrix}, which scipy.sparse.save_npz writes"

@@ -5,14 +5,18 @@ They are written to a temporary folder beside the final name, and renamed when t
 
 from __future__ import annotations
 
+import bz2
 import errno
+import gzip
+import lzma
 import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from .reading import checked_path
 from .system_errors import disk_errors_named, errors_named
@@ -22,6 +26,11 @@ Read = TypeVar("Read")
 
 TRIES = 100  # to read a folder while others replace it
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV)
+COMPRESSORS: dict[str, Callable[..., Any]] = {
+    ".gz": partial(gzip.GzipFile, "", "wb", 6, mtime=0),
+    ".bz2": partial(bz2.BZ2File, mode="wb"),
+    ".xz": partial(lzma.LZMAFile, mode="wb"),
+}
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
 
 
@@ -45,6 +54,12 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with errors_named(path):
             whole.replace(path)
     sync(path.parent)
+
+
+def packed_by_name(path: str | os.PathLike[str], stream: BinaryIO) -> AbstractContextManager[BinaryIO]:
+    """Return a stream into `stream` that compresses if the name of the file ends in `.gz`, `.bz2` or `.xz`."""
+    pack = COMPRESSORS.get(Path(path).suffix)
+    return nullcontext(stream) if pack is None else pack(stream)
 
 
 @contextmanager

@@ -11,30 +11,19 @@ features, except at the end of the file, where blank lines count only up to the 
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...errors import DataError
 from ..csr import CSR, Dataset, check_entries, row_spans, stacked
-from ..files.atomic import atomic_file
+from ..files.atomic import atomic_file, packed_by_name
 from ..files.reading import COMPRESSED_SUFFIXES
 from ..parser.blocks import LibsvmBlocks
 from .base import SPLITS, FileRows, Format, write_splits
 
 SUFFIXES = ("", *COMPRESSED_SUFFIXES)
 WRITE_ENTRIES = 1 << 16  # features formatted at once
-COMPRESSORS: dict[str, Callable[..., Any]] = {
-    ".gz": partial(gzip.GzipFile, "", "wb", 6, mtime=0),
-    ".bz2": partial(bz2.BZ2File, mode="wb"),
-    ".xz": partial(lzma.LZMAFile, mode="wb"),
-}
 
 
 def read_libsvm(path: str | os.PathLike[str], **options: Any) -> Dataset:
@@ -99,11 +88,9 @@ def write_libsvm(dataset: Dataset, path: str | os.PathLike[str]) -> None:
         what = "label" if X.nnz else "feature"
         raise DataError(f"dataset must have at least one {what}, got {dataset.n_rows} rows without any")
     check_entries(X, ("X: indices", "X"))
-    with atomic_file(path) as raw:
-        packed = COMPRESSORS[path.suffix](raw) if path.suffix in COMPRESSORS else nullcontext(raw)
-        with packed as stream:
-            stream.write(b"%d %d %d\n" % (dataset.n_rows, dataset.n_features, dataset.n_labels))
-            write_rows(stream, X, Y)
+    with atomic_file(path) as raw, packed_by_name(path, raw) as stream:
+        stream.write(b"%d %d %d\n" % (dataset.n_rows, dataset.n_features, dataset.n_labels))
+        write_rows(stream, X, Y)
 
 
 def write_rows(stream: BinaryIO, X: CSR, Y: CSR | None = None) -> None:
