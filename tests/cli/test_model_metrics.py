@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,6 +63,15 @@ def test_labels_without_training_rows_do_not_widen_the_timed_ranking(model, labe
     assert (X.n_rows, k) == (200, 5)
     assert (unseen.n_rows, wide) == (result["zero_shot_labels"], 10)
     assert 0 < unseen.n_rows < 200
+
+
+def test_labels_beyond_those_of_the_model_have_no_training_rows_either(labelled):
+    X, Y = planted(1500)
+    model = small(max_epochs=1, candidates=0).fit(X, Y)
+    assert model.label_counts_.all()
+    shifted = Dataset(labelled.X, replace(labelled.Y, indices=labelled.Y.indices + 1, n_cols=N_LABELS + 1))
+    result = evaluate(model, shifted, rank_rows(model, labelled.X, quiet=True))
+    assert (result["zero_shot_R@10"], result["zero_shot_labels"]) == (0, np.sum(shifted.Y.indices == N_LABELS))
 
 
 def test_labels_without_training_rows_are_ranked_with_the_weights_of_the_ranking(labelled):

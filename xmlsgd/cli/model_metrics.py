@@ -183,10 +183,7 @@ def _zero_shot_recall(model: Model, test: Dataset, ranking: Ranking) -> dict[str
     The recall is a mean, in percent, over the rows that have such labels. These rows are ranked again, so that k of the
     timed ranking does not depend on their labels.
     """
-    counts = model.label_counts_
-    if counts.all():
-        return {}
-    counts = np.pad(counts, (0, max(test.n_labels - len(counts), 0)))
+    counts = np.pad(model.label_counts_, (0, max(test.n_labels - len(model.label_counts_), 0)))
     unseen = test.Y.where(counts[test.Y.indices] == 0)
     if not unseen.nnz:
         return {}
