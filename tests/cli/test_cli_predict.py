@@ -13,6 +13,7 @@ import pytest
 
 from shared.command_line import N_TEST, QUICK, TEST_ROWS, TEST_TEXT, run
 from xmlsgd.cli import main
+from xmlsgd.data.loading import load_file
 from xmlsgd.data.text import read_raw_text
 from xmlsgd.estimators import XMLClassifier
 
@@ -25,6 +26,16 @@ def test_predictions_of_rows_are_label_and_probability_best_first(models, tmp_pa
         labels, scores = zip(*(entry.split(":") for entry in line.split(" ")), strict=True)
         assert len(set(map(int, labels))) == 3
         assert sorted(map(float, scores), reverse=True) == list(map(float, scores))
+
+
+def test_predictions_are_ranked_by_the_propensities_of_the_flags(models, tmp_path):
+    power = ("--propensity-power", "1", "--propensity-a", "2", "--propensity-b", "0.1")
+    run("predict", models / "rows", TEST_ROWS, "--out", tmp_path / "p.txt", *power)
+    model, rows = XMLClassifier.load(models / "rows"), load_file(TEST_ROWS).X
+    expected = model.predict_topk(rows, k=5, label_weight=model.inverse_propensity(2, 0.1))[0]
+    assert (expected != model.predict_topk(rows, k=5, label_weight=model.inverse_propensity())[0]).any()
+    lines = (tmp_path / "p.txt").read_text().splitlines()
+    assert [[int(entry.split(":")[0]) for entry in line.split()] for line in lines] == expected.tolist()
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])

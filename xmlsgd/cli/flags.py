@@ -197,6 +197,12 @@ PROPENSITY_POWER = Flag(
     "rank by probability x inverse propensity ^ FLOAT: 0 is best for P@k, 1 for PSP@k; between, a compromise",
     "model", default=0.0,
 )  # fmt: skip
+PROPENSITY_CONSTANTS = (
+    Flag("propensity_a", number("from 0 to 10", lambda A: 0 <= A <= 10), "A of the propensities (docs/metrics.md)",
+         "output", 0.55, metavar="A"),
+    Flag("propensity_b", number("above 0 and at most 100", lambda B: 0 < B <= 100),
+         "B of the propensities (docs/metrics.md)", "output", 1.5, metavar="B"),
+)  # fmt: skip
 ID_COLUMN = InputFlag(
     "id_column", NAME, "column of CSV, or key of JSON lines, with an identifier that is written with each row",
     default_text="none",

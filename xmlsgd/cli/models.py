@@ -94,7 +94,7 @@ def rename_labels(model: XMLClassifier, known: Mapping[str, str], vocabulary: st
     return names, len(changed)
 
 
-def label_weight_of(model: Model, power: float, A: float = 0.55, B: float = 1.5) -> np.ndarray | None:
+def label_weight_of(model: Model, power: float, A: float, B: float) -> np.ndarray | None:
     """Return each label's weight in rankings, a power of its inverse propensity; None for power 0."""
     if not power:
         return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import counted, problems_named
 from ..exit_codes import UsageError
-from ..flags import COUNT, DIR, FILE, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, number, positional
+from ..flags import COUNT, DIR, FILE, JSON_FILE, NAME, PATH, PROPENSITY_CONSTANTS, PROPENSITY_POWER, Flag, positional
 from ..input_options import InputOptions
 from ..machine import peak_memory_bytes, versions
 from ..messages import STDIN, Console
@@ -35,10 +35,7 @@ FLAGS = (
     Flag("k", COUNT, "measure at this k, too; may be repeated", "output", default_text="1, 3 and 5",
          synonyms=("-k", "--top-k", "--topk"), repeated=True),
     Flag("metric", NAME, "another metric, such as PSnDCG or coverage; may be repeated", "output", repeated=True),
-    Flag("propensity_a", number("from 0 to 10", lambda A: 0 <= A <= 10), "A of the propensities (docs/metrics.md)",
-         "output", 0.55, metavar="A"),
-    Flag("propensity_b", number("above 0 and at most 100", lambda B: 0 < B <= 100),
-         "B of the propensities (docs/metrics.md)", "output", 1.5, metavar="B"),
+    *PROPENSITY_CONSTANTS,
     Flag("per_label", FILE, "write rows, threshold, precision, recall and F1 of each label as CSV", "output"),
     Flag("groups", PATH, "file whose line i is the group of row i", "data"),
     Flag("filter", PATH, "pairs to drop from rankings: lines of a row, from 0, and a label, as in "

@@ -20,7 +20,19 @@ from typing import Any
 from ...data.files.reading import COMPRESSED_SUFFIXES
 from ...errors import DataError, warn
 from ..exit_codes import UsageError
-from ..flags import COUNT, EXCLUDE, FILE, ID_COLUMN, PATH, PROPENSITY_POWER, THRESHOLD, Flag, name_among, positional
+from ..flags import (
+    COUNT,
+    EXCLUDE,
+    FILE,
+    ID_COLUMN,
+    PATH,
+    PROPENSITY_CONSTANTS,
+    PROPENSITY_POWER,
+    THRESHOLD,
+    Flag,
+    name_among,
+    positional,
+)
 from ..input_options import InputOptions
 from ..messages import STDIN, STDOUT, Console
 from ..model_folder import saved_names
@@ -35,6 +47,7 @@ FLAGS = (
     positional("data", PATH, "DATA", "rows or texts"),
     ID_COLUMN,
     PROPENSITY_POWER,
+    *PROPENSITY_CONSTANTS,
     Flag("k", COUNT, "labels per row, at most", "output", default_text=str(DEFAULT_K),
          synonyms=("-k", "--top-k", "--topk")),
     Flag("threshold", THRESHOLD, "only labels with at least this probability, or with those "
@@ -62,6 +75,8 @@ def run(
     data: str,
     input_options: InputOptions,
     propensity_power: float,
+    propensity_a: float,
+    propensity_b: float,
     parameters: dict[str, Any],
     k: int | None,
     threshold: float | str | None,
@@ -77,7 +92,7 @@ def run(
         raise UsageError("--explain: needs --output-format text or json, got csv")
     check_data(data, model, input_options)
     estimator = read_predictor(model, parameters, data, "predict")
-    weight = label_weight_of(estimator, propensity_power)
+    weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
     from ...training.progress_bar import in_batches
     from ..line_files import read_excluded
     from ..sources import Columns
