@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+import numpy as np
 import pytest
 
 from shared.planted import small
-from xmlsgd import MemoryEstimateError
+from xmlsgd import CSR, MemoryEstimateError, XMLClassifier
 from xmlsgd.estimators import memory
 
 
@@ -52,6 +55,21 @@ def test_what_fits_is_told_however_far_the_wish_is_from_it(rows, monkeypatch, hi
     monkeypatch.setattr(memory, "memory_limit", lambda: 1 << 27)
     with pytest.raises(MemoryEstimateError, match=rf"hidden_layer_sizes={largest} \(--hidden [\d,]+\) is the largest"):
         small(hidden_layer_sizes=hidden).fit(*rows)
+
+
+def test_numbers_with_large_gaps_are_refused_before_memory_is_taken_with_a_remedy():
+    def wide(n: int) -> CSR:
+        columns = np.arange(200, dtype=np.int32) * (n // 200)
+        return CSR(np.arange(201), columns, np.ones(200, np.float32), n)
+
+    tracemalloc.start()
+    remedy = (
+        "; only 200 of 1,800,000,000 features occur, number them without gaps, only 200 of 900,000,000 labels occur"
+    )
+    with pytest.raises(MemoryEstimateError, match=remedy):
+        XMLClassifier().fit(wide(1_800_000_000), wide(900_000_000))
+    assert tracemalloc.get_traced_memory()[1] < 100e6
+    tracemalloc.stop()
 
 
 def test_where_nothing_fits_that_is_told(rows, monkeypatch):

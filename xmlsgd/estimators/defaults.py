@@ -86,15 +86,22 @@ def frequent_share(X: CSR) -> float:
 
     Such features help neither an inverted index nor co-occurrence. Only the first 10,000 rows count.
     """
-    squares, counts = feature_squares(X)
+    _, squares, counts = feature_squares(X)
     return float(squares[counts >= FREQUENT * min(X.n_rows, NORM_ROWS)].sum() / max(squares.sum(), 1e-300))
 
 
-def feature_squares(X: CSR) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sum of squared values and the number of nonzero values of each feature, (F,), of up to 10,000 rows."""
+def feature_squares(X: CSR) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return features, and the sum of squared values and the number of nonzero values of each, of up to 10,000 rows.
+
+    Features that do not occur may be left out: arrays of all would take much memory before it is estimated.
+    """
     entries = slice(0, X.indptr[min(X.n_rows, NORM_ROWS)])
-    features, values = X.indices[entries], np.asarray(X.data[entries], dtype=np.float64)
-    return np.bincount(features, values**2, X.n_cols), np.bincount(features[values != 0], minlength=X.n_cols)
+    found, values = X.indices[entries], np.asarray(X.data[entries], dtype=np.float64)
+    features = np.arange(min(X.n_cols, len(found)), dtype=np.int32)
+    if len(features) < X.n_cols:
+        features, found = np.unique(found, return_inverse=True)
+    n = len(features)
+    return features, np.bincount(found, values**2, n), np.bincount(found[values != 0], minlength=n)
 
 
 def auto_optimizer(is_short: bool) -> str:

@@ -19,7 +19,7 @@ from ..data.csr import CSR
 from ..data.files.folders import FolderArrays
 from ..data.validation import FLOAT32_MAX
 from ..errors import ModelFileError, shorten
-from .defaults import FREQUENT, NORM_ROWS, feature_squares
+from .defaults import FREQUENT, NORM_ROWS
 from .inputs import damped_values
 from .workers import thread_count
 
@@ -122,10 +122,13 @@ def find_dense_features(X: CSR) -> DenseFeatures | None:
     The landmarks do not depend on the seed of the model: classifiers of an ensemble read the same rows.
     """
     first = X.span(0, min(X.n_rows, NORM_ROWS))
-    has_negative = np.bincount(first.indices[first.data < 0], minlength=X.n_cols) > 0
-    if np.count_nonzero(has_negative) < LEAST_DENSE:  # words have no values below 0, and nothing more is computed
+    negative = first.indices[first.data < 0]
+    if len(negative) < LEAST_DENSE:  # words have no values below 0, and nothing more is computed
         return None
-    _, counts = feature_squares(first)
+    has_negative = np.bincount(negative, minlength=X.n_cols) > 0
+    if np.count_nonzero(has_negative) < LEAST_DENSE:
+        return None
+    counts = np.bincount(first.indices[first.data != 0], minlength=X.n_cols)
     is_frequent = counts >= FREQUENT * first.n_rows
     if np.count_nonzero(is_frequent & has_negative) < LEAST_DENSE:
         return None

@@ -135,6 +135,7 @@ def check(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None) -
             remedies = ["use a smaller batch_size"]
         else:
             remedies = [largest_hidden(plan, lambda other: estimate(other, data, earlier)["total"] <= allowed())]
+        remedies = [*_remedies_of_gaps(data.all_rows), *remedies]
         if earlier:
             remedies.append("a clone() of the model lets go of the earlier one")
         limit = f"more than 80 % of {readable(memory_limit())}"
@@ -143,6 +144,15 @@ def check(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None) -
         earlier.forget_scorers()
     for name in _gpus(plan):
         _check_gpu(plan, data, name)
+
+
+def _remedies_of_gaps(dataset: Dataset) -> list[str]:
+    """Return a remedy for features, and for labels, of which less than half occur."""
+    found = []
+    for name, rows in (("features", dataset.X), ("labels", dataset.Y)):
+        if 2 * (n := len(np.unique(rows.indices))) < rows.n_cols:
+            found.append(f"only {n:,} of {rows.n_cols:,} {name} occur, number them without gaps")
+    return found
 
 
 def _check_gpu(plan: TrainingPlan, data: TrainingData, name: str) -> None:

@@ -254,15 +254,15 @@ def _with_label_texts(data: TrainingData, texts: Any) -> TrainingData:
 
 def _warn_of_features(X: CSR) -> None:
     """Warn if X holds only zeros, or if one column has most of its squared values, as where units differ."""
-    squares, counts = feature_squares(X)
+    features, squares, counts = feature_squares(X)
     if not squares.any() and not X.data.any():
         warn("X: holds nothing but zeros, so that every row gets the same labels, the most frequent ones")
     if X.n_cols < MIN_COLUMNS or not squares.any():
         return
-    largest, share = int(squares.argmax()), squares.max() / squares.sum()
+    largest, share = squares.argmax(), squares.max() / squares.sum()
     sizes = np.sqrt(squares[counts > 0] / counts[counts > 0])
     if share > 0.5 and np.sqrt(squares[largest] / counts[largest]) > LARGE * np.median(sizes):
-        text = f"X: column {largest} has {share:.0%} of the squared values, so that the others hardly count"
+        text = f"X: column {features[largest]} has {share:.0%} of the squared values, so that the others hardly count"
         warn(f"{text}; scale the columns, e.g. by MaxAbsScaler of scikit-learn")
 
 
