@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from shared.data_sets import TEST, TRAIN, csr, equal, put
+from xmlsgd import XMLClassifier
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.formats import npz, split
 from xmlsgd.data.loading import load_file, load_folder
@@ -166,10 +167,22 @@ def test_an_npz_with_a_wrong_number_is_refused(tmp_path, name, value, message):
 def test_an_npz_of_another_layout_becomes_canonical_rows(tmp_path):
     X = sp.coo_array((np.array([1.0, 2, 4]), ([0, 0, 1], [2, 2, 0])), shape=(2, 3))
     sp.save_npz(tmp_path / "X.trn.npz", X)
-    sp.save_npz(tmp_path / "Y.trn.npz", sp.csc_array([[0, 5.0], [1, 1]]))
+    sp.save_npz(tmp_path / "Y.trn.npz", sp.csc_array([[0, 1.0], [1, 1]]))
     train, _ = load_folder(tmp_path)
     assert train.X.to_scipy().toarray().tolist() == [[0, 0, 3], [4, 0, 0]]
     assert train.Y.to_scipy().toarray().tolist() == [[0, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("value", [-1, 0.5, 2])
+def test_labels_of_an_npz_that_are_neither_0_nor_1_are_refused_as_by_the_estimator(tmp_path, value):
+    sp.save_npz(tmp_path / "X.trn.npz", sp.csr_array(np.eye(2)))
+    Y = sp.csr_array([[1, 0, 0], [0, 1, value]])
+    sp.save_npz(tmp_path / "Y.trn.npz", Y)
+    refused = rf"row 1: an indicator must hold 0 and 1, got {value:g} in column 2; "
+    with pytest.raises(DataError, match=rf"Y\.trn\.npz: {refused}save Y != 0 to drop the values"):
+        load_folder(tmp_path)
+    with pytest.raises(DataError, match=f"Y: {refused}"):
+        XMLClassifier().fit(sp.csr_array(np.eye(2)), Y)
 
 
 def test_a_label_with_value_zero_is_no_label(tmp_path):

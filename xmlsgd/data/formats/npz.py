@@ -2,8 +2,7 @@
 
     X.trn.npz     Y.trn.npz    X.tst.npz     Y.tst.npz      `scipy.sparse.save_npz`
 
-An entry of Y is a label of the row if its value is not zero; the value itself is dropped. `labels.txt` beside the files
-holds the label names, if they are known.
+Y holds 0 and 1. `labels.txt` beside the files holds the label names, if they are known.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 
 from ...errors import DataError, shorten
-from ..csr import CSR
+from ..csr import CSR, row_of
 from ..files.folders import read_array_header
 from ..files.system_errors import raise_system_error
 from .base import PairFormat
@@ -53,8 +52,13 @@ class Npz(PairFormat):
         return super().pair_of(path)
 
     def read_pair(self, X_path: Path, Y_path: Path, options: dict[str, Any]) -> tuple[CSR, CSR, tuple[bool, bool]]:
-        """Return X and Y, which declare their shapes."""
-        return _load_matrix(X_path), _load_matrix(Y_path), (True, True)
+        """Return X and Y, which declare their shapes; raise `DataError` for a Y that is no indicator, as `fit` does."""
+        X, Y = _load_matrix(X_path), _load_matrix(Y_path)
+        if len(wrong := np.flatnonzero((Y.data != 0) & (Y.data != 1))):
+            row, got = row_of(Y.indptr, wrong[0]), f"{Y.data[wrong[0]]:g} in column {Y.indices[wrong[0]]}"
+            remedy = "save Y != 0 to drop the values"
+            raise DataError(f"{Y_path}: row {row}: an indicator must hold 0 and 1, got {got}; {remedy}")
+        return X, Y, (True, True)
 
     def write_matrix(self, matrix: CSR, path: Path) -> None:
         """Write a matrix as SciPy does, not compressed."""
