@@ -226,7 +226,7 @@ BAD_CALLS = {
     ),
     "evaluate at a huge k": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "1000000000000"),
-        "--k: must be at most the 3 labels of the model, got 1000000000000",
+        "--k: must be at most the 3 labels of the model, or 100, got 1000000000000",
     ),
     "text for a model of rows": (
         ("evaluate", "{place}/rows", "{place}/text.txt"),

@@ -327,3 +327,12 @@ def test_warnings_about_the_other_model_name_it_and_it_may_have_few_labels(model
     assert f"warning: --against {tmp_path / 'few'}: {tmp_path / 'one.txt'}: the model knows none of its labels" in err
     assert "P@10 +" in out
     assert "CI" not in out, "a single row has no interval"
+
+
+def test_k_may_be_100_even_if_the_model_has_fewer_labels_as_in_metrics(tmp_path):
+    (tmp_path / "few.txt").write_text("0 0:1\n1 1:1\n" * 10)
+    run("train", tmp_path / "few.txt", "--out", tmp_path / "m", *QUICK, "--quiet")
+    words = ("-k", "100", "--against", tmp_path / "other", "--json", tmp_path / "r.json")
+    run("export", tmp_path / "m", "--compact", tmp_path / "other")
+    run("evaluate", tmp_path / "m", tmp_path / "few.txt", *words)
+    assert json.loads((tmp_path / "r.json").read_text())["P@100"] == 1

@@ -25,6 +25,7 @@ from ..metrics import (
     recall_at_k,
     reliability,
 )
+from ..metrics.comparison import MAX_RANK
 from ..metrics.evaluation import USUAL_METRICS
 from ..metrics.filtering import without_entries
 from ..training.progress_bar import in_batches
@@ -67,8 +68,9 @@ def read_test_rows(
 ) -> tuple[Dataset, CSR | None, list[str] | None]:  # fmt: skip
     """Read the test rows; the labels for propensities if `propensity` names a file; and texts of the rows, if any."""
     columns = Columns.of_model(model)
-    if ks[-1] > max(KS[-1], columns.n_labels):
-        raise UsageError(f"--k: must be at most the {columns.n_labels} labels of the model, got {ks[-1]}")
+    if ks[-1] > max(MAX_RANK, columns.n_labels):
+        most = f"the {columns.n_labels} labels of the model, or {MAX_RANK}"
+        raise UsageError(f"--k: must be at most {most}, got {ks[-1]}")
     Y_train = None
     if propensity:
         Y_train, columns = read_training_labels(propensity, options, columns)
