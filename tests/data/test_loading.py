@@ -111,6 +111,14 @@ def test_parts_that_contradict_each_other_are_refused(tmp_path, files, message):
     assert message in str(caught.value)
 
 
+def test_an_unknown_option_is_refused_with_those_that_there_are(tmp_path):
+    put(tmp_path, train__txt="1 1:1\n", trn_X_Xf__txt="1:1\n", trn_X_Y__txt="1:1\n")
+    message = r"option must be one of zero_based, .*, n_threads, got 'one_based'; did you mean 'zero_based'\?"
+    for path in (tmp_path / "train.txt", tmp_path / "trn_X_Y.txt"):
+        with pytest.raises(DataError, match=message):
+            load_file(path, one_based=True)
+
+
 def test_stores_of_one_folder_must_have_one_shape(tmp_path):
     write_store(TRAIN, tmp_path / "train")
     write_store(example(F=29), tmp_path / "test")

@@ -34,9 +34,17 @@ def load_file(path: str | os.PathLike[str], **options: Any) -> Dataset:
     Parameters
     ----------
     path : str or path
-        The file or store.
-    **options
-        How text is read, as in `read_libsvm`.
+        The file or store. The options are those of text.
+    zero_based, zero_based_labels : bool, default True
+        Whether features, and labels, count from zero; from one otherwise.
+    duplicates : {"error", "sum"}, default "error"
+        What to do with a feature that occurs twice in a row. A label that occurs twice counts once.
+    n_features, n_labels : int, optional
+        The shape; by default that of the header, or else one more than the largest index.
+    labels_required : bool, default True
+        Whether a file without any label is an error; False for rows to predict labels for.
+    n_threads : int, optional
+        Threads that parse; by default one per core, at most 8.
 
     Returns
     -------
@@ -45,7 +53,7 @@ def load_file(path: str | os.PathLike[str], **options: Any) -> Dataset:
     Raises
     ------
     DataError
-        For bad input, as `file:line: what was wrong, what was got`.
+        For bad input, as `file:line: what was wrong, what was got`, and for an unknown option.
     """
     path = checked_path(path)
     kind = format_of(path)
@@ -112,7 +120,7 @@ def convert(
     to : {"store", "libsvm", "npz", "split"}, optional
         By default "libsvm" for a target `.txt`, `.svm` or `.libsvm` (`.gz`, `.bz2`, `.xz`), "store" for others.
     **options
-        How text is read, as in `read_libsvm`.
+        How text is read, as in `load_file`.
 
     Raises
     ------

@@ -33,16 +33,8 @@ def read_libsvm(path: str | os.PathLike[str], **options: Any) -> Dataset:
     ----------
     path : str or path
         The file.
-    zero_based, zero_based_labels : bool, default True
-        Whether features, and labels, count from zero; from one otherwise.
-    duplicates : {"error", "sum"}, default "error"
-        What to do with a feature that occurs twice in a row. A label that occurs twice counts once.
-    n_features, n_labels : int, optional
-        The shape; by default that of the header, or else one more than the largest index.
-    labels_required : bool, default True
-        Whether a file without any label is an error; False for rows to predict labels for.
-    n_threads : int, optional
-        Threads that parse; by default one per core, at most 8.
+    **options
+        As in `load_file`.
 
     Returns
     -------

@@ -8,7 +8,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -19,6 +19,7 @@ from ...errors import DataError
 from ..cores import usable_cores
 from ..csr import CSR, INT32_MAX, Dataset
 from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, damage_of, open_text
+from ..validation import check_choice
 from .parse import FORMS, Options, Parsed, parse
 
 BLOCK_BYTES = 1 << 20  # of text in one task: fits the cache of a core, and gives each thread many tasks
@@ -44,6 +45,9 @@ class LibsvmBlocks:
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        known = [each.name for each in fields(Options) if each.name != "labelled"]
+        for name in (name for name in options if name != "labelled"):
+            check_choice("option", name, known)
         self.path, self._options = Path(path), Options(**options)
         self.n_features, self.n_labels = self._options.n_features, self._options.n_labels
         self.declared = self.n_features is not None, self.n_labels is not None
