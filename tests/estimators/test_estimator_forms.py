@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_svmlight_file
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MultiLabelBinarizer
@@ -30,6 +31,13 @@ def test_label_lists_of_strings_keep_their_names(rows, held_out):
     predicted = model.predict(held_out[0])
     assert sp.issparse(predicted)
     assert predicted.shape == held_out[1].shape
+
+
+def test_labels_that_scikit_learn_reads_from_files_are_integers(tmp_path):
+    (tmp_path / "rows.txt").write_text("1,3 1:1\n20 2:1\n 1:1\n")
+    X, labels = load_svmlight_file(tmp_path / "rows.txt", multilabel=True)
+    assert labels == [(1.0, 3.0), (20.0,), ()]
+    assert small().fit(X, labels).classes_.tolist() == [1, 3, 20]
 
 
 def test_label_lists_of_ints_are_names_not_columns():

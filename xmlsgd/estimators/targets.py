@@ -283,12 +283,13 @@ def _read_lists(Y: Any, classes: Names | None) -> Labels:
 
 
 def _items(row: Any, i: int) -> Iterable[Any]:
-    """Return the labels of one row as Python values."""
+    """Return the labels of one row as Python values; whole floats, as scikit-learn reads from files, as integers."""
     if isinstance(row, np.ndarray):
         row = row.tolist()
     if isinstance(row, str) or not isinstance(row, list | tuple | set | frozenset):
         raise DataError(f"Y: row {i}: must be a list of labels, got {shorten(row)}; [] is none")
     labels = [label.item() if isinstance(label, np.generic) else label for label in row]
+    labels = [int(label) if isinstance(label, float) and label.is_integer() else label for label in labels]
     for label in labels:
         if isinstance(label, bool) or not isinstance(label, int | str):
             raise DataError(f"Y: row {i}: a label must be an int or a string, got {shorten(label)}")
