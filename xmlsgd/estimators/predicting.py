@@ -82,7 +82,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
             With one class per row, the best class (n,). Otherwise an indicator (n, L), dense if Y was dense, else a
             CSR array: of all labels whose probability reaches the threshold; with softmax, of those with at least half
             the probability of the best. With candidates and probabilities, only labels that `predict_topk` ranks can be
-            predicted.
+            predicted. The probabilities of an `XMLEnsemble` are those of its `predict_topk`, not of `predict_proba`.
         """
         X, n_labels = self._read(X), self.network_.n_labels
         least: np.ndarray | None = None
@@ -140,7 +140,8 @@ class Predictor(FittedAttributes, ClassifierMixin):
         of candidates, the best labels of the network compete with them. If `labels` is given, all of these are scored.
 
         Without candidates, all labels are scored. If `precision_` is "bfloat16", the best k + 8 labels are scored again
-        in float32 and ranked by that, so that a label just below them may be missed.
+        in float32 and ranked by that, so that a label just below them may be missed. Mean scores of an `XMLEnsemble`
+        are approximate (see its description), unless `labels` is given.
 
         Parameters
         ----------
