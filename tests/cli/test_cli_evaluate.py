@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
 from shared.paths import DATA
@@ -336,3 +337,13 @@ def test_k_may_be_100_even_if_the_model_has_fewer_labels_as_in_metrics(tmp_path)
     run("export", tmp_path / "m", "--compact", tmp_path / "other")
     run("evaluate", tmp_path / "m", tmp_path / "few.txt", *words)
     assert json.loads((tmp_path / "r.json").read_text())["P@100"] == 1
+
+
+def test_npz_rows_without_labels_are_not_asked_for_a_tab(tmp_path, capsys):
+    (tmp_path / "few.txt").write_text("0 0:1\n1 1:1\n" * 10)
+    run("train", tmp_path / "few.txt", "--out", tmp_path / "m", *QUICK, "--quiet")
+    for name, matrix in (("X.tst.npz", sp.eye_array(2)), ("Y.tst.npz", sp.csr_array((2, 2)))):
+        sp.save_npz(tmp_path / name, matrix)
+    for path in (tmp_path / "X.tst.npz", tmp_path):
+        run("evaluate", tmp_path / "m", path)
+        assert "no row has a label, so that all measures will be 0; pass rows with labels" in capsys.readouterr().err

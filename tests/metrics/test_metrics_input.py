@@ -170,6 +170,16 @@ def test_inverse_propensities_that_do_not_fit_are_refused(q):
         metrics.psprecision_at_k(Y23, np.zeros((2, 1), dtype=int), q)
 
 
+def test_inverse_propensities_of_other_labels_are_counted():
+    with pytest.raises(DataError, match="inv_propensity: must have a number for each of 3 labels, got 2 numbers"):
+        metrics.psprecision_at_k(Y23, np.zeros((2, 1), dtype=int), np.ones(2))
+
+
+def test_training_rows_with_more_labels_than_the_true_ones_are_refused():
+    with pytest.raises(DataError, match="Y_train: must have at most the 3 labels of Y_true, got 4; give both the same"):
+        metrics.evaluate_ranking(Y23, np.zeros((2, 1), dtype=int), np.eye(4))
+
+
 @pytest.mark.parametrize(
     ("A", "B"), [(0.5, -2), (0.5, 0), (-1, 1), (np.nan, 1), (0.5, np.inf), ("x", 1), (None, 1), (1e300, 1)]
 )

@@ -153,9 +153,9 @@ def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
     """Warn if test rows have no labels, or many that the model does not know, as after a change of the separator."""
     share = float(np.mean(dataset.Y.indices >= n_known)) if dataset.Y.nnz else 0.0
     if not dataset.Y.nnz:
-        warn(
-            f"{path}: no row has a label, so that all measures will be 0; do labels stand before a tab, or in a column?"
-        )
+        is_text = not Path(path).is_dir() and Path(path).suffix != ".npz"
+        hint = "; do labels stand before a tab, or in a column?" if is_text else "; pass rows with labels"
+        warn(f"{path}: no row has a label, so that all measures will be 0{hint}")
     elif share == 1:
         text = f"{path}: the model knows none of its labels, so that all measures will be 0"
         warn(f"{text}; are these its test rows, with labels first?")

@@ -57,9 +57,10 @@ def as_vector(values: object, size: int, name: str) -> np.ndarray:
     try:
         given = np.asarray(values)
     except ValueError:  # lists of different lengths
-        given = np.empty(0)
+        given = np.empty(0, object)
     if given.dtype.kind not in "biuf" or given.shape != (size,):
-        raise DataError(f"{name}: must have a number for each of {size} labels, got {shorten(values)}")
+        got = f"{len(given)} numbers" if given.dtype.kind in "biuf" and given.ndim == 1 else shorten(values)
+        raise DataError(f"{name}: must have a number for each of {size} labels, got {got}")
     return given.astype(np.float64)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..data.validation import check_choice, is_positive_integer
 from ..errors import DataError, shorten
-from .comparison import Matrix, compare
+from .comparison import Matrix, compare, labels_of
 from .propensity import inverse_propensity, psprecision_at_k
 from .ranking import ndcg_at_k, precision_at_k, recall_at_k
 
@@ -112,7 +112,10 @@ def evaluate_ranking(
     functions = {"P": precision_at_k, "nDCG": ndcg_at_k, "R": recall_at_k}
     functions |= {table_name(name): metric(name) for name in metrics}
     if Y_train is not None:
-        inv_propensity = inverse_propensity(Y_train, n_labels=compared.Y.n_cols)
+        if (train := labels_of(Y_train, "Y_train")).n_cols > compared.Y.n_cols:
+            wanted = f"must have at most the {compared.Y.n_cols} labels of Y_true"
+            raise DataError(f"Y_train: {wanted}, got {train.n_cols}; give both the same columns")
+        inv_propensity = inverse_propensity(train, n_labels=compared.Y.n_cols)
     if inv_propensity is not None:
         functions["PSP"] = psprecision_at_k
     values = {}
