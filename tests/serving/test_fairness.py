@@ -24,7 +24,7 @@ def calls(monkeypatch):
         return compute(model, texts, *arguments)
 
     monkeypatch.setattr(service, "_suggest", noted)
-    monkeypatch.setattr(service, "CALL_COST", 8400)
+    monkeypatch.setattr(service, "MAX_CALL_COST", 8400)
     monkeypatch.setattr(service, "TEXT_COST", 1000)
     return taken
 
@@ -97,7 +97,7 @@ def test_all_texts_of_a_request_are_answered_by_one_model(model, calls):
 
 
 def test_after_an_error_of_the_model_the_rest_of_a_request_is_not_computed(model, monkeypatch):
-    monkeypatch.setattr(service, "CALL_COST", 1000)
+    monkeypatch.setattr(service, "MAX_CALL_COST", 1000)
     monkeypatch.setattr(service, "_suggest", lambda *_: 1 / 0)
 
     async def scenario():

@@ -160,7 +160,7 @@ def test_requests_that_come_together_are_one_call_of_the_model_for_each_number_o
 
 
 def test_a_call_of_the_model_has_a_limited_size_and_nothing_for_requests_that_were_given_up(model, monkeypatch):
-    for name, cost in (("CALL_COST", 830), ("TEXT_COST", 0), ("LABEL_COST", 100)):
+    for name, cost in (("MAX_CALL_COST", 830), ("TEXT_COST", 0), ("LABEL_COST", 100)):
         monkeypatch.setattr(service, name, cost)
 
     async def together():

@@ -19,8 +19,8 @@ from ..estimators import Model, XMLClassifier
 from .request_metrics import RequestMetrics
 
 BATCH_SECONDS = 0.001  # one call of the model answers all requests that arrive within this time
-CALL_COST = 1 << 17  # of the texts of a call of the model, about 50 ms: what short requests wait for, behind large ones
-TEXT_COST, LABEL_COST = 300, 4  # of a text and of each label to suggest, beside 1 for each character
+MAX_CALL_COST = 1 << 17  # of the texts of one call, about 50 ms: the wait of a short request behind large ones
+TEXT_COST, LABEL_COST = 300, 4  # of a text, and of each label asked for; a character costs 1
 Suggestions = list[tuple[Any, float]]  # names and probabilities, or scores, of labels, best first
 
 
@@ -68,16 +68,18 @@ class _PendingRequest:
     answer: asyncio.Future[list[Suggestions]]
     n_taken: int = 0
     found: list[Suggestions] = field(default_factory=list)
+    costs: list[int] = field(init=False)
+    cost_left: int = field(init=False)
 
     def __post_init__(self) -> None:
-        # A text that fills a call alone, and cannot be cut, leaves half of it to others all the same.
+        # A text cannot be split. At most half a call, so that the first request always advances, and others fit beside.
         costs = (len(text) + TEXT_COST + LABEL_COST * self.limit for text in self.texts)
-        self.costs = [min(cost, CALL_COST // 2) for cost in costs]
+        self.costs = [min(cost, MAX_CALL_COST // 2) for cost in costs]
         self.cost_left = sum(self.costs)
 
     @property
-    def kind(self) -> tuple[int, ServedModel]:
-        """Return what requests must share to be answered by one call."""
+    def batch_key(self) -> tuple[int, ServedModel]:
+        """Return the limit and the model, which all requests of one call share."""
         return self.limit, self.served
 
     def take(self, room: int) -> int:
@@ -166,7 +168,7 @@ class Service:
             texts = [text for request, start in batch for text in request.texts[start : request.n_taken]]
             self.metrics.counts["batches"] += 1
             self.metrics.counts["texts"] += len(texts)
-            limit, served = batch[0][0].kind
+            limit, served = batch[0][0].batch_key
             try:
                 found = await asyncio.to_thread(_suggest, served.model, texts, limit, served.exclude)
             except Exception as error:  # noqa: BLE001  it is raised where each request waits
@@ -179,24 +181,24 @@ class Service:
                 n = request.n_taken - start
                 request.found += found[:n]
                 found = found[n:]
-                if len(request.found) == len(request.texts) and not request.answer.done():  # else it was given up
+                if len(request.found) == len(request.texts) and not request.answer.done():  # done if it was given up
                     request.answer.set_result(request.found)
 
     def _next_batch(self) -> list[tuple[_PendingRequest, int]]:
-        """Take texts of the first waiting request and others like it; return these requests, and where its texts begin.
+        """Take texts for one call of the model; return their requests, each with the index of its first text.
 
-        Half of the call is for the request that has waited longest, so that all are answered in the end. The rest is
-        for those with the least cost left: they do not wait for large ones. Requests of another kind come first next
-        time. All of a call ask for the same number of labels, as it determines which labels are scored exactly, and so
-        which ones are best: an answer must not depend on the other requests of its batch.
+        The first waiting request gets half of the call, so that each is answered in the end; the rest goes to those
+        with the least work left, so that short ones do not wait for large ones. All requests of a call have one
+        `batch_key`: the limit determines which labels are scored exactly, and an answer must not depend on other
+        requests. Those of other keys come first in the next call.
         """
         if not self._waiting:  # all were given up
             return []
         oldest = self._waiting[0]
-        others = [each for each in self._waiting if each.kind != oldest.kind]
-        alike = [each for each in self._waiting if each.kind == oldest.kind]
+        others = [each for each in self._waiting if each.batch_key != oldest.batch_key]
+        alike = [each for each in self._waiting if each.batch_key == oldest.batch_key]
         starts = [(each, each.n_taken) for each in alike]
-        room = CALL_COST - oldest.take(CALL_COST // 2)
+        room = MAX_CALL_COST - oldest.take(MAX_CALL_COST // 2)
         for each in sorted(alike, key=lambda each: each.cost_left):
             room -= each.take(room)
         self._waiting = [*others, *(each for each in alike if each.cost_left)]
