@@ -36,15 +36,16 @@ def answered(model, *requests, later=()):
     """
 
     async def scenario():
-        served, order = Service(ServedModel(model), "words"), []
+        served, order = ServedModel(model), []
+        server = Service(served, "words")
 
         async def ask(number, texts, limit):
-            found = await served.suggest(texts, limit)
+            found = await server.suggest(served, texts, limit)
             order.append(number)
             return found
 
         asked = [asyncio.create_task(ask(number, *request)) for number, request in enumerate(requests)]
-        while not served.metrics.counts["batches"]:
+        while not server.metrics.counts["batches"]:
             await asyncio.sleep(0)
         asked += [asyncio.create_task(ask(number, *request)) for number, request in enumerate(later, len(requests))]
         return await asyncio.gather(*asked), order
@@ -82,13 +83,14 @@ def test_a_call_has_few_long_texts_and_one_that_would_fill_it_leaves_half_to_oth
 
 def test_all_texts_of_a_request_are_answered_by_one_model(model, calls):
     async def scenario():
-        served = Service(ServedModel(model), "words")
-        asked = [asyncio.create_task(served.suggest(TEXTS, 3))]
+        served = ServedModel(model)
+        server = Service(served, "words")
+        asked = [asyncio.create_task(server.suggest(served, TEXTS, 3))]
         while not calls:
             await asyncio.sleep(0)
         learned = service._learn_on_copy(model, ["read json"] * 50, [["new"]] * 50)
-        await served.reload(lambda: ServedModel(learned))
-        asked.append(asyncio.create_task(served.suggest(["read json"], 3)))
+        await server.reload(lambda: ServedModel(learned))
+        asked.append(asyncio.create_task(server.suggest(server.served, ["read json"], 3)))
         return await asyncio.gather(*asked)
 
     large, (after,) = asyncio.run(scenario())
@@ -101,9 +103,10 @@ def test_after_an_error_of_the_model_the_rest_of_a_request_is_not_computed(model
     monkeypatch.setattr(service, "_suggest", lambda *_: 1 / 0)
 
     async def scenario():
-        served = Service(ServedModel(model), "words")
+        served = ServedModel(model)
+        server = Service(served, "words")
         with pytest.raises(ZeroDivisionError):
-            await served.suggest(TEXTS, 3)
-        return served._waiting, served.metrics.counts["batches"]
+            await server.suggest(served, TEXTS, 3)
+        return server._waiting, server.metrics.counts["batches"]
 
     assert asyncio.run(scenario()) == ([], 1)

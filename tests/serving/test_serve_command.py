@@ -323,7 +323,8 @@ def test_the_labels_of_a_file_are_not_served(folder, tmp_path, monkeypatch):
     (tmp_path / "deprecated.txt").write_text("write\n")
     with pytest.raises(ZeroDivisionError):
         run_command(["serve", str(folder), "--exclude", str(tmp_path / "deprecated.txt")])
-    (found,) = asyncio.run(served[0].suggest(["write a file"], 10))
+    (server,) = served
+    (found,) = asyncio.run(server.suggest(server.served, ["write a file"], 10))
     assert {name for name, _ in found} == {*XMLClassifier.load(folder).classes_} - {"write"}
 
 

@@ -146,9 +146,10 @@ def test_requests_that_come_together_are_one_call_of_the_model_for_each_number_o
     limits = (2, 3, 2, 3, 3, 2)
 
     async def together():
-        served = Service(ServedModel(model), "words")
-        asked = [served.suggest([text, text], k) for text, k in zip(TEXTS, limits, strict=False)]
-        return await asyncio.gather(*asked), served.metrics.counts
+        served = ServedModel(model)
+        server = Service(served, "words")
+        asked = [server.suggest(served, [text, text], k) for text, k in zip(TEXTS, limits, strict=False)]
+        return await asyncio.gather(*asked), server.metrics.counts
 
     found, counts = asyncio.run(together())
     assert counts == {"batches": 2, "texts": 12}  # a call for more labels may find others to be the best two
@@ -164,12 +165,13 @@ def test_a_call_of_the_model_has_a_limited_size_and_nothing_for_requests_that_we
         monkeypatch.setattr(service, name, cost)
 
     async def together():
-        served = Service(ServedModel(model), "words")
-        asked = [asyncio.ensure_future(served.suggest(["read", "write"], k)) for k in (2, 2, 2, 7, 1, 1)]
+        served = ServedModel(model)
+        server = Service(served, "words")
+        asked = [asyncio.ensure_future(server.suggest(served, ["read", "write"], k)) for k in (2, 2, 2, 7, 1, 1)]
         await asyncio.sleep(0)
         asked[4].cancel()
         found = await asyncio.gather(*asked, return_exceptions=True)
-        return [len(each[0]) for each in found if isinstance(each, list)], served.metrics.counts
+        return [len(each[0]) for each in found if isinstance(each, list)], server.metrics.counts
 
     assert asyncio.run(together()) == ([2, 2, 2, 7, 1], {"batches": 4, "texts": 10})
 
@@ -187,9 +189,12 @@ def test_explanations_leave_threads_to_suggestions(model, monkeypatch):
     monkeypatch.setattr(service, "_explain", slow)
 
     async def together():
-        served = Service(ServedModel(model), "words")
-        await asyncio.gather(*(served.explain("read", 1) for _ in range(20)), served.suggest(["read"], 1))
-        return {thread.name for thread in served._explaining._threads}
+        served = ServedModel(model)
+        server = Service(served, "words")
+        await asyncio.gather(
+            *(server.explain(served, "read", 1) for _ in range(20)), server.suggest(served, ["read"], 1)
+        )
+        return {thread.name for thread in server._explaining._threads}
 
     assert len(asyncio.run(together())) == 1
     assert most == [1] * 20
@@ -260,12 +265,13 @@ def test_an_explanation_names_the_analyzer_of_its_words(client):
 
 def test_texts_that_waited_too_long_are_held_no_more(model):
     async def given_up():
-        served = Service(ServedModel(model), "words")
-        asked = [asyncio.create_task(served.suggest([text], 1)) for text in ("read", "write")]
+        served = ServedModel(model)
+        server = Service(served, "words")
+        asked = [asyncio.create_task(server.suggest(served, [text], 1)) for text in ("read", "write")]
         await asyncio.sleep(0)
         asked[0].cancel()
         await asyncio.sleep(0)
-        assert [each.texts for each in served._waiting] == [["write"]]
+        assert [each.texts for each in server._waiting] == [["write"]]
         return await asked[1]
 
     assert len(asyncio.run(given_up())) == 1

@@ -166,7 +166,7 @@ async def annif_suggest(service: Service, request: Request) -> dict[str, Any]:
     text = requests.text_of(form.get("text"))
     limit = requests.limit_of(form.get("limit"))
     threshold = requests.threshold_of(form.get("threshold"), served.micro_threshold)
-    (found,) = await _unless_left(request, service.suggest([text], limit, served))
+    (found,) = await _unless_left(request, service.suggest(served, [text], limit))
     results = []
     for label, score in _above(found, threshold):
         uri = served.with_uri(label).get("uri") or str(label)
@@ -181,7 +181,7 @@ async def suggest(service: Service, request: Request) -> dict[str, Any]:
     texts = requests.texts_of(body.get("texts"))
     limit = requests.limit_of(body.get("limit"), len(texts))
     threshold = requests.threshold_of(body.get("threshold"), served.micro_threshold)
-    found = await _unless_left(request, service.suggest(texts, limit, served))
+    found = await _unless_left(request, service.suggest(served, texts, limit))
     rows = [_above(row, threshold) for row in found]
     return {"results": [[{**served.with_uri(label), "score": score} for label, score in row] for row in rows]}
 
@@ -192,7 +192,7 @@ async def explain(service: Service, request: Request) -> dict[str, Any]:
     served = service.served
     text = requests.text_of(body.get("text"))
     limit = requests.limit_of(body.get("limit"), most=requests.MAX_EXPLAINED)
-    explained = await _unless_left(request, service.explain(text, limit, served))
+    explained = await _unless_left(request, service.explain(served, text, limit))
     results = [each | served.with_uri(each["label"]) for each in explained]
     return {"results": results, "analyzer": served.model.vectorizer_.analyzer}
 

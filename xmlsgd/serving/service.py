@@ -114,13 +114,10 @@ class Service:
         """Return the current model."""
         return self.served.model
 
-    async def suggest(self, texts: Sequence[str], limit: int, served: ServedModel | None = None) -> list[Suggestions]:
-        """Return the `limit` best labels of each text; one call of the model answers requests that come together.
-
-        served : the model to ask; None for the current one.
-        """
+    async def suggest(self, served: ServedModel, texts: Sequence[str], limit: int) -> list[Suggestions]:
+        """Return the `limit` best labels of each text; one call of the model answers requests that come together."""
         future: asyncio.Future[list[Suggestions]] = asyncio.get_running_loop().create_future()
-        pending = _PendingRequest(texts, limit, served or self.served, future)
+        pending = _PendingRequest(texts, limit, served, future)
         self._waiting.append(pending)
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._answer_waiting())
@@ -130,9 +127,8 @@ class Service:
             self._forget(pending)
             raise
 
-    async def explain(self, text: str, limit: int, served: ServedModel | None = None) -> list[dict[str, Any]]:
+    async def explain(self, served: ServedModel, text: str, limit: int) -> list[dict[str, Any]]:
         """Return the explanations of the `limit` best labels of a text, each with its "probability" or None."""
-        served = served or self.served
         arguments = served.model, text, limit, served.exclude
         return await asyncio.get_running_loop().run_in_executor(self._explaining, _explain, *arguments)
 
