@@ -181,7 +181,7 @@ def test_where_all_connections_are_busy_a_request_is_answered_that_the_server_is
         newest.data_received(head)
         await turns()
         assert newest.transport.written.startswith(b"HTTP/1.1 503 ")
-        assert b'"detail":"server busy: too many connections; try again later"' in newest.transport.written
+        assert b'"detail":"server busy: too many requests wait for answers; ' in newest.transport.written
         assert newest.transport.closed
         assert not any(connection.transport.written or connection.transport.aborted for connection in busy)
         assert 'xmlsgd_requests_total{path="/suggest",status="503"} 1' in served.metrics.text().splitlines()

@@ -37,7 +37,7 @@ HEADERS = {
 
 
 def new_app(service: Service, most_requests: int = MAX_CONNECTIONS) -> Starlette:
-    """Return the application, which refuses a request while so many others, less one, are not answered yet."""
+    """Return the application. It answers 503 to a request that would be number `most_requests` of those pending."""
     routes = [
         Route(route, _guarded(service, path, handler, seconds), methods=[method])
         for method, path, handler, seconds in (
@@ -60,7 +60,7 @@ def new_app(service: Service, most_requests: int = MAX_CONNECTIONS) -> Starlette
 
     app = Starlette(routes=routes, exception_handlers={HTTPException: unknown})
     app.router.redirect_slashes = False  # the address would lack the path that a proxy has taken off
-    app.state.pending_bytes = Counter[Request]()  # bytes of the bodies of requests that are not answered yet
+    app.state.pending_bytes = Counter[Request]()  # bytes of the body; its keys are all pending requests
     app.state.most_requests = most_requests
     return app
 
@@ -94,7 +94,8 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
             if len(state.pending_bytes) < state.most_requests:
                 response = await answer(request)
             else:
-                response = _problem(503, "server busy: too many connections; try again later", {"Connection": "close"})
+                text = "server busy: too many requests wait for answers; try again later"
+                response = _problem(503, text, {"Connection": "close"})
         finally:  # also if the request is cancelled
             del state.pending_bytes[request]
         service.metrics.record(path, response.status_code, time.perf_counter() - started)
