@@ -116,8 +116,8 @@ def test_results_hold_precision_and_recall_by_training_rows(model, labelled):
     result = evaluate(model, labelled, rank_rows(model, labelled.X, 7, quiet=True), ks=(1, 5, 7))
     rare, *known = json.loads(json.dumps(result["by_frequency"]))
     assert (rare["training_rows"], rare["labels"], rare["recall"]) == ([0, 0], 1, 0)
-    assert sum(each["predicted"] for each in (rare, *known)) == 5 * labelled.n_rows
-    n_hits = sum(each["predicted"] * (each["precision"] or 0) for each in known)
+    assert sum(each["predicted_pairs"] for each in (rare, *known)) == 5 * labelled.n_rows
+    n_hits = sum(each["predicted_pairs"] * (each["precision"] or 0) for each in known)
     assert n_hits / (5 * labelled.n_rows) == pytest.approx(result["P@5"])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..data.csr import CSR, Dataset
 from ..estimators import Model
 from ..metrics.evaluation import USUAL_METRICS
-from .model_metrics import KS, Ranking, describe
+from .model_metrics import KS, Ranking, describe, training_rows
 from .models import names_in
 from .results import size_text
 
@@ -181,8 +181,10 @@ def parts_of_metrics(rows: Dataset, result: dict[str, Any]) -> list[tuple[str, s
 def frequency_rows(bins: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Return the records of `by_frequency` as rows of a table."""
     rows = []
-    for (low, high), *numbers in (each.values() for each in bins):
+    for each in bins:
+        low, high = each["training_rows"]
         name = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        numbers = (each[key] for key in ("labels", "true_pairs", "predicted_pairs", "precision", "recall"))
         rows.append((name, *("-" if number is None else number for number in numbers)))
     return rows
 
@@ -190,7 +192,7 @@ def frequency_rows(bins: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 def parts_of_labels(model: Model, rows: Dataset, ranking: Ranking, result: dict[str, Any]) -> list[tuple[str, str]]:
     """Return title and HTML of the parts about labels: by frequency, thresholds, calibration, most missed labels."""
     labels, hits = ranking.labels, rows.Y.has(ranking.labels)
-    counts = np.pad(model.label_counts_, (0, rows.Y.n_cols - len(model.classes_)))
+    counts = training_rows(model, rows.n_labels)
     heads = ["training rows", "labels", "true", "in the top 5", "precision", "recall"]
     parts = [("The five best labels by label frequency", html_table(heads, frequency_rows(result["by_frequency"])))]
     if ranking.probabilities is not None:

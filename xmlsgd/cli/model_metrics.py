@@ -109,8 +109,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the metrics in percent (`evaluate_ranking`), "predict_seconds" and "predict_rows_per_second".
 
-    Add precision and recall of the five best labels by their training rows, "by_frequency". If scores are
-    probabilities, add the calibration of these labels.
+    Also "by_frequency": precision and recall of the five best labels, in bins of their training rows; and, if scores
+    are probabilities, "ECE@5" and "reliability".
     """
     labels, probabilities, seconds = ranking.labels, ranking.probabilities, ranking.seconds
     found: dict[str, Any] = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
@@ -120,12 +120,17 @@ def evaluate(
         found["reliability"] = {
             name: each.tolist() for name, each in reliability(test.Y, best, probabilities)._asdict().items()
         }
-    best = labels[:, : KS[-1]]
-    counts = np.pad(model.label_counts_, (0, max(test.n_labels - len(model.label_counts_), 0)))
-    found["by_frequency"] = by_frequency(test.Y, best, test.Y.has(best), counts)
+    five_best = labels[:, : KS[-1]]
+    counts = training_rows(model, test.n_labels)
+    found["by_frequency"] = by_frequency(test.Y, five_best, test.Y.has(five_best), counts)
     zero_shot = _zero_shot_recall(model, test, ranking)
     accuracy = evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics)
     return {**accuracy, **zero_shot, **found}
+
+
+def training_rows(model: Model, n_labels: int) -> np.ndarray:
+    """Return the training rows of each label, int64 (n_labels,); 0 for labels that the model does not know."""
+    return np.pad(model.label_counts_, (0, n_labels - len(model.classes_)))
 
 
 def by_frequency(Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarray) -> list[dict[str, Any]]:
@@ -134,21 +139,23 @@ def by_frequency(Y: CSR, labels: np.ndarray, hits: np.ndarray, counts: np.ndarra
     labels, hits (n, k) : the best labels, and whether they are true. counts (L,) : training rows of each label. The
     precision of no predicted pairs, and the recall of no true ones, is None.
     """
-    edges = np.array([*FIRST_BINS, *(10**e for e in range(3, len(str(counts.max(initial=1))) + 1))])
+    edges = [*FIRST_BINS]
+    while edges[-1] <= counts.max(initial=0):
+        edges.append(10 * edges[-1])
     bin_of = np.searchsorted(edges, counts, side="right") - 1
     listed = (slice(None), Y.indices, labels[labels >= 0], labels[hits])
-    n = [np.bincount(bin_of[each], minlength=len(edges)) for each in listed]
+    n = [np.bincount(bin_of[each], minlength=len(edges) - 1) for each in listed]
     return [
         {
             "training_rows": [low, high - 1],
             "labels": n_labels,
-            "true": n_true,
-            "predicted": n_predicted,
+            "true_pairs": n_true,
+            "predicted_pairs": n_predicted,
             "precision": 100 * n_hits / n_predicted if n_predicted else None,
             "recall": 100 * n_hits / n_true if n_true else None,
         }
         for (low, high), (n_labels, n_true, n_predicted, n_hits) in zip(
-            pairwise(edges.tolist()), np.transpose(n).tolist(), strict=False
+            pairwise(edges), np.transpose(n).tolist(), strict=True
         )
         if n_labels
     ]
@@ -185,7 +192,7 @@ def _zero_shot_recall(model: Model, test: Dataset, ranking: Ranking) -> dict[str
     The recall is a mean, in percent, over the rows that have such labels. These rows are ranked again, so that k of the
     timed ranking does not depend on their labels.
     """
-    counts = np.pad(model.label_counts_, (0, max(test.n_labels - len(model.label_counts_), 0)))
+    counts = training_rows(model, test.n_labels)
     unseen = test.Y.where(counts[test.Y.indices] == 0)
     if not unseen.nnz:
         return {}
