@@ -164,7 +164,7 @@ def test_parameters_are_searched_with_label_texts_and_named_in_the_command(rows,
 
     def watched(self, data, *given):
         if data.n_label_rows:  # not where kernels are compiled
-            X, Y = (each.span(data.n_own_rows, data.all_rows.n_rows) for each in (data.all_rows.X, data.all_rows.Y))
+            X, Y = (each.span(data.n_given_rows, data.all_rows.n_rows) for each in (data.all_rows.X, data.all_rows.Y))
             seen.append((Y.indices.tolist(), np.diff(X.indptr).tolist()))
         return fit(self, data, *given)
 
@@ -188,7 +188,7 @@ def test_an_ensemble_learns_label_texts_by_the_options_of_its_texts(monkeypatch)
     fit, seen = XMLClassifier._fit_data, []
 
     def watched(self, data, *given):
-        seen.append(data.all_rows.X.span(data.n_own_rows, data.all_rows.n_rows).shape)
+        seen.append(data.all_rows.X.span(data.n_given_rows, data.all_rows.n_rows).shape)
         return fit(self, data, *given)
 
     monkeypatch.setattr(XMLClassifier, "_fit_data", watched)

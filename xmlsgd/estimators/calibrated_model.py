@@ -50,7 +50,7 @@ def calibrated(
     if not truth.any():
         return fitted
     fitted = replace(fitted, calibration=BetaCalibration.fit(scores, truth))
-    n_true, counts = (each.column_counts() for each in (Y, data.own_rows.Y))
+    n_true, counts = (each.column_counts() for each in (Y, data.given_rows.Y))
     return replace(fitted, thresholds=Thresholds.fit(labels, fitted.probability(scores), truth, n_true, counts))
 
 

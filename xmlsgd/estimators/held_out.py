@@ -40,14 +40,14 @@ def small_folds(n_rows: int) -> tuple[HeldOutSize, int]:
 
 def folds_to_hold_out(data: TrainingData, size: HeldOutSize, n_folds: int, seed: int) -> list[NDArray[np.intp]]:
     """Return the folds of held-out rows, ascending row indices intp (n,), from rows of weight above 0; may be empty."""
-    rows = np.arange(data.n_own_rows) if data.weight is None else np.flatnonzero(data.weight[: data.n_own_rows])
+    rows = np.arange(data.n_given_rows) if data.weight is None else np.flatnonzero(data.weight[: data.n_given_rows])
     groups = None if data.groups is None else data.groups[rows]
     found = [rows[fold] for fold in held_out_folds(len(rows), seed, size, groups, n_folds)]
     if not found and (n := size.of(len(rows))):
         smallest = np.unique(groups, return_counts=True)[1].min()
         text = f"groups: none could be held out: needs {size.cutoff} to {n} rows in whole groups, the smallest has "
         warn(f"{text}{smallest}; stacking and thresholds keep their defaults")
-    if found and groups is None and (share := are_copies(data.own_rows)[rows].mean()) > MANY_COPIES:
+    if found and groups is None and (share := are_copies(data.given_rows)[rows].mean()) > MANY_COPIES:
         text = f"X: {share:.0%} of the rows have the features and labels of another, so that held-out rows seem easy"
         warn(f"{text}; if new rows will not be such copies, remove them, or pass groups='similar' (--groups similar)")
     return found

@@ -49,7 +49,7 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
     network = plan.network
     labelled = [data.all_rows] if data.validation is None else [data.all_rows, data.validation]
     parameters, state = 4 * network.layout.size, 4 * state_layout(network.layout, plan.optimizer).size
-    ranked = data.validation or plan.held_out_size.of(data.n_own_rows)
+    ranked = data.validation or plan.held_out_size.of(data.n_given_rows)
     packed = 2 * network.n_labels * network.hidden[-1] if ranked and plan.precision == "bfloat16" else 0
     rows = most_rows(plan, data)
     steps = sum(step_bytes(network, rows, worker.n_threads) for worker in plan.workers if worker.kind == "cpu")
@@ -79,7 +79,7 @@ def with_estimate(plan: TrainingPlan, total: int) -> TrainingPlan:
 
 def most_rows(plan: TrainingPlan, data: TrainingData) -> int:
     """Return the rows of the largest batch of a run."""
-    return min(plan.algorithm.most_rows(len(plan.workers)), data.n_own_rows)
+    return min(plan.algorithm.most_rows(len(plan.workers)), data.n_given_rows)
 
 
 def step_bytes(network: Network, rows: int, n_threads: int) -> int:

@@ -264,7 +264,7 @@ def _why(given: Any, reason: str) -> str:
 
 def _n_weighted(data: TrainingData) -> int:
     """Return the number of rows with a weight above 0."""
-    return data.n_own_rows if data.weight is None else int(np.count_nonzero(data.weight[: data.n_own_rows]))
+    return data.n_given_rows if data.weight is None else int(np.count_nonzero(data.weight[: data.n_given_rows]))
 
 
 def _groups(data: TrainingData) -> tuple[int, str]:
@@ -301,7 +301,7 @@ def _hidden(planner: _Planner, n_candidates: int) -> tuple[tuple[int, ...], str]
         return tuple(int(size) for size in given), GIVEN
     if planner.earlier_network:
         return planner.earlier_network.hidden, "as in the earlier model"
-    return defaults.auto_hidden(data.own_rows, _is_short(data, n_candidates))
+    return defaults.auto_hidden(data.given_rows, _is_short(data, n_candidates))
 
 
 def _network(planner: _Planner, loss: str, hidden: tuple[int, ...], features: FeatureSpace) -> Network:
@@ -345,14 +345,14 @@ def _candidates(planner: _Planner, loss: str) -> tuple[int, str, DenseFeatures |
     if planner.adds_rows:
         return 0, "partial_fit keeps those of the model", None
     data, given = planner.data, planner.estimator.candidates
-    n_rows, n_labels = _n_weighted(data), data.own_rows.Y.n_cols
+    n_rows, n_labels = _n_weighted(data), data.given_rows.Y.n_cols
     found = defaults.auto_candidates(n_rows, n_labels, loss) if is_auto(given) else min(int(given), n_labels)
-    dense = find_dense_features(data.own_rows.X) if found and planner.earlier is None else None
+    dense = find_dense_features(data.given_rows.X) if found and planner.earlier is None else None
     if not is_auto(given):
         return found, GIVEN, dense
     is_multiclass = data.form == "multiclass"
     if found and not data.features.n_landmarks and (dense is None or is_multiclass):
-        share = defaults.frequent_share(data.own_rows.X)
+        share = defaults.frequent_share(data.given_rows.X)
         if share > defaults.MOST_FREQUENT_SHARE:
             besides = "and a row has one class" if is_multiclass else "without landmarks"
             return 0, f"{share:.0%} of X lies in frequent features {besides}", None

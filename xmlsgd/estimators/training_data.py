@@ -59,20 +59,20 @@ class TrainingData:
     n_label_rows: int = 0
 
     @property
-    def n_own_rows(self) -> int:
-        """Return the number of rows without label rows."""
+    def n_given_rows(self) -> int:
+        """Return the number of rows that `fit` was given, without label rows."""
         return self.all_rows.n_rows - self.n_label_rows
 
     @property
-    def own_rows(self) -> Dataset:
-        """Return the rows without label rows."""
-        return Dataset(self.all_rows.X.span(0, self.n_own_rows), self.all_rows.Y.span(0, self.n_own_rows))
+    def given_rows(self) -> Dataset:
+        """Return the rows that `fit` was given, without label rows."""
+        return Dataset(self.all_rows.X.span(0, self.n_given_rows), self.all_rows.Y.span(0, self.n_given_rows))
 
     @property
     def learned_labels(self) -> CSR:
         """Return the labels of the rows of weight above 0, without label rows."""
-        Y = self.own_rows.Y
-        return Y if self.weight is None else Y.take(np.flatnonzero(self.weight[: self.n_own_rows]))
+        Y = self.given_rows.Y
+        return Y if self.weight is None else Y.take(np.flatnonzero(self.weight[: self.n_given_rows]))
 
     def transformed(self, features: FeatureSpace, n_jobs: int | None) -> TrainingData:
         """Return the data with X as transformed by `features`, by which the model will then read all rows."""
@@ -320,7 +320,7 @@ def with_validation_share(
     """Return the data with a random share of its rows as validation rows, if early stopping needs some."""
     if not estimator.early_stopping or data.validation is not None:
         return data
-    n = data.n_own_rows
+    n = data.n_given_rows
     n_validation = max(round(estimator.validation_fraction * n), 1)
     split = with_validation_rows(data, n_validation, seed)
     if split is None:
@@ -335,8 +335,8 @@ def with_validation_share(
 
 def with_validation_rows(data: TrainingData, n_rows: int, seed: int) -> TrainingData | None:
     """Return the data with `n_rows` random rows as validation rows; None if there are too few rows."""
-    drawn = draw_rows(data.n_own_rows, n_rows, data.groups, np.random.default_rng((seed, VALIDATION)))
-    if n_rows >= data.n_own_rows or not len(drawn):
+    drawn = draw_rows(data.n_given_rows, n_rows, data.groups, np.random.default_rng((seed, VALIDATION)))
+    if n_rows >= data.n_given_rows or not len(drawn):
         return None
     kept = np.delete(np.arange(data.all_rows.n_rows), drawn)
     weight, groups = (None if each is None else np.delete(each, drawn) for each in (data.weight, data.groups))
