@@ -76,10 +76,11 @@ class Fitting:
         self.device = plan.new_device()
         self.folds = folds_to_hold_out(data, plan.held_out_size, plan.n_folds, seed)
         # The kept network leaves out the first fold, or none; a temporary network leaves out each of the others.
-        n_left_out = plan.n_folds - plan.n_temporary_networks
-        self.temporary_folds = range(n_left_out, len(self.folds))
-        self.left_out = np.concatenate([np.empty(0, np.intp), *self.folds[:n_left_out]])
+        n_folds_left_out = plan.n_folds - plan.n_temporary_networks
+        self.temporary_folds = range(n_folds_left_out, len(self.folds))
+        self.left_out = np.concatenate([np.empty(0, np.intp), *self.folds[:n_folds_left_out]])
         self.weight = weight_without(data, self.left_out)
+        self.initial_params: NDArray[np.float32] | None = None  # from which temporary networks start
 
     def train(self, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None) -> None:
         """Train for all epochs of the plan, learn candidates, and keep the model.
@@ -89,8 +90,8 @@ class Fitting:
         plan, earlier = self.plan, self.earlier
         with self._candidate_training() as candidates:
             start = initial_start(plan, self.data.all_rows.Y, self.seed, self.weight)
-            if self.temporary_folds:  # they start like this; drawing it again would take as long as an epoch
-                self.initial = start.params.copy()
+            if self.temporary_folds:  # drawing them again would take as long as an epoch.
+                self.initial_params = start.params.copy()
             if earlier is not None:
                 copy_rows(earlier.network.layout, earlier.float_params, plan.network.layout, start.params)
                 start = replace(start, epochs=earlier.n_epochs)
@@ -152,15 +153,16 @@ class Fitting:
 
     def _grown(self, run: Run) -> FittedModel:
         """Return the earlier model as changed by a run; its candidates learn the rows, too."""
-        plan, data, earlier, after = self.plan, self.data, self.earlier, None
+        plan, data, earlier = self.plan, self.data, self.earlier
+        candidates = None
         if earlier is not None and earlier.candidates is not None:
             from ..devices.cpu import cpu_of  # here, so that Numba is imported late
 
             cpu, before = cpu_of(self.device, plan.n_threads), earlier.candidates
-            after = before.with_rows(data.all_rows.X, data.all_rows.Y, data.weight, data.n_label_rows, cpu)
-            train_new_outputs(plan, data, run.params, after.knn.new_labels(before.knn), self.seed, cpu)
+            candidates = before.with_rows(data.all_rows.X, data.all_rows.Y, data.weight, data.n_label_rows, cpu)
+            train_new_outputs(plan, data, run.params, candidates.knn.new_labels(before.knn), self.seed, cpu)
         state = OptimizerState(plan.optimizer.name, run.state, run.steps)
-        fitted = replace(self._fitted(run, added_to=earlier), candidates=after, optimizer=state)
+        fitted = replace(self._fitted(run, added_to=earlier), candidates=candidates, optimizer=state)
         return fitted if earlier is None else with_calibration_of(fitted, earlier)
 
     def _fitted(self, run: Run, added_to: FittedModel | None = None) -> FittedModel:
@@ -215,9 +217,9 @@ class Fitting:
     def _temporary_networks(self, run: Run) -> Iterator[tuple[int, Device, NDArray[np.float32]]]:
         """Train a network for each of `temporary_folds`; yield the number of the fold, the device and the parameters.
 
-        Such a network learns all other rows. It starts from the `initial` parameters and learns for as many
-        epochs as the network that is kept: those of the earlier model and those of `run`, which may have stopped before
-        the end of its schedule.
+        Such a network learns all other rows. It starts from `initial_params` and learns for as many epochs as the
+        network that is kept: those of the earlier model and those of `run`, which may have stopped before the end of
+        its schedule.
         """
         # The rows of each earlier call: records count rows from the start of their call, so that its last one counts.
         history = self.earlier.history if self.earlier else []
@@ -227,9 +229,10 @@ class Fitting:
         plan, dataset = replace(self.plan, schedule=schedule, verbose=False), self.data.all_rows
         network = plan.network
         for number in self.temporary_folds:
+            assert self.initial_params is not None
             weight = weight_without(self.data, self.folds[number])
-            device, params = plan.new_device(), self.initial.copy()
-            # The output biases in `initial` are those of other rows.
+            device, params = plan.new_device(), self.initial_params.copy()
+            # The output biases in `initial_params` are those of other rows.
             network.layout.views(params)[network.output_bias][:] = network.initial_biases(dataset.Y, weight)
             job = plan.job(dataset, self.seed, weight, Start(params, empty_state(network, plan.optimizer)))
             stop = _StopAfter(n_before + len(run.records) - run.n_undone)
