@@ -198,7 +198,8 @@ def is_compact(files: FolderContent) -> bool:
 def arrays_of(files: FolderContent, path: Path) -> FolderArrays:
     """Return the arrays of a model; those of a compact one are not checked once they are verified, which is quicker."""
     is_trusted = is_compact(files) and files.listed.all_verified
-    return FolderArrays(files.arrays, path, not is_trusted, remedy=", as of another version; train or save it again")
+    remedy = "; the model may be of another version: train it or save it again"
+    return FolderArrays(files.arrays, path, not is_trusted, remedy=remedy)
 
 
 def read_shared(files: FolderContent, saved: FolderArrays, network: Any) -> dict[str, Any]:

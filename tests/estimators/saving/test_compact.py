@@ -104,7 +104,7 @@ def test_a_compact_model_says_that_it_cannot_learn_on(data, small):
         (
             "W1_int8",
             np.float16,
-            r"W1_int8 must .* got float16 \(300, 32\), as of another version; train or save it again$",
+            r"W1_int8 must .* got float16 \(300, 32\); the model may be of another version: train it or save it again$",
         ),
         ("W1_int8", lambda a: a[:-1], r"W1_int8 must be int8 \(300, 32\), got int8 \(299, 32\)"),
         ("W0_scales", lambda a: a * np.nan, "W0_scales must be finite"),
@@ -116,7 +116,7 @@ def test_a_compact_model_says_that_it_cannot_learn_on(data, small):
         (
             "candidates_labels_indices",
             lambda a: a.astype(np.int32),
-            r"labels_indices must be uint16 .*got int32 .*, as of another",
+            r"labels_indices must be uint16 .*got int32 .*; the model may be of another",
         ),
         ("candidates_labels_indptr", lambda a: a.astype(np.int64), "labels_indptr must be int32"),
         ("candidates_postings_int8", lambda a: a.astype(np.float32), "postings_int8 must be int8"),
