@@ -223,12 +223,13 @@ def memory_limit() -> int:
 def _limit_files() -> list[Path]:
     """Return the files that may hold the memory limit of our control group, version 1 or 2, or of its parents."""
     root = Path("/sys/fs/cgroup")
-    files = [root / "memory.max", root / "memory" / "memory.limit_in_bytes"]
+    names = {"": "memory.max", "memory": "memory.limit_in_bytes"}  # by controllers; version 2 names none
+    files = [root / controllers / name for controllers, name in names.items()]
     for line in _text_of(Path("/proc/self/cgroup")).splitlines():
-        _, controllers, path = line.split(":", 2)  # version 2 names no controllers
-        if controllers in ("", "memory"):
-            own, file = root / controllers / path.lstrip("/"), files[bool(controllers)].name
-            files += [folder / file for folder in (own, *own.parents) if root in folder.parents]
+        _, controllers, path = line.split(":", 2)
+        if controllers in names:
+            own = root / controllers / path.lstrip("/")
+            files += [folder / names[controllers] for folder in (own, *own.parents) if root in folder.parents]
     return files
 
 
