@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..data.files.atomic import atomic_file, packed_by_name
+from ..data.files.atomic import atomic_file, compressed_by_name
 from ..data.files.system_errors import disk_errors_named
 from ..errors import counted
 from .messages import STANDARD_OUTPUT, STDOUT
@@ -33,7 +33,7 @@ def text_file(path: str) -> Iterator[TextIO]:
         return
     with (
         atomic_file(path) as raw,
-        packed_by_name(path, raw) as packed,
+        compressed_by_name(path, raw) as packed,
         io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,
     ):
         yield stream

@@ -106,7 +106,7 @@ class Epoch:
         self._handle(event)
 
     def _write_due_checkpoint(self) -> bool:
-        """Write a checkpoint if one is due and all work is in the model; return whether to hand out no rows before.
+        """Write a checkpoint if one is due and all work is in the model; return whether it must wait for busy workers.
 
         Workers are held back until none is busy if the algorithm needs that (`pauses_for_checkpoint`), or if the run
         is to end with this checkpoint. Otherwise their next merge puts all work in the model. During trials, the

@@ -2,8 +2,8 @@
 
 A span is leased to a worker until it is committed: at its report where workers update the shared model, at the merge of
 the replica that trained it otherwise. What a worker that leaves has not committed is handed out again.
-Which worker gets the next rows, such as the faster one, is decided in `algorithms/rounds.py`: `has_time`,
-`others_are_sooner`.
+
+`algorithms/rounds.py` decides which worker gets the next rows (`has_time`, `others_are_sooner`).
 """
 
 from __future__ import annotations

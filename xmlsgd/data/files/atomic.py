@@ -56,8 +56,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     sync(path.parent)
 
 
-def packed_by_name(path: str | os.PathLike[str], stream: BinaryIO) -> AbstractContextManager[BinaryIO]:
-    """Return a stream into `stream` that compresses if the name of the file ends in `.gz`, `.bz2` or `.xz`."""
+def compressed_by_name(path: str | os.PathLike[str], stream: BinaryIO) -> AbstractContextManager[BinaryIO]:
+    """Return a stream that compresses into `stream` if the name of the file ends in `.gz`, `.bz2` or `.xz`."""
     pack = COMPRESSORS.get(Path(path).suffix)
     return nullcontext(stream) if pack is None else pack(stream)
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from ...errors import DataError
 from ..csr import CSR, Dataset, check_entries, row_spans, stacked
-from ..files.atomic import atomic_file, packed_by_name
+from ..files.atomic import atomic_file, compressed_by_name
 from ..files.reading import COMPRESSED_SUFFIXES
 from ..parser.blocks import LibsvmBlocks
 from .base import SPLITS, FileRows, Format, write_splits
@@ -80,7 +80,7 @@ def write_libsvm(dataset: Dataset, path: str | os.PathLike[str]) -> None:
         what = "label" if X.nnz else "feature"
         raise DataError(f"dataset must have at least one {what}, got {dataset.n_rows} rows without any")
     check_entries(X, ("X: indices", "X"))
-    with atomic_file(path) as raw, packed_by_name(path, raw) as stream:
+    with atomic_file(path) as raw, compressed_by_name(path, raw) as stream:
         stream.write(b"%d %d %d\n" % (dataset.n_rows, dataset.n_features, dataset.n_labels))
         write_rows(stream, X, Y)
 
