@@ -45,10 +45,10 @@ class Median(Rounds):
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Set the shared model to the median."""
 
-        def rule(params: ParameterSlice) -> None:
+        def move(params: ParameterSlice) -> None:
             params.center[:] = np.median(np.stack(list(params.replicas.values())), axis=0)
 
-        self.merge_into_center(comm, work, rule)
+        self.merge_into_center(comm, work, move)
 
 
 def main() -> None:

@@ -201,10 +201,10 @@ def test_an_algorithm_with_its_merge_rule_is_one_file(add_part, data, tmp_path, 
             def merge_replicas(self, comm, work):
                 """Take the median as the new center."""
 
-                def rule(params):
+                def move(params):
                     params.center[:] = np.median(np.stack(list(params.replicas.values())), axis=0)
 
-                self.merge_into_center(comm, work, rule)
+                self.merge_into_center(comm, work, move)
         ''',
     )
     check_trains(data, tmp_path, algorithm="median/steps=2")

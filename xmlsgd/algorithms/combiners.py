@@ -78,12 +78,12 @@ def _adasum_pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def move_to_mean(weights: Mapping[int, float]) -> Callable[[ParameterSlice], None]:
-    """Return the merge rule that sets the center to the weighted mean of the replicas."""
+    """Return the function that sets the center to the weighted mean of the replicas."""
 
-    def rule(params: ParameterSlice) -> None:
+    def move(params: ParameterSlice) -> None:
         params.center[:] = params.weighted_sum(weights)
 
-    return rule
+    return move
 
 
 Combiner = Callable[[ParameterSlice, Mapping[int, float]], np.ndarray]

@@ -91,12 +91,12 @@ class LocalSGD(Rounds):
         begun, outer = comm.now(), self.outer_of(len(self.size))  # for all workers, even if some are left out
         weights = by_rows(work)
 
-        def rule(params: ParameterSlice) -> None:
+        def move(params: ParameterSlice) -> None:
             moved: object = outer.apply(params, combined(self.combine, params, weights))  # type: ignore[func-returns-value]
             if moved is not None:
                 raise DataError(f"{type(outer).__name__}.apply must write params.center, got {shorten(moved)} returned")
 
-        self.merge_into_center(comm, work, rule, outer.fade_merges)
+        self.merge_into_center(comm, work, move, outer.fade_merges)
         self.lengthen(begun, comm.now(), sum(done.rows for done in work.values()))
 
     @property

@@ -227,15 +227,15 @@ class Rounds(Algorithm):
         self.newcomers -= set(members)
 
     def merge_into_center(
-        self, comm: Comm, work: Mapping[int, Work], rule: Callable[[ParameterSlice], None], fade_merges: int = 0
+        self, comm: Comm, work: Mapping[int, Work], move: Callable[[ParameterSlice], None], fade_merges: int = 0
     ) -> None:
-        """Let `rule` move the center by the replicas of the workers in `work`, then copy the center to them."""
+        """Let `move` change the center by the replicas of the workers in `work`, then copy the center to them."""
         behind = self.behind.intersection(work)
 
         def from_one_center(params: ParameterSlice) -> None:
             for w in behind:
                 params.replicas[w] += params.center - params.state(BEGAN, w)
-            rule(params)
+            move(params)
             params.broadcast()
 
         comm.merge(MergeRule(from_one_center, fade_merges), work)
