@@ -17,7 +17,6 @@ from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.devices.cpu.kernel_cache import all_forms
 from xmlsgd.devices.cpu.kernels.logits import best_of
-from xmlsgd.devices.cpu.kernels.selection import keep_highest
 from xmlsgd.devices.cpu.kernels.topk import merge_best
 from xmlsgd.errors import DivergenceError
 from xmlsgd.estimators.defaults import auto_candidates
@@ -246,20 +245,6 @@ def test_of_two_lists_the_smaller_of_equal_labels_is_first_whichever_has_it():
     best, found = np.empty((1, 2), np.int32), np.empty((1, 2), np.float32)
     merge_best.alone(0, 1, labels, scores, others, their_scores, best, found)
     assert (best.tolist(), found.tolist()) == ([[9, 2]], [[3, 2]])
-
-
-def test_margins_score_the_candidates_that_score_highest_without_them():
-    rng = np.random.default_rng(1)
-    labels, found = rng.permutation(30).astype(np.int32), rng.normal(size=(3, 30)).astype(np.float32)
-    labels[:3] = -1
-    kept_labels, kept = np.empty(10, np.int32), np.empty((3, 10), np.float32)
-    keep_highest(labels, found, np.empty(30, np.int32), kept_labels, kept)
-    expected = 3 + np.argsort(-found[0, 3:])[:10]
-    order, at = np.argsort(kept_labels), expected[np.argsort(labels[expected])]
-    np.testing.assert_array_equal(kept_labels[order], labels[at])
-    np.testing.assert_array_equal(kept[:, order], found[:, at])
-    keep_highest(labels[:7], found[:, :7].copy(), np.empty(7, np.int32), kept_labels, kept)
-    assert (kept_labels >= 0).sum() == 4
 
 
 @pytest.mark.parametrize(("k", "n_with_margins"), [(3, 40), (30, 60)])

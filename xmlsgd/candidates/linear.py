@@ -14,7 +14,7 @@ from ..devices.cpu import CPU
 from ..devices.cpu.compiling import for_kernels
 from ..devices.cpu.intrinsics.llvm import CACHE_LINE
 from ..devices.cpu.kernels.copying import copy_spans
-from ..devices.cpu.kernels.linear_margins import BUCKET, hash_weights, margins
+from ..devices.cpu.kernels.linear_margins import SLOTS, hash_weights, margins
 from ..devices.cpu.kernels.linear_pairs import count_drawn, count_pairs, write_drawn, write_pairs
 from ..devices.cpu.kernels.linear_training import solve
 from ..devices.cpu.kernels.logits import ONE_SCALE
@@ -46,9 +46,11 @@ FactorAndShift = tuple[np.ndarray, np.ndarray]  # of each label's margin (`Margi
 
 
 class Tables(NamedTuple):
-    """Weights as hash tables, or as a dense matrix, whichever is smaller, for the kernel `margins`.
+    """Weights by label, for the kernel `margins`: hash tables, or a dense matrix if that is no larger.
 
-    starts, keys : empty if `values` is a dense matrix, (L * F,).
+    starts int (L + 1,) : the first bucket of each label. keys int : feature + 1, or 0 for a free slot. values : float32
+    are a view of the memory of `keys`, in which eight keys and their eight values alternate; int8 are an array of their
+    own. scales float32 : one per label, or one for all. A dense matrix is `values` (L * F,), without starts and keys.
     """
 
     starts: np.ndarray
@@ -58,7 +60,7 @@ class Tables(NamedTuple):
 
 
 class LinearPredictor:
-    """Linear classifiers for prediction: weights as hash `tables`, and `bias`, float32 (L,)."""
+    """Linear classifiers for prediction: weights as `tables`, and `bias`, float32 (L,)."""
 
     bias: np.ndarray
     tables: Tables
@@ -151,7 +153,7 @@ class LinearClassifiers(LinearPredictor):
         return to_tables(self.weights, SLOTS_PER_WEIGHT, np.int32)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields without the hash tables, which are built again when needed."""
+        """Return the fields without the tables, which are built again when needed."""
         return {"weights": self.weights, "bias": self.bias, "cost": self.cost}
 
 
@@ -183,10 +185,13 @@ def _from_zero(pairs: Pairs, cost: float) -> InitialClassifiers:
 
 
 def to_tables(weights: CSR, slots_per_weight: float, key_type: type) -> Tables:
-    """Return weights, CSR (L, F), as tables; each hash table has at least one free slot."""
+    """Return weights, CSR (L, F), float32 or int8, as tables; each hash table has at least one free slot.
+
+    key_type : of the keys of int8 weights; float32 ones have int32 keys.
+    """
     kind = weights.data.dtype
-    starts = pointers((slots_per_weight * np.diff(weights.indptr)).astype(np.int64) // BUCKET + 1)
-    n_slots = BUCKET * int(starts[-1])
+    starts = pointers((slots_per_weight * np.diff(weights.indptr)).astype(np.int64) // SLOTS + 1)
+    n_slots = SLOTS * int(starts[-1])
     if np.prod(weights.shape) * kind.itemsize <= n_slots * (np.dtype(key_type).itemsize + kind.itemsize):
         return Tables(starts[:0], np.empty(0, key_type), weights.to_scipy().toarray().ravel())
     if kind == np.float32:  # with the keys of their bucket in a cache line
@@ -199,7 +204,7 @@ def to_tables(weights: CSR, slots_per_weight: float, key_type: type) -> Tables:
 
 
 def _cache_lines(n: int) -> np.ndarray:
-    """Return zeros, int32, that fill `n` cache lines."""
+    """Return int32 zeros, aligned to cache lines, that fill `n` of them."""
     size = CACHE_LINE // 4
     zeros = np.zeros((n + 1) * size, np.int32)
     first = -zeros.ctypes.data % CACHE_LINE // 4

@@ -44,8 +44,8 @@ def store(builder, value, address):
     builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 4
 
 
-def element(context, builder, signature, args):
-    """Return a pointer to the element of an array, the first argument, whose index in memory is the second one."""
+def element_pointer(context, builder, signature, args):
+    """Return a pointer to `array[index]`; array and index are the first two arguments of the intrinsic."""
     data = context.make_array(signature.args[0])(context, builder, args[0]).data
     return builder.gep(data, [args[1]])
 
@@ -56,23 +56,24 @@ def offset(builder, address, n_bytes):
 
 
 def broadcast(builder, value, lanes=i32x):
-    """Return a number in all 16 lanes of a vector of type `lanes`."""
+    """Return a number in all lanes of a vector of type `lanes`."""
     undefined = ir.Constant(lanes, ir.Undefined)
     lane = builder.insert_element(undefined, value, ir.Constant(i32, 0))
-    return builder.shuffle_vector(lane, undefined, ir.Constant(i32x, [0] * LANES))
+    return builder.shuffle_vector(lane, undefined, ir.Constant(ir.VectorType(i32, lanes.count), [0] * lanes.count))
 
 
 @intrinsic
 def prefetch(typingctx, array, index):
     """Prefetch the cache line of an element of a contiguous array into level 2; the index may lie past the end.
 
-    An address by `array.ctypes` would count references, which takes longer than what a prefetch saves.
+    It takes an index, as the address `array.ctypes.data` would update a reference count, which takes longer than a
+    prefetch saves.
     """
 
     def codegen(context, builder, signature, args):
         ask = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, i32, i32, i32])
         flags = [ir.Constant(i32, flag) for flag in (0, 2, 1)]  # read, level 2, data
-        builder.call(ask, [builder.bitcast(element(context, builder, signature, args), pointer), *flags])
+        builder.call(ask, [builder.bitcast(element_pointer(context, builder, signature, args), pointer), *flags])
         return context.get_dummy_value()
 
     return types.void(array, types.intp), codegen
@@ -87,21 +88,16 @@ def prefetch_row(matrix, row):
 
 
 @intrinsic
-def place_among_8(typingctx, array, index, wanted):
-    """Return the place, 0 to 7, of the integer `wanted` among the eight of a contiguous array from `index`; 8 if none.
-
-    wanted : of the type of the elements.
-    """
+def index_among_8(typingctx, array, index, wanted):
+    """Return which of the eight integers from `array[index]` on equals `wanted`, 0 to 7; 8 if none does."""
 
     def codegen(context, builder, signature, args):
         number = args[2].type
         lanes = ir.VectorType(number, 8)
-        found = builder.load(builder.bitcast(element(context, builder, signature, args), lanes.as_pointer()))
+        found = builder.load(builder.bitcast(element_pointer(context, builder, signature, args), lanes.as_pointer()))
         found.align = number.width // 8
-        undefined = ir.Constant(lanes, ir.Undefined)
-        lane = builder.insert_element(undefined, args[2], ir.Constant(i32, 0))
-        everywhere = builder.shuffle_vector(lane, undefined, ir.Constant(ir.VectorType(i32, 8), [0] * 8))
-        equal = builder.bitcast(builder.icmp_unsigned("==", found, everywhere), i8)
+        copies = broadcast(builder, args[2], lanes)
+        equal = builder.bitcast(builder.icmp_unsigned("==", found, copies), i8)
         bits = builder.or_(builder.zext(equal, i32), ir.Constant(i32, 1 << 8))
         count = declare(builder, "llvm.cttz.i32", i32, [i32, ir.IntType(1)])
         return builder.zext(builder.call(count, [bits, ir.Constant(ir.IntType(1), 1)]), i64)

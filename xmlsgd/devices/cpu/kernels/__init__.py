@@ -30,7 +30,7 @@ Kernels of candidates have more; a prefix says to which part of the model an arg
     feature_weights                by which features are multiplied for neighbors and co-occurrence, float32 (F,)
     postings_*                     the k-NN index: by feature, the training rows that have it (`knn.vote`)
     share_*                        co-occurrence: by feature, the labels that often occur with it (`cooccurrence`)
-    table_*, linear_bias           the linear classifiers: by label, a hash table of weights (`linear_margins.margins`)
+    table_*, linear_bias           the linear classifiers: by label, a hash table or a row of a dense matrix (`margins`)
     tree_*                         gradient-boosted trees (`trees.trees_of_row`)
     exclusion_*                    labels that exclude each other (`exclusion.exclude_in_row`)
     clean, items, item_values      scratch of a thread over all training rows and labels (`knn.scratch_shapes`)

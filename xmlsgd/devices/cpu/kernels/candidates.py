@@ -147,6 +147,7 @@ def best_candidates(
             score_without_margins(logits, votes, cooccurrences, selection, least_vote, least_cooccurrence, found[j, 0])
             least[j] = -np.inf
             if exclusion_row.size > 0 and n_kept > n_excluding:
+                # What it writes is overwritten: only the least score of a label that excludes others is wanted.
                 least[j] = keep_highest(proposed[j], found[j], sort_keys, listed[j, few], kept[j, :, few])
             keep_highest(proposed[j], found[j], sort_keys, listed[j], kept[j])
             highest[j] = kept[j, 0]
@@ -154,16 +155,9 @@ def best_candidates(
         for j in range(n):
             features, entries = unit_row_of(first + j, indptr, indices, data, feature_weights[:0], row)
             sound[j] &= margins_of_row(
-                features,
-                entries,
-                listed[j],
-                table_starts,
-                table_keys,
-                table_values,
-                table_scales,
-                linear_bias,
+                features, entries, listed[j], table_starts, table_keys, table_values, table_scales, linear_bias,
                 margins[j],
-            )
+            )  # fmt: skip
         # Stacking, trees, exclusion and the best labels.
         for j in range(n):
             out, logits, votes, cooccurrences = kept[j, 0], kept[j, 1], kept[j, 2], kept[j, 3]

@@ -65,7 +65,7 @@ def cooccurrence_of_row(
         # Unsigned, as Numba would test the sign of each index (docs/decisions/kernels.md).
         for p in range(np.uint64(first), np.uint64(last)):
             label, value = np.uint32(share_label[p]), size * np.float32(share_value[p])
-            if not label < clean.size:
+            if label >= clean.size:
                 sound = False
             elif value > 0:
                 before = clean[label]

@@ -145,7 +145,7 @@ def vote_of_row(
         total += power
         for p in range(first, last):
             label = np.uint32(label_index[p])
-            if not label < share.size:
+            if label >= share.size:
                 sound = False
                 continue
             before = share[label]

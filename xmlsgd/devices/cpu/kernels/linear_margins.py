@@ -2,9 +2,10 @@
 
 Where labels have weights for many of all features, these are a dense matrix, which is smaller and faster to read.
 
-Else each label has a hash table of buckets with eight slots. The weight of a feature is in the bucket to which its hash
-leads, or in the next one that had room. The keys of a bucket are compared at once, so that no branch depends on whether
-there is a weight, which is hard to predict. Buckets of a label are prefetched while the one before is scored.
+Otherwise, each label has a hash table of buckets with eight slots. The weight of a feature is in the bucket to which
+its hash leads, or in the next one that had room. The keys of a bucket are compared at once, so that no branch depends
+on whether there is a weight, which is hard to predict. Buckets of a label are prefetched while the label before it is
+scored.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from numba import njit
 
 from ..compiling import kernel, kernel_of_part, range_of_part
 from ..intrinsics.elementary import FAST, ZERO
-from ..intrinsics.llvm import place_among_8, prefetch
+from ..intrinsics.llvm import index_among_8, prefetch
 
-BUCKET = 8  # slots
-_BUCKET = np.uint64(BUCKET)
+SLOTS = 8  # of a bucket
+_SLOTS = np.uint64(SLOTS)
 _GOLDEN = np.uint32(2654435769)  # 2^32 over the golden ratio: spreads numbers that lie close together (Knuth)
 
 
@@ -34,12 +35,12 @@ def first_bucket(hashed, first, last):
 
 
 @njit(nogil=True, inline="always")
-def bucket_size(table_values):
-    """Return the elements from a bucket to the next, in `table_keys` and in `table_values`.
+def bucket_stride(table_values):
+    """Return the distance between buckets, in elements of `table_keys` and of `table_values`.
 
     float32 values lie behind the keys of their bucket, in the same cache line; int8 values are an array of their own.
     """
-    return np.uint64(2 * BUCKET if table_values.itemsize == 4 else BUCKET)
+    return np.uint64(2 * SLOTS if table_values.itemsize == 4 else SLOTS)
 
 
 @kernel()
@@ -48,42 +49,42 @@ def hash_weights(indptr, features, weights, table_starts, table_keys, table_valu
 
     The table of label l has the buckets from table_starts[l] to table_starts[l + 1], with more slots than the label has
     weights. In a slot, `table_keys`, integers that must be 0, becomes the feature plus 1, and `table_values` its
-    weight. Their places in both arrays : see `bucket_size`.
+    weight. Their places in both arrays : see `bucket_stride`.
     """
-    size = bucket_size(table_values)
+    stride = bucket_stride(table_values)
     for label in range(indptr.size - 1):
         first, last = np.uint64(table_starts[label]), np.uint64(table_starts[label + 1])
         for p in range(indptr[label], indptr[label + 1]):
             bucket, slot = first_bucket(hash_of(features[p]), first, last), np.uint64(0)
-            while table_keys[bucket * size + slot] != 0:
+            while table_keys[bucket * stride + slot] != 0:
                 slot += np.uint64(1)
-                if slot == _BUCKET:
+                if slot == _SLOTS:
                     bucket, slot = bucket + np.uint64(1), np.uint64(0)
                     bucket = bucket if bucket < last else first
-            table_keys[bucket * size + slot] = features[p] + 1
-            table_values[(bucket + np.uint64(1)) * size - _BUCKET + slot] = weights[p]
+            table_keys[bucket * stride + slot] = features[p] + 1
+            table_values[(bucket + np.uint64(1)) * stride - _SLOTS + slot] = weights[p]
 
 
 @njit(nogil=True, inline="always")
-def weight_in_bucket(feature, at, size, table_keys, table_values):
+def weight_in_bucket(feature, at, stride, table_keys, table_values):
     """Return the weight of a feature in the bucket whose first key is `table_keys[at]`; 0 if there is none."""
-    place = place_among_8(table_keys, at, feature + 1)
-    value = np.float32(table_values[at + size - _BUCKET + (place & np.uint64(7))])  # without a branch
-    return value if place < _BUCKET else ZERO
+    slot = index_among_8(table_keys, at, feature + 1)
+    value = np.float32(table_values[at + stride - _SLOTS + (slot & np.uint64(7))])  # without a branch
+    return value if slot < _SLOTS else ZERO
 
 
 @njit(nogil=True, inline="always")
-def weight_of(feature, at, first, last, size, table_keys, table_values):
+def weight_of(feature, at, first, last, stride, table_keys, table_values):
     """Return the weight of a feature in a table whose keys are from `first` to `last` - 1; 0 if there is none.
 
     at : the first key of the bucket at which the search begins; it ends at a bucket with room.
     """
-    weight, left = weight_in_bucket(feature, at, size, table_keys, table_values), last - first
-    # With `break`, this takes five times as long.
-    while (weight == 0) & (table_keys[at + np.uint64(7)] != 0) & (left > size):
-        at, left = at + size, left - size
+    weight, left = weight_in_bucket(feature, at, stride, table_keys, table_values), last - first
+    # After a full bucket, the weight may be in the next one. With `break`, this takes five times as long.
+    while (weight == 0) & (table_keys[at + _SLOTS - np.uint64(1)] != 0) & (left > stride):
+        at, left = at + stride, left - stride
         at = at if at < last else first
-        weight = weight_in_bucket(feature, at, size, table_keys, table_values)
+        weight = weight_in_bucket(feature, at, stride, table_keys, table_values)
     return weight
 
 
@@ -111,8 +112,8 @@ def margins_of_row(features, entries, labels, table_starts, table_keys, table_va
     if table_keys.size == 0:
         dense_margins_of_row(features, entries, labels, table_values, table_scales, linear_bias, out)
         return True
-    sound, size = True, bucket_size(table_values)
-    n_buckets, is_apart = np.uint64(table_keys.size) // size, table_values.itemsize != 4
+    sound, stride = True, bucket_stride(table_values)
+    n_buckets, is_apart = np.uint64(table_keys.size) // stride, stride == _SLOTS
     hashes, begins = np.empty(features.size, np.uint64), np.empty((2, features.size), np.uint64)
     for p in range(features.size):
         hashes[p] = hash_of(features[p])
@@ -121,7 +122,7 @@ def margins_of_row(features, entries, labels, table_starts, table_keys, table_va
             first, last = np.uint64(table_starts[labels[j]]), np.uint64(table_starts[labels[j] + 1])
             sound &= first < last <= n_buckets
             for p in range(features.size if sound else 0):
-                at = first_bucket(hashes[p], first, last) * size
+                at = first_bucket(hashes[p], first, last) * stride
                 begins[j & 1, p] = at
                 prefetch(table_keys, at)
                 if is_apart:
@@ -131,10 +132,10 @@ def margins_of_row(features, entries, labels, table_starts, table_keys, table_va
         label, score = labels[j - 1], ZERO
         out[j - 1] = np.float32(-1)
         if label >= 0 and sound:
-            table, end = np.uint64(table_starts[label]) * size, np.uint64(table_starts[label + 1]) * size
+            table, end = np.uint64(table_starts[label]) * stride, np.uint64(table_starts[label + 1]) * stride
             for p in range(features.size):
-                at = begins[~j & 1, p]
-                score += weight_of(features[p], at, table, end, size, table_keys, table_values) * entries[p]
+                at = begins[(j - 1) & 1, p]
+                score += weight_of(features[p], at, table, end, stride, table_keys, table_values) * entries[p]
             out[j - 1] = linear_bias[label] + table_scales[min(label, table_scales.size - 1)] * score
     return sound
 

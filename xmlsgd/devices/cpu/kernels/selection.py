@@ -1,7 +1,8 @@
 """Kernels that select: the highest values of a list, with what belongs to them.
 
-Floats have the order of their bits read as integers, if those of negative floats are inverted. So bisection finds the
-least value to be kept: it counts values from a limit on, which a processor does 16 at a time and without branches.
+Read as integers, the bits of floats have the order of the floats, once the bits below the sign of negative ones are
+inverted. Bisection over these integers finds the smallest key to keep; each step counts the keys from a limit on, 16 at
+a time and without branches.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from numba import njit
 from ..intrinsics.elementary import ZERO
 from .copying import copy_into
 
-_HIGHEST = np.int32(2**31 - 1)  # above the keys of all numbers
-_NONE = np.int32(-(2**31))  # below the keys of all numbers
+_LOWEST, _HIGHEST = np.int32(-(2**31)), np.int32(2**31 - 1)  # below and above the keys of all numbers
 
 
 @njit(nogil=True)
@@ -34,23 +34,23 @@ def replace_worst(values, items, value, item):
 
 
 @njit(nogil=True)
-def count_from(sort_keys, least):
-    """Return how many elements of `sort_keys` int32 are at least `least`."""
+def count_at_least(sort_keys, limit):
+    """Return how many elements of `sort_keys` int32 are at least `limit`."""
     n = np.int32(0)
     for j in range(sort_keys.size):
-        n += np.int32(sort_keys[j] >= least)
+        n += np.int32(sort_keys[j] >= limit)
     return n
 
 
 @njit(nogil=True)
 def bisect(sort_keys, low, high, size, most):
-    """Narrow [low, high) until from `size` to `most` elements of `sort_keys` are at least `low`, or it has one integer.
+    """Return [low, high), narrowed until `size` to `most` keys are at least `low`, or only one integer is left.
 
-    At least `size` elements must be at least `low`, and fewer must be at least `high`; this stays so.
+    Requires, and preserves, that at least `size` keys are at least `low`, and fewer at least `high`.
     """
     while high - low > 1:
         middle = low + (high - low) // 2
-        n = count_from(sort_keys, np.int32(middle))
+        n = count_at_least(sort_keys, np.int32(middle))
         if n < size:
             high = middle
             continue
@@ -76,20 +76,20 @@ def keep_best(values, items, n, best, best_items):
     least, largest = sort_keys[0], sort_keys[0]
     for j in range(n):
         least, largest = min(least, sort_keys[j]), max(largest, sort_keys[j])
-    low, high = bisect(sort_keys, np.int64(least), np.int64(min(largest, _HIGHEST - 1)) + 1, size, 2 * size)
+    high = np.int64(min(largest, _HIGHEST - 1)) + 1  # which must fit int32
+    low, high = bisect(sort_keys, np.int64(least), high, size, 2 * size)
     n_left = np.uint64(0)
     for j in range(n):
         values[n_left], items[n_left] = values[j], items[j]
         n_left += np.uint64(sort_keys[j] >= low)
     sort_keys = sort_keys[:n_left]
     low, high = bisect(sort_keys, low, high, size, size)
-    n_kept, n_equal = 0, size - count_from(sort_keys, np.int32(high))
+    n_kept, n_equal = 0, size - count_at_least(sort_keys, np.int32(high))  # to be kept of the keys from `low` to `high`
     for j in range(n_left):
-        if sort_keys[j] >= low and n_kept < size:
-            if sort_keys[j] < high:
-                n_equal -= 1
-                if n_equal < 0:
-                    continue
+        is_equal = low <= sort_keys[j] < high
+        # NaNs may have keys from _HIGHEST on.
+        if n_kept < size and (sort_keys[j] >= high or (is_equal and n_equal > 0)):
+            n_equal -= is_equal
             best[n_kept], best_items[n_kept] = values[j], items[j]
             n_kept += 1
 
@@ -105,18 +105,16 @@ def keep_highest(labels, found, sort_keys, kept_labels, kept):
     scores, bits, size = found[0], found[0].view(np.int32), kept_labels.size
     for j in range(labels.size):
         key = bits[j] ^ ((bits[j] >> np.int32(31)) & _HIGHEST)
-        sort_keys[j] = key if labels[j] >= 0 and scores[j] > -np.inf else _NONE
-    low, high = np.int64(_NONE) + 1, np.int64(_HIGHEST)
-    if count_from(sort_keys, np.int32(low)) >= size:
+        sort_keys[j] = key if labels[j] >= 0 and scores[j] > -np.inf else _LOWEST
+    low, high = np.int64(_LOWEST) + 1, np.int64(_HIGHEST)
+    if count_at_least(sort_keys, np.int32(low)) >= size:
         low, high = bisect(sort_keys, low, high, size, size)
     kept_labels[:], kept[:] = -1, ZERO
-    n_kept, n_equal, least = 0, size - count_from(sort_keys, np.int32(high)), np.float32(np.inf)
+    n_kept, n_equal, least = 0, size - count_at_least(sort_keys, np.int32(high)), np.float32(np.inf)
     for j in range(labels.size):
-        if sort_keys[j] >= low:
-            if sort_keys[j] < high:
-                n_equal -= 1
-                if n_equal < 0:
-                    continue
+        is_equal = low <= sort_keys[j] < high
+        if sort_keys[j] >= high or (is_equal and n_equal > 0):
+            n_equal -= is_equal
             kept_labels[n_kept] = labels[j]
             for r in range(found.shape[0]):
                 kept[r, n_kept] = found[r, j]
