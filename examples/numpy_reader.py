@@ -121,7 +121,7 @@ class Model:
         c, x = self.c, np.zeros(self.about["network"]["n_features"] + 1, np.float32)
         x[features + 1] = values
         if len(c["linear_keys"]):
-            tables = [slice(*(8 * c["linear_starts"][label : label + 2])) for label in labels]
+            tables = [slice(*(8 * c["linear_buckets"][label : label + 2])) for label in labels]
             products = np.float32([c["linear_int8"][table] @ x[c["linear_keys"][table]] for table in tables])
         else:
             products = c["linear_int8"].reshape(-1, len(x) - 1)[labels] @ x[1:]

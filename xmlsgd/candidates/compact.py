@@ -39,6 +39,6 @@ def compact_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     matrix = CSR(indptr, features[kept].astype(np.int32, copy=False), weights[kept], len(arrays["scale"]))
     tables = to_tables(matrix, SLOTS_PER_WEIGHT, features.dtype.type)
     starts = tables.starts.astype(pointer_type(len(tables.keys)))
-    small |= {"linear_starts": starts, "linear_keys": tables.keys, "linear_int8": tables.values}
+    small |= {"linear_buckets": starts, "linear_keys": tables.keys, "linear_int8": tables.values}
     small["linear_scales"] = scales
     return {PREFIX + name: array for name, array in small.items()}

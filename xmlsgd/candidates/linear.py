@@ -192,7 +192,7 @@ def to_tables(weights: CSR, slots_per_weight: float, key_type: type) -> Tables:
     kind = weights.data.dtype
     starts = pointers((slots_per_weight * np.diff(weights.indptr)).astype(np.int64) // SLOTS + 1)
     n_slots = SLOTS * int(starts[-1])
-    if np.prod(weights.shape) * kind.itemsize <= n_slots * (np.dtype(key_type).itemsize + kind.itemsize):
+    if np.prod(weights.shape) <= 2 * n_slots:  # a slot has a key and a value, each at least as large as a cell
         return Tables(starts[:0], np.empty(0, key_type), weights.to_scipy().toarray().ravel())
     if kind == np.float32:  # with the keys of their bucket in a cache line
         keys = _cache_lines(starts[-1])

@@ -87,7 +87,7 @@ def from_arrays(described: Any, saved: FolderArrays, shape: tuple[int, int], com
         of_postings, of_shares = (found.finite(f"{name}_scales", n_features) for name in ("postings", "cooccurrence"))
         keys = found.array("linear_keys", kinds["linear"], None)
         n_starts, n_values = (n_labels + 1, len(keys)) if len(keys) else (0, n_labels * n_features)
-        starts = found.array("linear_starts", pointer_type(len(keys)), n_starts)
+        starts = found.array("linear_buckets", pointer_type(len(keys)), n_starts)
         values, scales = found.array("linear_int8", np.int8, n_values), found.finite("linear_scales", n_labels)
         linear = CompactLinearClassifiers(Tables(starts, keys, values, scales), bias)
     else:

@@ -112,7 +112,7 @@ def test_a_compact_model_says_that_it_cannot_learn_on(data, small):
         ("classes", lambda a: a[:-1], "must name 300 labels, got 299"),
         ("candidates_linear_int8", lambda a: a[:-1], "linear_int8 must be int8"),
         ("candidates_linear_scales", lambda a: a[:-1], "linear_scales must be float32"),
-        ("candidates_linear_starts", lambda a: a.reshape(7, -1), "linear_starts must be int32"),
+        ("candidates_linear_buckets", lambda a: a.reshape(7, -1), "linear_buckets must be int32"),
         (
             "candidates_labels_indices",
             lambda a: a.astype(np.int32),
@@ -137,8 +137,8 @@ def test_a_compact_model_that_save_cannot_have_written_is_refused(model, small, 
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("linear_starts", lambda a: a[::-1]),
-        ("linear_starts", lambda a: a + a[-1]),
+        ("linear_buckets", lambda a: a[::-1]),
+        ("linear_buckets", lambda a: a + a[-1]),
         ("postings_indptr", lambda a: -a),
         ("postings_indptr", lambda a: a * 7),
         ("postings_indptr", lambda a: np.append(a[:1], np.full(len(a) - 1, a[-1]))),
@@ -193,7 +193,7 @@ def test_weights_of_few_features_are_saved_as_a_dense_matrix(tmp_path):
     # More where rounding takes an input of a tree across a threshold.
     assert np.mean(np.abs(found - scores) < 0.1) > 0.99
     assert np.mean(found.argmax(axis=1) == scores.argmax(axis=1)) > 0.95
-    for name in ("linear_int8", "linear_starts"):
+    for name in ("linear_int8", "linear_buckets"):
         kept = np.load(tmp_path / "dense" / f"candidates_{name}.npy")
         altered(tmp_path / "dense", f"candidates_{name}", lambda a: np.append(a, a.dtype.type(1)))
         with pytest.raises(ModelFileError, match=f"{name} must be"):
