@@ -31,9 +31,10 @@ WORKER_BYTES = 150_000_000  # of a worker process with Numba and its kernels
 # Per pair of a held-out row and a label while stacking is learned: scores, log odds, losses.
 PAIR_BYTES = 130
 MOST_PER_ENTRY = 6  # weights of the linear classifiers per stored feature of the rows; 0.2 to 3 were measured
-# Per label while candidates are learned: counts, pointers and frequencies; and per label and thread, scratch arrays.
-# With a million labels of 600 rows, 260 bytes per label were measured with one thread and 430 with two.
-LABEL_BYTES, LABEL_SCRATCH = 220, 90
+# Per label while candidates are learned: counts, pointers and frequencies; per thread, scratch arrays; and, if both are
+# there at once, arrays of the network's training. With 900,000 labels of 1,200 rows, 204 bytes per label were measured
+# with one thread and 364 with two.
+LABEL_BYTES, LABEL_SCRATCH, LABEL_BESIDE_NETWORK = 140, 90, 80
 SOLVER_BYTES = 25  # per feature, for each thread that solves
 SHARE = 0.8  # of the limit that an estimate may reach: the rest is for the interpreter, kernels and other programs
 
@@ -295,7 +296,8 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     scored = PAIR_BYTES * held_out * n_in_prediction(plan.n_candidates)
     rows = 16 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed
     of_features = 8 * min(own, every, N_LABELS * X.n_cols)
-    of_labels = Y.n_cols * (LABEL_BYTES + LABEL_SCRATCH * plan.n_candidate_threads)
+    of_label = LABEL_BYTES + LABEL_SCRATCH * plan.n_candidate_threads
+    of_labels = Y.n_cols * (of_label + LABEL_BESIDE_NETWORK * plan.concurrent_candidates)
     solving = 5 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_candidate_threads * X.n_cols
     return rows + of_features + of_labels + solving + scored
 
