@@ -199,6 +199,20 @@ def test_an_error_in_a_fold_tells_the_epochs_of_the_model_alone(rows, monkeypatc
     assert "is kept, 3 whole epochs of this run" in told
 
 
+def test_candidates_are_kept_if_calibration_fails(rows, monkeypatch):
+    def failing(*_):
+        raise MemoryError("of calibration")
+
+    monkeypatch.setattr(fitting, "calibrated", failing)
+    model, whole = new_model(max_epochs=3), new_model(max_epochs=3)
+    with pytest.raises(MemoryError):
+        model.fit(rows.X, rows.Y)
+    monkeypatch.undo()
+    whole.fit(rows.X, rows.Y)
+    for found, expected in zip(model.predict_topk(rows.X, 5), whole.predict_topk(rows.X, 5), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_the_memory_estimate_counts_the_networks_of_folds_beside_that_of_the_model(rows):
     parts, n = new_model().estimate_memory(rows.X, rows.Y), new_model().plan(rows.X, rows.Y).n_temporary_networks
     assert n > 1

@@ -63,10 +63,16 @@ def test_a_single_text_does_not_wait_for_large_requests_and_all_get_the_same_sug
         assert rows == [[(each["label"], each["score"]) for each in row] for row in expected(model, texts, k)]
 
 
-def test_a_single_text_of_another_limit_waits_for_one_more_call(model, calls):
+def test_a_single_text_of_another_limit_is_in_the_next_call(model, calls):
     _, order = answered(model, (TEXTS, 3), (TEXTS, 3), later=[(["read json"], 2)])
     assert order == [2, 0, 1]
-    assert calls[2] == ["read json"]
+    assert calls[1] == ["read json"]
+
+
+def test_a_large_request_has_every_other_call_however_many_limits_others_ask_for(model, calls):
+    _, order = answered(model, (["a file"] * 24, 30), later=[(["read json"] * 2, k) for k in range(1, 20)])
+    assert [texts[0] for texts in calls[:5]] == ["a file", "read json", "a file", "read json", "a file"]
+    assert order.index(0) == 3
 
 
 def test_a_large_request_advances_however_many_small_ones_wait(model, calls):

@@ -35,6 +35,7 @@ from .training_data import TrainingData
 from .workers import executor_of, precision_of
 
 if TYPE_CHECKING:  # it imports Numba, which creating an estimator does not need
+    from ..candidates import HeldOutScores
     from .candidate_training import CandidateTraining, ScoredFold
 
 Keep = Callable[[FittedModel], None]
@@ -104,7 +105,9 @@ class Fitting:
             if run.diverged and not run.records:
                 raise DivergenceError(divergence_advice(plan, self.weight, start.epochs + 1))
             with self._keeping(self._fitted, run):  # the network can predict alone
-                fitted = self._complete(run, candidates)
+                fitted, scored_rows, scores = self._with_candidates(run, candidates)
+            with self._keeping(lambda _: fitted, run):
+                fitted = calibrated(fitted, self.data, scored_rows, self.device, scores)
         self.keep(fitted)  # first, as Ctrl-C may come while the checkpoint is removed
         if checkpoint:
             checkpoint.done()
@@ -187,10 +190,12 @@ class Fitting:
             n_epochs=(earlier.n_epochs if earlier else 0) + len(run.records),
         )
 
-    def _complete(self, run: Run, candidates: CandidateTraining | None) -> FittedModel:
-        """Return the model of a run with candidates, calibration and thresholds."""
+    def _with_candidates(
+        self, run: Run, candidates: CandidateTraining | None
+    ) -> tuple[FittedModel, NDArray[np.intp], HeldOutScores | None]:
+        """Return the model of a run, with candidates if it has any; the held-out rows; and their scores by stacking."""
         if candidates is None:
-            return calibrated(self._fitted(run), self.data, self.left_out, self.device, None)
+            return self._fitted(run), self.left_out, None
         started = time.perf_counter()
         folds = self._score_folds(candidates, run)
         found, scores = candidates.finish(folds)
@@ -198,7 +203,7 @@ class Fitting:
             self._add_held_out_to_biases(run.params)
         fitted = replace(self._fitted(run), candidates=found, candidates_seconds=time.perf_counter() - started)
         scored_rows = np.concatenate([np.empty(0, np.intp), *(fold.rows for fold in folds)])
-        return calibrated(fitted, self.data, scored_rows, self.device, scores)
+        return fitted, scored_rows, scores
 
     def _score_folds(self, candidates: CandidateTraining, run: Run) -> list[ScoredFold]:
         """Return each fold of held-out rows, scored by a network that has not learned them.

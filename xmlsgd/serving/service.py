@@ -104,7 +104,8 @@ class Service:
     ) -> None:  # fmt: skip
         self.served, self.name, self.token, self.save = served, name, token, save
         self.metrics = RequestMetrics()
-        self._waiting: list[_PendingRequest] = []
+        self._waiting: list[_PendingRequest] = []  # the one that has waited longest first
+        self._serves_oldest = True  # whether the next call is for the first of them
         self._worker: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self._explaining = ThreadPoolExecutor(1)  # of its own, so that many explanations leave threads to suggestions
@@ -183,21 +184,23 @@ class Service:
     def _next_batch(self) -> list[tuple[_PendingRequest, int]]:
         """Take texts for one call of the model; return their requests, each with the index of its first text.
 
-        The first waiting request gets half of the call, so that each is answered in the end; the rest goes to those
-        with the least work left, so that short ones do not wait for large ones. All requests of a call have one
-        `batch_key`: the limit determines which labels are scored exactly, and an answer must not depend on other
-        requests. Those of other keys come first in the next call.
+        All requests of a call have one `batch_key`: the limit determines which labels are scored exactly, and an answer
+        must not depend on other requests. The request that has waited longest chooses the key of every other call, so
+        that each is answered in the end; the one with the least work left chooses that of the others, so that short
+        requests do not wait for large ones. Half of a call goes to the oldest of its requests, the rest to those with
+        the least work left.
         """
         if not self._waiting:  # all were given up
             return []
-        oldest = self._waiting[0]
-        others = [each for each in self._waiting if each.batch_key != oldest.batch_key]
-        alike = [each for each in self._waiting if each.batch_key == oldest.batch_key]
+        by_work = sorted(self._waiting, key=lambda each: each.cost_left)
+        key = (self._waiting if self._serves_oldest else by_work)[0].batch_key
+        self._serves_oldest = not self._serves_oldest
+        alike = [each for each in self._waiting if each.batch_key == key]
         starts = [(each, each.n_taken) for each in alike]
-        room = MAX_CALL_COST - oldest.take(MAX_CALL_COST // 2)
-        for each in sorted(alike, key=lambda each: each.cost_left):
-            room -= each.take(room)
-        self._waiting = [*others, *(each for each in alike if each.cost_left)]
+        room = MAX_CALL_COST - alike[0].take(MAX_CALL_COST // 2)
+        for each in by_work:
+            room -= each.take(room) if each.batch_key == key else 0
+        self._waiting = [each for each in self._waiting if each.cost_left]
         return [(each, start) for each, start in starts if each.n_taken > start]
 
     def _forget(self, request: _PendingRequest) -> None:
