@@ -200,8 +200,9 @@ class XMLEnsemble(Predictor, BaseEstimator):
         """
         self._check_number()
         rows = GivenRows(X, y, eval_set=eval_set, groups=groups, label_texts=label_texts, feature_names=feature_names)
-        data = clone(self._template())._read_rows(rows)
-        return memory.with_estimate(clone(self._template())._planned(data)[0], self._estimate(data)["total"])
+        template = clone(self._template())
+        data = template._read_rows(rows)
+        return memory.with_estimate(template._planned(data)[0], self._estimate(data)["total"])
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
         """Return the bytes of memory that `fit` would need, without training.

@@ -46,7 +46,7 @@ class LibsvmBlocks:
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         known = [each.name for each in fields(Options) if each.name != "labelled"]
-        for name in (name for name in options if name != "labelled"):
+        for name in options.keys() - {"labelled"}:
             check_choice("option", name, known)
         self.path, self._options = Path(path), Options(**options)
         self.n_features, self.n_labels = self._options.n_features, self._options.n_labels
