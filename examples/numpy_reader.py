@@ -22,7 +22,7 @@ import numpy as np
 MARKS = "".join(
     chr(i) for i in range(0x300, 0x12000) if unicodedata.category(chr(i)) in ("Mn", "Mc") and i >> 4 != 0xFE0
 )
-WORD = re.compile(rf"\w[\w{MARKS}]+")
+WORD = re.compile(rf"\w[+#]+|\w[\w{MARKS}]*")
 NEIGHBORS, MOST_POSTINGS, MORE_LABELS, SHRINKAGE = 64, 4096, 64, np.float32(2)
 LEAST_VOTE, LEAST_COOCCURRENCE = np.float32(1e-2), np.float32(1e-5)
 SCORED = 40  # candidates that get margins, at least

@@ -17,7 +17,7 @@ from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.errors import ModelFileError
 from xmlsgd.estimators import XMLClassifier
 
-NEW = "a_label_never_seen\tread a yzzyva and close it\n" * 3
+NEW = "a_label_never_seen\tread the yzzyva and close it\n" * 3
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_texts_to_learn_are_vectorized_once(tmp_path, words, monkeypatch):
 
     monkeypatch.setattr(TextVectorizer, "rows_of", noted)
     run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m", "--json", tmp_path / "r.json", "--quiet")
-    assert [text for text in vectorized if text] == ["read a yzzyva and close it"] * 3
+    assert [text for text in vectorized if text] == ["read the yzzyva and close it"] * 3
     sizes = json.loads((tmp_path / "r.json").read_text())["data"]["train"]
     assert (sizes["rows"], sizes["label_nnz"], "nnz" in sizes) == (3, 3, False)
 

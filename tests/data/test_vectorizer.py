@@ -100,7 +100,7 @@ def test_vectorizer_equals_scikit_learn():
     expected = theirs.fit_transform(TEXTS).toarray()
     vectorizer = TextVectorizer(min_df=2)
     X = vectorizer.fit_transform(TEXTS)
-    assert vectorizer.words == theirs.get_feature_names_out().tolist() == ["file", "json", "rows"]
+    assert vectorizer.words == theirs.get_feature_names_out().tolist() == ["a", "file", "json", "rows"]
     np.testing.assert_allclose(X.toarray(), expected, rtol=1e-6)
     assert X.data.dtype == np.float32
 
@@ -163,7 +163,7 @@ def test_a_letter_and_its_accent_are_one_character_however_they_are_written(opti
         ("بِسْمِ اللَّهِ", ["اللَّهِ", "بِسْمِ"]),
         ("בְּרֵאשִׁית בָּרָא", ["בְּרֵאשִׁית", "בָּרָא"]),
         ("தமிழ் மொழி", ["தமிழ்", "மொழி"]),
-        ("❤\ufe0f 1\ufe0f\u20e3 ok", ["ok"]),
+        ("❤\ufe0f 1\ufe0f\u20e3 ok", ["1", "ok"]),
     ],
 )
 def test_marks_of_vowels_belong_to_words_and_those_of_pictures_do_not(text, words):
@@ -205,7 +205,12 @@ def test_rows_have_norm_one_or_are_empty():
 
 
 def test_identifiers_are_split_at_underscores():
-    assert TextVectorizer(min_df=1).fit(["read_json_file x"]).words == ["file", "json", "read"]
+    assert TextVectorizer(min_df=1).fit(["read_json_file x"]).words == ["file", "json", "read", "x"]
+
+
+def test_single_characters_are_words_and_keep_plus_and_hash():
+    words = TextVectorizer().fit(["C++17 and C#, F#: x+y; Notepad++, R 3 .NET a#"]).words
+    assert words == ["17", "3", "a#", "and", "c#", "c++", "f#", "net", "notepad", "r", "x+", "y"]
 
 
 def test_max_features_keeps_the_most_frequent_words():
@@ -223,7 +228,7 @@ def test_use_before_fit_is_refused():
 
 @pytest.mark.parametrize("texts", [["?", "!"], ["one", "two"], []])
 def test_texts_without_a_frequent_word_are_refused(texts):
-    with pytest.raises(DataError, match="no word of two letters or digits occurs in at least min_df=2 texts"):
+    with pytest.raises(DataError, match="no word of letters or digits occurs in at least min_df=2 texts"):
         TextVectorizer(min_df=2).fit(texts)
 
 

@@ -148,7 +148,7 @@ def test_texts_are_learned_as_they_are(as_sequence):
 
 
 def test_a_vectorizer_is_copied_and_fitted_unless_it_has_words():
-    fresh, fitted = TextVectorizer(min_df=11), TextVectorizer(min_df=1).fit([*TEXTS, "a word of its own"])
+    fresh, fitted = TextVectorizer(min_df=11), TextVectorizer(min_df=1).fit([*TEXTS, "some word of its own"])
     assert small(vectorizer=fresh).fit(TEXTS, TAGS).vectorizer_.words == ["apple", "car", "fruit", "green", "red"]
     assert not fresh.is_fitted
     assert clone(small(vectorizer=fresh)).fit(TEXTS, TAGS).n_features_in_ == 5

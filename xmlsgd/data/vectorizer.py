@@ -59,11 +59,12 @@ OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 @dataclass(eq=False, repr=False)
 class TextVectorizer:
-    """Convert texts to TF-IDF rows: lower-cased words of two or more letters or digits, (1 + ln tf) idf, L2 norm 1.
+    """Convert texts to TF-IDF rows: lower-cased words of letters and digits, (1 + ln tf) idf, L2 norm 1.
 
-    Texts are converted to Unicode's composed form (NFC), in which a letter with an accent is one character. Marks of
-    vowels, as in Hindi, belong to words, unlike in scikit-learn, whose pattern cuts words there. Formulas, names and
-    meanings of options are those of its `TfidfVectorizer` (smoothed idf), which is imported on first use.
+    Texts are converted to Unicode's composed form (NFC), in which a letter with an accent is one character. Unlike in
+    scikit-learn, single letters and digits are words, also with + or # behind them, as in C++, and marks of vowels, as
+    in Hindi, belong to words. Formulas, names and meanings of options are those of its `TfidfVectorizer` (smoothed
+    idf), which is imported on first use.
 
     Parameters
     ----------
@@ -187,7 +188,7 @@ class TextVectorizer:
         try:
             tfidf.fit(texts)
         except ValueError as error:  # "empty vocabulary", "no terms remain": scikit-learn has no class of its own
-            what = "word of two letters or digits" if self.analyzer == "word" else "n-gram"
+            what = "word of letters or digits" if self.analyzer == "word" else "n-gram"
             most = "" if self.max_df == 1.0 else f" and at most max_df={self.max_df}"
             changed = "min_df" if self.max_df == 1.0 else "min_df and max_df"
             wanted = f"no {what} occurs in at least min_df={self.min_df}{most} texts"

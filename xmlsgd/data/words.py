@@ -14,7 +14,7 @@ MARKS = {i for i in range(0x300, 0x12000) if unicodedata.category(chr(i)) in ("M
 _FIRST, _LAST = (sorted(i for i in MARKS if i + step not in MARKS) for step in (-1, 1))
 _RANGES = "".join(f"{chr(first)}-{chr(last)}" for first, last in zip(_FIRST, _LAST, strict=True))
 # Part of the file format, no option: a pattern in a forged model file could run forever.
-TOKEN_PATTERN = rf"\w[\w{_RANGES}]+"  # of two characters or more, after `prepared`
+TOKEN_PATTERN = rf"\w[+#]+|\w[\w{_RANGES}]*"  # after `prepared`; c++ and c# are words
 TOKEN = re.compile(TOKEN_PATTERN)
 # Thai, Lao, Burmese, Khmer, kana and Chinese characters, which are written without spaces between words.
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
