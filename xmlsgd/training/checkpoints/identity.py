@@ -18,8 +18,9 @@ from ..job import Job
 from .reader import callback_names
 
 PACKAGE = Path(__file__).parents[2]
-CODE_FOLDERS = ("algorithms", "devices", "nn", "training")  # their sources decide what a step learns
-CODE, DATA, EVALUATED, MODEL, SEED = "xmlsgd", "data", "Evaluation.rows", "initial model", "seed"
+# The beginnings of paths of sources that decide what a step learns.
+SOURCES = ("algorithms/", "data/random_streams.py", "devices/", "nn/", "training/")
+VERSION, DATA, EVALUATED, MODEL, SEED = "xmlsgd", "data", "Evaluation.rows", "initial model", "seed"
 OF_ROWS = {DATA, EVALUATED, "network.input_scale"}  # another seed holds other rows out
 NONE = "none"
 # How to describe a setting that is a checksum or drawn at random, if it differs.
@@ -31,7 +32,7 @@ SUMS = {
 }
 # Names of settings in error messages: most are parameters of the estimator.
 PARAMETERS = {
-    CODE: "xmlsgd (version, checksum of sources)",
+    VERSION: "xmlsgd (version, checksum of sources)",
     "network.hidden": "hidden_layer_sizes",
     "network.loss": "loss",
     "network.hidden_dropout": "hidden_dropout",
@@ -49,7 +50,11 @@ PARAMETERS = {
 
 
 def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequence[Callback]) -> dict[str, str]:
-    """Return the settings that identify a run, by name; workers and devices may change."""
+    """Return the settings that identify a run, by name; workers and devices may change.
+
+    A setting that is no field of these parts comes in by `settings` of the callback that has it, or as a field of `Job`
+    and a line here.
+    """
     parts = {"network": job.network, "optimizer": job.optimizer, "sampler": job.sampler, "schedule": schedule}
     found: dict[str, str] = {}
     for name, part in parts.items():
@@ -58,22 +63,18 @@ def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequ
     for name, callback in zip(callback_names(callbacks), callbacks, strict=True):
         found |= _as_text(name, callback.settings())
     found |= {"batch": _text(algorithm.batch), "learning_rate": _text(algorithm.learning_rate), SEED: _text(job.seed)}
-    found[CODE] = code_version()
+    found[VERSION] = f"{__version__} ({source_checksum()})"
     found[DATA] = checksum_of_rows(job.dataset, job.sample_weight)
     if job.start and job.start.epochs:
         found[MODEL] = _checksum(job.start.params, job.start.state)
     return found
 
 
-def code_version(package: Path = PACKAGE) -> str:
-    """Return the version of the package and a checksum of the sources that decide what a step learns.
-
-    A run resumed under different code would match neither version.
-    """
-    files = sorted(
-        file for folder in CODE_FOLDERS for file in (package / folder).rglob("*.*") if file.suffix in (".py", ".cu")
-    )
-    return f"{__version__} ({hashlib.sha256(b''.join(file.read_bytes() for file in files)).hexdigest()[:12]})"
+def source_checksum(package: Path = PACKAGE) -> str:
+    """Return a checksum of `SOURCES`: a run that was resumed under other code would be of neither version."""
+    files = (file for file in sorted(package.rglob("*.*")) if file.suffix in (".py", ".cu"))
+    of_steps = [file.read_bytes() for file in files if file.relative_to(package).as_posix().startswith(SOURCES)]
+    return hashlib.sha256(b"".join(of_steps)).hexdigest()[:12]
 
 
 def checksum_of_rows(dataset: Dataset, weight: np.ndarray | None = None) -> str:

@@ -25,7 +25,7 @@ from ..history import History
 from ..job import Job
 from ..progress import TrainingPosition, TrainingProgress
 from .checkpoint import Checkpoint
-from .identity import CODE, differences, identity
+from .identity import VERSION, differences, identity
 from .reader import REAL, SavedRun, callback_names, read_checkpoint, read_identity
 
 
@@ -56,8 +56,8 @@ class CheckpointWriter:
         if self.saved:
             if changes := differences(self.saved.run, self._run):
                 text = f"{checkpoint.path}: is the checkpoint of another run: {changes}"
-                of_code_alone = self.saved.run | {CODE: self._run[CODE]} == self._run
-                same = "that version of xmlsgd" if of_code_alone else "the same settings"
+                of_version_alone = self.saved.run | {VERSION: self._run[VERSION]} == self._run
+                same = "that version of xmlsgd" if of_version_alone else "the same settings"
                 raise DataError(f"{text}; resume with {same}, or remove {checkpoint.path}")
             self.saved.check(job, schedule)
         self._check_writable()
