@@ -150,6 +150,11 @@ def test_metrics_of_three_rows_are_those_computed_by_hand():
     np.testing.assert_allclose(metrics.coverage_at_k(Y, ranking, 3), [1 / 3, 2 / 3, 1], **TOLERANCE)
 
 
+def test_evaluate_ranking_computes_each_usual_metric(case, monkeypatch):
+    monkeypatch.setattr(metrics.evaluation, "USUAL_METRICS", ("coverage", "P"))
+    assert [*metrics.evaluate_ranking(case.Y, case.padded, ks=[3])] == ["coverage@3", "P@3"]
+
+
 def test_evaluate_ranking_gives_the_table_in_percent(case):
     table = metrics.evaluate_ranking(case.Y, case.padded, case.Y, ks=(1, 5))
     assert list(table) == ["P@1", "P@5", "nDCG@1", "nDCG@5", "R@1", "R@5", "PSP@1", "PSP@5"]

@@ -12,11 +12,10 @@ import numpy as np
 from ..data.validation import check_choice, is_positive_integer
 from ..errors import DataError, shorten
 from .comparison import Matrix, compare, labels_of
-from .propensity import inverse_propensity, psprecision_at_k
-from .ranking import ndcg_at_k, precision_at_k, recall_at_k
+from .propensity import inverse_propensity
 
 SUFFIX = "_at_k"
-USUAL_METRICS = ("P", "nDCG", "R", "PSP")  # of `evaluate_ranking`, in the order of tables; PSP only with propensities
+USUAL_METRICS = ("P", "nDCG", "R", "PSP")  # of `evaluate_ranking`, in this order; PSP only with propensities
 # Names of metrics in tables, where they are not those of the functions.
 TABLE_NAMES = {
     "macro_f1": "macro F1", "micro_f1": "micro F1", "ndcg": "nDCG", "precision": "P", "psndcg": "PSnDCG",
@@ -108,16 +107,15 @@ def evaluate_ranking(
     if not ks or not all(map(is_positive_integer, ks)):
         raise DataError(f"ks: must be integers of at least 1, got {shorten(ks)}")
     compared = compare(Y_true, predicted, k := max(ks))
-    functions: dict[str, Callable[..., np.ndarray]]
-    functions = {"P": precision_at_k, "nDCG": ndcg_at_k, "R": recall_at_k}
-    functions |= {table_name(name): metric(name) for name in metrics}
     if Y_train is not None:
         if (train := labels_of(Y_train, "Y_train")).n_cols > compared.Y.n_cols:
             wanted = f"must have at most the {compared.Y.n_cols} labels of Y_true"
             raise DataError(f"Y_train: {wanted}, got {train.n_cols}; give both the same columns")
         inv_propensity = inverse_propensity(train, n_labels=compared.Y.n_cols)
-    if inv_propensity is not None:
-        functions["PSP"] = psprecision_at_k
+    functions = {name: metric(name) for name in USUAL_METRICS}
+    if inv_propensity is None:
+        functions = {name: function for name, function in functions.items() if not takes_propensity(function)}
+    functions |= {table_name(name): metric(name) for name in metrics}
     values = {}
     for name, function in functions.items():
         if (weighted := takes_propensity(function)) and inv_propensity is None:
