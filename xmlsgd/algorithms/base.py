@@ -58,7 +58,7 @@ class Algorithm(Checked, ABC):
         return None
 
     def merge_state_vectors(self, n_workers: int) -> int:
-        """Return the maximum number of merge states, vectors of the model's size, with `n_workers` workers."""
+        """Return the number of merge states, vectors of the model's size, that each run needs."""
         return 0
 
     def most_rows(self, n_workers: int) -> int:
