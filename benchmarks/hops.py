@@ -9,7 +9,7 @@ from typing import Any
 
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.merging import MergeRule
-from xmlsgd.training.messages import Event, Report, Step
+from xmlsgd.training.messages import Event, Report, Span
 
 
 class Timed(Processes):
@@ -27,7 +27,7 @@ class Timed(Processes):
         self._heard_at: dict[int, float] = {}
         self._given_at: dict[int, tuple[float, float]] = {}  # second, and seconds since the report before
 
-    def _begin(self, step: Step) -> None:
+    def _begin(self, step: Span) -> None:
         now = time.perf_counter()
         self._given_at[step.worker] = now, now - self._heard_at.pop(step.worker, now)
         super()._begin(step)

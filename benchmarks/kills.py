@@ -251,7 +251,7 @@ def model_of_one(optimizer: str, seed: int, place: Path) -> bytes:
     data, (rule, rate) = learnable_rows(), OPTIMIZERS[optimizer]
     job, schedule = Job(data, network_of(data, False), rule, seed=seed), Schedule(2)
     run = train(job, Sequential(BATCH, rate), Serial([Reference()]), schedule, (), Checkpoint(place, 0))
-    return run.params.tobytes() + run.state.tobytes() + str(run.steps).encode()
+    return run.params.tobytes() + run.state.tobytes() + str(run.updates).encode()
 
 
 def marks_of_several(text: str, seed: int, place: Path) -> bytes:

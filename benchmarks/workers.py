@@ -64,7 +64,7 @@ class Watch(Callback):
     curve: list[tuple[float, float]] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
 
-    def step(self, report: Report) -> None:
+    def span(self, report: Report) -> None:
         """Keep a report."""
         self.reports.append(report)
 

@@ -27,7 +27,7 @@ from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.parameters import zeros
 from xmlsgd.training.job import Job
 from xmlsgd.training.learner import Learner
-from xmlsgd.training.messages import Step
+from xmlsgd.training.messages import Span
 
 from .runner import BATCH, HIDDEN, K, Problem, Runner, arguments, main, peak_memory_bytes, step_rates, timed, versions
 
@@ -117,9 +117,9 @@ def throughput(problem: Problem, variant: str, warm_up: int, steps: int) -> dict
     with device.start():
         for i in range(warm_up + steps):
             epoch, at = divmod(i, dataset.n_rows // BATCH)
-            step = Step(0, epoch, at * BATCH, (at + 1) * BATCH, RATE)
+            step = Span(0, epoch, at * BATCH, (at + 1) * BATCH, RATE)
             start = time.perf_counter()
-            learner.step(step)
+            learner.train_span(step)
             seconds.append(time.perf_counter() - start)
     timing = step_rates(seconds[:warm_up], seconds[warm_up:], BATCH)
     return {

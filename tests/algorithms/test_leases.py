@@ -108,7 +108,7 @@ class Reports(Callback):
     def __init__(self):
         self.updates = []
 
-    def step(self, report):
+    def span(self, report):
         self.updates.append(report.updates)
 
 

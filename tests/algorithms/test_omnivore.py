@@ -26,7 +26,7 @@ from xmlsgd.training.job import Job
 from xmlsgd.training.learner import Learner
 from xmlsgd.training.loop import train
 from xmlsgd.training.merging import BROADCAST
-from xmlsgd.training.messages import Report, Sharing, Step
+from xmlsgd.training.messages import Report, Sharing, Span
 
 
 @pytest.mark.parametrize("split", ["rows", "work"])
@@ -48,7 +48,7 @@ def by_hand(dataset, batches):
     learner, at = Learner(job, cpu(), flat), 0
     for rows in batches:
         epoch, start = divmod(at, N_ROWS)
-        learner.step(Step(0, epoch, start, start + rows, RATE))
+        learner.train_span(Span(0, epoch, start, start + rows, RATE))
         at += rows
     return flat
 
@@ -59,7 +59,7 @@ def test_gradients_of_the_members_sum_to_that_of_the_whole_batch(dataset):
 
     def change(start, stop):
         flat = first.copy()
-        Learner(job, cpu(), flat).step(Step(0, 0, start, stop, 1.0))
+        Learner(job, cpu(), flat).train_span(Span(0, 0, start, stop, 1.0))
         return flat - first
 
     cuts = [0, 3, 4, 11, 20]
@@ -83,7 +83,7 @@ def test_the_update_is_that_of_the_paper_worked_by_hand(dataset, momentum, n_fea
     w = np.zeros(network.layout.size, np.float32)
     network.initialize(w, dataset.Y, 0)
     v, waiting = np.zeros_like(w), {worker: [] for worker in range(4)}
-    for step in executor.steps:
+    for step in executor.spans:
         waiting[step.worker].append(step)
     read = dict.fromkeys(range(2), w)
     for _, rows in algorithm.log:
@@ -94,7 +94,7 @@ def test_the_update_is_that_of_the_paper_worked_by_hand(dataset, momentum, n_fea
             if trained:
                 step, flat = waiting[member].pop(0), read[j].copy()
                 assert step.rows == trained
-                Learner(Job(dataset, network, SGD()), cpu(), flat).step(step)
+                Learner(Job(dataset, network, SGD()), cpu(), flat).train_span(step)
                 G += (read[j] - flat) / np.float32(RATE) * np.float32(trained / total)
         v = np.float32(momentum) * v - np.float32(RATE) * G
         w = w + v
@@ -113,7 +113,7 @@ def test_a_group_steps_from_what_it_read_while_others_write(dataset):
     algorithm.start(executor.workers, N_ROWS)
     first = executor.center.copy()
     for w, start in ((0, 0), (1, BATCH)):
-        executor.submit(Step(w, 0, start, start + BATCH, RATE))
+        executor.submit(Span(w, 0, start, start + BATCH, RATE))
         algorithm.submitted(w, BATCH, 0.0)
     for _ in range(2):
         algorithm.finished(executor.wait())
@@ -192,7 +192,7 @@ def test_a_worker_that_leaves_takes_its_rows_along_and_one_that_comes_gets_a_gro
         run = go(dataset, algorithm, executor, epochs=4)
         assert [record["rows"] for record in run.records] == [N_ROWS * e for e in (1, 2, 3, 4)]
         assert sum(sum(rows.values()) for _, rows in algorithm.log) == 4 * N_ROWS
-        assert sum(step.rows for step in executor.steps) > 4 * N_ROWS, "what was lost is given out again"
+        assert sum(step.rows for step in executor.spans) > 4 * N_ROWS, "what was lost is given out again"
         assert {w for _, rows in algorithm.log[-6:] for w in rows} == {0, 1, 2}
         assert len(algorithm.notes()["members"]) == groups
 

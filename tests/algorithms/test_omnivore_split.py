@@ -81,11 +81,11 @@ def test_work_counts_features_and_labels_and_is_cut_in_the_order_of_the_epoch(da
     np.testing.assert_array_equal(work, 2 * np.diff(dataset.X.indptr) + 3 * 9)
     assert Omnivore(split="rows").measure_work(dataset) is None
     go(dataset, algorithm, executor)
-    for step in executor.steps[:8]:
+    for step in executor.spans[:8]:
         rows = epoch_order(N_ROWS, 0, step.epoch)[step.start : step.stop]
         assert work[rows].sum() == pytest.approx(6 * work.mean(), abs=work.max())
-    assert any(step.rows > 6 for step in executor.steps)
-    assert all(step.updates == 1 for step in executor.steps), "whatever its rows"
+    assert any(step.rows > 6 for step in executor.spans)
+    assert all(step.updates == 1 for step in executor.spans), "whatever its rows"
 
 
 def test_rows_given_back_are_given_out_in_whole_batches_again():

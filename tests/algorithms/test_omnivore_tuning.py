@@ -32,7 +32,7 @@ class Stay(Callback):
     def start(self, n_rows, epochs, center):
         self.centers, self.rows = [], 0
 
-    def step(self, report):
+    def span(self, report):
         self.rows += report.rows
 
     def lost(self, reports):
@@ -142,7 +142,7 @@ def test_the_optimizer_states_know_nothing_of_trials(dataset):
     algorithm, executor = tuned(learning_rate=0.1), simulated()
     run = go(dataset, algorithm, executor, epochs=4, optimizer=Adam())
     assert len(algorithm.tuner.results) > 4
-    assert run.steps == max(algorithm.parts.values())
+    assert run.updates == max(algorithm.parts.values())
 
 
 def test_the_notes_name_the_choice_and_what_led_to_it(dataset):

@@ -43,7 +43,7 @@ class Kept(Callback):
 
     reports: list = field(default_factory=list)
 
-    def step(self, report):
+    def span(self, report):
         self.reports.append(report)
 
 

@@ -355,13 +355,13 @@ def test_ctrl_c_in_a_partial_fit_that_adds_features_keeps_a_whole_model(few, tmp
     X, Y = few.X.to_scipy(), few.Y.to_scipy()
     model = XMLClassifier((8,), candidates=16, max_epochs=1, n_jobs=1, random_state=0).fit(X[:, :1000], Y)
     with pytest.MonkeyPatch.context() as patch:
-        run = Learner.step
+        run = Learner.train_span
 
         def step(self, *args):
             run(self, *args)
             raise KeyboardInterrupt
 
-        patch.setattr(Learner, "step", step)
+        patch.setattr(Learner, "train_span", step)
         with pytest.raises(KeyboardInterrupt):
             model.partial_fit(X[:600], Y[:600])
     labels = model.predict_topk(X[:20], 3)[0]

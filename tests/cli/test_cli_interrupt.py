@@ -67,13 +67,13 @@ def test_an_epoch_counts_whose_measures_are_interrupted(tmp_path, monkeypatch, c
 
 def at_step(monkeypatch, act):
     """Call a function with every step of a run, before the step."""
-    step = Learner.step
+    step = Learner.train_span
 
     def acting(self, task):
         act(task)
         return step(self, task)
 
-    monkeypatch.setattr(Learner, "step", acting)
+    monkeypatch.setattr(Learner, "train_span", acting)
 
 
 @pytest.mark.usefixtures("listening")

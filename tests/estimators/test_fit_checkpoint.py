@@ -28,7 +28,7 @@ class Steps(Callback):
     def __init__(self):
         self.count = 0
 
-    def step(self, report):
+    def span(self, report):
         self.count += 1
 
 

@@ -136,7 +136,7 @@ def test_folds_train_for_as_many_epochs_as_the_model_and_measure_nothing(rows, m
 
 def test_folds_train_with_the_learning_rates_of_the_epochs_that_early_stopping_keeps(rows, monkeypatch):
     monkeypatch.setattr(held_out, "FOLDED_ROWS", 300)
-    runs, train, step = [], fitting._train, Learner.step
+    runs, train, step = [], fitting._train, Learner.train_span
 
     def noted_train(*given, **named):
         runs.append([])
@@ -153,7 +153,7 @@ def test_folds_train_with_the_learning_rates_of_the_epochs_that_early_stopping_k
 
     monkeypatch.setattr(fitting, "_train", noted_train)
     monkeypatch.setattr(fitting, "Evaluation", SecondIsBest)
-    monkeypatch.setattr(Learner, "step", noted_step)
+    monkeypatch.setattr(Learner, "train_span", noted_step)
     model = new_model(max_epochs=9, early_stopping=True, n_epochs_no_change=2)
     model.fit(rows.X, rows.Y, eval_set=(rows.X, rows.Y))
     whole, *of_folds = runs
@@ -183,7 +183,7 @@ def test_an_error_in_a_fold_tells_the_epochs_of_the_model_alone(rows, monkeypatc
     train, n = fitting._train, 0
 
     class Failing(Callback):
-        def step(self, report) -> None:
+        def span(self, report) -> None:
             if n == 2:
                 raise MemoryError("of a fold")
 

@@ -135,7 +135,7 @@ def test_no_update_has_more_rows_than_its_algorithm_tells(algorithm):
     rows = []
 
     class Looking(Callback):
-        def step(self, report):
+        def span(self, report):
             rows.append(report.rows / report.updates)
 
     executor = Simulated(toy.Reference(), toy.fleet(1.0, 0.5, 0.2))

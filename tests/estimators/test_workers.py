@@ -123,7 +123,7 @@ class KillingAll(Callback):
     def __init__(self, epochs):
         self.epochs, self.executor = epochs, None
 
-    def step(self, report):
+    def span(self, report):
         if not self.epochs:
             self.executor.pool.restarts = 0
             for process in self.executor.pool.processes.values():

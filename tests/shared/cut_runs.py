@@ -34,7 +34,7 @@ class Late(Callback):
     def __init__(self, rows):
         self.left = rows
 
-    def step(self, report):
+    def span(self, report):
         self.left -= report.rows
         if self.left <= 0:
             raise Killed
@@ -88,6 +88,6 @@ def assert_same(run, whole):
     """Assert that two runs ended with the same bits and tell the same, but for the time."""
     np.testing.assert_array_equal(run.params, whole.params)
     np.testing.assert_array_equal(run.state, whole.state)
-    assert run.steps == whole.steps
+    assert run.updates == whole.updates
     without = [{name: value for name, value in record.items() if name != "seconds"} for record in run.records]
     assert without == [{name: value for name, value in record.items() if name != "seconds"} for record in whole.records]

@@ -9,7 +9,7 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
-from xmlsgd.training.messages import Step
+from xmlsgd.training.messages import Span
 
 from .light import Light
 
@@ -30,5 +30,5 @@ KINDS = {
 }
 
 
-def step(worker, start, stop, epoch=0, rate=0.1):
-    return Step(worker, epoch, start, stop, rate)
+def span(worker, start, stop, epoch=0, rate=0.1):
+    return Span(worker, epoch, start, stop, rate)

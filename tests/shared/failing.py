@@ -11,7 +11,7 @@ class Failing(Callback):
     def __init__(self, error, steps):
         self.error, self.left = error, steps
 
-    def step(self, report):
+    def span(self, report):
         self.left -= 1
         if self.left == 0:
             raise self.error

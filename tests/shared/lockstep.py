@@ -1,4 +1,4 @@
-"""The simulated clock over real worker processes: one step at a time, in simulated order, on shared parameters.
+"""The simulated clock over real worker processes: one span at a time, in simulated order, on shared parameters.
 
 Shows that pickling, mapping and writing back change nothing: a run equals the simulated one to the bit.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from xmlsgd.training.executors.virtual_device import VirtualDevice
     from xmlsgd.training.executors.worker_process import WorkerProcess
     from xmlsgd.training.job import Job
-    from xmlsgd.training.messages import Report, Step
+    from xmlsgd.training.messages import Report, Span
     from xmlsgd.training.shared_parameters import SharedParameters, SharedShape
 
 
@@ -30,9 +30,9 @@ class Remote:
         self.process = process
         process.receive()  # that it is ready
 
-    def step(self, step: Step) -> Report:
-        """Run one step and wait for its report."""
-        self.process.pipe.send(step)
+    def train_span(self, span: Span) -> Report:
+        """Run one span and wait for its report."""
+        self.process.pipe.send(span)
         report = self.process.receive()
         assert report is not None
         return report

@@ -34,15 +34,15 @@ def go(dataset, algorithm, executor, epochs=2, optimizer=None, callbacks=()):
 
 
 class Recorded(Simulated):
-    """Keeps the steps that were submitted, and when."""
+    """Keeps the spans that were submitted, and when."""
 
     def start(self, job, sharing):
         super().start(job, sharing)
-        self.steps = []
+        self.spans = []
 
-    def submit(self, step):
-        self.steps.append(step)
-        super().submit(step)
+    def submit(self, span):
+        self.spans.append(span)
+        super().submit(span)
 
 
 class Updates(Omnivore):

@@ -61,7 +61,7 @@ class Replayed(Executor):
         return next(self.times)
 
     def _begin(self, step):
-        self.reports[step.worker] = self.learners[step.worker].step(step)
+        self.reports[step.worker] = self.learners[step.worker].train_span(step)
 
     def _next(self, until):
         event = next(self.events)

@@ -27,7 +27,7 @@ class RunningMean(Callback):
     def reads(self, report):
         return True
 
-    def step(self, report):
+    def span(self, report):
         self.samples += 1
         self.mean += (self.center - self.mean) / np.float32(self.samples)
 

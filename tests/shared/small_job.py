@@ -8,7 +8,7 @@ from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.training.job import Job
 from xmlsgd.training.learner import Learner
-from xmlsgd.training.messages import Step
+from xmlsgd.training.messages import Span
 
 from . import toy
 
@@ -29,6 +29,6 @@ def train(job, device, seed, started=None):
             started.wait()
         learner = Learner(job, device, flat)
         for i in range(N_STEPS):
-            learner.step(Step(0, i, 0, 33, 0.01))
+            learner.train_span(Span(0, i, 0, 33, 0.01))
         A = NETWORK.hidden_activations(device, learner.layers, job.dataset.X, np.arange(N_ROWS))
         return flat, device.top_k(A, learner.layers[-1], 5)[0]

@@ -16,7 +16,7 @@ class Spoiling(Callback):
     def start(self, n_rows, epochs, center):
         self.at_rows, self.center = n_rows * self.wanted, center
 
-    def step(self, report):
+    def span(self, report):
         self.rows += report.rows
         if self.rows > self.at_rows:
             self.center[:] = math.nan

@@ -64,12 +64,12 @@ def add_trained(params):
 
 
 def moved(w, rate, rows):
-    """The step of `Quadratic` by hand."""
+    """The update of `Quadratic` by hand."""
     return w - rate * (w - rows.mean() / 100)
 
 
 class Logged(Simulated):
-    """Keeps what happens: ("issue", step), ("done", report), ("left" or "joined", worker), ("merge", members)."""
+    """Keeps what happens: ("issue", span), ("done", report), ("left" or "joined", worker), ("merge", members)."""
 
     def __init__(self, device, fleet, **settings):
         super().__init__(device, fleet, **settings)
@@ -79,9 +79,9 @@ class Logged(Simulated):
         self.log.append(entry)
         self.times.append(self.now())
 
-    def submit(self, step):
-        self._note("issue", step)
-        super().submit(step)
+    def submit(self, span):
+        self._note("issue", span)
+        super().submit(span)
 
     def wait(self, until=None):
         event = super().wait(until)
@@ -124,16 +124,16 @@ def weight(done, n_rows=240):
     return float(Network(n_rows, 1, (1,)).layout.views(done.params)["W1"][0, 0])
 
 
-def rows_of(step, n_rows=240, seed=0):
-    return epoch_order(n_rows, seed, step.epoch)[step.start : step.stop]
+def rows_of(span, n_rows=240, seed=0):
+    return epoch_order(n_rows, seed, span.epoch)[span.start : span.stop]
 
 
-def after(w, step, n_rows=240):
+def after(w, span, n_rows=240):
     """The weight `w` after the updates of a span, by hand."""
-    rows = rows_of(step, n_rows)
-    size = step.batch or len(rows)
+    rows = rows_of(span, n_rows)
+    size = span.batch or len(rows)
     for at in range(0, len(rows), size):
-        w = moved(w, step.learning_rate, rows[at : at + size])
+        w = moved(w, span.learning_rate, rows[at : at + size])
     return w
 
 

@@ -31,7 +31,7 @@ class Failing(Callback):
     def __init__(self, error, where):
         self.error, self.where, self.epochs = error, where, 0
 
-    def step(self, report):
+    def span(self, report):
         if self.epochs == 1 and self.where == "step":
             raise self.error
 
@@ -58,7 +58,7 @@ def test_an_error_of_a_callback_stays_what_it_is_and_carries_what_was_learned(er
     assert raised.value is error
     run = run_of(error)
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS][:epochs]
-    assert run.steps == steps
+    assert run.updates == steps
     assert toy.marks(run.params, data).sum() == steps * BATCH
 
 
@@ -94,7 +94,7 @@ def test_a_device_that_is_lost_with_the_model_leaves_that_of_the_last_whole_epoc
     run = run_of(lost.value)
     assert toy.marks(run.params, data).tolist() == [1] * N_ROWS
     assert len(run.records) == 1
-    assert run.steps == 0
+    assert run.updates == 0
     assert not run.state.any()
 
 

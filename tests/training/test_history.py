@@ -86,7 +86,7 @@ def test_the_base_callback_changes_nothing_and_never_stops_a_run():
     record, center = {"epoch": 0}, vector(2)
     callback = Callback()
     callback.start(10, 1, center)
-    callback.step(Report(0, 1, 1, 0.5, 0.1))
+    callback.span(Report(0, 1, 1, 0.5, 0.1))
     assert callback.epoch(record, center) is False
     callback.finish(center)
     assert record == {"epoch": 0}

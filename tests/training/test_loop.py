@@ -48,7 +48,7 @@ class Spy(Callback):
         self.reports, self.models, self.centers, self.records, self.finished = [], [], [], [], 0
         self.center = center
 
-    def step(self, report):
+    def span(self, report):
         self.reports.append(report)
         self.models.append(self.center.copy())
 
@@ -62,14 +62,14 @@ class Spy(Callback):
 
 
 class Recording(Serial):
-    """Keeps the steps that were submitted."""
+    """Keeps the spans that were submitted."""
 
     def __init__(self, devices):
         super().__init__(devices)
-        self.steps = []
+        self.spans = []
 
     def submit(self, step):
-        self.steps.append(step)
+        self.spans.append(step)
         super().submit(step)
 
 
@@ -122,9 +122,9 @@ def test_each_row_is_trained_on_exactly_once_an_epoch(dataset, n_workers):
     devices = [Rows() for _ in range(n_workers)]
     executor = Recording(devices)
     train(Job(dataset, NETWORK), Hogwild(BATCH, 0.01), executor, Schedule(3))
-    assert {step.worker for step in executor.steps} == set(range(n_workers))
+    assert {step.worker for step in executor.spans} == set(range(n_workers))
     for epoch in range(3):
-        spans = sorted((step.start, step.stop) for step in executor.steps if step.epoch == epoch)
+        spans = sorted((step.start, step.stop) for step in executor.spans if step.epoch == epoch)
         assert spans == [(0, 10), (10, 20), (20, 30), (30, 40), (40, 50), (50, 53)]
     rows = np.concatenate([batch for device in devices for batch in device.batches])
     np.testing.assert_array_equal(np.bincount(rows, minlength=N_ROWS), 3)
@@ -171,7 +171,7 @@ def test_one_serial_worker_equals_a_loop_written_by_hand_to_the_bit(dataset, dev
     np.testing.assert_array_equal(run.params, flat)
     np.testing.assert_array_equal(run.state, state)
     assert [record["loss"] for record in run.records] == losses
-    assert run.steps == steps == 12
+    assert run.updates == steps == 12
     assert not run.diverged
 
 
@@ -187,10 +187,10 @@ def test_two_runs_in_a_row_equal_one_that_is_not_interrupted(dataset):
         return train(job, Sequential(BATCH, 0.01), Serial([Reference()]), schedule)
 
     whole, first = go(3), go(1)
-    second = go(2, Start(first.params, first.state, first.steps, epochs=1))
+    second = go(2, Start(first.params, first.state, first.updates, epochs=1))
     np.testing.assert_array_equal(second.params, whole.params)
     np.testing.assert_array_equal(second.state, whole.state)
-    assert second.steps == whole.steps
+    assert second.updates == whole.updates
     assert [record["epoch"] for record in second.records] == [1, 2]
     assert [record["loss"] for record in second.records] == [record["loss"] for record in whole.records[1:]]
 
@@ -199,10 +199,10 @@ def test_two_runs_in_a_row_equal_one_that_is_not_interrupted(dataset):
 def test_rates_follow_the_schedule_over_the_whole_run_at_the_middle_of_each_batch(dataset, kind):
     executor, schedule = Recording([Reference()]), Schedule(2, kind, 0.25)
     train(Job(dataset, NETWORK), Sequential(BATCH, 0.5), executor, schedule)
-    for step in executor.steps:
+    for step in executor.spans:
         middle = (step.epoch * N_ROWS + (step.start + step.stop) / 2) / (2 * N_ROWS)
         assert step.learning_rate == pytest.approx(0.5 * schedule.factor(middle))
-    rates = [step.learning_rate for step in executor.steps]
+    rates = [step.learning_rate for step in executor.spans]
     assert rates[0] < rates[1] < rates[2], "the rate must rise while the run warms up"
     assert max(rates) <= 0.5
 
@@ -298,7 +298,7 @@ def test_a_run_that_diverges_keeps_the_model_of_the_last_good_epoch(dataset, fau
     np.testing.assert_array_equal(run.params, spy.centers[0])
     assert np.all(np.isfinite(run.params))
     assert not run.state.any()
-    assert run.steps == 0
+    assert run.updates == 0
     assert device.n_steps == device.at, "no further step may run"
 
 
@@ -312,7 +312,7 @@ def test_a_run_that_diverges_at_once_keeps_the_model_it_began_with(dataset):
 
 def test_a_run_of_one_epoch_copies_no_model_that_does_not_change(dataset, monkeypatch):
     first = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(1))
-    start = Start(first.params.copy(), first.state.copy(), first.steps, epochs=1, origin=first.params)
+    start = Start(first.params.copy(), first.state.copy(), first.updates, epochs=1, origin=first.params)
     kept = []
     monkeypatch.setattr(KeptModel, "keep", lambda self, flat: kept.append(flat))
     run = train(Job(dataset, NETWORK, start=start), Sequential(BATCH, 0.01), Serial([Faulty(at=2)]), Schedule(1))
@@ -354,7 +354,7 @@ def test_replicas_are_merged_when_the_algorithm_says_so(dataset):
 
     network, algorithm, executor = Network(12, 9, (8,)), Averaging(BATCH, 0.01), Recording([Reference(), Reference()])
     run = train(Job(dataset, network, SGD()), algorithm, executor, Schedule(1, "constant", 0))
-    assert [(step.worker, step.start) for step in executor.steps] == [(i % 2, 10 * i) for i in range(6)]
+    assert [(step.worker, step.start) for step in executor.spans] == [(i % 2, 10 * i) for i in range(6)]
     assert algorithm.merges == 3
     np.testing.assert_allclose(executor.shared.params, np.tile(run.params, (3, 1)), rtol=1e-5, atol=1e-7)
     by_hand = np.zeros(network.layout.size, np.float32)

@@ -25,7 +25,7 @@ from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
-from xmlsgd.training.messages import PENDING_STEPS
+from xmlsgd.training.messages import PENDING_SPANS
 from xmlsgd.training.progress_bar import ProgressBar
 
 N_ROWS, BATCH, STEPS = 60, 4, 15
@@ -68,7 +68,7 @@ def test_no_loss_is_read_before_later_steps_have_begun_but_at_the_end_of_an_epoc
         if kind == "read":
             late.append(begun - number)
     assert len(late) == 2 * STEPS, "each is read once"
-    of_epoch = [PENDING_STEPS] * (STEPS - PENDING_STEPS) + list(range(PENDING_STEPS - 1, -1, -1))
+    of_epoch = [PENDING_SPANS] * (STEPS - PENDING_SPANS) + list(range(PENDING_SPANS - 1, -1, -1))
     assert late == 2 * of_epoch
     assert [record["loss"] for record in records] == [record["loss"] for record in run(Reference()).records]
 
@@ -80,7 +80,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_a_few_steps_late(worst):
     assert done.diverged
     assert len(done.records) == (worst > STEPS)
     end = STEPS if worst <= STEPS else 2 * STEPS
-    assert device.steps == min(worst + PENDING_STEPS, end)
+    assert device.steps == min(worst + PENDING_SPANS, end)
 
 
 @NEEDS_COMPILER
@@ -114,7 +114,7 @@ def test_the_host_reads_no_number_of_the_gpu_that_is_not_yet_computed_and_losses
     class Forbidding(Callback):
         """Between the first step of an epoch and its end."""
 
-        def step(self, report):
+        def span(self, report):
             monkeypatch.setattr(DeviceArray, "__float__", waiting)
             monkeypatch.setattr(Runtime, "to_host", waiting)
 

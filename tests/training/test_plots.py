@@ -78,7 +78,7 @@ def watch(monkeypatch, stream):
     with ProgressBar() as bar:
         bar.start(100, 2, center)
         for epoch in range(2):
-            bar.step(Report(0, 100, 500, 250.0, 0.1))
+            bar.span(Report(0, 100, 500, 250.0, 0.1))
             assert bar.epoch({"epoch": epoch, "loss": 2.5, "P@1": 61.234}, center) is False
         bar.finish(center)
     return stream.getvalue()

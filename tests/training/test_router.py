@@ -205,7 +205,7 @@ def test_model_and_states_of_killed_processes_are_those_of_whole_steps(tmp_path,
     again = train(job, algorithm, replayed, Schedule(3))
     np.testing.assert_array_equal(done.params, again.params)
     np.testing.assert_array_equal(done.state, again.state)
-    assert done.steps == again.steps
+    assert done.updates == again.updates
     for w in executor.workers:
         state = executor.arrays[w].state
         np.testing.assert_array_equal(executor.kept[state], replayed.shared.states[state])

@@ -130,7 +130,7 @@ def test_rows_lost_with_a_worker_are_counted_apart_and_once_by_the_worker_that_t
     class Counted(History):
         rows = 0
 
-        def step(self, report):
+        def span(self, report):
             self.rows += report.rows
 
         def lost(self, reports):

@@ -22,7 +22,7 @@ class Hogwild(Algorithm):
     """Each worker takes the next batch when it is free.
 
     batch : rows of an update; 1 in the paper. copies : whether each worker trains a copy of the model and adds the
-    difference, instead of writing the model itself. This is slower, but a worker that dies leaves no part of a step in
+    difference, instead of writing the model itself. This is slower, but a worker that dies leaves no part of a span in
     the model.
     """
 

@@ -13,8 +13,8 @@ from .base import Algorithm
 class Sequential(Algorithm):
     """Each batch has `batch` rows and the same `learning_rate`. Of several workers, the first one alive trains.
 
-    The losses of a GPU are read four steps late (`PENDING_STEPS`), so that no step waits for the last one. Therefore a
-    loss that is not finite ends the run only four steps later, or at the end of the epoch. The losses are the same.
+    The losses of a GPU are read four spans late (`PENDING_SPANS`), so that no span waits for the last one. Therefore a
+    loss that is not finite ends the run only four spans later, or at the end of the epoch. The losses are the same.
     """
 
     sharing = Sharing.IN_PLACE

@@ -164,7 +164,7 @@ class Fitting:
             cpu, before = cpu_of(self.device, plan.n_threads), earlier.candidates
             candidates = before.with_rows(data.all_rows.X, data.all_rows.Y, data.weight, data.n_label_rows, cpu)
             train_new_outputs(plan, data, run.params, candidates.knn.new_labels(before.knn), self.seed, cpu)
-        state = OptimizerState(plan.optimizer.name, run.state, run.steps)
+        state = OptimizerState(plan.optimizer.name, run.state, run.updates)
         fitted = replace(self._fitted(run, added_to=earlier), candidates=candidates, optimizer=state)
         return fitted if earlier is None else with_calibration_of(fitted, earlier)
 

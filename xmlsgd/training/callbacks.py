@@ -49,7 +49,7 @@ class Callback:
     def start(self, n_rows: int, epochs: int, center: NDArray[np.float32]) -> None:
         """Prepare for a run.
 
-        Called once before the first step. A callback may be used in several runs, one after the other.
+        Called once before the first span. A callback may be used in several runs, one after the other.
 
         Parameters
         ----------
@@ -73,14 +73,14 @@ class Callback:
         """Restore the state; called after `start` when the run resumes from a checkpoint."""
 
     def reads(self, report: Report) -> bool:
-        """Return whether `step` will read the model; it is then copied from the GPU first."""
+        """Return whether `span` will read the model; it is then copied from the GPU first."""
         return False
 
-    def step(self, report: Report) -> None:
-        """Observe a finished step."""
+    def span(self, report: Report) -> None:
+        """Observe a finished span."""
 
     def lost(self, reports: Sequence[Report]) -> None:
-        """Observe that finished steps were lost with their worker; their rows will be trained again."""
+        """Observe that finished spans were lost with their worker; their rows will be trained again."""
 
     def epoch(self, record: EpochRecord, center: NDArray[np.float32]) -> bool:
         """Observe the end of an epoch.

@@ -51,7 +51,7 @@ class Deltas:
     ) -> None:
         self._params, self._arrays, self._in_place, self._device = shared.params, arrays, in_place, CPU(n_threads)
         n_features, self._width = layout.shapes[next(iter(layout.shapes))]
-        self._dense = n_features * self._width  # start of the parameters behind W0, which every step changes
+        self._dense = n_features * self._width  # start of the parameters behind W0, which every span changes
         self._features: dict[int, np.ndarray] = {}  # worker -> the features whose rows it pulled
         self._pushes = 0  # number of pushes so far
         self._pushes_at_pull: dict[int, int] = {}  # worker -> `_pushes` when it pulled

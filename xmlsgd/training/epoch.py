@@ -12,7 +12,7 @@ from ..errors import DataError, WorkerDied, shorten
 from .callbacks import Callback
 from .checkpoints import CheckpointWriter
 from .executors.base import Executor
-from .messages import Event, Left, PendingLoss, PendingReports, Report, Sharing, Step
+from .messages import Event, Left, PendingLoss, PendingReports, Report, Sharing, Span
 from .progress import TrainingPosition, TrainingProgress
 from .router import Router
 
@@ -153,7 +153,7 @@ class Epoch:
             rate = self.algorithm.learning_rate_of(w, batch)
             self._check("learning_rate_of", is_number(rate) and 0 <= rate < math.inf, "a finite rate, at least 0", rate)
             rate *= self.progress.factor(given - rows / 2)
-            self.executor.submit(Step(w, self.number, *span, rate, batch))
+            self.executor.submit(Span(w, self.number, *span, rate, batch))
             self.now = self.executor.now()
             self.algorithm.submitted(w, rows, self.now)
 
@@ -192,7 +192,7 @@ class Epoch:
             if any(callback.reads(report) for callback in self.callbacks):
                 self.executor.fetch_center()
             for callback in self.callbacks:
-                callback.step(report)
+                callback.span(report)
 
     def _merge(self, members: Collection[int]) -> None:
         """Merge the replicas of `members`, which commits their work; restore the model at the end of a trial."""

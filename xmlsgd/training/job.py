@@ -24,7 +24,7 @@ class Start:
         The model.
     state : ndarray, float32
         The optimizer state (`state_layout`).
-    steps : int, default=0
+    updates : int, default=0
         Updates so far, for Adam's bias correction.
     epochs : int, default=0
         Epochs so far, for the order of the rows.
@@ -35,7 +35,7 @@ class Start:
 
     params: np.ndarray
     state: np.ndarray
-    steps: int = 0
+    updates: int = 0
     epochs: int = 0
     origin: np.ndarray | None = None
 

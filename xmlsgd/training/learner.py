@@ -15,7 +15,7 @@ from ..nn.network import state_layout
 from ..nn.optimizers import Update
 from ..nn.parameters import zeros
 from .job import Job
-from .messages import PendingLoss, Report, Step
+from .messages import PendingLoss, Report, Span
 from .shared_parameters import SharedParameters, WorkerArrays
 
 
@@ -26,11 +26,11 @@ class RowOrder:
         self._n_rows, self._seed = n_rows, seed
         self._epoch, self._rows = -1, np.empty(0, np.int64)
 
-    def rows(self, step: Step) -> np.ndarray:
-        """Return the rows of a step, int64; the order depends on seed and epoch."""
-        if step.epoch != self._epoch:
-            self._epoch, self._rows = step.epoch, epoch_order(self._n_rows, self._seed, step.epoch)
-        return self._rows[step.start : step.stop]
+    def rows(self, span: Span) -> np.ndarray:
+        """Return the rows of a span, int64; the order depends on seed and epoch."""
+        if span.epoch != self._epoch:
+            self._epoch, self._rows = span.epoch, epoch_order(self._n_rows, self._seed, span.epoch)
+        return self._rows[span.start : span.stop]
 
 
 class DeviceCopy:
@@ -60,7 +60,7 @@ class DeviceCopy:
 
 
 class Learner:
-    """Runs the steps of a job on a model and an optimizer state.
+    """Trains spans of a job's rows on a model and an optimizer state.
 
     A GPU trains copies of both in its memory. They are copied to the GPU after `invalidate`, and back by `fetch`.
 
@@ -69,7 +69,7 @@ class Learner:
     job : Job
         What to train.
     device : Device
-        What computes the steps.
+        Where the kernels run.
     flat : ndarray of shape (n_params,), float32
         The model.
     state : ndarray, float32, optional
@@ -77,10 +77,10 @@ class Learner:
     touched : ndarray of shape (n_features,), uint8, optional
         Set to 1 for each feature of the trained batches.
     pulled : bool, default=False
-        Whether the model is pulled from a center before each step; a GPU then copies it to and fro with each step.
+        Whether the model is pulled from a center before each span; a GPU then copies it to and fro with each span.
     """
 
-    pending_losses = False  # whether the loss of a GPU is read later than its step (`PendingLoss`)
+    pending_losses = False  # whether the loss of a GPU is read later than its span (`PendingLoss`)
 
     def __init__(
         self, job: Job, device: Device, flat: np.ndarray, state: np.ndarray | None = None,
@@ -125,33 +125,33 @@ class Learner:
         deep, dropout, rounding = len(network.hidden) > 1, network.hidden_dropout > 0, network.gradient_rounding > 0
         self.device.load_kernels([find_loss(network.loss)], [optimizer], deep, dropout, rounding)
 
-    def step(self, step: Step) -> Report:
+    def train_span(self, span: Span) -> Report:
         """Train on a span of rows and report. The loss of each row is that before the update of its batch.
 
         The device must have been started, unless it is a GPU.
         """
         with nullcontext() if self.device.memory is None else self.device.start():  # on the device's own stream
-            return self._step(step)
+            return self._train_span(span)
 
-    def _step(self, step: Step) -> Report:
+    def _train_span(self, span: Span) -> Report:
         started, indptr = time.perf_counter(), self.job.dataset.X.indptr
         loss: Any = 0.0  # in the device's memory
         if self._pulled:
             self._model.invalidate()
         self._model.up_to_date()
         self._state.up_to_date()
-        rows = self._order.rows(step)
-        size = step.batch or len(rows)
+        rows = self._order.rows(span)
+        size = span.batch or len(rows)
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged run shows in the loss
             for i, at in enumerate(range(0, len(rows), size), 1):
-                batch, seed = rows[at : at + size], _batch_seed(self.job.seed, step.epoch, step.start + at)
-                loss += self._update(batch, self.job.optimizer.update(step.learning_rate, step.seen + i), seed)
+                batch, seed = rows[at : at + size], _batch_seed(self.job.seed, span.epoch, span.start + at)
+                loss += self._update(batch, self.job.optimizer.update(span.learning_rate, span.seen + i), seed)
         nnz = int((indptr[rows + 1] - indptr[rows]).sum())
         pending = self.pending_losses and self.device.memory is not None
         found = PendingLoss(self.device.read_later(loss)) if pending else float(loss)
         if self._pulled:
             self._model.fetch()
-        return Report(step.worker, len(rows), nnz, found, time.perf_counter() - started, step.updates)
+        return Report(span.worker, len(rows), nnz, found, time.perf_counter() - started, span.updates)
 
     def _update(self, rows: np.ndarray, update: Update, seed: int) -> float:
         """Train on one batch; return the sum of the losses of its rows."""

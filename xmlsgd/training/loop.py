@@ -39,7 +39,7 @@ class Run:
         One record per epoch.
     state : ndarray, float32
         The optimizer state, for a later run (`Start`).
-    steps : int
+    updates : int
         Updates that the optimizer state has seen.
     diverged : bool, default=False
         Whether the loss diverged; `params` is then the last good model.
@@ -50,7 +50,7 @@ class Run:
     params: np.ndarray
     records: list[EpochRecord]
     state: np.ndarray
-    steps: int
+    updates: int
     diverged: bool = False
     n_undone: int = 0
 
@@ -241,8 +241,8 @@ class Loop:
 
     def _current_run(self) -> Run:
         """Return the current model and optimizer state, and the records so far."""
-        params, state, steps = self.executor.result()
-        return Run(params, self.history.records, state, steps)
+        params, state, updates = self.executor.result()
+        return Run(params, self.history.records, state, updates)
 
 
 def work_before(work: np.ndarray, seed: int, epoch: int) -> np.ndarray:

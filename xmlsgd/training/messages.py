@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
-# Steps that a GPU may be behind the host, so that the host need not wait for the step that the GPU is computing.
-PENDING_STEPS = 4
+# Spans that a GPU may be behind the host, so that the host need not wait for the span that the GPU is computing.
+PENDING_SPANS = 4
 
 
 class Sharing(Enum):
@@ -30,7 +30,7 @@ class Sharing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Span:
     """The order to train a span of rows.
 
     Attributes
@@ -98,22 +98,22 @@ class PendingLoss:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The report of a finished step.
+    """The report of a finished span.
 
     Attributes
     ----------
     worker, rows, nnz : int
-        The worker, the rows of the step and their stored features.
+        The worker, the rows of the span and their stored features.
     loss : float or PendingLoss
         Sum of the losses of the rows; a `PendingLoss` of a GPU that trains alone, as reading the loss at once would
-        make the host wait at every step.
+        make the host wait at every span.
     seconds : float
-        Duration of the step.
+        Duration of the span.
     updates : int, default=1
-        Updates of the step.
+        Updates of the span.
     staleness : float, default=0
-        Updates that others made to the shared model between this step's reading and writing; their mean over the
-        updates of the step if each of these writes the model in place.
+        Updates that others made to the shared model between this span's reading and writing; their mean over the
+        updates of the span if each of these writes the model in place.
     """
 
     worker: int
@@ -126,9 +126,9 @@ class Report:
 
 
 class PendingReports:
-    """A first-in, first-out queue of reports, so that no step waits until the GPU has computed the last loss.
+    """A first-in, first-out queue of reports, so that no span has to wait until the GPU has computed the last loss.
 
-    Reports with a `PendingLoss` come out when `PENDING_STEPS` later ones have been added, others at once.
+    Reports with a `PendingLoss` come out when `PENDING_SPANS` later ones have been added, others at once.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class PendingReports:
         """Add reports that belong together; yield those whose losses can be read."""
         self._waiting.append(reports)
         pending = any(isinstance(report.loss, PendingLoss) for report in reports)
-        while len(self._waiting) > (PENDING_STEPS if pending else 0):
+        while len(self._waiting) > (PENDING_SPANS if pending else 0):
             yield self._waiting.popleft()
 
     def rest(self) -> Iterator[Sequence[Report]]:

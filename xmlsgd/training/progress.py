@@ -9,7 +9,7 @@ from ..data.validation import Checked, is_number
 from ..errors import DataError, shorten
 from ..nn.schedules import Schedule
 from .executors.base import Executor
-from .router import Span
+from .router import Bounds
 
 
 @dataclass
@@ -63,7 +63,7 @@ class TrainingPosition(Checked):
 
     epoch: int = 0
     at: int = 0
-    returned: tuple[Span, ...] = ()
+    returned: tuple[Bounds, ...] = ()
     loss: float = 0.0
     rows: int = 0
     seconds: float = 0.0

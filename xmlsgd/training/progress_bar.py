@@ -45,8 +45,8 @@ class ProgressBar(Callback, AbstractContextManager["ProgressBar"]):
         self.done = len(run.records)
         self._draw(run.rows)
 
-    def step(self, report: Report) -> None:
-        """Advance by the rows of a step."""
+    def span(self, report: Report) -> None:
+        """Advance by the rows of a span."""
         self._count(self.pending.add([report]))
         self.bar.set_postfix(self.shown, refresh=False)
         self.bar.update(report.rows)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-Span = tuple[int, int]
+Bounds = tuple[int, int]  # of a span: start and stop
 
 
 @dataclass(eq=False)
@@ -41,20 +41,20 @@ class Router:
     work: np.ndarray | None = None
     at: int = field(default=0, init=False)
     committed: int = field(default=0, init=False)
-    leases: dict[int, list[Span]] = field(default_factory=dict, init=False)
-    returned: list[Span] = field(default_factory=list, init=False)
+    leases: dict[int, list[Bounds]] = field(default_factory=dict, init=False)
+    returned: list[Bounds] = field(default_factory=list, init=False)
 
     @property
     def left(self) -> int:
         """Return the rows that are left to hand out."""
         return self.n_rows - self.at + sum(stop - start for start, stop in self.returned)
 
-    def resume(self, at: int, returned: Iterable[Span]) -> None:
+    def resume(self, at: int, returned: Iterable[Bounds]) -> None:
         """Continue from a saved `at` and `returned`, when there were no leases."""
         self.at, self.returned = at, list(returned)
         self.committed = self.n_rows - self.left
 
-    def take(self, worker: int, size: int, count: int = 1) -> Span | None:
+    def take(self, worker: int, size: int, count: int = 1) -> Bounds | None:
         """Lease the next `count` batches of `size` rows to a worker, fewer at the end; None if nothing is left.
 
         A shorter last batch is a span of its own, so that all updates of a span have equally many rows.
@@ -93,9 +93,9 @@ class Router:
             self.at = self.returned.pop(0)[0]
 
 
-def _joined(spans: Iterable[Span]) -> list[Span]:
+def _joined(spans: Iterable[Bounds]) -> list[Bounds]:
     """Return spans in ascending order with adjacent ones joined, so that they are cut into whole batches."""
-    joined: list[Span] = []
+    joined: list[Bounds] = []
     for start, stop in sorted(spans):
         if joined and joined[-1][1] == start:
             start = joined.pop()[0]

@@ -4,7 +4,7 @@ Within one process it is ordinary memory; several processes map a file.
 
 Workers that write the shared model in place share its optimizer state, on purpose without locks. A worker that pushes
 differences has an optimizer state of its own: writing back a copy of a shared state would undo what others wrote
-meanwhile, and if the worker dies in the middle of a step, its state is dropped with its copy of the model.
+meanwhile, and if the worker dies in the middle of a span, its state is dropped with its copy of the model.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class LearningCurve(Callback):
         self.every = n_rows / self.points
         self.next = self.every
 
-    def step(self, report: Report) -> None:
+    def span(self, report: Report) -> None:
         """Measure the model if it is time, but not at the end of an epoch, which `epoch` measures after the merge."""
         self.rows += report.rows
         self.losses, self.counted = self.losses + float(report.loss), self.counted + report.rows

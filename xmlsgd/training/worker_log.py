@@ -89,15 +89,15 @@ class WorkerLog(Callback):
         """Count from here on: checkpoints do not hold the work of the interrupted epoch."""
         self._seconds = run.seconds
 
-    def step(self, report: Report) -> None:
-        """Count a finished step."""
+    def span(self, report: Report) -> None:
+        """Count a finished span."""
         done = Tally(report.rows, report.updates, report.seconds, report.staleness * report.updates, report.staleness)
         self._epoch.setdefault(report.worker, Tally()).add(done)
 
     def lost(self, reports: Sequence[Report]) -> None:
         """Count lost rows separately, as they are trained again; the worker was busy all the same."""
         for report in reports:
-            # Its staleness is 0: only steps on replicas can be lost once they are finished.
+            # Its staleness is 0: only spans on replicas can be lost once they are finished.
             gone = Tally(-report.rows, -report.updates, lost=report.rows)
             self._epoch.setdefault(report.worker, Tally()).add(gone)
 

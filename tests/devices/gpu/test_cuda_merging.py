@@ -17,7 +17,7 @@ from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.merging import MergeRule
-from xmlsgd.training.messages import Sharing, Step
+from xmlsgd.training.messages import Sharing, Span
 from xmlsgd.training.simulation import Experiment, simulate
 
 
@@ -87,7 +87,7 @@ def test_what_is_set_aside_and_a_merge_state_are_those_of_the_center_on_the_gpu(
     executor.save_snapshot()
     executor.save_center("kept")
     for w in (0, 1):
-        executor.submit(Step(w, 0, 0, 16, 0.1))
+        executor.submit(Span(w, 0, 0, 16, 0.1))
         executor.wait()
     executor.merge(move, [0])
     assert moved() == 2, "steps of replicas have not moved it"

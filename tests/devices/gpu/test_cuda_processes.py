@@ -27,7 +27,7 @@ def test_two_gpus_in_two_processes_learn_what_the_reference_does(dataset, networ
     found = train(job, algorithm, gpus, Schedule(2))
     expected = train(job, algorithm, Serial([Reference(), Reference()]), Schedule(2))
     np.testing.assert_allclose(found.params, expected.params, rtol=0, atol=2e-4)
-    assert found.steps == expected.steps
+    assert found.updates == expected.updates
 
 
 def test_gpus_are_processes_where_each_has_one_learner(monkeypatch):

@@ -69,7 +69,7 @@ def test_a_run_on_an_earlier_model_goes_on_in_its_arrays(dataset, at):
     first = go(job_of(dataset))
 
     def start():
-        return Start(first.params.copy(), first.state.copy(), first.steps, epochs=EPOCHS)
+        return Start(first.params.copy(), first.state.copy(), first.updates, epochs=EPOCHS)
 
     whole = go(job_of(dataset, start=start()))
     assert go(job_of(dataset, start=start()), at, STEPS + 2) is None
@@ -85,7 +85,7 @@ def test_a_resumed_run_that_diverges_keeps_the_saved_model_not_the_one_before(da
 
     def job():
         params = first.params.copy()
-        return job_of(dataset, start=Start(params, first.state.copy(), first.steps, EPOCHS, origin=first.params))
+        return job_of(dataset, start=Start(params, first.state.copy(), first.updates, EPOCHS, origin=first.params))
 
     assert go(job(), at, STEPS + 2) is None
     run = go(job(), at, device=diverging(1))
@@ -162,7 +162,7 @@ def test_callbacks_of_one_class_are_told_apart(dataset, at):
         def __init__(self, first):
             self.count, self.told = first, None
 
-        def step(self, report):
+        def span(self, report):
             self.count += 1
 
         def state(self):
@@ -224,7 +224,7 @@ def test_an_error_that_comes_behind_the_last_checkpoint_is_raised_all_the_same(d
 
 def test_what_was_learned_from_is_used_up(dataset, at):
     first = go(job_of(dataset), at)
-    start = Start(first.params.copy(), first.state.copy(), first.steps, epochs=EPOCHS)
+    start = Start(first.params.copy(), first.state.copy(), first.updates, epochs=EPOCHS)
     run = go(job_of(dataset, start=start), at)
     assert [record["epoch"] for record in run.records] == [3, 4, 5]
     assert [record["epoch"] for record in read_checkpoint(at).records] == [3, 4, 5]

@@ -39,7 +39,7 @@ from xmlsgd.training.job import Start
 from xmlsgd.training.loop import train
 
 SIZE = NETWORK.layout.size
-OTHER = Start(np.ones(SIZE, np.float32), np.ones(2 * SIZE, np.float32), steps=1, epochs=1)
+OTHER = Start(np.ones(SIZE, np.float32), np.ones(2 * SIZE, np.float32), updates=1, epochs=1)
 POSITION = {"epoch": 0, "at": 20, "returned": [], "loss": 1.0, "rows": 20, "seconds": 0.1, "ended": False}
 
 
@@ -228,7 +228,7 @@ def test_a_checkpoint_is_of_one_run_at_a_time(dataset, at):
     class Second(Callback):
         """Starts the same run on the same checkpoint."""
 
-        def step(self, report):
+        def span(self, report):
             with pytest.raises(DataError, match="kept: another run uses this checkpoint; wait until it has ended"):
                 go(job_of(dataset), at)
             told.append(report)
@@ -245,7 +245,7 @@ def test_another_run_that_writes_there_meanwhile_is_not_overwritten(dataset, at,
     class Meddling(Callback):
         """Lets another run write its own."""
 
-        def step(self, report):
+        def span(self, report):
             if report.rows == 3:
                 at.remove()
                 go(replace(job_of(dataset), seed=99), other, steps=3)
@@ -262,7 +262,7 @@ def test_a_checkpoint_that_is_damaged_during_the_run_is_replaced(dataset, at, na
     class Damaging(Callback):
         """Cuts a file of the checkpoint short, at the end of an epoch."""
 
-        def step(self, report):
+        def span(self, report):
             if report.rows == 3:
                 (at.folder / name).write_bytes(b"")
 

@@ -150,7 +150,7 @@ def test_a_run_that_is_to_end_writes_a_checkpoint_first(dataset, at, algorithm, 
         def start(self, n_rows, epochs, center):
             self.rows, self.asked, self.longest = 0, 0, 0
 
-        def step(self, report):
+        def span(self, report):
             self.rows, self.longest = self.rows + report.rows, max(self.longest, report.rows)
             if self.rows > N_ROWS and not self.asked:
                 assert seldom.end_by(stop)

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from shared.every_executor import KINDS, N_ROWS, NETWORK, SIZE, broken, step
+from shared.every_executor import KINDS, N_ROWS, NETWORK, SIZE, broken, span
 from shared.light import Light
 from shared.lockstep import Lockstep
 from xmlsgd.algorithms.hogwild import Hogwild
@@ -26,7 +26,7 @@ from xmlsgd.training.job import Job, Start
 from xmlsgd.training.learner import Learner
 from xmlsgd.training.loop import train
 from xmlsgd.training.merging import MergeRule
-from xmlsgd.training.messages import Report, Sharing, Step
+from xmlsgd.training.messages import Report, Sharing, Span
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -51,7 +51,7 @@ def test_every_worker_of_a_shared_model_changes_the_center(executor, job, sharin
     executor.start(job, sharing)
     for worker in executor.workers:
         before = executor.center.copy()
-        executor.submit(step(worker, 4 * worker, 4 * worker + 4))
+        executor.submit(span(worker, 4 * worker, 4 * worker + 4))
         report = executor.wait()
         executor.push(worker)
         assert np.any(executor.center != before)
@@ -61,7 +61,7 @@ def test_every_worker_of_a_shared_model_changes_the_center(executor, job, sharin
 def test_a_worker_writes_its_replica_and_nothing_else(executor, job):
     executor.start(job, Sharing.REPLICAS)
     before = executor.shared.params.copy()
-    executor.submit(step(1, 0, 4))
+    executor.submit(span(1, 0, 4))
     executor.wait()
     changed = np.flatnonzero(np.any(executor.shared.params != before, axis=1))
     assert changed.tolist() == [2]
@@ -74,7 +74,7 @@ def test_a_worker_writes_its_replica_and_nothing_else(executor, job):
 def test_every_step_is_reported_once_and_busy_lists_the_workers_with_a_step(executor, job):
     executor.start(job, Sharing.REPLICAS)
     for worker in (2, 0, 1):
-        executor.submit(step(worker, 0, 2 + worker))
+        executor.submit(span(worker, 0, 2 + worker))
     assert executor.busy == {0, 1, 2}
     reports = {report.worker: report for report in (executor.wait() for _ in range(3))}
     assert {w: report.rows for w, report in reports.items()} == {0: 2, 1: 3, 2: 4}
@@ -83,11 +83,11 @@ def test_every_step_is_reported_once_and_busy_lists_the_workers_with_a_step(exec
 
 def test_a_span_is_as_many_updates_as_its_steps_one_by_one(executor, job):
     executor.start(job, Sharing.REPLICAS)
-    executor.submit(Step(0, 0, 0, 8, 0.1, batch=3))
+    executor.submit(Span(0, 0, 0, 8, 0.1, batch=3))
     whole = executor.wait()
     losses = []
     for start, stop in ((0, 3), (3, 6), (6, 8)):
-        executor.submit(step(1, start, stop))
+        executor.submit(span(1, start, stop))
         losses.append(executor.wait().loss)
     np.testing.assert_array_equal(executor.shared.params[1], executor.shared.params[2])
     assert (whole.updates, whole.rows) == (3, 8)
@@ -101,7 +101,7 @@ def test_all_executors_compute_the_same_replicas_to_the_bit(executor, job):
     for made in (executor, serial):
         for first in (0, 6):
             for w in made.workers:
-                made.submit(step(w, first + 2 * w, first + 2 * w + 2))
+                made.submit(span(w, first + 2 * w, first + 2 * w + 2))
             for _ in made.workers:
                 made.wait()
     np.testing.assert_array_equal(executor.shared.params, serial.shared.params)
@@ -126,7 +126,7 @@ def test_a_merge_applies_its_rule_to_the_center_and_the_members(executor, job):
 def test_the_clock_starts_at_zero_and_runs(executor, job):
     executor.start(job, Sharing.IN_PLACE)
     first = executor.now()
-    executor.submit(step(0, 0, 4))
+    executor.submit(span(0, 0, 4))
     executor.wait()
     assert 0 <= first < executor.now()
 
@@ -136,10 +136,10 @@ def test_a_run_goes_on_from_the_model_state_and_steps_of_an_earlier_one(executor
     optimizer = Adam()
     params = np.full(SIZE, 0.1, np.float32)
     state = np.full(state_layout(NETWORK.layout, optimizer).size, 0.01, np.float32)
-    executor.start(Job(job.dataset, NETWORK, optimizer, start=Start(params, state, steps=7)), sharing)
+    executor.start(Job(job.dataset, NETWORK, optimizer, start=Start(params, state, updates=7)), sharing)
     np.testing.assert_array_equal(executor.center, params)
     np.testing.assert_array_equal(executor.shared.states[0], state)
-    executor.submit(step(0, 0, 4))
+    executor.submit(span(0, 0, 4))
     executor.wait()
     _, state_now, steps = executor.result()
     assert np.any(state_now != 0.01)
@@ -158,7 +158,7 @@ def test_what_a_worker_raises_is_raised_where_it_is_waited_for(executor, job):
     executor.learners[0].device.input_forward = broken
 
     def run():
-        executor.submit(step(0, 0, 4))
+        executor.submit(span(0, 0, 4))
         executor.wait()
 
     with pytest.raises(RuntimeError, match="out of order"):
@@ -169,9 +169,9 @@ def test_serial_steps_finish_in_the_order_of_submission(job):
     executor = KINDS["serial"]()
     executor.start(job, Sharing.REPLICAS)
     for worker in (2, 0, 1):
-        executor.submit(step(worker, 0, 2))
+        executor.submit(span(worker, 0, 2))
     assert [executor.wait().worker for _ in range(3)] == [2, 0, 1]
-    executor.submit(step(0, 0, 4))
+    executor.submit(span(0, 0, 4))
     executor.close()
     assert executor.busy == set()
     with pytest.raises(IndexError):
@@ -183,8 +183,8 @@ def test_one_serial_worker_goes_on_in_the_arrays_of_an_earlier_run(job):
     params = np.full(SIZE, 0.1, np.float32)
     state = np.zeros(state_layout(NETWORK.layout, optimizer).size, np.float32)
     executor = Serial([Reference()])
-    executor.start(Job(job.dataset, NETWORK, optimizer, start=Start(params, state, steps=7)), Sharing.IN_PLACE)
-    executor.submit(step(0, 0, 4))
+    executor.start(Job(job.dataset, NETWORK, optimizer, start=Start(params, state, updates=7)), Sharing.IN_PLACE)
+    executor.submit(span(0, 0, 4))
     executor.wait()
     assert np.shares_memory(executor.center, params)
     assert state.any()
@@ -210,7 +210,7 @@ def test_an_update_in_place_misses_what_others_wrote_during_it_and_a_difference_
     executor = Threads([Reference() for _ in range(2)])
     executor.start(job, sharing)
     for w in (0, 1):
-        executor.submit(Step(w, 0, 6 * w, 6 * w + 6, 0.1, batch=1))
+        executor.submit(Span(w, 0, 6 * w, 6 * w + 6, 0.1, batch=1))
     found = []
     for _ in range(2):
         report = executor.wait()
@@ -225,11 +225,11 @@ def test_a_difference_is_added_to_what_others_have_written_meanwhile(job):
     executor = Simulated(Reference(), [VirtualDevice(speed=1.0), VirtualDevice(speed=0.5)])
     executor.start(job, Sharing.IN_PLACE)
     first = executor.center.copy()
-    executor.submit(step(1, 0, 4))
-    executor.submit(step(0, 4, 8))
+    executor.submit(span(1, 0, 4))
+    executor.submit(span(0, 4, 8))
     alone = [Learner(job, Reference(), first.copy()) for _ in range(2)]
     for learner, (start, stop) in zip(alone, ((4, 8), (0, 4)), strict=True):
-        learner.step(step(0, start, stop))
+        learner.train_span(span(0, start, stop))
     changes = [learner.flat - first for learner in alone]
     for worker, staleness, expected in ((0, 0, first + changes[0]), (1, 1, first + changes[0] + changes[1])):
         report = executor.wait()

@@ -124,10 +124,10 @@ class Timed:
     def load_kernels(self):
         """Nothing to compile."""
 
-    def step(self, step):
+    def train_span(self, span):
         self.calls += 1
         hiccup = 10.0 if self.calls % 6 == 3 else 1.0
-        return Report(0, step.rows, 3 * step.rows, 0.0, hiccup * (2e-3 + 1e-4 * step.rows))
+        return Report(0, span.rows, 3 * span.rows, 0.0, hiccup * (2e-3 + 1e-4 * span.rows))
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 300])

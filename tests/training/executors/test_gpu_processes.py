@@ -24,7 +24,7 @@ from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.job import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.merging import MergeRule
-from xmlsgd.training.messages import Joined, Sharing, Step
+from xmlsgd.training.messages import Joined, Sharing, Span
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -74,7 +74,7 @@ class Lost(MarkingApart):
 class HalfEpoch(Callback):
     """Interrupts a run in the middle of an epoch, while all have a step."""
 
-    def step(self, report):
+    def span(self, report):
         raise KeyboardInterrupt
 
 
@@ -98,7 +98,7 @@ def test_gpus_in_processes_learn_what_cpus_do_to_the_bit(job, algorithm, optimiz
     ]
     np.testing.assert_array_equal(runs[0].params, runs[1].params)
     np.testing.assert_array_equal(runs[0].state, runs[1].state)
-    assert runs[0].steps == runs[1].steps
+    assert runs[0].updates == runs[1].updates
 
 
 def begun(executor, job):
@@ -109,7 +109,7 @@ def begun(executor, job):
 
 def stepped(executor, w):
     """Let a worker make one step; return its replica and its optimizer state."""
-    executor.submit(Step(w, 0, 0, 6, 0.1))
+    executor.submit(Span(w, 0, 0, 6, 0.1))
     assert executor.wait().rows == 6
     executor.learned()  # into the shared parameters
     return np.concatenate([executor.shared.params[1 + w], executor.shared.states[w]])
@@ -169,7 +169,7 @@ def test_the_rows_of_a_gpu_that_is_lost_when_its_replica_is_asked_for_are_traine
     rows = []
 
     class Rows(Callback):
-        def step(self, report):
+        def span(self, report):
             rows.append(report.rows)
 
         def lost(self, reports):

@@ -9,7 +9,7 @@ import pytest
 
 from shared import light, toy
 from shared.apart import MarkingApart, ReferenceApart
-from shared.every_executor import step
+from shared.every_executor import span
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.optimizers import SGD, Adagrad
@@ -51,7 +51,7 @@ def test_the_cpu_writes_the_center_and_the_gpu_does_so_when_its_difference_is_pu
     written = []
     for w in (CPU, GPU):
         before = executor.center.copy()
-        executor.submit(step(w, 0, 4))
+        executor.submit(span(w, 0, 4))
         executor.wait()
         written.append(bool(np.any(executor.center != before)))
         executor.push(w)
@@ -68,15 +68,15 @@ def test_what_the_cpu_wrote_while_the_gpu_was_busy_is_not_lost(executor, job):
     change = np.zeros_like(first)
     for at in (0, 8):
         read = executor.center.copy()
-        executor.submit(step(GPU, at, at + 2))
-        executor.submit(step(CPU, at + 2, at + 4))
+        executor.submit(span(GPU, at, at + 2))
+        executor.submit(span(CPU, at + 2, at + 4))
         for _ in range(2):
             executor.wait()
         for w in (CPU, GPU):
             executor.push(w)
         for start in (at, at + 2):
             alone = Learner(job, Reference(), read.copy())
-            alone.step(step(0, start, start + 2))
+            alone.train_span(span(0, start, start + 2))
             change += alone.flat - read
     np.testing.assert_allclose(executor.center, first + change, rtol=1e-5, atol=1e-6)
 
@@ -85,7 +85,7 @@ def test_the_gpu_has_an_optimizer_state_of_its_own(executor, job):
     """Which neither undoes nor is undone by what the CPU writes to its state."""
     executor.start(Job(job.dataset, job.network, Adagrad(), job.seed), Sharing.IN_PLACE)
     for w in (CPU, GPU):
-        executor.submit(step(w, 4 * w, 4 * w + 4))
+        executor.submit(span(w, 4 * w, 4 * w + 4))
         executor.wait()
         executor.push(w)
     assert executor.updates_seen == [1, 1]
@@ -104,7 +104,7 @@ def test_the_same_steps_move_the_same_bytes_on_a_simulated_fleet_and_on_real_wor
         executor.start(job, Sharing.IN_PLACE)
         for at, workers in ((0, (GPU, CPU)), (4, (GPU,)), (8, (CPU,))):
             for w in workers:
-                executor.submit(step(w, at + 2 * w, at + 2 * w + 2))
+                executor.submit(span(w, at + 2 * w, at + 2 * w + 2))
             for _ in workers:
                 executor.push(executor.wait().worker)
         executor.close()
@@ -126,7 +126,7 @@ def test_hogbatch_trains_every_row_once_and_moves_bytes_for_the_gpu_alone(kind):
     spans = []
 
     class Spans(Callback):
-        def step(self, report):
+        def span(self, report):
             if report.worker == GPU:
                 spans.append(report.rows)
 
@@ -149,16 +149,16 @@ def test_a_step_of_a_gpu_is_not_lost_where_the_center_is_read_meanwhile(job):
     stepping, read = Event(), Event()
     executor = Threads([Slow(), ReferenceApart()])
     executor.start(job, Sharing.DELTA)
-    executor.submit(step(1, 4, 8))  # as long as the output layer is zero, no input layer learns
+    executor.submit(span(1, 4, 8))  # as long as the output layer is zero, no input layer learns
     executor.wait()
     executor.push(1)
     before = executor.center.copy()
-    executor.submit(step(0, 0, 4))
+    executor.submit(span(0, 0, 4))
     assert stepping.wait(60)
     executor.fetch_center()
     read.set()
     executor.wait()
     executor.push(0)
-    Learner(job, Reference(), before).step(step(0, 0, 4))
+    Learner(job, Reference(), before).train_span(span(0, 0, 4))
     np.testing.assert_allclose(executor.center, before, rtol=0, atol=1e-6)
     executor.close()

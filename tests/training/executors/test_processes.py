@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shared.ended import ended_run
-from shared.every_executor import N_ROWS, NETWORK, SIZE, broken, step
+from shared.every_executor import N_ROWS, NETWORK, SIZE, broken, span
 from shared.light import Light
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.synchronous import Synchronous
@@ -49,7 +49,7 @@ def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
     seen = []
 
     class Rows(Callback):
-        def step(self, report):
+        def span(self, report):
             seen.append(report.rows)
 
     text = "worker 1 is lost: killed by SIGKILL; what it had not merged is trained again; it is replaced"
@@ -251,7 +251,7 @@ def test_a_run_ends_when_no_worker_is_left(job):
     executor = Processes([Light], restarts=0)
     executor.start(job, Sharing.REPLICAS)
     executor.pool.processes[0].process.kill()
-    executor.submit(step(0, 0, 4))
+    executor.submit(span(0, 0, 4))
     with pytest.warns(UserWarning, match="worker 0 is lost"):
         assert isinstance(executor.wait(), Left)
     with pytest.raises(WorkerDied, match="no worker is left: worker 0: killed by SIGKILL"):
@@ -306,7 +306,7 @@ def test_what_was_learned_until_all_workers_were_killed_is_kept(job, make):
 
         epochs = 0
 
-        def step(self, report):
+        def span(self, report):
             if self.epochs == 2:
                 for process in executor.pool.processes.values():
                     process.process.kill()
@@ -326,7 +326,7 @@ def test_what_was_learned_until_all_workers_were_killed_is_kept(job, make):
     assert not isinstance(run.params, np.memmap)
     if make is Synchronous:
         np.testing.assert_array_equal(run.params, merged[-1])
-    assert run.steps >= (6 if make is Synchronous else 12)
+    assert run.updates >= (6 if make is Synchronous else 12)
     again = pickle.loads(pickle.dumps(lost.value))
     assert str(again) == str(lost.value)
     np.testing.assert_array_equal(again.run.params, run.params)
@@ -338,7 +338,7 @@ def test_the_state_that_is_kept_is_that_of_the_steps_it_has_seen(job):
     executor = Processes([Light] * 2)
     executor.start(replace(job, optimizer=Adam()), Sharing.REPLICAS)
     for w in (0, 1, 1):
-        executor.submit(step(w, 0, 4))
+        executor.submit(span(w, 0, 4))
         executor.wait()
     executor._initialize(0)
     _, state, steps = executor.result()
@@ -379,7 +379,7 @@ def test_workers_import_nothing_from_the_current_folder_and_see_no_interrupt(job
 
     monkeypatch.setattr(executor.pool, "launch", interrupted)
     executor.start(job, Sharing.REPLICAS)
-    executor.submit(step(0, 0, 4))
+    executor.submit(span(0, 0, 4))
     assert isinstance(executor.wait(), Report)
     executor.close()
 
@@ -388,7 +388,7 @@ def test_workers_import_nothing_from_the_current_folder_and_see_no_interrupt(job
 def test_the_result_of_processes_is_in_memory_of_this_process(job, goes_on):
     optimizer = Adam()
     start = Start(
-        np.full(SIZE, 0.1, np.float32), np.zeros(state_layout(NETWORK.layout, optimizer).size, np.float32), steps=7
+        np.full(SIZE, 0.1, np.float32), np.zeros(state_layout(NETWORK.layout, optimizer).size, np.float32), updates=7
     )
     executor = Processes([Light])
     again = Job(job.dataset, NETWORK, optimizer, start=start if goes_on else None)
@@ -397,4 +397,4 @@ def test_the_result_of_processes_is_in_memory_of_this_process(job, goes_on):
         assert not isinstance(array, np.memmap)
         assert array.flags.writeable
         assert np.shares_memory(array, before) == goes_on
-    assert run.steps == (9 if goes_on else 2)
+    assert run.updates == (9 if goes_on else 2)

@@ -173,7 +173,7 @@ def test_what_was_learned_until_no_worker_was_left_is_kept_and_goes_on(name):
     run = ended_run(lost.value)
     assert 0 < len(run.records) < 20
     np.testing.assert_array_equal(run.params, merged[-1])
-    start = Start(run.params, run.state, run.steps, epochs=len(run.records))
+    start = Start(run.params, run.state, run.updates, epochs=len(run.records))
     after = train(
         Job(DATA, toy.FITTING, Adam(), start=start), made(name), Simulated(toy.Reference(), FLEET), Schedule(1)
     )
@@ -286,14 +286,14 @@ def test_the_optimizer_state_that_is_kept_is_not_that_of_a_worker_that_left():
     executor = toy.Logged(toy.Reference(), [replace(fast, absent=((0.8e-3 * N_ROWS, np.inf),)), slow])
     run = train(Job(DATA, toy.FITTING, Adam()), get_algorithm("local_sgd", BATCH, 0.01), executor, Schedule(1))
     assert executor.of("left") == [0]
-    assert run.steps == executor.updates_seen[1] < executor.updates_seen[0]
+    assert run.updates == executor.updates_seen[1] < executor.updates_seen[0]
     np.testing.assert_array_equal(run.state, executor.shared.states[1])
 
 
 def test_workers_that_write_one_model_in_place_correct_adams_bias_by_all_their_updates():
     executor = toy.Logged(toy.Reference(), [replace(device, in_place=True) for device in FLEET])
     run = train(Job(DATA, toy.FITTING, Adam()), Hogwild(BATCH, 0.01), executor, Schedule(1))
-    assert run.steps == N_ROWS / BATCH
+    assert run.updates == N_ROWS / BATCH
 
 
 def test_workers_that_send_differences_correct_adams_bias_by_their_own_updates():
@@ -331,11 +331,11 @@ def test_a_diverged_model_is_not_written_over_by_those_still_at_work():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_goes_on_from_an_earlier_run(name):
     first, _ = trained(name, AWAY, epochs=1, optimizer=Adam())
-    start = Start(first.params.copy(), first.state.copy(), first.steps, epochs=1)
+    start = Start(first.params.copy(), first.state.copy(), first.updates, epochs=1)
     second, executor = trained(name, AWAY, epochs=1, optimizer=Adam(), start=start)
     assert [record["epoch"] for record in second.records] == [1]
     assert [record["first_epoch"] for record in second.records] == [1]
-    assert second.steps > first.steps
+    assert second.updates > first.updates
     assert {step.epoch for step in executor.of("issue")} == {1}
     assert second.records[0]["loss"] < first.records[0]["loss"]
 
@@ -346,9 +346,9 @@ def test_two_runs_in_a_row_equal_one_where_epochs_leave_nothing_behind(name):
     fleet = toy.fleet(1, 0.83, 0.47)  # no two end at the same moment, whose order would hang on how seconds are rounded
     whole, _ = trained(name, fleet)
     first, _ = trained(name, fleet, epochs=1)
-    second, _ = trained(name, fleet, epochs=1, start=Start(first.params, first.state, first.steps, epochs=1))
+    second, _ = trained(name, fleet, epochs=1, start=Start(first.params, first.state, first.updates, epochs=1))
     np.testing.assert_allclose(second.params, whole.params, rtol=1e-6, atol=1e-7)
-    assert second.steps == whole.steps
+    assert second.updates == whole.updates
 
 
 def test_epochs_take_the_rows_in_different_orders():

@@ -151,7 +151,7 @@ from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
 executor = Processes([light.Marking] * 2)
 class Killing(Callback):
-    def step(self, report):
+    def span(self, report):
         if {forked} and not os.fork():
             sys.stdin.read()
             os._exit(0)

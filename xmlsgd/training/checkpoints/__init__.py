@@ -1,6 +1,6 @@
 """Checkpoints: the state of a run in a folder, from which the same run resumes after a kill or a power cut.
 
-A checkpoint is written between two steps and takes its name when it is complete on the disk. With one worker of one
+A checkpoint is written between two spans and takes its name when it is complete on the disk. With one worker of one
 thread that writes the model itself (`Sequential`, `Hogwild`), a resumed run gives the same bits as an uninterrupted
 one. Workers with replicas start again from the shared model. The state of a sampler, and what an algorithm has measured
 of its workers (speeds, batch sizes, trials), start over.

@@ -42,7 +42,7 @@ class Checkpoint:
         Folder of the checkpoint; an ensemble has a subfolder for each classifier. It takes as much space as the model
         and the optimizer state (with Adam, three times the model), and twice that while it is written.
     minutes : float, default=10.0
-        Minimum time between checkpoints; 0 to write one after every step.
+        Minimum time between checkpoints; 0 to write one after every span.
     keep : bool, default=False
         Whether to keep the checkpoint after `fit`, until `remove` is called. `train` always keeps it.
 

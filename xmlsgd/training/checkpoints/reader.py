@@ -69,7 +69,7 @@ class SavedRun:
         if job.start is None:
             return Start(np.array(params), np.array(state), self.steps)
         job.start.params[:], job.start.state[:] = params, state
-        return replace(job.start, steps=self.steps, origin=None)
+        return replace(job.start, updates=self.steps, origin=None)
 
     def resume(self, callbacks: Sequence[Callback]) -> None:
         """Resume callbacks that have been started."""

@@ -1,4 +1,4 @@
-"""Write the checkpoints of a run, when they are due and no worker is in the middle of a step."""
+"""Write the checkpoints of a run, when they are due and no worker is in the middle of a span."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ class CheckpointWriter:
         """
         ending = self._take_request()  # first: writing may take longer than the sender of a signal waits
         with self._executor.paused():
-            params, state, steps = self._executor.snapshot() if of_snapshot else self._executor.learned()
+            params, state, updates = self._executor.snapshot() if of_snapshot else self._executor.learned()
             if (position.rows != self._rows or position.ended) and is_finite(params):
                 try:
-                    self._write(position, params, state, steps)
+                    self._write(position, params, state, updates)
                     self._last_error = ""
                 except (OSError, ModelFileError) as error:
                     if str(error) != self._last_error:
@@ -133,7 +133,7 @@ class CheckpointWriter:
         ending, self._request.error = self._request.error, None
         return ending
 
-    def _write(self, position: TrainingPosition, params: np.ndarray, state: np.ndarray, steps: int) -> None:
+    def _write(self, position: TrainingPosition, params: np.ndarray, state: np.ndarray, updates: int) -> None:
         if not is_finite(state):
             raise ModelFileError(f"{self.checkpoint.path}: the optimizer state is not finite")
         arrays, callbacks = {"params": params, "state": state}, {}
@@ -142,7 +142,7 @@ class CheckpointWriter:
             callbacks[name] = _json_values(name, values)
             arrays |= {f"{name}-{key}": value for key, value in values.items() if isinstance(value, np.ndarray)}
         description = {
-            "run": self._run, "seed": self._seed, "position": asdict(position), "steps": steps,
+            "run": self._run, "seed": self._seed, "position": asdict(position), "steps": updates,
             "records": self._history.records, "callbacks": callbacks,
         }  # fmt: skip
         if read_identity(self.checkpoint.folder) not in (None, self._run):

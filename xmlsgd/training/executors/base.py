@@ -1,4 +1,4 @@
-"""The executor interface: where steps run and whose clock counts. Only executors wait."""
+"""The executor interface: where spans run and whose clock counts. Only executors wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...nn.network import state_layout
 from ..job import Job
 from ..learner import Learner, RowOrder
 from ..merging import Merger, MergeRule
-from ..messages import Event, Left, Report, Sharing, Step
+from ..messages import Event, Left, Report, Sharing, Span
 from ..shared_parameters import SharedParameters, SharedShape, WorkerArrays, shared_shape, worker_arrays
 from .device_merging import DeviceMerger
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Executor(ABC):
     """Base class of executors. Subclasses implement `start`, `_begin`, `_next` and `close`.
 
-    `start` calls `_prepare`, then `_make_learners` if the steps run in this process, and at last `_start_clock`. Where
+    `start` calls `_prepare`, then `_make_learners` if the spans run in this process, and at last `_start_clock`. Where
     the shared parameters are not new ones in this process, override `_make_shared`.
 
     A replica is written by its worker while that worker is busy, and by the coordinator while it is idle. With
@@ -45,7 +45,7 @@ class Executor(ABC):
     workers : list of int
         Workers that are alive, ascending.
     busy : set of int
-        Workers that have a step.
+        Workers that have a span.
     departures : list of Left
         Workers that left the run so far.
     unreachable : set of int
@@ -92,7 +92,7 @@ class Executor(ABC):
         self._deltas: Deltas | None = None
         self.learners: Sequence[Learner] = ()
         self._updates_made = 0
-        self._updates_read: dict[int, int] = {}  # worker -> `_updates_made` when its current step read the model
+        self._updates_read: dict[int, int] = {}  # worker -> `_updates_made` when its current span read the model
 
     def _prepare(self, job: Job, sharing: Sequence[Sharing], copies: bool = False) -> SharedShape:
         """Make the shared parameters with the initial model and optimizer states; return their shape.
@@ -107,7 +107,7 @@ class Executor(ABC):
         self.shared = self._make_shared(job, shape)
         self.merger = Merger(self.shared, layout, self.n_threads)
         self._has_replicas, self._job_start = Sharing.REPLICAS in sharing, job.start
-        self.updates_seen = [0 if job.start is None else job.start.steps] * shape.states
+        self.updates_seen = [0 if job.start is None else job.start.updates] * shape.states
         self._snapshot: tuple[np.ndarray, np.ndarray, list[int]] | None = None
         params, states = self.shared.params, self.shared.states
         if job.start is None:
@@ -162,20 +162,20 @@ class Executor(ABC):
         A job with a `start` begins there.
         """
 
-    def submit(self, step: Step) -> None:
-        """Give a step to an idle worker."""
-        w, begun = step.worker, self.now()
+    def submit(self, span: Span) -> None:
+        """Give a span to an idle worker."""
+        w, begun = span.worker, self.now()
         self.busy.add(w)
         self._reads_model(w)
         if self._deltas is not None and self.arrays[w].base is not None:
-            features = np.unique(self._X.columns_of(self._order.rows(step)))
+            features = np.unique(self._X.columns_of(self._order.rows(span)))
             self._count_transfer(w, self._deltas.pull(w, features), begun)
-        self._begin(replace(step, seen=self.updates_seen[self.arrays[w].state]))
+        self._begin(replace(span, seen=self.updates_seen[self.arrays[w].state]))
 
     def wait(self, until: float | None = None) -> Event | None:
         """Return the next event in clock order: a report, or a worker that leaves or joins.
 
-        Return None if nothing happens before second `until`. `Serial` ignores `until`, as its steps run in this call.
+        Return None if nothing happens before second `until`. `Serial` ignores `until`, as its spans run in this call.
         """
         event = self._next(until)
         if event is None:
@@ -203,8 +203,8 @@ class Executor(ABC):
         return event
 
     @abstractmethod
-    def _begin(self, step: Step) -> None:
-        """Start a step."""
+    def _begin(self, span: Span) -> None:
+        """Start a span."""
 
     @abstractmethod
     def _next(self, until: float | None) -> Event | None:
@@ -213,7 +213,7 @@ class Executor(ABC):
     def _record_error(self, w: int, error: BaseException, running: Collection[int]) -> None:
         """Record the error of worker `w`, one of those `running`; it counts as the worker's death.
 
-        Raises the first error if all of them have raised one and no step has succeeded in between: trying again would
+        Raises the first error if all of them have raised one and no span has succeeded in between: trying again would
         not help.
         """
         self._errors[w] = error
@@ -248,7 +248,7 @@ class Executor(ABC):
         """Release workers and files; the center stays readable."""
 
     def push(self, worker: int) -> None:
-        """Add the change of a worker's last step to the center, if workers step on copies of it."""
+        """Add the change of a worker's last span to the center, if workers step on copies of it."""
         if self._deltas is not None and self.arrays[worker].base is not None:
             begun = self.now()
             self._count_transfer(worker, self._deltas.push(worker), begun)
@@ -338,7 +338,7 @@ class Executor(ABC):
         """Copy the center from the device to the host if it is newer there."""
         if self._has_replicas:
             self.merger.fetch_center()
-        else:  # workers that pull the center train a copy, and may be in the middle of a step
+        else:  # workers that pull the center train a copy, and may be in the middle of a span
             self._fetch([w for w in self.workers if self.arrays[w].base is None], state=False)
 
     def _fetch(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
@@ -360,7 +360,7 @@ class Executor(ABC):
         return [self.learners[w] for w in (self.workers if workers is None else workers) if w < n]
 
     def _reads_model(self, worker: int) -> None:
-        """Note that a step of a worker reads the model now; its staleness counts the updates of others since."""
+        """Note that a span of a worker reads the model now; its staleness counts the updates of others since."""
         self._updates_read[worker] = self._updates_made
 
     def _initialize(self, worker: int) -> None:
@@ -372,4 +372,4 @@ class Executor(ABC):
         self._invalidate([worker])
         state = self.arrays[worker].state
         self.shared.states[state] = 0 if self._job_start is None else self._job_start.state
-        self.updates_seen[state] = 0 if self._job_start is None else self._job_start.steps
+        self.updates_seen[state] = 0 if self._job_start is None else self._job_start.updates

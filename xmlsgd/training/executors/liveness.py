@@ -1,6 +1,6 @@
 """Liveness timeouts: detect workers that are stopped or stuck, whose pipes stay open.
 
-The report of a step is the worker's heartbeat. It is due within a multiple of the time that the slowest steps so far
+The report of a span is the worker's heartbeat. It is due within a multiple of the time that the slowest spans so far
 would take.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from ..messages import Report
 
 # Chosen so that no worker that makes progress is taken for lost (docs/decisions/workers.md):
-FACTOR = 10.0  # times the worker's own slowest step, or the slowest start of another worker
-FIRST_STEP_FACTOR = 100.0  # times the slowest step of other workers: a CPU may be that slow beside a GPU
-MOST_SECONDS = 600.0  # to start, and for the very first step: cold caches and a busy disk may take minutes
+FACTOR = 10.0  # times the worker's own slowest span, or the slowest start of another worker
+FIRST_SPAN_FACTOR = 100.0  # times the slowest span of other workers: a CPU may be that slow beside a GPU
+MOST_SECONDS = 600.0  # to start, and for the very first span: cold caches and a busy disk may take minutes
 LEAST_START_SECONDS = 60.0  # to start, once another worker has started
 CHECKS = 10  # per minimum timeout
 
@@ -33,8 +33,8 @@ class Liveness:
     def __init__(self, timeout: float, now: float) -> None:
         self.timeout, self.interval = timeout, timeout / CHECKS
         self._checked, self._listened = now, 0.0
-        self._due: dict[int, tuple[float, int]] = {}  # worker -> listened seconds when it began, rows of its step
-        self._row_seconds: dict[int, float] = {}  # worker -> seconds per row of its slowest step
+        self._due: dict[int, tuple[float, int]] = {}  # worker -> listened seconds when it began, rows of its span
+        self._row_seconds: dict[int, float] = {}  # worker -> seconds per row of its slowest span
         self._slowest_start: float | None = None
 
     def tick(self, now: float) -> None:
@@ -47,7 +47,7 @@ class Liveness:
         self._due[w] = self._listened, 0
 
     def works(self, w: int, rows: int) -> None:
-        """Expect the report of a step of `rows` rows, > 0."""
+        """Expect the report of a span of `rows` rows, > 0."""
         self._due[w] = self._listened, rows
 
     def heard(self, w: int, report: Report | None) -> None:
@@ -83,5 +83,5 @@ class Liveness:
         if w in self._row_seconds:
             due = FACTOR * self._row_seconds[w] * rows
         elif self._row_seconds:  # others may have shown their speed while this worker was busy
-            due = min(FIRST_STEP_FACTOR * max(self._row_seconds.values()) * rows, MOST_SECONDS)
+            due = min(FIRST_SPAN_FACTOR * max(self._row_seconds.values()) * rows, MOST_SECONDS)
         return max(due, self.timeout)

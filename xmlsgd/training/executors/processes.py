@@ -1,7 +1,7 @@
-"""One process per worker, over memory-mapped shared parameters; only steps and reports cross the pipes.
+"""One process per worker, over memory-mapped shared parameters; only spans and reports cross the pipes.
 
 No lock exists that a dead process could hold. A worker that dies, raises an error or exceeds its liveness timeout is
-replaced, a few times; what it had not merged is trained again. If the model is shared in place, part of the lost step
+replaced, a few times; what it had not merged is trained again. If the model is shared in place, part of the lost span
 may be in the model already, so that its rows count at least once. The reason for which a worker is lost is found by
 `_cause_of_death`, or is that `Liveness` says that a message is overdue.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from ...devices.base import Device
 from ...errors import WorkerDied
 from ..job import Job
-from ..messages import Event, Fetch, Invalidate, Joined, Left, Sharing, Step
+from ..messages import Event, Fetch, Invalidate, Joined, Left, Sharing, Span
 from ..shared_parameters import SharedParameters, SharedShape, WorkerArrays
 from .base import Executor
 from .liveness import Liveness
@@ -187,9 +187,9 @@ class Processes(Executor):
                 self._liveness.starts(w)
                 starting.add(w)
 
-    def _begin(self, step: Step) -> None:
-        self.pool.processes[step.worker].send(step)
-        self._liveness.works(step.worker, step.rows)
+    def _begin(self, span: Span) -> None:
+        self.pool.processes[span.worker].send(span)
+        self._liveness.works(span.worker, span.rows)
 
     def _next(self, until: float | None) -> Event | None:
         while True:
@@ -201,7 +201,7 @@ class Processes(Executor):
             if overdue:
                 event = self._handle_death(overdue[0], self._kill_overdue(overdue[0]))
             elif ready:
-                # Longest unheard first, so that a worker with fast steps does not keep others waiting.
+                # Longest unheard first, so that a worker with fast spans does not keep others waiting.
                 event = self._receive(min(ready, key=lambda p: (self._last_message.get(p.worker, 0), p.worker)))
             elif until is not None and self.now() >= until:
                 return None

@@ -1,6 +1,6 @@
 """Real arithmetic on a simulated clock: a heap of events, with durations from a cost model.
 
-A step is computed when it is submitted, on the model of that moment, and takes effect when its simulated duration is
+A span is computed when it is submitted, on the model of that moment, and takes effect when its simulated duration is
 over, so that staleness follows from the durations. Nothing depends on the wall clock: runs are reproducible to the bit.
 """
 
@@ -15,13 +15,13 @@ from itertools import count
 from ...devices.base import Device
 from ...errors import WorkerDied
 from ..job import Job
-from ..messages import Event, Joined, Left, Report, Sharing, Step
+from ..messages import Event, Joined, Left, Report, Sharing, Span
 from .base import Executor
-from .virtual_device import VirtualDevice, step_noise
+from .virtual_device import VirtualDevice, span_noise
 
 
 class Simulated(Executor):
-    """Workers on virtual devices; one real `device` computes the steps of all.
+    """Workers on virtual devices; one real `device` computes the spans of all.
 
     bandwidth : bytes per second that merges, pulls and pushes read and write. seed : of the noise of durations.
     """
@@ -46,7 +46,7 @@ class Simulated(Executor):
         self._time, self._serial, self._n_steps = 0.0, count(), [0] * len(self.fleet)
         self._ready = [0.0] * len(self.fleet)  # when a worker that merged while others worked can go on
         self._free = 0.0  # when the coordinator, which does one thing after the other, is free
-        self._flying: dict[int, int] = {}  # worker -> number of the event that ends its step
+        self._flying: dict[int, int] = {}  # worker -> number of the event that ends its span
         for w, device in enumerate(self.fleet):
             for begin, end in device.absent:
                 if begin > 0:
@@ -56,10 +56,10 @@ class Simulated(Executor):
                 if end < math.inf:
                     self._schedule(end, Joined(w))
 
-    def _begin(self, step: Step) -> None:
-        w = step.worker
-        report = self.learners[w].step(step)
-        noise = step_noise(self.seed, w, self._n_steps[w])
+    def _begin(self, span: Span) -> None:
+        w = span.worker
+        report = self.learners[w].train_span(span)
+        noise = span_noise(self.seed, w, self._n_steps[w])
         self._n_steps[w] += 1
         begun = max(self._time, self._ready[w])
         seconds = self.fleet[w].seconds(begun, report.rows, report.nnz, report.updates, noise)

@@ -13,7 +13,7 @@ from ...devices.base import Device
 from ...errors import in_one_line
 from ..job import Job
 from ..learner import Learner
-from ..messages import Event, Sharing, Step
+from ..messages import Event, Sharing, Span
 from .base import Executor
 
 
@@ -26,7 +26,7 @@ class Threads(Executor):
         super().__init__(len(devices))
         self.devices = devices
         self._threads: list[threading.Thread] = []
-        self._inboxes: list[queue.SimpleQueue[Step | None]] = []
+        self._inboxes: list[queue.SimpleQueue[Span | None]] = []
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the shared parameters, and one learner and one thread for each device."""
@@ -41,17 +41,17 @@ class Threads(Executor):
             self._threads.append(thread)
         self._start_clock()
 
-    def _work(self, w: int, learner: Learner, inbox: queue.SimpleQueue[Step | None]) -> None:
-        """Run the steps of one worker until the inbox yields None; pass an error on to `_next`."""
+    def _work(self, w: int, learner: Learner, inbox: queue.SimpleQueue[Span | None]) -> None:
+        """Run the spans of one worker until the inbox yields None; pass an error on to `_next`."""
         try:
             with learner.device.start():
-                while (step := inbox.get()) is not None:
-                    self._done.put(learner.step(step))
+                while (span := inbox.get()) is not None:
+                    self._done.put(learner.train_span(span))
         except BaseException as error:  # noqa: BLE001  counts as the death of the worker
             self._done.put((w, error))
 
-    def _begin(self, step: Step) -> None:
-        self._inboxes[step.worker].put(step)
+    def _begin(self, span: Span) -> None:
+        self._inboxes[span.worker].put(span)
 
     def _next(self, until: float | None) -> Event | None:
         try:
@@ -65,7 +65,7 @@ class Threads(Executor):
         return event
 
     def close(self) -> None:
-        """Let the workers finish their steps, and end the threads."""
+        """Let the workers finish their spans, and end the threads."""
         for inbox in self._inboxes:
             inbox.put(None)
         for thread in self._threads:

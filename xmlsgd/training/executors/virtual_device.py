@@ -16,11 +16,11 @@ from ...errors import DataError, shorten
 from ...nn.parameters import zeros
 from ..job import Job
 from ..learner import Learner
-from ..messages import Report, Step
+from ..messages import Report, Span
 
 MAX_FACTOR, MAX_SECONDS, MAX_NOISE = 1e9, 1e6, 10.0  # larger values would make durations overflow
 SIZES = (1, 4, 16, 32, 64, 128, 256)  # rows of the updates of a real device that are timed
-REPEATS = 5  # the shortest counts: other work on the machine only lengthens steps
+REPEATS = 5  # the shortest counts: other work on the machine only lengthens spans
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class VirtualDevice:
     trace : tuple of (float, float)
         Changes of the speed: (from second, factor), ascending.
     noise : float
-        Standard deviation of the logarithm of a step's duration, in [0, 10].
+        Standard deviation of the logarithm of a span's duration, in [0, 10].
     stalls : (float, float)
         Share of the updates that stall, and the factor of their duration, at most 1e9.
     absent : tuple of (float, float)
@@ -62,7 +62,7 @@ class VirtualDevice:
     name: str = "device"
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for numbers outside their ranges, and if a step would take no time."""
+        """Raise `DataError` for numbers outside their ranges, and if a span would take no time."""
         check_fields(self)
         if self.overhead + self.per_row + self.per_nnz == 0:
             raise DataError("overhead, per_row and per_nnz must not all be 0, got 0 for each")
@@ -80,7 +80,7 @@ class VirtualDevice:
                 raise DataError(f"times of trace and absent must be at least 0 and ascending, got {got}")
 
     def seconds(self, at: float, rows: int, nnz: int, updates: int, draw: np.random.Generator) -> float:
-        """Return the duration of a step that begins at second `at`; `draw` draws its noise."""
+        """Return the duration of a span that begins at second `at`; `draw` draws its noise."""
         work = self.per_row * rows + self.per_nnz * nnz
         factor = math.exp(self.noise * draw.standard_normal()) if self.noise else 1.0
         if self.stalls[0]:
@@ -138,9 +138,9 @@ def fastest(fleet: Sequence[VirtualDevice]) -> VirtualDevice:
     return max(fleet, key=lambda device: device.speed)
 
 
-def step_noise(seed: int, worker: int, step: int) -> np.random.Generator:
-    """Return the generator of the noise of one step of one worker, independent of all others."""
-    return np.random.default_rng((seed, NOISE, worker, step))
+def span_noise(seed: int, worker: int, number: int) -> np.random.Generator:
+    """Return the generator of the noise of one span of one worker, independent of all others."""
+    return np.random.default_rng((seed, NOISE, worker, number))
 
 
 def measure_device(job: Job, device: Device) -> VirtualDevice:
@@ -153,7 +153,7 @@ def measure_device(job: Job, device: Device) -> VirtualDevice:
     learner = Learner(job, device, flat, pulled=True)
     learner.load_kernels()
     sizes = sorted({min(size, job.dataset.n_rows) for size in SIZES})
-    timed = [[learner.step(Step(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:] for size in sizes]
+    timed = [[learner.train_span(Span(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:] for size in sizes]
     reports = [min(repeats, key=lambda report: report.seconds) for repeats in timed]
     return replace(fit_device(reports), noise=0.0)
 

@@ -1,4 +1,4 @@
-"""A worker process: receives steps through a pipe, runs them on the shared parameters, sends reports back.
+"""A worker process: receives spans through a pipe, trains them on the shared parameters, sends reports back.
 
 It is started with the coordinator's `sys.path`, and imports neither the caller's script nor modules of the current
 folder. It ends when the pipe is closed or the coordinator ends.
@@ -29,16 +29,16 @@ from ...data.files.temporary import remove_abandoned
 from ...devices.base import Device
 from ...errors import LOGGER, DataError, WorkerDied, in_one_line
 from ..learner import Learner
-from ..messages import COPIED, Fetch, Invalidate, Report, Step
+from ..messages import COPIED, Fetch, Invalidate, Report, Span
 from ..shared_parameters import SharedParameters, SharedShape, WorkerArrays
 from .shared_files import MappedJob
 
 PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main; main(int(sys.argv[1]))"
 PACKAGE_ROOT = str(Path(__file__).parents[3])
 # The thresholds that glibc adopts by itself once a process has freed an array of 32 MB. Until then it maps temporary
-# arrays again at every step: a step of a GPU takes 1.2 ms of the host instead of 0.7 (docs/decisions/gpu.md).
+# arrays again at every update: one of a GPU takes 1.2 ms of the host instead of 0.7 (docs/decisions/gpu.md).
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
-GRACE = 10.0  # seconds to finish a step and exit before a worker is killed
+GRACE = 10.0  # seconds to finish a span and exit before a worker is killed
 PARENT_CHECK = 2.0  # seconds between a worker's checks that its coordinator is alive
 CLOSING = 5.0  # seconds within which a killed process ends after the system has closed its pipe
 STREAMS = 3  # standard input, output and error have lower descriptors
@@ -111,7 +111,7 @@ class WorkerProcess:
             raise message
         return message
 
-    def send(self, message: Step | Fetch | Invalidate) -> None:
+    def send(self, message: Span | Fetch | Invalidate) -> None:
         """Send a message; if the worker is dead, its coordinator will see the end of its pipe."""
         with suppress(OSError):
             self.pipe.send(message)
@@ -119,7 +119,7 @@ class WorkerProcess:
     def copied(self, seconds: float) -> bool:
         """Return whether the answer to `Fetch` came within `seconds`; kill a process that gives none.
 
-        A report that comes first is dropped: only a run that is ending sends `Fetch` to a worker that has a step.
+        A report that comes first is dropped: only a run that is ending sends `Fetch` to a worker that has a span.
         """
         try:
             while self.pipe.poll(seconds):
@@ -166,7 +166,7 @@ class WorkerProcess:
         self.fate()
 
     def dismiss(self) -> None:
-        """Tell the process to end after its step; may be called again."""
+        """Tell the process to end after its span; may be called again."""
         if not self.pipe.closed:
             with suppress(OSError):  # the process is dead
                 self.pipe.send(None)
@@ -194,7 +194,7 @@ def signals_blocked() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, folders: list[Path]) -> None:
-    """Run the steps of one worker until it is dismissed; append the folder of the run to `folders`."""
+    """Train the spans of one worker until it is dismissed; append the folder of the run to `folders`."""
     try:
         assignment: Assignment = pipe.recv()
     except (AttributeError, ImportError) as error:
@@ -210,8 +210,8 @@ def _serve(pipe: Connection, folders: list[Path]) -> None:
         learner.load_kernels()
         pipe.send(None)
         while (message := pipe.recv()) is not None:
-            if isinstance(message, Step):
-                pipe.send(learner.step(message))
+            if isinstance(message, Span):
+                pipe.send(learner.train_span(message))
             elif isinstance(message, Fetch):
                 learner.fetch(message.state)
                 pipe.send(COPIED)
