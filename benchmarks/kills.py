@@ -141,12 +141,12 @@ def with_kills(algorithm: Algorithm, kills: Kills, counting: bool) -> Algorithm:
             kills.given[report.worker] = 0
             kills.maybe(report.worker)
 
-        def left(self, w: int) -> None:
-            super().left(w)
+        def worker_left(self, w: int) -> None:
+            super().worker_left(w)
             kills.lost_rows += kills.given.pop(w, 0)
 
-        def joined(self, w: int) -> None:
-            super().joined(w)
+        def worker_joined(self, w: int) -> None:
+            super().worker_joined(w)
             kills.maybe(w)
 
         def merge(self, comm: Comm, members: Collection[int]) -> None:

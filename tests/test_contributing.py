@@ -259,7 +259,7 @@ def test_a_device_is_one_file(add_part, data, tmp_path):
 @pytest.mark.parametrize(
     ("classes", "complaint"),
     [
-        ("class One(Algorithm):\n    pass\n", "algorithm 'own': One must define joined, left, start"),
+        ("class One(Algorithm):\n    pass\n", "algorithm 'own': One must define start, worker_joined, worker_left"),
         (
             "class One(Algorithm):\n    pass\n\n\nclass Two(One):\n    pass\n",
             "algorithm 'own': a module must define one subclass of Algorithm, got One, Two",

@@ -137,7 +137,7 @@ def test_the_rate_changes_between_merges_of_one_epoch():
 def test_a_worker_that_joins_in_a_mega_batch_keeps_its_batch_size_until_the_next():
     algorithm = started(2)
     algorithm.size = {0: 1024, 1: 512}
-    algorithm.joined(2)
+    algorithm.worker_joined(2)
     assert algorithm.size[2] == 768
     did(algorithm, [40, 40, 1])
     algorithm.given = {0: 40960, 1: 20480, 2: 768}

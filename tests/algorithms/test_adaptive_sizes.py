@@ -24,7 +24,7 @@ def test_a_mega_batch_has_its_rows_and_less_than_one_batch_more():
 def test_a_mega_batch_has_room_for_a_batch_of_everyone():
     algorithm = started(4, mega_batch=10)
     assert algorithm.round_rows == 4 * 1024
-    algorithm.joined(4)
+    algorithm.worker_joined(4)
     assert algorithm.round_rows == 5 * 1024
 
 

@@ -32,7 +32,7 @@ def test_auto_by_name_is_the_choice_for_so_many_workers():
 def test_one_model_is_shared_though_only_one_of_several_workers_is_there_at_first():
     algorithm = chosen(2)
     algorithm.start([0], 1000)
-    algorithm.joined(1)
+    algorithm.worker_joined(1)
     assert algorithm.batch_size(0, 0.0) == algorithm.batch_size(1, 0.0) == algorithm.batch
 
 
@@ -40,7 +40,7 @@ def test_of_several_workers_the_first_alive_trains_a_sequential_run():
     algorithm = Sequential(16, 0.1)
     algorithm.start([0, 1], 1000)
     assert [algorithm.batch_size(w, 0.0) for w in (0, 1)] == [16, 0]
-    algorithm.left(0)
+    algorithm.worker_left(0)
     assert algorithm.batch_size(1, 0.0) == 16
 
 

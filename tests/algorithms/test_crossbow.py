@@ -228,9 +228,9 @@ def test_the_pull_follows_the_number_of_learners(kind):
     algorithm = started(2, kind)
     assert algorithm.alpha == share / 2
     for w in (2, 3):
-        algorithm.joined(w)
+        algorithm.worker_joined(w)
     assert algorithm.alpha == share / 4
-    algorithm.left(0)
+    algorithm.worker_left(0)
     assert algorithm.alpha == pytest.approx(share / 3)
 
 
@@ -240,8 +240,8 @@ def test_a_worker_that_leaves_and_comes_back_pulls_from_the_center():
     meet(algorithm, comm, [3, 6, 9])
     algorithm.overlap(comm, ())
     assert comm.values() == [6, 3, 6, 9]
-    algorithm.left(2)
-    algorithm.joined(2)
+    algorithm.worker_left(2)
+    algorithm.worker_joined(2)
     comm.merger.copy_center(2)
     meet(algorithm, comm)
     assert comm.values() == [6, 2, 4, 6]
@@ -254,7 +254,7 @@ def test_what_a_learner_was_corrected_by_is_in_the_average_when_it_dies(sync_eve
     comm.shared.touched[:] = 1
     comm.shared.params[1:] += np.float32([[8], [2]])
     algorithm.merge(comm, [0])
-    algorithm.left(0)
+    algorithm.worker_left(0)
     algorithm.merge(comm, [1])
     assert comm.values()[::2] == [6, 6]
 
@@ -275,7 +275,7 @@ def test_a_learner_left_alone_while_it_waits_goes_on_where_it_is(sync_every):
         algorithm.finished(Report(0, 10, 10, 0.0, 1.0))
         if step == 8:
             algorithm.merge(comm, [0])
-    algorithm.left(1)
+    algorithm.worker_left(1)
     algorithm.merge(comm, [0])
     algorithm.overlap(comm, ())
     assert comm.values()[:2] == [10, 10], "what it was corrected by is neither lost nor counted twice"
@@ -288,7 +288,7 @@ def test_the_last_learner_of_a_round_keeps_what_those_that_died_were_corrected_b
     comm.shared.params[1:] += np.float32([[3], [6], [9]])
     algorithm.merge(comm, [0, 1])
     for w in (1, 2):
-        algorithm.left(w)
+        algorithm.worker_left(w)
     algorithm.overlap(comm, [0])
     algorithm.finished(Report(0, 10, 10, 0.0, 1.0))
     algorithm.merge(comm, [0])
@@ -302,7 +302,7 @@ def test_the_last_learner_of_a_round_goes_on_where_it_is_if_only_those_that_died
     comm.shared.touched[:] = 1
     algorithm.merge(comm, [0])
     for w in (0, 1):
-        algorithm.left(w)
+        algorithm.worker_left(w)
     algorithm.merge(comm, [2])
     of_first = (3 - 1 - 6) / 3
     assert comm.values()[0] == comm.values()[3] == pytest.approx(9 + of_first)
@@ -313,10 +313,10 @@ def test_a_learner_left_alone_keeps_no_motion_and_no_correction_for_when_it_has_
     algorithm, comm = started(2, center_momentum=0.5, sync_every=sync_every), toy.Replicas(0, 0, 0)
     meet(algorithm, comm, [2, 4])
     algorithm.overlap(comm, ())
-    algorithm.left(1)
+    algorithm.worker_left(1)
     algorithm.merge(comm, [0])
     alone = comm.values()[0]
-    algorithm.joined(1)
+    algorithm.worker_joined(1)
     comm.merger.copy_center(1)
     meet(algorithm, comm)
     algorithm.overlap(comm, ())
@@ -344,7 +344,7 @@ def test_learners_that_are_done_at_once_meet_the_center_one_by_one_where_averagi
 def test_a_learner_and_the_average_move_by_the_same_correction_whoever_leaves_meanwhile():
     algorithm, comm = started(3), toy.Replicas(0, 0, 0, 0)
     meet(algorithm, comm, [3, 6, 9])
-    algorithm.left(2)
+    algorithm.worker_left(2)
     algorithm.overlap(comm, ())
     comm.shared.touched[:] = 1
     algorithm.merge(comm, [0, 1])
@@ -453,7 +453,7 @@ def test_what_a_learner_did_in_the_next_round_stays_when_another_takes_the_place
     algorithm.merge(comm, algorithm.merge_due((), 0.0))
     learn(0, 3)
     ahead = comm.values()[1]
-    algorithm.left(4)
+    algorithm.worker_left(4)
     algorithm.overlap(comm, ())
     assert comm.values()[:2] == [3, ahead]
     learn(2, 0)

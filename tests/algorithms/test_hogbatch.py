@@ -221,9 +221,9 @@ def test_a_worker_that_joins_begins_with_the_slowest_and_its_first_size():
     algorithm = AdaptiveHogbatch(64, 0.1, sizes=(64, 32))
     algorithm.start([0], 1000)
     algorithm.update_counts[0] = 7.0
-    algorithm.joined(1)
+    algorithm.worker_joined(1)
     assert (algorithm.update_counts[1], algorithm.size[1], algorithm.bounds(1)) == (7.0, 32, (4, 256))
-    algorithm.left(0)
-    algorithm.left(1)
-    algorithm.joined(0)
+    algorithm.worker_left(0)
+    algorithm.worker_left(1)
+    algorithm.worker_joined(0)
     assert algorithm.update_counts == {0: 0}

@@ -95,11 +95,11 @@ def test_the_rows_left_are_those_never_given_out_and_those_given_back():
     router = Router(100)
     for worker in (0, 1):
         router.take(worker, 30)
-    assert router.left == 40
+    assert router.rows_left == 40
     router.give_back(0)
-    assert router.left == 70
+    assert router.rows_left == 70
     router.take(1, 20)
-    assert router.left == 50
+    assert router.rows_left == 50
 
 
 class Reports(Callback):

@@ -209,10 +209,10 @@ def test_a_run_outlives_the_absence_of_everybody(dataset):
 def test_a_worker_that_waits_for_a_group_goes_on_alone_when_all_others_leave():
     algorithm = Omnivore(BATCH, groups=1, tune=False)
     algorithm.start([0], N_ROWS)
-    algorithm.joined(1)
+    algorithm.worker_joined(1)
     assert algorithm.batch_size(1, 0.0) == 0
     algorithm.closing = True  # also at the end of a trial
-    algorithm.left(0)
+    algorithm.worker_left(0)
     assert algorithm.batch_size(1, 0.0) == BATCH
     assert algorithm.notes()["members"] == [[1]]
 
@@ -234,14 +234,14 @@ class PlayedGroups:
 
     def join(self, w):
         self.comm.merger.copy_center(w)
-        self.algorithm.joined(w)
+        self.algorithm.worker_joined(w)
 
 
 def test_a_worker_that_leaves_while_it_waits_for_a_group_gets_none(dataset):
     played = PlayedGroups(dataset, 2, groups=1, momentum=0.0)
     played.algorithm.start([0], N_ROWS)
     played.join(1)
-    played.algorithm.left(1)
+    played.algorithm.worker_left(1)
     played.train(0, 1.0)
     assert played.algorithm.notes()["members"] == [[0]]
 
@@ -250,7 +250,7 @@ def test_a_new_group_steps_from_the_model_that_it_joined_and_not_from_that_of_an
     played = PlayedGroups(dataset, 2, groups=2, momentum=0.0)
     played.algorithm.start([0, 1], N_ROWS)
     played.train(0, 2.0)
-    played.algorithm.left(1)
+    played.algorithm.worker_left(1)
     played.join(1)
     played.train(0, 3.0)
     assert played.algorithm.notes()["members"] == [[0], [1]]

@@ -99,7 +99,7 @@ def test_rows_given_back_are_given_out_in_whole_batches_again():
     for w, size in ((1, 4), (2, 4), (1, 4)):
         assert router.take(w, size) is None
     router.give_back(0)
-    assert router.left == 20
+    assert router.rows_left == 20
     taken = [router.take(w, 4) for w in (0, 1, 0, 2)]
     assert taken == [(0, 4), (4, 8), (8, 12), (12, 16)]
     router.give_back(0)

@@ -166,9 +166,9 @@ def test_a_late_worker_that_leaves_takes_its_work_with_it_and_begins_anew_when_i
     played = Played()
     played.round(without=[1])
     del played.busy[1]
-    played.algorithm.left(1)
+    played.algorithm.worker_left(1)
     played.comm.merger.copy_center(1)
-    played.algorithm.joined(1)
+    played.algorithm.worker_joined(1)
     played.round()
     assert played.shared == played.trained
 
@@ -189,11 +189,11 @@ def test_a_worker_that_was_alone_is_not_pushed_by_motion_from_before_when_anothe
     work = {0: Work(1, 1, 1), 1: Work(1, 1, 1)}
     algorithm.merge_replicas(comm, work)
     assert comm.values() == [1, 1, 1]
-    algorithm.left(1)
+    algorithm.worker_left(1)
     comm.shared.touched[:] = 1
     algorithm.merge_replicas(comm, {0: work[0]})
     assert comm.values()[0] == 1, "one worker alone has no momentum"
-    algorithm.joined(1)
+    algorithm.worker_joined(1)
     comm.merger.copy_center(1)
     comm.shared.touched[:] = 1
     algorithm.merge_replicas(comm, work)

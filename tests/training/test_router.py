@@ -75,7 +75,7 @@ def test_every_row_is_committed_once_whoever_takes_leaves_and_joins(seed, by_wor
         rows = np.concatenate([np.arange(*span) for span in parts()])
         np.testing.assert_array_equal(np.sort(rows), np.arange(n))
         assert router.committed == sum(stop - start for start, stop in done)
-    assert router.left == 0
+    assert router.rows_left == 0
     assert router.take(0, 5) is None
 
 
@@ -98,7 +98,7 @@ def test_what_a_worker_gave_back_is_handed_out_in_its_order():
     for w in (0, 1, 0):
         router.take(w, 3)
     router.give_back(0)
-    assert router.left == 9
+    assert router.rows_left == 9
     assert [router.take(1, 3) for _ in range(4)] == [(0, 3), (6, 9), (9, 12), None]
 
 

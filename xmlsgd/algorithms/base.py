@@ -22,8 +22,8 @@ class Algorithm(Checked, ABC):
     update of `batch` rows, > 0.
 
     The engine calls the methods in this order: `start`; for every idle worker `batch_size`, `updates`,
-    `learning_rate_of` and `submitted`; `overlap`; for every event `finished`, `left` or `joined`; then `merge_due` and
-    `merge`; `end_epoch` when all rows of an epoch are in the model.
+    `learning_rate_of` and `submitted`; `overlap`; for every event `finished`, `worker_left` or `worker_joined`; then
+    `merge_due` and `merge`; `end_epoch` when all rows of an epoch are in the model.
     """
 
     batch: int = at_least(256, 1)
@@ -110,11 +110,11 @@ class Algorithm(Checked, ABC):
         """Note that a worker has finished a span."""
 
     @abstractmethod
-    def left(self, w: int) -> None:
+    def worker_left(self, w: int) -> None:
         """Note that worker `w` has left; what it did since its last merge is lost."""
 
     @abstractmethod
-    def joined(self, w: int) -> None:
+    def worker_joined(self, w: int) -> None:
         """Note that worker `w` has joined, with a copy of the shared model."""
 
     def deadline(self, now: float) -> float | None:

@@ -118,15 +118,15 @@ class Crossbow(Rounds):
         super().finished(report)
         self.tuner.rows += report.rows
 
-    def left(self, w: int) -> None:
+    def worker_left(self, w: int) -> None:
         """Forget a learner. Its corrections stay in the sum; another learner of its device may take its part."""
-        super().left(w)
+        super().worker_left(w)
         self.learning.discard(w)
         self.corrected.discard(w)
 
-    def joined(self, w: int) -> None:
+    def worker_joined(self, w: int) -> None:
         """Add a new learner, which takes part if the tuner wants that many on its device."""
-        super().joined(w)
+        super().worker_joined(w)
         self.learning |= self.chosen() & {w}
 
     def deadline(self, now: float) -> float | None:

@@ -82,9 +82,9 @@ class Hogbatch(Hogwild):
         """Return eta * rows / batch, but at most eta: with a higher rate, batches of 1,024 rows diverged."""
         return self.learning_rate * min(rows / self.batch, 1)
 
-    def joined(self, w: int) -> None:
+    def worker_joined(self, w: int) -> None:
         """Give a new worker its first size."""
-        super().joined(w)
+        super().worker_joined(w)
         self.size[w] = self.first_size(w)
 
     def worker_notes(self) -> dict[str, Mapping[int, float]]:

@@ -53,10 +53,10 @@ class Hogwild(Algorithm):
         """Count the updates."""
         self.update_counts[report.worker] += report.updates
 
-    def left(self, w: int) -> None:
+    def worker_left(self, w: int) -> None:
         """Forget the updates of a worker that has left."""
         del self.update_counts[w]
 
-    def joined(self, w: int) -> None:
+    def worker_joined(self, w: int) -> None:
         """Start the count of a new worker at that of the slowest."""
         self.update_counts[w] = min(self.update_counts.values(), default=0)

@@ -155,7 +155,7 @@ class Omnivore(Algorithm):
         w, work = report.worker, self.per_nnz * report.nnz + self.per_row * report.rows
         self.compute.finished(w, report.rows, float(report.loss), work / max(report.seconds, 1e-9))
 
-    def left(self, w: int) -> None:
+    def worker_left(self, w: int) -> None:
         """Forget a worker."""
         self.workers.remove(w)
         if w in self.newcomers:
@@ -165,7 +165,7 @@ class Omnivore(Algorithm):
             if not self.compute.members:  # nobody has written the model since the others joined: they are up to date
                 self.form_groups()
 
-    def joined(self, w: int) -> None:
+    def worker_joined(self, w: int) -> None:
         """Let a new worker wait until a group has written the model, which it then reads."""
         self.workers.append(w)
         if self.compute.members:

@@ -192,14 +192,14 @@ class Rounds(Algorithm):
         self.throughput.finished(report)
         self.work[w] = Work(done.updates + report.updates, done.rows + report.rows, self.size[w])
 
-    def left(self, w: int) -> None:
+    def worker_left(self, w: int) -> None:
         """Forget a worker, whose rows go to others."""
         del self.size[w], self.given[w], self.work[w]
         self.throughput.ended(w)
         self.behind.discard(w)
         self.newcomers.discard(w)
 
-    def joined(self, w: int) -> None:
+    def worker_joined(self, w: int) -> None:
         """Add a worker to the round, with the mean batch size of the others."""
         self.size[w] = round(sum(self.size.values()) / len(self.size)) if self.size else self.batch
         self.given[w], self.work[w] = 0, Work(0, 0, self.size[w])

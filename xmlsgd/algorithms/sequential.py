@@ -27,10 +27,10 @@ class Sequential(Algorithm):
         """Return `batch` for the first worker alive, 0 for the others."""
         return self.batch if w == min(self.alive) else 0
 
-    def left(self, w: int) -> None:
+    def worker_left(self, w: int) -> None:
         """Let the next worker take over."""
         self.alive.discard(w)
 
-    def joined(self, w: int) -> None:
+    def worker_joined(self, w: int) -> None:
         """Note that there is one more worker."""
         self.alive.add(w)

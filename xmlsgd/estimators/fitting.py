@@ -260,12 +260,12 @@ class _StopAfter(Callback):
     """Stop after a number of epochs, before the end of the schedule."""
 
     def __init__(self, n_epochs: int) -> None:
-        self.left = n_epochs
+        self.epochs_left = n_epochs
 
     def epoch(self, record: EpochRecord, center: NDArray[np.float32]) -> bool:
         """Count the epoch."""
-        self.left -= 1
-        return self.left <= 0
+        self.epochs_left -= 1
+        return self.epochs_left <= 0
 
 
 def divergence_advice(plan: TrainingPlan, weight: NDArray[np.float32] | None, epoch: int) -> str:

@@ -59,7 +59,7 @@ class Epoch:
         """Continue from `position`."""
         self.loss, self.now = self.position.loss, self.executor.now()
         self.router.resume(self.position.at, self.position.returned)
-        self.rows_before = self.progress.rows - (self.router.n_rows - self.router.left)
+        self.rows_before = self.progress.rows - (self.router.n_rows - self.router.rows_left)
 
     def run(self) -> float:
         """Train on all rows once; return the sum of their losses."""
@@ -75,7 +75,7 @@ class Epoch:
                 self._merge(self.algorithm.merge_due(executor.busy, self.now))
             elif router.leases:  # all rows are trained, not all are merged
                 self._merge(executor.workers)
-            elif not router.left:
+            elif not router.rows_left:
                 self._count(self.pending.rest())
                 if math.isfinite(self.loss):
                     self._end()
@@ -117,7 +117,7 @@ class Epoch:
         if self.algorithm.trial is not None:
             self.writer.write(replace(self.position, seconds=self.progress.seconds(self.executor)), of_snapshot=True)
             return False
-        if not self.router.left:
+        if not self.router.rows_left:
             return False
         if self.executor.busy or self.router.leases:
             return self.algorithm.pauses_for_checkpoint or self.writer.ends
@@ -140,7 +140,7 @@ class Epoch:
             self._check("batch_size", is_integer(size) and size >= 0, "a whole number of at least 0", size)
             if not size:
                 continue
-            count = self.algorithm.updates(w, self.router.left, self.executor.writes_in_place(w))
+            count = self.algorithm.updates(w, self.router.rows_left, self.executor.writes_in_place(w))
             self._check("updates", is_positive_integer(count), "a whole number of at least 1", count)
             span = self.router.take(w, size, count)
             if span is None:
@@ -149,7 +149,7 @@ class Epoch:
             batch = min(size, rows) if count > 1 else rows  # cut by work, a single batch may have more rows than asked
             # The schedule follows the rows handed out, to the middle of this span. Following reports would make the
             # learning rate depend on timing.
-            given = self.rows_before + self.router.n_rows - self.router.left
+            given = self.rows_before + self.router.n_rows - self.router.rows_left
             rate = self.algorithm.learning_rate_of(w, batch)
             self._check("learning_rate_of", is_number(rate) and 0 <= rate < math.inf, "a finite rate, at least 0", rate)
             rate *= self.progress.factor(given - rows / 2)
@@ -172,9 +172,9 @@ class Epoch:
             if self.algorithm.trial is None:
                 for callback in self.callbacks:
                     callback.lost(lost)
-            self.algorithm.left(w)
+            self.algorithm.worker_left(w)
         else:
-            self.algorithm.joined(w)
+            self.algorithm.worker_joined(w)
 
     def _finished(self, report: Report) -> None:
         """Count a finished span. A shared model has its work at once; callbacks do not see spans of a trial."""

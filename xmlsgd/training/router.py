@@ -45,21 +45,21 @@ class Router:
     returned: list[Bounds] = field(default_factory=list, init=False)
 
     @property
-    def left(self) -> int:
+    def rows_left(self) -> int:
         """Return the rows that are left to hand out."""
         return self.n_rows - self.at + sum(stop - start for start, stop in self.returned)
 
     def resume(self, at: int, returned: Iterable[Bounds]) -> None:
         """Continue from a saved `at` and `returned`, when there were no leases."""
         self.at, self.returned = at, list(returned)
-        self.committed = self.n_rows - self.left
+        self.committed = self.n_rows - self.rows_left
 
     def take(self, worker: int, size: int, count: int = 1) -> Bounds | None:
         """Lease the next `count` batches of `size` rows to a worker, fewer at the end; None if nothing is left.
 
         A shorter last batch is a span of its own, so that all updates of a span have equally many rows.
         """
-        if not self.left:
+        if not self.rows_left:
             return None
         start, end = self.returned.pop() if self.returned else (self.at, self.n_rows)
         stop = self._cut(start, end, size * count)

@@ -38,8 +38,8 @@ class Waiting(Hogwild):
         super().finished(report)
         self.heard = True
 
-    def left(self, w):
-        super().left(w)
+    def worker_left(self, w):
+        super().worker_left(w)
         self.heard = True
 
 
@@ -64,8 +64,8 @@ def test_a_process_that_raises_errors_again_and_again_is_given_up_and_the_others
     executor = Processes([light.Marking, light.Failing], restarts=1)
 
     class Patient(Waiting):
-        def joined(self, w):
-            super().joined(w)
+        def worker_joined(self, w):
+            super().worker_joined(w)
             self.heard = False  # worker 1 is back and gets rows first
 
     with pytest.warns(UserWarning, match=LOST):
@@ -92,8 +92,8 @@ def test_the_error_is_told_where_no_worker_is_left():
     executor = Processes([light.Marking, light.Failing], restarts=0)
 
     class Killing(Waiting):
-        def left(self, w):
-            super().left(w)
+        def worker_left(self, w):
+            super().worker_left(w)
             if w == 1:
                 executor.pool.processes[0].process.kill()
 

@@ -250,8 +250,8 @@ def test_a_worker_that_joins_late_begins_with_the_center_of_that_moment():
     seen = []
 
     class Looking(Synchronous):
-        def joined(self, w):
-            super().joined(w)
+        def worker_joined(self, w):
+            super().worker_joined(w)
             seen.append((executor.shared.params[1 + w] == executor.center).all() and bool(executor.center.any()))
 
     train(Job(toy.dataset(N_ROWS), Network(N_ROWS, 1, (1,)), SGD()), Looking(10, 0.1), executor, Schedule(1))
@@ -267,8 +267,8 @@ def test_a_worker_that_joins_has_an_optimizer_state_of_its_own_from_the_start():
     states = []
 
     class Looking(Synchronous):
-        def joined(self, w):
-            super().joined(w)
+        def worker_joined(self, w):
+            super().worker_joined(w)
             states.append(executor.shared.states[w].any())
 
     executor = toy.Logged(toy.Reference(), fleet)
