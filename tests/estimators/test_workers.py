@@ -169,7 +169,7 @@ def test_a_fit_whose_workers_are_killed_at_once_leaves_an_earlier_model_as_it_wa
     model = XMLClassifier((16,), max_epochs=1, batch_size=16, random_state=0).fit(data.X, data.Y)
     before = dict(vars(model))
     killing.epochs = 0
-    monkeypatch.setattr(Processes, "_begin", lambda self, step: killing.step(None))
+    monkeypatch.setattr(Processes, "_begin", lambda self, step: killing.span(None))
     with pytest.raises(WorkerDied, match="no worker is left"):
         model.set_params(devices="cpu*2").fit(data.X, data.Y, callbacks=[killing])
     assert all(vars(model)[name] is value for name, value in before.items() if name.endswith("_"))

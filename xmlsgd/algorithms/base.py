@@ -65,10 +65,10 @@ class Algorithm(Checked, ABC):
         """Return the most rows of an update with `n_workers` workers, for estimates of memory."""
         return self.batch
 
-    def measure_work(self, dataset: Dataset) -> np.ndarray | None:
-        """Measure the work of each row before `start`.
+    def row_costs(self, dataset: Dataset) -> np.ndarray | None:
+        """Return the cost of each row, float64 (n_rows,), to cut batches by cost; None to cut them by rows.
 
-        Return it, float64 (n_rows,), to cut batches by work; None to cut them by rows.
+        Called before `start`.
         """
         return None
 

@@ -15,7 +15,7 @@ from ..errors import DataError, shorten
 from ..training.merging import Comm, ParameterSlice
 from .combiners import COMBINERS, by_rows, combined
 from .outer import MOST_MOMENTUM, Nesterov, Outer, block_momentum
-from .rounds import LEAST_MERGES, Rounds, Work, moving_average
+from .rounds import LEAST_MERGES, Rounds, SinceMerge, moving_average
 
 MOST_MERGING = 0.3  # share of the time that the least merges of an epoch may take
 ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 was better than 0 and 0.75 (docs/decisions/workers.md)
@@ -86,7 +86,7 @@ class LocalSGD(Rounds):
         """Return whether steps of the round are left, or the worker has time for one before a slower one is done."""
         return super().goes_on(w, now) or (self.dynamic and self.throughput.has_time(w, self.size[w], now))
 
-    def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
+    def merge_replicas(self, comm: Comm, work: Mapping[int, SinceMerge]) -> None:
         """Combine the replicas and move the center."""
         begun, outer = comm.now(), self.outer_of(len(self.size))  # for all workers, even if some are left out
         weights = by_rows(work)
@@ -116,11 +116,11 @@ class LocalSGD(Rounds):
         memory, and neither does that of a round which the end of an epoch cut short.
         """
         if self.merged_at is not None and ended > self.merged_at and rows >= self.round_rows:
-            merging, work = ended - begun, begun - self.merged_at
-            share = moving_average(self.share, merging / (merging + work))
+            merging, seconds = ended - begun, begun - self.merged_at
+            share = moving_average(self.share, merging / (merging + seconds))
             while share > self.merging_allowed:
-                self.sync_every, work = 2 * self.sync_every, 2 * work
-                share = min(share, merging / (merging + work))
+                self.sync_every, seconds = 2 * self.sync_every, 2 * seconds
+                share = min(share, merging / (merging + seconds))
             self.share = share
         self.merged_at = ended
 

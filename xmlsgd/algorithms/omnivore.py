@@ -95,7 +95,7 @@ class Omnivore(Algorithm):
         """Return the number of vectors: the velocity, and the model that each group has read."""
         return 1 + (n_workers if self.tune else self.fixed_setting(n_workers).groups)
 
-    def measure_work(self, dataset: Dataset) -> np.ndarray | None:
+    def row_costs(self, dataset: Dataset) -> np.ndarray | None:
         """Set the costs of a feature and a row, by which `finished` measures speeds.
 
         Return the multiply-adds per hidden unit of each row, or None to cut by rows.
@@ -152,8 +152,8 @@ class Omnivore(Algorithm):
 
     def finished(self, report: Report) -> None:
         """Note that a member has trained its part of the batch, and its speed."""
-        w, work = report.worker, self.per_nnz * report.nnz + self.per_row * report.rows
-        self.compute.finished(w, report.rows, float(report.loss), work / max(report.seconds, 1e-9))
+        w, cost = report.worker, self.per_nnz * report.nnz + self.per_row * report.rows
+        self.compute.finished(w, report.rows, float(report.loss), cost / max(report.seconds, 1e-9))
 
     def worker_left(self, w: int) -> None:
         """Forget a worker."""

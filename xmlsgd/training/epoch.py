@@ -146,7 +146,7 @@ class Epoch:
             if span is None:
                 return
             rows = span[1] - span[0]
-            batch = min(size, rows) if count > 1 else rows  # cut by work, a single batch may have more rows than asked
+            batch = min(size, rows) if count > 1 else rows  # cut by cost, a single batch may have more rows than asked
             # The schedule follows the rows handed out, to the middle of this span. Following reports would make the
             # learning rate depend on timing.
             given = self.rows_before + self.router.n_rows - self.router.rows_left

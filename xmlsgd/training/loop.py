@@ -168,7 +168,7 @@ class Loop:
                 callback.start(n_rows, self.schedule.epochs, executor.center)
         if self.writer:
             self.writer.attach(executor, self.progress, self.history, self.callbacks)
-        self.work = self.algorithm.measure_work(self.job.dataset)
+        self.row_costs = self.algorithm.row_costs(self.job.dataset)
         self.algorithm.start(executor.workers, n_rows)
 
     def keep_rollback_model(self) -> None:
@@ -183,8 +183,8 @@ class Loop:
     def epoch(self) -> bool:
         """Train on all rows once, or on those that an interrupted epoch has left; return False if the run diverges."""
         number, n_rows, executor = self.first_epoch + self.position.epoch, self.job.dataset.n_rows, self.executor
-        work = None if self.work is None else work_before(self.work, self.job.seed, number)
-        self.router = Router(n_rows, work)
+        costs = None if self.row_costs is None else costs_before(self.row_costs, self.job.seed, number)
+        self.router = Router(n_rows, costs)
         loss = Epoch(
             number, self.position, self.router, self.algorithm, executor, self.progress, self.callbacks, self.writer,
         ).run()  # fmt: skip
@@ -245,9 +245,9 @@ class Loop:
         return Run(params, self.history.records, state, updates)
 
 
-def work_before(work: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """Return the work before each position of an epoch's row order, float64 (n_rows + 1,); `work` is of each row."""
-    return np.concatenate([[0.0], np.cumsum(work[epoch_order(len(work), seed, epoch)])])
+def costs_before(row_costs: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+    """Return the cost of all rows before each position of an epoch's row order, float64 (n_rows + 1,)."""
+    return np.concatenate([[0.0], np.cumsum(row_costs[epoch_order(len(row_costs), seed, epoch)])])
 
 
 def attach_run(error: Any, run: Run) -> None:

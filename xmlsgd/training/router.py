@@ -24,8 +24,8 @@ class Router:
     ----------
     n_rows : int
         Rows of the epoch.
-    work : ndarray of shape (n_rows + 1,), float64, optional
-        Work of the rows before each position. If given, a batch of `size` rows ends where its work is that of `size`
+    cost_before : ndarray of shape (n_rows + 1,), float64, optional
+        Cost of all rows before each position. If given, a batch of `size` rows ends where its cost is that of `size`
         average rows; None to cut by rows.
     at : int
         First position that has never been leased.
@@ -38,7 +38,7 @@ class Router:
     """
 
     n_rows: int
-    work: np.ndarray | None = None
+    cost_before: np.ndarray | None = None
     at: int = field(default=0, init=False)
     committed: int = field(default=0, init=False)
     leases: dict[int, list[Bounds]] = field(default_factory=dict, init=False)
@@ -63,7 +63,7 @@ class Router:
             return None
         start, end = self.returned.pop() if self.returned else (self.at, self.n_rows)
         stop = self._cut(start, end, size * count)
-        if self.work is None and stop - start > size:
+        if self.cost_before is None and stop - start > size:
             stop -= (stop - start) % size
         if start == self.at:
             self.at = stop
@@ -73,12 +73,12 @@ class Router:
         return start, stop
 
     def _cut(self, start: int, end: int, size: int) -> int:
-        """Return where a span of `size` rows, or of their average work, ends."""
-        if self.work is None:
+        """Return where a span of `size` rows, or of their average cost, ends."""
+        if (cost := self.cost_before) is None:
             return min(start + size, end)
-        target = self.work[start] + size * self.work[-1] / self.n_rows
-        stop = int(np.searchsorted(self.work, target))
-        nearer = bool(stop > start + 1 and target - self.work[stop - 1] < self.work[min(stop, self.n_rows)] - target)
+        target = cost[start] + size * cost[-1] / self.n_rows
+        stop = int(np.searchsorted(cost, target))
+        nearer = bool(stop > start + 1 and target - cost[stop - 1] < cost[min(stop, self.n_rows)] - target)
         return min(max(stop - nearer, start + 1), end)
 
     def commit(self, workers: Iterable[int]) -> None:
