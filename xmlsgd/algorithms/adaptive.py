@@ -52,7 +52,7 @@ class AdaptiveSGD(MegaBatches):
     perturbation : float
         delta, in [0, 1); with the paper's 0.1 the weights of a merge sum to more than 1, so that the model grows.
     straggler_timeout : float
-        A batch that takes longer than this multiple of its usual duration makes its worker a straggler, without which
+        A span that takes longer than this multiple of its usual duration makes its worker a straggler, without which
         the others merge, > 1. A worker also gets no batch that would end after the others could have done the rest of
         the mega-batch. math.inf gives batches to all free workers and waits for them, as the paper does.
     """

@@ -39,7 +39,7 @@ class LocalSGD(Rounds):
     combine : str
         How replicas are combined (`combiners.py`); a mean weighs them by their rows.
     straggler_timeout : float
-        A batch that takes longer than this multiple of its usual duration makes its worker a straggler, without which
+        A span that takes longer than this multiple of its usual duration makes its worker a straggler, without which
         the others merge, > 1; math.inf waits for all workers.
     merging : float
         Share of the time that merges may take, in (0, 1]. If they take more, rounds become at least twice as long, but

@@ -24,10 +24,10 @@ BATCHES_PER_SPAN = 3  # at most: with one, the messages of a span would take 2 t
 # A worker may get at once this share of the rows that it will probably get in the round, by its throughput. With 3/4,
 # and four batches a span, the scheduling efficiency falls by two points if devices stall (docs/decisions/workers.md).
 SHARE_AT_ONCE = 0.5
-# Weight of the last batch in a worker's seconds per row. With 0.1 to 1 the scheduling efficiency of local SGD is 99.7 %
+# Weight of the last span in a worker's seconds per row. With 0.1 to 1 the scheduling efficiency of local SGD is 99.7 %
 # on S1, 92.3 on S2, 91.2 on S3, 90.9 to 91.9 on S5 and, with stalls, 89.3 to 91.3 on S7.
 NEWEST = 0.3
-SHORTEST = 1e-9  # least seconds of a batch: on the simulated clock, one without features may take none
+SHORTEST = 1e-9  # least seconds of a span: on the simulated clock, one without features may take none
 MEGA_BATCH = 100  # in batches (Adaptive SGD, 2021)
 LEAST_MERGES = 4  # of an epoch, by default: with one or two, P@1 is 1 to 11 points lower (docs/decisions/workers.md)
 BEGAN = "began"  # merge state of a worker that was left out of a merge: the center from which its replica began
@@ -47,12 +47,12 @@ class Throughput:
     Attributes
     ----------
     straggler_timeout : float
-        A batch that takes longer than this multiple of its usual duration makes its worker a straggler, for which
-        nobody waits, until the batch is done; > 1.
+        A span that takes longer than this multiple of its usual duration makes its worker a straggler, for which
+        nobody waits, until the span is done; > 1.
     row_seconds : dict of int to float
-        Seconds per row of each worker that has done a batch, a moving average.
+        Seconds per row of each worker that has done a span, a moving average.
     ends, due : dict of int to float
-        By busy worker, the second at which its batch should be done, and the second at which it becomes a straggler.
+        By busy worker, the second at which its span should be done, and the second at which it becomes a straggler.
     """
 
     def __init__(self, straggler_timeout: float) -> None:
@@ -62,12 +62,12 @@ class Throughput:
         self.due: dict[int, float] = {}
 
     def begun(self, w: int, rows: int, now: float) -> None:
-        """Note that worker `w` was given a batch of `rows` rows at second `now`."""
+        """Note that worker `w` was given a span of `rows` rows at second `now`."""
         seconds = self.row_seconds[w] * rows if w in self.row_seconds else inf
         self.ends[w], self.due[w] = now + seconds, now + self.straggler_timeout * seconds
 
     def finished(self, report: Report) -> None:
-        """Note that a batch is done, and its duration."""
+        """Note that a span is done, and its duration."""
         w = report.worker
         self.row_seconds[w] = moving_average(self.row_seconds.get(w), max(report.seconds, SHORTEST) / report.rows)
         self.ended(w)
