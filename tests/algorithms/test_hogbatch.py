@@ -78,14 +78,14 @@ def test_long_spans_of_single_rows_change_nothing_but_the_number_of_messages():
 def test_spans_of_single_rows_are_long_and_all_workers_get_some():
     algorithm = Hogwild(1, 0.1)
     algorithm.start(range(4), 10**6)
-    assert algorithm.updates(0, 10**6, True) == 1024
+    assert algorithm.updates_per_span(0, 10**6, True) == 1024
     algorithm.start(range(4), 1280)
-    assert algorithm.updates(0, 10**6, True) == 10
+    assert algorithm.updates_per_span(0, 10**6, True) == 10
     algorithm.start(range(4), 5)
-    assert algorithm.updates(0, 10**6, True) == 1
+    assert algorithm.updates_per_span(0, 10**6, True) == 1
     algorithm = Hogwild(256, 0.1)
     algorithm.start(range(4), 10**6)
-    assert algorithm.updates(0, 10**6, True) == 4
+    assert algorithm.updates_per_span(0, 10**6, True) == 4
 
 
 def test_every_update_reads_the_model_anew_where_the_clock_alone_lets_workers_write_in_place():

@@ -18,5 +18,5 @@ class Spanning(Hogwild):
         super().start(workers, n_rows)
         self.span = self.length or self.span
 
-    def updates(self, w, rows_left, in_place):
-        return super().updates(w, rows_left, in_place=True)
+    def updates_per_span(self, w, rows_left, in_place):
+        return super().updates_per_span(w, rows_left, in_place=True)

@@ -221,8 +221,8 @@ def test_a_schedule_that_returns_no_factor_is_refused(dataset, monkeypatch, fact
     [
         ("batch_size", -5, "a whole number of at least 0"),
         ("batch_size", 2.5, "a whole number of at least 0"),
-        ("updates", 0, "a whole number of at least 1"),
-        ("updates", -1, "a whole number of at least 1"),
+        ("updates_per_span", 0, "a whole number of at least 1"),
+        ("updates_per_span", -1, "a whole number of at least 1"),
         ("learning_rate_of", -0.1, "a finite rate, at least 0"),
         ("learning_rate_of", np.nan, "a finite rate, at least 0"),
     ],

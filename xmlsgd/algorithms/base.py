@@ -21,7 +21,7 @@ class Algorithm(Checked, ABC):
     batch : rows of an update, or of the largest updates if sizes differ, >= 1. learning_rate : learning rate of an
     update of `batch` rows, > 0.
 
-    The engine calls the methods in this order: `start`; for every idle worker `batch_size`, `updates`,
+    The engine calls the methods in this order: `start`; for every idle worker `batch_size`, `updates_per_span`,
     `learning_rate_of` and `submitted`; `overlap`; for every event `finished`, `worker_left` or `worker_joined`; then
     `merge_due` and `merge`; `end_epoch` when all rows of an epoch are in the model.
     """
@@ -91,7 +91,7 @@ class Algorithm(Checked, ABC):
         """Return the rows of the next update of worker `w` at second `now` of the run; 0 makes it wait."""
         return self.batch
 
-    def updates(self, w: int, rows_left: float, in_place: bool) -> int:
+    def updates_per_span(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return the number of updates of the next span of worker `w`, more than 1 to save messages.
 
         rows_left : rows of the epoch that are left to hand out. in_place : whether the worker writes the shared model

@@ -70,7 +70,7 @@ class Hogbatch(Hogwild):
             return 1
         return max(tapered(self.span, rows_left, len(self.update_counts)) // int(self.size[w]), 1)
 
-    def updates(self, w: int, rows_left: float, in_place: bool) -> int:
+    def updates_per_span(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return the number of updates of the tasks of a span."""
         return self.tasks(w, rows_left, in_place) * self.threads_of(w)
 

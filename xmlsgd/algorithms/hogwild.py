@@ -43,7 +43,7 @@ class Hogwild(Algorithm):
         self.update_counts: dict[int, float] = dict.fromkeys(workers, 0)
         self.span = min(ROWS_PER_SPAN, n_rows // (SPANS_PER_WORKER * max(len(workers), 1)))
 
-    def updates(self, w: int, rows_left: float, in_place: bool) -> int:
+    def updates_per_span(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return as many updates as fill a span; 1 if each span pulls and pushes the model."""
         if not in_place:
             return 1

@@ -20,7 +20,7 @@ from .base import Algorithm
 # A span has at most 1/TAPER of an equal share of the rows left in an epoch. On the simulated clock 1 to 8 keep devices
 # equally busy (Hogwild on S2, S4 and S7 within 0.6 %, local SGD within 2); 16 takes twice the messages.
 TAPER = 4
-BATCHES_PER_SPAN = 3  # at most: with one, the messages of a span would take 2 to 3 % of the time of its step
+UPDATES_PER_SPAN = 3  # at most: with one, the messages of a span would take 2 to 3 % of the time of its step
 # A worker may get at once this share of the rows that it will probably get in the round, by its throughput. With 3/4,
 # and four batches a span, the scheduling efficiency falls by two points if devices stall (docs/decisions/workers.md).
 SHARE_AT_ONCE = 0.5
@@ -173,13 +173,13 @@ class Rounds(Algorithm):
         """Return the batch size of the worker, or 0 if it has to wait for the merge."""
         return self.size[w] if self.goes_on(w, now) else 0
 
-    def updates(self, w: int, rows_left: float, in_place: bool) -> int:
-        """Return the batches of the next span: only as many as the worker would get in this round anyway."""
+    def updates_per_span(self, w: int, rows_left: float, in_place: bool) -> int:
+        """Return only as many updates as the worker would make in this round anyway."""
         certain = self.open_rows(w)
         if self.dynamic:
             certain *= SHARE_AT_ONCE * self.throughput.share(w, self.size)
-        batches = tapered(certain, rows_left, len(self.size)) // self.size[w]
-        return min(max(batches, 1), BATCHES_PER_SPAN)
+        updates = tapered(certain, rows_left, len(self.size)) // self.size[w]
+        return min(max(updates, 1), UPDATES_PER_SPAN)
 
     def submitted(self, w: int, rows: int, now: float) -> None:
         """Count the rows handed out, and note when they become overdue."""

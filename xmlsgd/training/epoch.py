@@ -140,13 +140,13 @@ class Epoch:
             self._check("batch_size", is_integer(size) and size >= 0, "a whole number of at least 0", size)
             if not size:
                 continue
-            count = self.algorithm.updates(w, self.router.rows_left, self.executor.writes_in_place(w))
-            self._check("updates", is_positive_integer(count), "a whole number of at least 1", count)
-            span = self.router.take(w, size, count)
+            updates = self.algorithm.updates_per_span(w, self.router.rows_left, self.executor.writes_in_place(w))
+            self._check("updates_per_span", is_positive_integer(updates), "a whole number of at least 1", updates)
+            span = self.router.take(w, size, updates)
             if span is None:
                 return
             rows = span[1] - span[0]
-            batch = min(size, rows) if count > 1 else rows  # cut by cost, a single batch may have more rows than asked
+            batch = min(size, rows) if updates > 1 else rows  # cut by cost, one batch may have more rows than asked
             # The schedule follows the rows handed out, to the middle of this span. Following reports would make the
             # learning rate depend on timing.
             given = self.rows_before + self.router.n_rows - self.router.rows_left

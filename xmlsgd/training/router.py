@@ -54,15 +54,15 @@ class Router:
         self.at, self.returned = at, list(returned)
         self.committed = self.n_rows - self.rows_left
 
-    def take(self, worker: int, size: int, count: int = 1) -> Bounds | None:
-        """Lease the next `count` batches of `size` rows to a worker, fewer at the end; None if nothing is left.
+    def take(self, worker: int, size: int, updates: int = 1) -> Bounds | None:
+        """Lease a span of `updates` batches of `size` rows to a worker, fewer at the end; None if nothing is left.
 
         A shorter last batch is a span of its own, so that all updates of a span have equally many rows.
         """
         if not self.rows_left:
             return None
         start, end = self.returned.pop() if self.returned else (self.at, self.n_rows)
-        stop = self._cut(start, end, size * count)
+        stop = self._cut(start, end, size * updates)
         if self.cost_before is None and stop - start > size:
             stop -= (stop - start) % size
         if start == self.at:
