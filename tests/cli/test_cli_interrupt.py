@@ -165,14 +165,14 @@ def test_ctrl_c_while_the_model_is_saved_waits_until_it_is(tmp_path, monkeypatch
 
 def interrupted_twice(monkeypatch):
     """Let Ctrl-C come in the second step of a run, and again while its end is brought about."""
-    partial_run = Loop.partial_run
+    partial_run = Loop._partial_run
 
     def interrupted_again(*given):
         signal.raise_signal(signal.SIGINT)
         return partial_run(*given)
 
     at_step(monkeypatch, lambda task: signal.raise_signal(signal.SIGINT) if task.start else None)
-    monkeypatch.setattr(Loop, "partial_run", interrupted_again)
+    monkeypatch.setattr(Loop, "_partial_run", interrupted_again)
 
 
 @pytest.mark.usefixtures("listening")

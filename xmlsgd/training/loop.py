@@ -146,21 +146,21 @@ class Loop:
 
     def run(self) -> Run:
         """Run all epochs and return the result; attach what was learned to an error that ends them."""
-        self.start()
+        self._start()
         try:
             self.keep_rollback_model()
             with nullcontext() if self.writer is None else self.writer.accepting_requests():
                 while not self.position.ended:
-                    if not self.epoch():
-                        return self.last_good_run()
-            return self.finished_run()
+                    if not self._run_epoch():
+                        return self._last_good_run()
+            return self._finished_run()
         except BaseException as error:
             has_learned = self.history.records or self.router.committed
             if has_learned or isinstance(error, KeyboardInterrupt):
-                attach_run(error, self.partial_run())
+                attach_run(error, self._partial_run())
             raise
 
-    def start(self) -> None:
+    def _start(self) -> None:
         """Start the callbacks and the algorithm; resume the callbacks of a resumed run."""
         n_rows, executor = self.job.dataset.n_rows, self.executor
         with executor.paused():
@@ -180,7 +180,7 @@ class Loop:
         else:
             self.last_good.keep(self.executor.center)
 
-    def epoch(self) -> bool:
+    def _run_epoch(self) -> bool:
         """Train on all rows once, or on those that an interrupted epoch has left; return False if the run diverges."""
         number, n_rows, executor = self.first_epoch + self.position.epoch, self.job.dataset.n_rows, self.executor
         costs = None if self.row_costs is None else costs_before(self.row_costs, self.job.seed, number)
@@ -198,7 +198,7 @@ class Loop:
             "loss": loss / n_rows,
         }
         with executor.paused():
-            ended = self._close(record)
+            ended = self._end_epoch(record)
         self.position = TrainingPosition(
             self.position.epoch + 1, rows=self.progress.rows, seconds=record["seconds"], ended=ended
         )
@@ -206,7 +206,7 @@ class Loop:
             self.writer.write(self.position)
         return True
 
-    def _close(self, record: EpochRecord) -> bool:
+    def _end_epoch(self, record: EpochRecord) -> bool:
         """Pass a finished epoch to all callbacks; return whether it was the last or one of them stops training."""
         last = self.position.epoch + 1 == self.schedule.epochs
         if not last:
@@ -214,25 +214,25 @@ class Loop:
         votes = [callback.epoch(record, self.executor.center) for callback in self.callbacks]
         return last or any(votes)
 
-    def finished_run(self) -> Run:
+    def _finished_run(self) -> Run:
         """Finish the callbacks and return the result."""
         for callback in self.callbacks:
             callback.finish(self.executor.center)
         return self._current_run()
 
-    def partial_run(self) -> Run:
+    def _partial_run(self) -> Run:
         """Return the result of a run that an error ended; trials are undone, and a diverged model is rolled back."""
         executor = self.executor
         try:
             if self.algorithm.trial is not None:
                 executor.restore_snapshot()
-            return self._current_run() if is_finite(executor.center) else self.last_good_run()
+            return self._current_run() if is_finite(executor.center) else self._last_good_run()
         except Exception:  # noqa: BLE001  a device was lost with the model in its memory
             params, state = np.array(executor.shared.params[0]), np.zeros_like(executor.shared.states[0])
             self.last_good.restore(params)
             return Run(params, self.history.records, state, 0)
 
-    def last_good_run(self) -> Run:
+    def _last_good_run(self) -> Run:
         """Return the last good model of a run that has diverged, with an optimizer state of zeros."""
         self.last_good.restore(self.executor.center)
         params, state, _ = self.executor.result()
