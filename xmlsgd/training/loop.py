@@ -148,7 +148,9 @@ class Loop:
         """Run all epochs and return the result; attach what was learned to an error that ends them."""
         self._start()
         try:
-            self.keep_rollback_model()
+            self._keep_first_model()
+            if self.algorithm.trial is not None:
+                self.executor.save_snapshot()
             with nullcontext() if self.writer is None else self.writer.accepting_requests():
                 while not self.position.ended:
                     if not self._run_epoch():
@@ -171,10 +173,8 @@ class Loop:
         self.row_costs = self.algorithm.row_costs(self.job.dataset)
         self.algorithm.start(executor.workers, n_rows)
 
-    def keep_rollback_model(self) -> None:
-        """Keep the model to roll back to when the run diverges; if trials follow, also save a snapshot for them."""
-        if self.algorithm.trial is not None:
-            self.executor.save_snapshot()
+    def _keep_first_model(self) -> None:
+        """Keep the model to roll back to when the first epoch diverges."""
         if self.job.start is not None and self.job.start.origin is not None:
             self.last_good.refer(self.job.start.origin)
         else:
