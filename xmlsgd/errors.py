@@ -103,6 +103,12 @@ def problems_named(what: str) -> Iterator[None]:
         warn(f"{what}: {each.message}", each.category)
 
 
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an error (from Python 3.11), but not to `KeyboardInterrupt`."""
+    if sys.version_info >= (3, 11) and not isinstance(error, KeyboardInterrupt):
+        error.add_note(note)
+
+
 def in_one_line(error: BaseException) -> str:
     """Return the class and the text of an error: `MemoryError: out of memory`."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

@@ -15,13 +15,13 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from ..devices.base import Device
-from ..errors import DataError, DivergenceError, counted, shorten, warn
+from ..errors import DataError, DivergenceError, add_note, counted, shorten, warn
 from ..training.callbacks import Callback, EarlyStopping, Evaluation
 from ..training.checkpoints import Checkpoint, checksum_of_rows, read_checkpoint
 from ..training.history import EpochRecord
 from ..training.job import Job, Start
 from ..training.kept_model import KeptModel
-from ..training.loop import Run, add_hint, run_of, train
+from ..training.loop import Run, run_of, train
 from ..training.progress_bar import ProgressBar
 from .calibrated_model import calibrated, with_calibration_of
 from .fitted import FittedModel, OptimizerState
@@ -151,7 +151,7 @@ class Fitting:
                 self.keep(model_of(learned))
                 epochs = counted(len(learned.records), "whole epoch")
                 kept = f"what was learned until then is kept, {epochs} of this run"
-                add_hint(error, f"{kept}; save it, or continue from it by partial_fit or by fit with warm_start=True")
+                add_note(error, f"{kept}; save it, or continue from it by partial_fit or by fit with warm_start=True")
             raise
 
     def _grown(self, run: Run) -> FittedModel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
@@ -259,9 +258,3 @@ def run_of(error: BaseException) -> Run | None:
     """Return the result attached to the error that ended a run, or None."""
     run = getattr(error, "run", None)
     return run if isinstance(run, Run) else None
-
-
-def add_hint(error: BaseException, hint: str) -> None:
-    """Add a note to an error that ended a run (from Python 3.11); `KeyboardInterrupt` needs none."""
-    if sys.version_info >= (3, 11) and not isinstance(error, KeyboardInterrupt):
-        error.add_note(hint)
