@@ -25,7 +25,7 @@ class Epoch:
     ----------
     number : int
         Number of the epoch, counted over all runs of a model.
-    position : TrainingPosition
+    start_position : TrainingPosition
         Where the pass begins; later than the first row if a run resumes in the middle of an epoch.
     callbacks : sequence of Callback
         The callbacks of the run.
@@ -42,7 +42,7 @@ class Epoch:
     """
 
     number: int
-    position: TrainingPosition
+    start_position: TrainingPosition
     router: Router
     algorithm: Algorithm
     executor: Executor
@@ -56,9 +56,9 @@ class Epoch:
     now: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Continue from `position`."""
-        self.loss, self.now = self.position.loss, self.executor.now()
-        self.router.resume(self.position.at, self.position.returned)
+        """Continue from `start_position`."""
+        self.loss, self.now = self.start_position.loss, self.executor.now()
+        self.router.resume(self.start_position.at, self.start_position.returned)
         self.rows_before = self.progress.rows - (self.router.n_rows - self.router.rows_left)
 
     def run(self) -> float:
@@ -115,7 +115,8 @@ class Epoch:
         if self.writer is None or not self.writer.due():
             return False
         if self.algorithm.trial is not None:
-            self.writer.write(replace(self.position, seconds=self.progress.seconds(self.executor)), of_snapshot=True)
+            seconds = self.progress.seconds(self.executor)
+            self.writer.write(replace(self.start_position, seconds=seconds), of_snapshot=True)
             return False
         if not self.router.rows_left:
             return False
@@ -123,13 +124,13 @@ class Epoch:
             return self.algorithm.pauses_for_checkpoint or self.writer.ends
         self._count(self.pending.rest())
         if math.isfinite(self.loss):
-            self.writer.write(self._position())
+            self.writer.write(self._current_position())
         return False
 
-    def _position(self) -> TrainingPosition:
+    def _current_position(self) -> TrainingPosition:
         """Return the training position; no worker may be busy."""
-        seconds, returned = self.progress.seconds(self.executor), tuple(self.router.returned)
-        return TrainingPosition(self.position.epoch, self.router.at, returned, self.loss, self.progress.rows, seconds)
+        epoch, router, seconds = self.start_position.epoch, self.router, self.progress.seconds(self.executor)
+        return TrainingPosition(epoch, router.at, tuple(router.returned), self.loss, self.progress.rows, seconds)
 
     def _hand_out(self) -> None:
         """Give every idle worker its next span."""
