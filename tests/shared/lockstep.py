@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xmlsgd.training.executors.base import Learned
 from xmlsgd.training.executors.processes import WorkerPool
 from xmlsgd.training.executors.simulated import Simulated
 
@@ -59,10 +60,10 @@ class Lockstep(Simulated):
         self.pool.start(job, self._shape, self.arrays)
         self.learners = [Remote(self.pool.processes[w]) for w in self.workers]
 
-    def result(self) -> tuple[np.ndarray, np.ndarray, int]:
+    def result(self) -> Learned:
         """Return copies of model and optimizer state, and its updates."""
         params, state, updates = super().result()
-        return np.array(params), np.array(state), updates
+        return Learned(np.array(params), np.array(state), updates)
 
     def close(self) -> None:
         """End the processes."""

@@ -53,7 +53,7 @@ class Replayed(Executor):
         return True
 
     def start(self, job, sharing):
-        self._prepare(job, self.recorded.sharing)
+        self._prepare(job, self.recorded.sharing_of)
         self.learners = [Learner.of(job, self.device, self.shared, rows) for rows in self.arrays]
         self.reports = {}
 

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
     from ...devices.base import Device
     from ..deltas import Deltas
+
+
+class Learned(NamedTuple):
+    """The model and the optimizer state, float32 (n_params,) and (state size,), and the updates the state has seen."""
+
+    params: np.ndarray
+    state: np.ndarray
+    updates: int
 
 
 class Executor(ABC):
@@ -50,7 +58,7 @@ class Executor(ABC):
         Workers that left the run so far.
     unreachable : set of int
         Workers that were lost before their replicas were merged, and whose departure `wait` has not reported yet.
-    sharing, arrays : list of Sharing, list of WorkerArrays
+    sharing_of, arrays : list of Sharing, list of WorkerArrays
         How each worker uses the shared model, and the shared arrays that it trains.
     updates_seen : list of int
         Updates that each optimizer state has seen.
@@ -75,7 +83,7 @@ class Executor(ABC):
         self.n_workers = n_workers
         self.shared: SharedParameters
         self.merger: Merger
-        self.sharing: Sequence[Sharing]
+        self.sharing_of: Sequence[Sharing]
         self.arrays: list[WorkerArrays]
         self.updates_seen: list[int]
         self._reset()
@@ -94,19 +102,19 @@ class Executor(ABC):
         self._updates_made = 0
         self._updates_read: dict[int, int] = {}  # worker -> `_updates_made` when its current span read the model
 
-    def _prepare(self, job: Job, sharing: Sequence[Sharing], copies: bool = False) -> SharedShape:
+    def _prepare(self, job: Job, sharing_of: Sequence[Sharing], copies: bool = False) -> SharedShape:
         """Make the shared parameters with the initial model and optimizer states; return their shape.
 
-        sharing : how each worker uses the shared model. copies : whether workers that write in place train copies, too.
+        sharing_of : how each worker uses the shared model. copies : whether those that write in place train copies.
         """
         self._reset()
         layout = job.network.layout
-        self.sharing, self.arrays = sharing, worker_arrays(sharing, copies)
+        self.sharing_of, self.arrays = sharing_of, worker_arrays(sharing_of, copies)
         state = state_layout(layout, job.optimizer).size
         shape = shared_shape(layout.size, state, job.network.n_features, self.arrays)
         self.shared = self._make_shared(job, shape)
         self.merger = Merger(self.shared, layout, self.n_threads)
-        self._has_replicas, self._job_start = Sharing.REPLICAS in sharing, job.start
+        self._has_replicas, self._job_start = Sharing.REPLICAS in sharing_of, job.start
         self.updates_seen = [0 if job.start is None else job.start.updates] * shape.states
         self._snapshot: tuple[np.ndarray, np.ndarray, list[int]] | None = None
         params, states = self.shared.params, self.shared.states
@@ -120,7 +128,7 @@ class Executor(ABC):
         elif len(params) > 1:
             from ..deltas import Deltas  # imports Numba, which the coordinator needs for nothing else
 
-            in_place = [w for w, kind in enumerate(sharing) if kind is Sharing.IN_PLACE]
+            in_place = [w for w, kind in enumerate(sharing_of) if kind is Sharing.IN_PLACE]
             self._deltas = Deltas(self.shared, layout, self.arrays, self.n_threads, in_place)
             self._X, self._order = job.dataset.X, RowOrder(job.dataset.n_rows, job.seed)
         return shape
@@ -148,7 +156,7 @@ class Executor(ABC):
 
     def writes_in_place(self, worker: int) -> bool:
         """Return whether a worker writes the center while others do."""
-        return self.concurrent and self.sharing[worker] is Sharing.IN_PLACE
+        return self.concurrent and self.sharing_of[worker] is Sharing.IN_PLACE
 
     @property
     def expects_workers(self) -> bool:
@@ -270,7 +278,7 @@ class Executor(ABC):
 
     def _count_transfer(self, worker: int, floats: int, begun: float) -> None:
         """Count a pull or push that read and wrote `floats` since second `begun`, unless it only serves simulation."""
-        if self.sharing[worker] is Sharing.DELTA:
+        if self.sharing_of[worker] is Sharing.DELTA:
             self.transfer_bytes += 4 * floats
             self.transfer_seconds += self._charge([worker], 4 * floats, begun)
 
@@ -299,17 +307,17 @@ class Executor(ABC):
         self._invalidate()
         self.updates_seen = list(updates_seen)
 
-    def snapshot(self) -> tuple[np.ndarray, np.ndarray, int]:
+    def snapshot(self) -> Learned:
         """Return what `learned` returned when the snapshot was saved."""
         assert self._snapshot is not None
         params, states, updates_seen = self._snapshot
-        return params, *self._most_seen(states, updates_seen)
+        return self._learned(params, states, updates_seen)
 
-    def _most_seen(self, states: np.ndarray, seen: Sequence[int]) -> tuple[np.ndarray, int]:
-        """Return the optimizer state that has seen most updates, of a live worker if there is one, and their number."""
+    def _learned(self, params: np.ndarray, states: np.ndarray, seen: Sequence[int]) -> Learned:
+        """Return the model and the state that has seen most updates, of a live worker if there is one."""
         alive = sorted({self.arrays[w].state for w in self.workers}) or range(len(seen))
         state = max(alive, key=lambda i: seen[i])
-        return states[state], seen[state]
+        return Learned(params, states[state], seen[state])
 
     def norm(self, worker: int) -> float:
         """Return the Euclidean norm of a replica divided by its number of parameters, padding included."""
@@ -321,16 +329,16 @@ class Executor(ABC):
         self._count_merging([worker], len(replica), begun)
         return norm
 
-    def learned(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return views of the model and the optimizer state, float32, and the number of updates the state has seen.
+    def learned(self) -> Learned:
+        """Return views of the model and the optimizer state.
 
         Of several states, the one with most updates of a live worker is returned: a worker that joined late has seen
         few, and a worker that died may have left its state half written.
         """
         self._fetch()
-        return self.center, *self._most_seen(self.shared.states, self.updates_seen)
+        return self._learned(self.center, self.shared.states, self.updates_seen)
 
-    def result(self) -> tuple[np.ndarray, np.ndarray, int]:
+    def result(self) -> Learned:
         """Return the same as `learned`, in memory that outlives the executor."""
         return self.learned()
 
@@ -365,7 +373,7 @@ class Executor(ABC):
 
     def _initialize(self, worker: int) -> None:
         """Give a worker that joins a copy of the center, and the initial optimizer state if it has its own."""
-        if self.sharing[worker] is Sharing.IN_PLACE:
+        if self.sharing_of[worker] is Sharing.IN_PLACE:
             return
         if self._has_replicas:
             self.merger.copy_center(worker)

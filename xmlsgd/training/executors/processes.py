@@ -22,7 +22,7 @@ from ...errors import WorkerDied
 from ..job import Job
 from ..messages import Event, Fetch, Invalidate, Joined, Left, Sharing, Span
 from ..shared_parameters import SharedParameters, SharedShape, WorkerArrays
-from .base import Executor
+from .base import Executor, Learned
 from .liveness import Liveness
 from .shared_files import MappedJob, RunFolder, data_arrays, mapped_base
 from .worker_process import Assignment, WorkerProcess
@@ -274,8 +274,8 @@ class Processes(Executor):
         found = (w for w in (self.workers if workers is None else workers) if not self._shares_memory[w])
         return [self.pool.processes[w] for w in found if w in self.pool.processes and w not in self.unreachable]
 
-    def result(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return copies of the model and optimizer state, and the number of updates the state has seen.
+    def result(self) -> Learned:
+        """Return copies of the model and the optimizer state.
 
         The copies are made in the arrays of `Job.start` if there are any. Views of the shared file would keep the
         memory of all replicas alive, and forked processes would share it.
@@ -283,9 +283,9 @@ class Processes(Executor):
         params, state, updates = self.learned()
         start = self._job_start
         if start is None:
-            return np.array(params), np.array(state), updates
+            return Learned(np.array(params), np.array(state), updates)
         start.params[:], start.state[:] = params, state
-        return start.params, start.state, updates
+        return Learned(start.params, start.state, updates)
 
     def close(self) -> None:
         """End the processes and remove the shared files; the parameters stay readable here."""
