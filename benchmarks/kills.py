@@ -119,7 +119,7 @@ class Kills:
     def maybe(self, w: int) -> None:
         """Kill the process of a worker, by chance."""
         process = self.executor.pool.processes.get(w)
-        if self.left and process is not None and not process.dead and self.random_of.random() < CHANCE:
+        if self.left and process is not None and not process.has_ended and self.random_of.random() < CHANCE:
             self.left -= 1
             process.process.kill()
             if self.random_of.random() < 0.5:  # else it may still write

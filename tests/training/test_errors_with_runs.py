@@ -109,14 +109,14 @@ def test_an_error_before_anything_is_learned_carries_nothing():
 
 
 def test_an_interrupt_while_workers_end_carries_the_whole_run_and_leaves_no_files(monkeypatch):
-    fate, interrupts = WorkerProcess.fate, [KeyboardInterrupt()]
+    wait_for_end, interrupts = WorkerProcess.wait_for_end, [KeyboardInterrupt()]
 
     def interrupted(process):
         if interrupts:
             raise interrupts.pop()
-        return fate(process)
+        return wait_for_end(process)
 
-    monkeypatch.setattr(WorkerProcess, "fate", interrupted)
+    monkeypatch.setattr(WorkerProcess, "wait_for_end", interrupted)
     data, executor = toy.dataset(N_ROWS), Processes([light.Marking])
     with pytest.raises(KeyboardInterrupt) as interrupt:
         train(Job(data, toy.counting(data), SGD()), Sequential(BATCH, 0.1), executor, Schedule(2))

@@ -70,7 +70,7 @@ class Epoch:
             must_wait = self._write_due_checkpoint()
             if not must_wait:
                 self._hand_out()
-            if executor.busy or executor.unreachable:
+            if executor.busy or executor.lost:
                 self._wait_for_event()
                 self._merge(self.algorithm.merge_due(executor.busy, self.now))
             elif router.leases:  # all rows are trained, not all are merged
@@ -204,7 +204,7 @@ class Epoch:
         trial = self.algorithm.trial
         self.algorithm.merge(self.executor, members)
         if trial is None:
-            self._commit([w for w in members if w not in self.executor.unreachable])
+            self._commit([w for w in members if w not in self.executor.lost])
         elif self.algorithm.trial != trial:
             self.executor.restore_snapshot()
             for w in list(self.router.leases):

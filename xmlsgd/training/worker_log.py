@@ -82,7 +82,7 @@ class WorkerLog(Callback):
         self.executor, self.algorithm = executor, algorithm
         self._known: set[int] = set()
         self._epoch: dict[int, Tally] = {}
-        self._seconds, self._departures = 0.0, 0
+        self._seconds, self._n_left = 0.0, 0
         self._counted: dict[str, float] = dict.fromkeys(COUNTERS, 0)  # at the last record
 
     def resume(self, run: ResumedRun) -> None:
@@ -114,9 +114,9 @@ class WorkerLog(Callback):
             # The algorithm that "auto" chose, and why.
             choice = {"algorithm": type(self.algorithm).__name__, "reason": self.algorithm.reason}
             record["algorithm"] = (choice if self.algorithm.reason else {}) | self.algorithm.notes()
-        if left := self.executor.departures[self._departures :]:
+        if left := self.executor.left[self._n_left :]:
             record["left"] = [asdict(event) for event in left]
-        self._epoch, self._seconds, self._departures = {}, record["seconds"], len(self.executor.departures)
+        self._epoch, self._seconds, self._n_left = {}, record["seconds"], len(self.executor.left)
         return False
 
     def _entries(self, elapsed: float) -> list[WorkerEntry]:

@@ -180,7 +180,7 @@ def test_the_rows_of_a_gpu_that_is_lost_when_its_replica_is_asked_for_are_traine
     assert sum(rows) == 2 * N_ROWS == run.records[-1]["rows"]
     assert all(record["rows"] for record in run.records)
     assert how != "raises" or "off the bus" in str(told[0].message)
-    assert [left.worker for left in executor.departures] == [0]
+    assert [left.worker for left in executor.left] == [0]
     if isinstance(algorithm, Omnivore):  # the sum of all steps, without momentum: every row leaves its mark
         np.testing.assert_array_equal(toy.marks(run.params, data), 2)
 

@@ -26,7 +26,7 @@ def test_a_step_is_overdue_after_ten_times_the_slowest_one_and_the_minimum_timeo
             lost.setdefault(w, tick / 100)
     assert lost == {0: pytest.approx(10.0, abs=0.02), 1: pytest.approx(1.0, abs=0.02)}
     liveness.heard(0, Report(0, 5, 0, 0.0, 1.0))
-    liveness.gone(1)
+    liveness.lost(1)
     assert liveness.overdue() == []
 
 
@@ -72,7 +72,7 @@ def test_a_first_step_is_overdue_after_a_hundred_times_the_slowest_one_of_others
         lost += [tick / 100 for w in liveness.overdue()]
     assert lost[0] == pytest.approx(100 * 0.02, abs=0.02)
     liveness.heard(1, Report(1, 1, 0, 0.0, 1e-9))
-    liveness.gone(0)
+    liveness.lost(0)
     liveness.works(2, 1)
     liveness.tick(3.05)
     assert liveness.overdue() == [], "never before the minimum timeout"
@@ -116,7 +116,7 @@ def test_a_worker_that_cannot_even_be_killed_is_not_replaced(job):
     process = executor.pool.processes[0]
     living, process.process = process.process, Stuck()  # type: ignore[assignment]
     with pytest.warns(UserWarning, match="worker 0 is lost: sent nothing for too long, cannot be killed"):
-        assert executor._handle_death(0, executor._kill_overdue(0)) == Left(
+        assert executor._replace_lost(0, executor._kill_overdue(0)) == Left(
             0, "sent nothing for too long, cannot be killed"
         )
     assert not executor.pool.processes

@@ -54,10 +54,10 @@ class Executor(ABC):
         Workers that are alive, ascending.
     busy : set of int
         Workers that have a span.
-    departures : list of Left
+    left : list of Left
         Workers that left the run so far.
-    unreachable : set of int
-        Workers that were lost before their replicas were merged, and whose departure `wait` has not reported yet.
+    lost : set of int
+        Workers that were lost before their replicas were merged, as `wait` has yet to report.
     sharing_of, arrays : list of Sharing, list of WorkerArrays
         How each worker uses the shared model, and the shared arrays that it trains.
     updates_seen : list of int
@@ -92,8 +92,8 @@ class Executor(ABC):
         """Forget an earlier run; all workers are back."""
         self.workers = list(range(self.n_workers))
         self.busy: set[int] = set()
-        self.departures: list[Left] = []
-        self.unreachable: set[int] = set()
+        self.left: list[Left] = []
+        self.lost: set[int] = set()
         self._errors: dict[int, BaseException] = {}  # worker -> what it raised, since the last report of any worker
         self.merges, self.merge_seconds, self.merge_bytes = 0, 0.0, 0
         self.transfer_seconds, self.transfer_bytes = 0.0, 0
@@ -201,8 +201,8 @@ class Executor(ABC):
         if isinstance(event, Left):
             self.workers.remove(w)
             self.busy.discard(w)
-            self.unreachable.discard(w)
-            self.departures.append(event)
+            self.lost.discard(w)
+            self.left.append(event)
             if self._deltas:
                 self._deltas.drop(w)
         else:
@@ -219,7 +219,7 @@ class Executor(ABC):
         """Return the next event, or None if there is none before second `until`."""
 
     def _record_error(self, w: int, error: BaseException, running: Collection[int]) -> None:
-        """Record the error of worker `w`, one of those `running`; it counts as the worker's death.
+        """Record the error of worker `w`, one of those `running`; the worker counts as lost.
 
         Raises the first error if all of them have raised one and no span has succeeded in between: trying again would
         not help.
@@ -228,7 +228,7 @@ class Executor(ABC):
         if self._errors.keys() >= set(running):
             raise next(iter(self._errors.values()))
 
-    def _departure(self, w: int, reason: str, replaced: bool = False) -> Left:
+    def _warn_of_lost(self, w: int, reason: str, replaced: bool = False) -> Left:
         """Warn that worker `w` is lost, and whether another takes its place; return the event."""
         text = f"worker {w} is lost: {reason}; what it had not merged is trained again"
         warn(f"{text}; it is {'replaced' if replaced else 'not replaced'}")

@@ -59,7 +59,7 @@ class Liveness:
         else:
             self._row_seconds[w] = max(self._row_seconds.get(w, 0.0), report.seconds / report.rows)
 
-    def gone(self, w: int) -> None:
+    def lost(self, w: int) -> None:
         """Expect nothing more from worker `w`."""
         self._due.pop(w, None)
 

@@ -1,9 +1,15 @@
 """One process per worker, over memory-mapped shared parameters; only spans and reports cross the pipes.
 
-No lock exists that a dead process could hold. A worker that dies, raises an error or exceeds its liveness timeout is
-replaced, a few times; what it had not merged is trained again. If the model is shared in place, part of the lost span
-may be in the model already, so that its rows count at least once. The reason for which a worker is lost is found by
-`_cause_of_death`, or is that `Liveness` says that a message is overdue.
+No lock exists that a dead process could hold. A worker is lost if its process ends, raises an error or exceeds its
+liveness timeout; it is replaced, a few times, and what it had not merged is trained again. If the model is shared in
+place, part of the lost span may be in the model already, so that its rows count at least once. The way of a worker that
+hangs:
+
+1. `Liveness.overdue` lists it, `_next` sees that, and `_kill_overdue` kills its process; if the process had ended by
+   itself, `_why_lost` says how.
+2. `_replace_lost` starts another process by `WorkerPool.replace`, warns, and returns the event `Left`.
+3. `Executor.wait` removes the worker; `Epoch` gives its spans back to the router, which leases them to others.
+4. The new process says that it is ready; `_receive` returns the event `Joined`, and `wait` adds the worker again.
 """
 
 from __future__ import annotations
@@ -76,7 +82,7 @@ class WorkerPool:
         lost = self.processes.pop(w)
         lost.close()
         # A process that cannot even be killed may go on writing to its replica.
-        if len(self.failures) > self.restarts or not lost.dead:
+        if len(self.failures) > self.restarts or not lost.has_ended:
             return False
         try:
             self.launch(w)
@@ -173,7 +179,7 @@ class Processes(Executor):
                 try:
                     process.receive()
                 except (EOFError, OSError, WorkerDied) as error:
-                    lost[process.worker] = self._cause_of_death(process, error)
+                    lost[process.worker] = self._why_lost(process, error)
                 else:
                     self._liveness.heard(process.worker, None)
                     starting.remove(process.worker)
@@ -199,7 +205,7 @@ class Processes(Executor):
             overdue = [w for w in self._liveness.overdue() if self.pool.processes[w] not in ready]
             event: Event | None = None
             if overdue:
-                event = self._handle_death(overdue[0], self._kill_overdue(overdue[0]))
+                event = self._replace_lost(overdue[0], self._kill_overdue(overdue[0]))
             elif ready:
                 # Longest unheard first, so that a worker with fast spans does not keep others waiting.
                 event = self._receive(min(ready, key=lambda p: (self._last_message.get(p.worker, 0), p.worker)))
@@ -207,7 +213,7 @@ class Processes(Executor):
                 return None
             if event is not None:
                 return event
-            if until is None and not (self.busy or self.unreachable or self.expects_workers):
+            if until is None and not (self.busy or self.lost or self.expects_workers):
                 return None  # the last replacement has died, and the others have nothing to do: nothing will happen
 
     def _listen(self, seconds: float) -> list[WorkerProcess]:
@@ -225,14 +231,14 @@ class Processes(Executor):
         try:
             report = process.receive()
         except (EOFError, OSError, WorkerDied) as error:
-            return self._handle_death(w, self._cause_of_death(process, error))
+            return self._replace_lost(w, self._why_lost(process, error))
         self._liveness.heard(w, report)
         return Joined(w) if report is None else report
 
-    def _cause_of_death(self, process: WorkerProcess, error: Exception) -> str:
+    def _why_lost(self, process: WorkerProcess, error: Exception) -> str:
         """Return why a process was lost: the error that it raised, or how it ended."""
         if not isinstance(error, WorkerDied):
-            return process.fate()
+            return process.wait_for_end()
         self._traceback = self._traceback or error.traceback
         w = process.worker
         self._record_error(w, WorkerDied(f"worker {w} failed", error.traceback), self.pool.processes)
@@ -242,19 +248,19 @@ class Processes(Executor):
         """Kill an overdue process; return why it is lost."""
         return f"sent nothing for too long, {self.pool.processes[w].kill()}"
 
-    def _handle_death(self, w: int, reason: str) -> Left | None:
+    def _replace_lost(self, w: int, reason: str) -> Left | None:
         """Replace the process of a lost worker if possible; return None if it had not joined yet."""
-        self._liveness.gone(w)
+        self._liveness.lost(w)
         replaced = self.pool.replace(w, reason)
         if replaced:
             self._liveness.starts(w)
-        departure = self._departure(w, reason, replaced)
-        return departure if w in self.workers else None
+        event = self._warn_of_lost(w, reason, replaced)
+        return event if w in self.workers else None
 
     def _fetch(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
         """Let the processes of GPUs copy their models to the shared parameters, all at the same time.
 
-        A worker that dies before its copy is complete becomes `unreachable`. Its shared replica is still the one
+        A worker whose process ends before its copy is complete is `lost`. Its shared replica is still the one
         that it began from, as if it had done nothing.
         """
         asked = self._on_gpus(workers)
@@ -262,7 +268,7 @@ class Processes(Executor):
             process.send(Fetch(state))
         for process in asked:
             if not process.copied(self._liveness.timeout):
-                self.unreachable.add(process.worker)
+                self.lost.add(process.worker)
 
     def _invalidate(self, workers: Iterable[int] | None = None, state: bool = True) -> None:
         """Tell processes of GPUs that the shared parameters have been written."""
@@ -272,7 +278,7 @@ class Processes(Executor):
     def _on_gpus(self, workers: Iterable[int] | None) -> list[WorkerProcess]:
         """Return the processes of workers, by default of all, that have a memory of their own and can be reached."""
         found = (w for w in (self.workers if workers is None else workers) if not self._shares_memory[w])
-        return [self.pool.processes[w] for w in found if w in self.pool.processes and w not in self.unreachable]
+        return [self.pool.processes[w] for w in found if w in self.pool.processes and w not in self.lost]
 
     def result(self) -> Learned:
         """Return copies of the model and the optimizer state.

@@ -47,7 +47,7 @@ class Threads(Executor):
             with learner.device.start():
                 while (span := inbox.get()) is not None:
                     self._done.put(learner.train_span(span))
-        except BaseException as error:  # noqa: BLE001  counts as the death of the worker
+        except BaseException as error:  # noqa: BLE001  the worker counts as lost
             self._done.put((w, error))
 
     def _begin(self, span: Span) -> None:
@@ -61,7 +61,7 @@ class Threads(Executor):
         if isinstance(event, tuple):
             w, error = event
             self._record_error(w, error, self.workers)
-            return self._departure(w, in_one_line(error))
+            return self._warn_of_lost(w, in_one_line(error))
         return event
 
     def close(self) -> None:

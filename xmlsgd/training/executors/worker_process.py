@@ -75,7 +75,7 @@ class WorkerProcess:
         except OSError as error:  # out of processes, memory or file descriptors
             where = f"{error.filename}: " if error.filename else ""
             raise WorkerDied(f"worker {self.worker} did not start: {where}{error.strerror}") from error
-        with suppress(OSError):  # if the worker is dead, the coordinator will see the end of its pipe
+        with suppress(OSError):  # if the process has ended, the coordinator will see the end of its pipe
             self.pipe.send_bytes(message)
 
     def _start(self, assignment: Assignment) -> None:
@@ -112,7 +112,7 @@ class WorkerProcess:
         return message
 
     def send(self, message: Span | Fetch | Invalidate) -> None:
-        """Send a message; if the worker is dead, its coordinator will see the end of its pipe."""
+        """Send a message; if the process has ended, its coordinator will see the end of its pipe."""
         with suppress(OSError):
             self.pipe.send(message)
 
@@ -135,22 +135,22 @@ class WorkerProcess:
         return False
 
     @property
-    def dead(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the process has ended."""
         return self.process.poll() is not None
 
-    def fate(self) -> str:
-        """Return how the process ended; kill it if it does not end."""
+    def wait_for_end(self) -> str:
+        """Wait until the process has ended, kill it if that takes long, and return how it ended."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE)
-        return self._exit_status() if self.dead else self.kill()
+        return self._exit_status() if self.has_ended else self.kill()
 
     def kill(self) -> str:
         """Kill the process and return how it ended; a process that is stuck in a system call may not end."""
         self.process.kill()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE)
-        return self._exit_status() if self.dead else "cannot be killed"
+        return self._exit_status() if self.has_ended else "cannot be killed"
 
     def _exit_status(self) -> str:
         """Describe the exit code."""
@@ -163,12 +163,12 @@ class WorkerProcess:
     def close(self) -> None:
         """Let the process end; kill it if it does not."""
         self.dismiss()
-        self.fate()
+        self.wait_for_end()
 
     def dismiss(self) -> None:
         """Tell the process to end after its span; may be called again."""
         if not self.pipe.closed:
-            with suppress(OSError):  # the process is dead
+            with suppress(OSError):  # the process has ended
                 self.pipe.send(None)
             self.pipe.close()
 
@@ -257,6 +257,6 @@ def main(fd: int) -> None:
         except (EOFError, BrokenPipeError, ConnectionResetError):
             if not _is_dismissed(pipe):
                 _clean_up_after(parent, folders)
-        except BaseException as error:  # noqa: BLE001  sent to the coordinator, which counts it as a death
+        except BaseException as error:  # noqa: BLE001  sent to the coordinator, for which the worker is lost then
             with suppress(OSError):  # the coordinator is gone as well
                 pipe.send(WorkerDied(in_one_line(error), traceback.format_exc()))
