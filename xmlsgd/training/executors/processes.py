@@ -18,7 +18,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
 from multiprocessing.connection import wait
 
 import numpy as np
@@ -145,7 +144,6 @@ class Processes(Executor):
         self._shares_memory = [True] * len(makers) if shares_memory is None else shares_memory
         self._liveness = Liveness(liveness_timeout, time.perf_counter())
         self.n_threads = sum(self.pool.n_threads)
-        self._messages, self._last_message = count(1), dict[int, int]()  # worker -> number of its last message
 
     @property
     def expects_workers(self) -> bool:
@@ -207,8 +205,7 @@ class Processes(Executor):
             if overdue:
                 event = self._replace_lost(overdue[0], self._kill_overdue(overdue[0]))
             elif ready:
-                # Longest unheard first, so that a worker with fast spans does not keep others waiting.
-                event = self._receive(min(ready, key=lambda p: (self._last_message.get(p.worker, 0), p.worker)))
+                event = self._receive(ready[0])
             elif until is not None and self.now() >= until:
                 return None
             if event is not None:
@@ -227,7 +224,8 @@ class Processes(Executor):
     def _receive(self, process: WorkerProcess) -> Event | None:
         """Return the event that a process reports; None if it ended before it was ready."""
         w = process.worker
-        self._last_message[w] = next(self._messages)
+        # To the end, so that a worker with fast spans does not keep others waiting.
+        self.pool.processes[w] = self.pool.processes.pop(w)
         try:
             report = process.receive()
         except (EOFError, OSError, WorkerDied) as error:
