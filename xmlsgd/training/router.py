@@ -3,7 +3,7 @@
 A span is leased to a worker until it is committed: at its report where workers update the shared model, at the merge of
 the replica that trained it otherwise. What a worker that leaves has not committed is handed out again.
 
-`algorithms/rounds.py` decides which worker gets the next rows (`has_time`, `others_are_sooner`).
+Which worker gets rows is the algorithm's decision (`Algorithm.batch_size`).
 """
 
 from __future__ import annotations
