@@ -99,7 +99,7 @@ class Learner:
     @classmethod
     def of(cls, job: Job, device: Device, shared: SharedParameters, arrays: WorkerArrays) -> Learner:
         """Return the learner of a worker that trains these shared arrays."""
-        touched = None if arrays.marks is None else shared.touched[arrays.marks]
+        touched = None if arrays.touched is None else shared.touched[arrays.touched]
         model, state = shared.params[arrays.params], shared.states[arrays.state]
         return cls(job, device, model, state, touched, arrays.base is not None)
 

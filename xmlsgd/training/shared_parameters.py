@@ -48,14 +48,14 @@ class SharedShape(NamedTuple):
 class WorkerArrays(NamedTuple):
     """The shared arrays that a worker trains.
 
-    params, state, marks : numbers of its rows in `params`, `states` and `touched` of `SharedParameters`; `marks` is
+    params, state, touched : numbers of its rows in `params`, `states` and `touched` of `SharedParameters`; `touched` is
     None if touched features are not marked. base : if the worker trains a copy of the center, the row of `params` that
     keeps the copy as it was pulled.
     """
 
     params: int
     state: int
-    marks: int | None = None
+    touched: int | None = None
     base: int | None = None
 
 
@@ -65,7 +65,7 @@ def worker_arrays(sharing: Sequence[Sharing], copies: bool = False) -> list[Work
     copies : whether workers that write in place train copies, too, as on a simulated clock.
     """
     if Sharing.REPLICAS in sharing:
-        return [WorkerArrays(1 + w, w, marks=w) for w in range(len(sharing))]
+        return [WorkerArrays(1 + w, w, touched=w) for w in range(len(sharing))]
     own = [kind is Sharing.DELTA for kind in sharing]
     n_copies = len(sharing) if copies else sum(own)
     copy, state, arrays = 0, 0 if all(own) else 1, []  # state 0 is shared if any worker writes in place
