@@ -69,10 +69,7 @@ class Crossbow(Rounds):
         """Return the paper's setting, which averages at every iteration."""
         return cls(batch, learning_rate, sync_every=1)
 
-    @property
-    def pauses_for_checkpoint(self) -> bool:
-        """Return True: a learner may be in the next round before all have finished this one."""
-        return True
+    pauses_for_checkpoint = True  # a learner may be in the next round before all have finished this one
 
     def merge_state_vectors(self, n_workers: int) -> int:
         """Return the number of vectors: sum of corrections, motion of the average, c_j of each learner if tau is 1."""
@@ -130,7 +127,7 @@ class Crossbow(Rounds):
         self.learning |= self.chosen() & {w}
 
     def deadline(self, now: float) -> float | None:
-        """Return `now` if it is a learner's turn: it may have become so without an event, as the average has moved."""
+        """Return 0 seconds from now if it is a learner's turn: it may be without an event, as the average has moved."""
         return now if self.merge_due(self.throughput.due, now) else None
 
     def merge_due(self, busy: Collection[int], now: float) -> Collection[int]:
@@ -163,24 +160,24 @@ class Crossbow(Rounds):
         uncorrected = any(self.given.values())  # changing the learners now would lose their work
         if not uncorrected and self.learning != self.chosen():
             self.learning, self.changing = self.chosen(), False
-            comm.merge(MergeRule(self.restart), self.learning)
+            comm.merge(MergeRule(self._restart_slice), self.learning)
 
     def _correct(self, comm: Comm, learners: Collection[int]) -> None:
         """Correct idle learners."""
         if learners:
             # Rows of the input layer move until the average has moved, and then by its momentum.
             fade_merges = (1 + len(self.learning)) * (1 + merges_to_fade(self.center_momentum))
-            comm.merge(MergeRule(self.correction, fade_merges, ends_at_center=False), learners)
+            comm.merge(MergeRule(self._correct_slice, fade_merges, ends_at_center=False), learners)
             self.corrected.update(learners)
 
     def _move_average(self, comm: Comm) -> None:
         """Move the average by all corrections and end the round."""
-        comm.merge(MergeRule(self.move), ())
+        comm.merge(MergeRule(self._move_average_slice), ())
         self._end_round(comm)
 
     def _take_alone(self, comm: Comm) -> None:
         """Make the only learner's model the average and end the round."""
-        comm.merge(MergeRule(self.alone), self.learning)
+        comm.merge(MergeRule(self._take_alone_slice), self.learning)
         self._end_round(comm)
 
     def _end_round(self, comm: Comm) -> None:
@@ -189,7 +186,7 @@ class Crossbow(Rounds):
         self.tuner.finished_round(comm.now())
         self.changing = self.learning != self.chosen()
 
-    def correction(self, params: ParameterSlice) -> None:
+    def _correct_slice(self, params: ParameterSlice) -> None:
         """Correct learners; if tau is 1, by the c_j computed before their step, as in the paper."""
         total, z, alpha = params.state("sum"), params.center, np.float32(self.alpha)
         for w, replica in params.replicas.items():
@@ -202,7 +199,7 @@ class Crossbow(Rounds):
                 c[:] = alpha * (replica - z)
             total += c
 
-    def move(self, params: ParameterSlice) -> None:
+    def _move_average_slice(self, params: ParameterSlice) -> None:
         """Move the average by the sum of corrections and, if mu > 0, by its last motion."""
         total = motion = params.state("sum")
         if self.center_momentum:
@@ -212,15 +209,15 @@ class Crossbow(Rounds):
         params.center += motion
         total[:] = 0
 
-    def alone(self, params: ParameterSlice) -> None:
+    def _take_alone_slice(self, params: ParameterSlice) -> None:
         """Make the only learner's model the average, plus the corrections of learners that have left."""
         ((w, replica),) = params.replicas.items()
         if self.corrected and self.sync_every == 1:  # its own correction is in the sum, but not yet in its model
             replica -= params.state("c", w)
         params.center[:] = replica
-        self.restart(params)
+        self._restart_slice(params)
 
-    def restart(self, params: ParameterSlice) -> None:
+    def _restart_slice(self, params: ParameterSlice) -> None:
         """Add outstanding corrections to the average, copy it to the learners, and clear the merge states."""
         params.center += params.state("sum")
         params.broadcast()
