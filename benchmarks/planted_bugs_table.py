@@ -258,7 +258,7 @@ BUGS = (
     Bug(
         "algorithms",
         "a share of a batch is lost in rounding",
-        "xmlsgd/algorithms/omnivore.py",
+        "xmlsgd/algorithms/omnivore_groups.py",
         "for w in order[: total - sum(shares.values())]:",
         "for w in order[:0]:",
         ("tests/algorithms/test_omnivore_split.py",),

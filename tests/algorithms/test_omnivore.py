@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from shared import light, toy
 from shared.omnivore_runs import BATCH, N_ROWS, NETWORK, RATE, Recorded, Updates, cpu, go, simulated
-from xmlsgd.algorithms.omnivore import ComputeGroups, Omnivore, explicit_momentum, most_groups
+from xmlsgd.algorithms.omnivore import Omnivore, explicit_momentum, most_groups
+from xmlsgd.algorithms.omnivore_groups import ComputeGroups
 from xmlsgd.algorithms.omnivore_tuner import Result
 from xmlsgd.algorithms.outer import merges_to_fade
 from xmlsgd.algorithms.sequential import Sequential

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.omnivore_runs import BATCH, N_ROWS, Recorded, Updates, cpu, go, simulated
-from xmlsgd.algorithms.omnivore import PER_LABEL, PER_NNZ, ComputeGroups, Omnivore, largest_remainder
+from xmlsgd.algorithms.omnivore import PER_LABEL, PER_NNZ, Omnivore
+from xmlsgd.algorithms.omnivore_groups import ComputeGroups, largest_remainder
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.random_streams import epoch_order
 from xmlsgd.nn.network import Network
