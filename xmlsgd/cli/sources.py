@@ -40,10 +40,13 @@ NO_VECTORIZER = (
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that rows must have: F features, L labels, the names of labels, and the vectorizer of texts."""
+    """The columns that rows must have: F features, L labels, the names of labels, and the vectorizer of texts.
 
-    n_features: int
-    n_labels: int
+    Before training only the vectorizer may be known.
+    """
+
+    n_features: int = 0
+    n_labels: int = 0
     names: Sequence[str] | None = None
     vectorizer: TextVectorizer | None = None
 
@@ -171,7 +174,7 @@ def read_source(path: str, options: InputOptions, vectorizer_of: str | None) -> 
         if not Path(vectorizer_of, VECTORIZER_FILE).is_file():
             wanted = "pass a model that was trained on text, or a store that was converted from text"
             raise UsageError(f"--vectorizer {vectorizer_of}: has no words; {wanted}")
-        columns = Columns(0, 0, None, TextVectorizer.from_files(vectorizer_of))
+        columns = Columns(vectorizer=TextVectorizer.from_files(vectorizer_of))
     with on_disk(path) as file:
         return _training_rows(file, options, columns, _read_documents(file, options))
 
@@ -248,7 +251,7 @@ def _training_rows(
     documents : of the source; None for numeric features.
     """
     if documents is not None:
-        columns = columns or Columns(0, 0, None, _fit_vectorizer(documents, path, options, label_texts))
+        columns = columns or Columns(vectorizer=_fit_vectorizer(documents, path, options, label_texts))
         return InputRows(_rows_of_documents(path, documents, columns), None, columns.vectorizer)
     if not _is_blank(Path(path)):  # which is refused below, whatever it was to hold
         options.refuse_vectorizer_options(f"{path}, which holds numeric features")
@@ -381,7 +384,7 @@ def _rows_of_documents(path: str, documents: Documents, columns: Columns) -> Dat
 
 def _names_to_match(columns: Columns, documents: Documents, path: str) -> Sequence[str] | None:
     """Return the names by which labels of documents are matched; for a model without names, its numbers as texts."""
-    if columns.vectorizer is None or columns.names is not None or not columns.n_labels:
+    if columns.names is not None or not columns.n_labels:
         return columns.names
     numbers = [str(label) for label in range(columns.n_labels)]
     unknown = sorted(documents.label_names.difference(numbers))
