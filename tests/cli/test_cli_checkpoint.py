@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+from inspect import signature
 
 import pytest
 
 from shared.command_line import ROWS, TEST_ROWS
 from shared.processes import end, n_lines, start, wait_for
-from xmlsgd.cli import main
+from xmlsgd.cli import main, model_folder
+from xmlsgd.cli.commands import train
 from xmlsgd.data.loading import load_file
 from xmlsgd.estimators import XMLClassifier
 from xmlsgd.training.checkpoints import Checkpoint, CheckpointWriter
@@ -154,6 +156,18 @@ def test_another_call_does_not_take_a_finished_model_for_its_own(tmp_path, capsy
         assert main([*words, *other]) == 2, other
         assert "m: exists; --overwrite replaces it" in capsys.readouterr().err
     assert main(words[:-4] + words[-2:]) == 2  # without --checkpoint
+
+
+def test_all_arguments_of_train_but_named_ones_are_settings_of_its_call(tmp_path, monkeypatch):
+    found = []
+
+    def call_of(given, rows):
+        found.append(given[0])
+        return ""
+
+    monkeypatch.setattr(model_folder, "call_of", call_of)
+    assert main(["train", ROWS, *QUICK, "--epochs", "1", "--checkpoint", "60", "--out", str(tmp_path / "m")]) == 0
+    assert found[0].keys() | train.NO_SETTINGS == signature(train.run).parameters.keys()
 
 
 def test_a_finished_model_leaves_the_checkpoint_of_another_run_alone(tmp_path, interrupted):

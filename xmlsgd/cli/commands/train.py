@@ -51,6 +51,11 @@ EXAMPLES = """  xmlsgd train train.txt --test test.txt --out model
   xmlsgd train train.txt --dry-run
   xmlsgd train train.txt --out model --hidden 512 --epochs 20 --lr 0.002 --seed 0
   xmlsgd train train.txt --out model --devices "cpu*2" --checkpoint 10"""
+# Arguments of `run` that do not change what a call trains, and those whose rows are compared instead. All others are
+# settings: a call with another value of one is another call (`call_of`).
+NO_SETTINGS = {
+    "train", "test", "input_options", "checkpoint", "out", "dry_run", "overwrite", "track", "console",
+}  # fmt: skip
 
 
 def run(
@@ -68,6 +73,7 @@ def run(
     console: Console,
 ) -> None:
     """Read the rows; then train, evaluate and save a model, or only show the plan."""
+    settings = {name: value for name, value in locals().items() if name not in NO_SETTINGS}
     finished = None
     if not dry_run:
         if out is None:
@@ -91,8 +97,7 @@ def run(
     if out is None or dry_run:
         show_plan(model, rows, console)
         return
-    settings = [parameters, n_estimators, compact, rows.fit_options]
-    call = model_folder.call_of(settings, rows) if saved_state else ""
+    call = model_folder.call_of([settings, rows.fit_options], rows) if saved_state else ""
     if saved_state and finished and finished["sha256"] == call:
         model_folder.clean_up(out, finished, saved_state)
         console.show(f"model: {out}; this call has made it before, nothing was trained")
