@@ -25,11 +25,9 @@ from ..metrics import (
     recall_at_k,
     reliability,
 )
-from ..metrics.comparison import MAX_RANK
 from ..metrics.evaluation import USUAL_METRICS
 from ..metrics.filtering import without_entries
 from ..training.progress_bar import in_batches
-from .exit_codes import UsageError
 from .input_options import InputOptions
 from .input_warnings import warn_of_unknown
 from .messages import Console
@@ -63,14 +61,10 @@ class Ranking(NamedTuple):
 
 
 def read_test_rows(
-    model: Model, test: str, options: InputOptions, ks: Sequence[int] = KS,
-    propensity: str | None = None,
-) -> tuple[Dataset, CSR | None, list[str] | None]:  # fmt: skip
+    model: Model, test: str, options: InputOptions, propensity: str | None = None
+) -> tuple[Dataset, CSR | None, list[str] | None]:
     """Read the test rows; the labels for propensities if `propensity` names a file; and texts of the rows, if any."""
     columns = Columns.of_model(model)
-    if ks[-1] > max(MAX_RANK, columns.n_labels):
-        most = f"the {columns.n_labels} labels of the model, or {MAX_RANK}"
-        raise UsageError(f"--k: must be at most {most}, got {ks[-1]}")
     Y_train = None
     if propensity:
         Y_train, columns = read_training_labels(propensity, options, columns)

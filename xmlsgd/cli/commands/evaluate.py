@@ -74,25 +74,29 @@ def run(
     if per_label and not estimator.fitted_.has_probabilities:
         raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
     from ...metrics import metric as find_metric
+    from ...metrics.comparison import MAX_RANK
     from ...metrics.evaluation import table_name
     from .. import model_metrics
     from ..line_files import groups_in_file, read_pairs
 
     ks, more = sorted({*model_metrics.KS, *(k or ())}), [table_name(name) for name in metric or ()]
+    if ks[-1] > max(MAX_RANK, len(estimator.classes_)):
+        most = f"the {len(estimator.classes_)} labels of the model, or {MAX_RANK}"
+        raise UsageError(f"--k: must be at most {most}, got {ks[-1]}")
     for name in more:  # raises an error for an unknown metric before rows are read
         find_metric(name)
     other = None if against is None else read_predictor(against, parameters, test, "evaluate")
     if against is not None and os.path.samefile(model, against):
         raise UsageError(f"--against: must be another model, got {against}, which is the same folder as {model}")
 
-    def ranked(folder: str, of: Model, **options: Any) -> tuple[Dataset, CSR | None, Ranking]:
+    def ranked(folder: str, of: Model, labels_of: str | None = None) -> tuple[Dataset, CSR | None, Ranking]:
         read_as = options_of_model(input_options, folder, of)
-        rows, Y_train, _ = model_metrics.read_test_rows(of, test, read_as, **options)
+        rows, Y_train, _ = model_metrics.read_test_rows(of, test, read_as, labels_of)
         weight = label_weight_of(of, propensity_power, propensity_a, propensity_b)
         dropped = read_pairs(filter, of, rows.n_rows)
         return rows, Y_train, model_metrics.rank_rows(of, rows.X, ks[-1], console.quiet, weight, dropped)
 
-    rows, Y_train, ranking = ranked(model, estimator, ks=ks, propensity=propensity)
+    rows, Y_train, ranking = ranked(model, estimator, propensity)
     group_of = groups_in_file(groups, rows.n_rows)
     q = model_metrics.inverse_propensity_or_none(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
     result = model_metrics.evaluate(estimator, rows, ranking, ks, q, more)
