@@ -34,7 +34,7 @@ from .machine import peak_memory_bytes, versions
 from .messages import Console
 from .model_folder import Target
 from .models import classifiers_of, parameters_of, template_of
-from .results import COLUMNS, size_numbers, size_text, table, write_json
+from .results import COLUMNS, size_numbers, size_text, table
 from .signals import SignalInterrupt, describe_signal, signal_number, signals_deferred
 from .sources import Columns, InputRows, first_labels, names_of_rows
 
@@ -268,14 +268,6 @@ def outcome(model: Model, rows: InputRows, result: dict[str, Any]) -> list[str]:
     if rows.vectorizer is not None and rows.vectorizer.reason:
         lines.append(f"features by {rows.vectorizer}: {rows.vectorizer.reason}")
     return [*lines, *describe_choice(classifiers[-1].history_), *advice(result["workers"])]
-
-
-def show_plan(model: Model, rows: InputRows, console: Console) -> None:
-    """Print the training plan."""
-    template_of(model).set_params(vectorizer=rows.vectorizer)  # changes `model`, whose plan names it
-    plan = model.plan(rows.train.X, rows.train.Y, **rows.fit_options)
-    console.answer(str(plan))
-    write_json(console.json, plan.to_dict())
 
 
 def new_tracker(text: str) -> Callback:

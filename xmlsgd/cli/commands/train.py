@@ -25,6 +25,7 @@ from ..flags import COUNT, DIR, JSON_FILE, MINUTES, NAME, OVERWRITE, PATH, TRAIN
 from ..input_options import InputOptions
 from ..messages import Console
 from ..model_folder import Target
+from ..models import template_of
 from ..output_files import check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, write_json
@@ -85,7 +86,7 @@ def run(
     input_options.check_inputs(train, test)
     from ..input_warnings import warn_of_training_rows
     from ..sources import read_training
-    from ..training_runs import new_model, new_tracker, outcome, show_plan, train_and_save
+    from ..training_runs import new_model, new_tracker, outcome, train_and_save
 
     saved_state = None if out is None or dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     started = time.perf_counter()
@@ -95,7 +96,10 @@ def run(
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     if out is None or dry_run:
-        show_plan(model, rows, console)
+        template_of(model).set_params(vectorizer=rows.vectorizer)  # which the plan names
+        plan = model.plan(rows.train.X, rows.train.Y, **rows.fit_options)
+        console.answer(str(plan))
+        write_json(console.json, plan.to_dict())
         return
     call = model_folder.call_of([settings, rows.fit_options], rows) if saved_state else ""
     if saved_state and finished and finished["sha256"] == call:
