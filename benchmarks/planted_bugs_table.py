@@ -284,7 +284,7 @@ BUGS = (
         "checkpoints",
         "a checkpoint is written while the model diverges",
         "xmlsgd/training/checkpoints/writer.py",
-        "and is_finite(params)",
+        "and is_finite(learned.params)",
         "",
         CHECKPOINT,
     ),

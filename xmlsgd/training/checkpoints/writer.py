@@ -20,7 +20,7 @@ from ...errors import LOGGER, DataError, ModelFileError
 from ...nn.parameters import is_finite
 from ...nn.schedules import Schedule
 from ..callbacks import Callback
-from ..executors.base import Executor
+from ..executors.base import Executor, Learned
 from ..history import History
 from ..job import Job
 from ..progress import TrainingPosition, TrainingProgress
@@ -104,10 +104,10 @@ class CheckpointWriter:
         """
         ending = self._take_request()  # first: writing may take longer than the sender of a signal waits
         with self._executor.paused():
-            params, state, updates = self._executor.snapshot() if of_snapshot else self._executor.learned()
-            if (position.rows != self._rows or position.ended) and is_finite(params):
+            learned = self._executor.snapshot() if of_snapshot else self._executor.learned()
+            if (position.rows != self._rows or position.ended) and is_finite(learned.params):
                 try:
-                    self._write(position, params, state, updates)
+                    self._write(position, learned)
                     self._last_error = ""
                 except (OSError, ModelFileError) as error:
                     if str(error) != self._last_error:
@@ -133,16 +133,16 @@ class CheckpointWriter:
         ending, self._request.error = self._request.error, None
         return ending
 
-    def _write(self, position: TrainingPosition, params: np.ndarray, state: np.ndarray, updates: int) -> None:
-        if not is_finite(state):
+    def _write(self, position: TrainingPosition, learned: Learned) -> None:
+        if not is_finite(learned.state):
             raise ModelFileError(f"{self.checkpoint.path}: the optimizer state is not finite")
-        arrays, callbacks = {"params": params, "state": state}, {}
+        arrays, callbacks = {"params": learned.params, "state": learned.state}, {}
         for name, callback in zip(callback_names(self._callbacks), self._callbacks, strict=True):
             values = callback.state()
             callbacks[name] = _json_values(name, values)
             arrays |= {f"{name}-{key}": value for key, value in values.items() if isinstance(value, np.ndarray)}
         description = {
-            "run": self._run, "seed": self._seed, "position": asdict(position), "steps": updates,
+            "run": self._run, "seed": self._seed, "position": asdict(position), "steps": learned.updates,
             "records": self._history.records, "callbacks": callbacks,
         }  # fmt: skip
         if read_identity(self.checkpoint.folder) not in (None, self._run):

@@ -310,8 +310,7 @@ class Executor(ABC):
     def snapshot(self) -> Learned:
         """Return what `learned` returned when the snapshot was saved."""
         assert self._snapshot is not None
-        params, states, updates_seen = self._snapshot
-        return self._learned(params, states, updates_seen)
+        return self._learned(*self._snapshot)
 
     def _learned(self, params: np.ndarray, states: np.ndarray, seen: Sequence[int]) -> Learned:
         """Return the model and the state that has seen most updates, of a live worker if there is one."""

@@ -284,12 +284,11 @@ class Processes(Executor):
         The copies are made in the arrays of `Job.start` if there are any. Views of the shared file would keep the
         memory of all replicas alive, and forked processes would share it.
         """
-        params, state, updates = self.learned()
-        start = self._job_start
+        learned, start = self.learned(), self._job_start
         if start is None:
-            return Learned(np.array(params), np.array(state), updates)
-        start.params[:], start.state[:] = params, state
-        return Learned(start.params, start.state, updates)
+            return Learned(np.array(learned.params), np.array(learned.state), learned.updates)
+        start.params[:], start.state[:] = learned.params, learned.state
+        return Learned(start.params, start.state, learned.updates)
 
     def close(self) -> None:
         """End the processes and remove the shared files; the parameters stay readable here."""
