@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from shared.candidates import SETTINGS
 from xmlsgd import XMLClassifier, make_xmc
@@ -159,6 +160,28 @@ def test_folds_train_with_the_learning_rates_of_the_epochs_that_early_stopping_k
     whole, *of_folds = runs
     assert whole[-1][0] == 3
     assert of_folds == [[each for each in whole if each[0] <= 1]] * 2
+
+
+def test_folds_train_for_all_epochs_of_a_model_that_diverged_while_early_stopping_waited(rows, monkeypatch):
+    lengths, train = [], fitting._train
+
+    class Poison(Callback):
+        def epoch(self, record, center) -> bool:
+            if record["epoch"] == 2:
+                center[:] = np.nan
+            return False
+
+    def noted(*given, **named):
+        run = train(*given, **named)
+        lengths.append(len(run.records))
+        return run
+
+    monkeypatch.setattr(held_out, "FOLDED_ROWS", 200)
+    monkeypatch.setattr(fitting, "_train", noted)
+    model = new_model(max_epochs=5, early_stopping=True, tol=1.0, n_epochs_no_change=9)
+    with pytest.warns(ConvergenceWarning, match="the last good model is kept"):
+        model.fit(rows.X, rows.Y, eval_set=(rows.X, rows.Y), callbacks=[Poison()])
+    assert lengths == [3, 3]
 
 
 def test_folds_train_for_all_epochs_of_a_model_that_goes_on(rows, monkeypatch):

@@ -82,6 +82,7 @@ class Fitting:
         self.left_out = np.concatenate([np.empty(0, np.intp), *self.folds[:n_folds_left_out]])
         self.weight = weight_without(data, self.left_out)
         self.initial_params: NDArray[np.float32] | None = None  # from which temporary networks start
+        self.n_undone = 0  # epochs of the kept network that early stopping has undone
 
     def train(self, callbacks: Sequence[Callback] = (), checkpoint: Checkpoint | None = None) -> None:
         """Train for all epochs of the plan, learn candidates, and keep the model.
@@ -100,6 +101,7 @@ class Fitting:
             with closing(KeptModel()) as best, self._keeping(self._fitted):
                 own = _own_callbacks(plan, self.data, self.device, best, checkpoint)
                 run = _train(plan, job, self.device, [*own, *callbacks], checkpoint)
+            self.n_undone = sum(each.n_undone for each in own if isinstance(each, EarlyStopping))
             if run.diverged and checkpoint:
                 checkpoint.done()  # the same call would diverge again
             if run.diverged and not run.records:
@@ -240,7 +242,7 @@ class Fitting:
             # The output biases in `initial_params` are those of other rows.
             network.layout.views(params)[network.output_bias][:] = network.initial_biases(dataset.Y, weight)
             job = plan.job(dataset, self.seed, weight, Start(params, empty_state(network, plan.optimizer)))
-            stop = _StopAfter(n_before + len(run.records) - run.n_undone)
+            stop = _StopAfter(n_before + len(run.records) - self.n_undone)
             of_fold = _train(plan, job, device, [stop], rolls_back=False)
             if not of_fold.diverged:
                 yield number, device, of_fold.params
@@ -290,9 +292,7 @@ def _train(
     algorithm, executor = copy.deepcopy(plan.algorithm), executor_of(plan.workers, device, plan.precision)
     with ProgressBar() if plan.verbose else nullcontext() as bar, device.start():
         with_bar = callbacks if bar is None else [*callbacks, bar]
-        run = train(job, algorithm, executor, plan.schedule, with_bar, checkpoint, rolls_back=rolls_back)
-    run.n_undone = sum(each.waited for each in callbacks if isinstance(each, EarlyStopping))
-    return run
+        return train(job, algorithm, executor, plan.schedule, with_bar, checkpoint, rolls_back=rolls_back)
 
 
 def _own_callbacks(

@@ -42,8 +42,6 @@ class Run:
         Updates that the optimizer state has seen.
     diverged : bool, default=False
         Whether the loss diverged; `params` is then the last good model.
-    n_undone : int, default=0
-        Number of records after the best epoch, whose model early stopping has restored.
     """
 
     params: np.ndarray
@@ -51,7 +49,6 @@ class Run:
     state: np.ndarray
     updates: int
     diverged: bool = False
-    n_undone: int = 0
 
     @property
     def workers(self) -> list[WorkerEntry]:
