@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from .targets import Labels
 
 
-DAMPING = 0.75  # the power of `damped_values`, which takes it by square roots
+# The power of `damped_values`, for the ONNX export. Training does not read it: it takes square roots, not the power.
+DAMPING = 0.75
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,7 @@ class FeatureSpace:
 
 
 def damped_values(X: CSR) -> CSR:
-    """Return X with the values raised to `DAMPING`, with their signs; the result shares the indices of X.
+    """Return X with the values raised to 3/4 (`DAMPING`), with their signs; the result shares the indices of X.
 
     Models with candidates learn such rows, in which a few large values weigh less (docs/decisions/candidates.md).
     """
