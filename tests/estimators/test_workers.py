@@ -17,6 +17,7 @@ from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.errors import DataError, WorkerDied
+from xmlsgd.estimators import workers
 from xmlsgd.estimators.workers import executor_of, parse_devices, thread_count, workers_of
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
@@ -218,6 +219,15 @@ def test_an_algorithm_brings_its_batch_and_rate_and_no_run_changes_it(data):
     same = XMLClassifier((16,), max_epochs=3, random_state=0, n_jobs=1, batch_size=16, learning_rate_init=0.006)
     assert np.array_equal(model.params_, same.fit(data.X, data.Y).params_)
     assert vars(algorithm) == before
+
+
+@pytest.mark.parametrize(("devices", "n_jobs", "expected"), [("cpu", 4, 4), ("cpu*5", 2, 5), ("cpu*3", 8, 6)])
+def test_the_plan_says_how_many_threads_the_workers_have_in_all(data, monkeypatch, devices, n_jobs, expected):
+    monkeypatch.setattr(workers, "usable_threads", lambda: 8)
+    plan = XMLClassifier((8,), candidates=4, devices=devices, n_jobs=n_jobs).plan(data.X, data.Y)
+    told = plan.to_dict()
+    assert (told["n_jobs"]["value"], told["candidate_threads"]["value"]) == (expected, n_jobs)
+    assert sum(worker.n_threads for worker in plan.workers) == expected
 
 
 @pytest.mark.parametrize("n_jobs", [-5, -(2**70), 10**6, 10**12, 2**70])

@@ -24,7 +24,6 @@ from .inference import Scorer
 from .inference.candidate_scorer import logits_of_pairs
 from .plan import TrainingPlan
 from .training_data import TrainingData
-from .workers import threads_beside_candidates
 
 # Most held-out rows of a fold, and most pairs of a row and a label, for which the network scores all labels: to compare
 # it with the stacked model, and to learn the scores of labels that are not candidates.
@@ -69,7 +68,7 @@ class CandidateTraining:
             start_layer()  # here, as two Python threads must not start it at once
             if isinstance(device, CPU):
                 n_threads = plan.n_candidate_threads
-                of_network = threads_beside_candidates(device.n_threads, n_threads)
+                of_network = min(device.n_threads, -(-n_threads // 2))
                 device.most_threads = lambda: n_threads if self._future.done() else of_network
                 self._cpu.most_threads = lambda: n_threads - (0 if self._has_network.is_set() else of_network)
             # A daemon, so that a process that ends does not wait for it.

@@ -106,10 +106,10 @@ class XMLClassifier(Predictor, BaseEstimator):
     precision : {"auto", "float32", "bfloat16"}
         Precision of the matrix products; "auto" for the faster one on this processor.
     n_jobs : int or None
-        Threads of all workers; -1 for all cores; None for as many as the work keeps busy, which is all cores where
-        candidates are learned. With 1, a seed gives the same bits, unless `algorithm` is one for several workers. If a
-        single worker trains the network, candidates are learned at the same time: on a CPU, the network uses at most
-        half of the threads until one side is done.
+        Threads that the workers on the CPU share, each of which has at least one; -1 for all cores; None for as many as
+        the work keeps busy, which is all cores where candidates are learned. With 1, a seed gives the same bits, unless
+        `algorithm` is one for several workers. If a single worker trains the network, candidates are learned at the
+        same time: on a CPU, the network uses at most half of the threads until one side is done.
     warm_start : bool
         Whether `fit` continues from the last fit: it trains more epochs on the same rows, and on further rows if there
         are any. Fewer rows are refused (`partial_fit` learns new ones). Pass earlier rows first and in the same order,

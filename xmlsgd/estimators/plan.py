@@ -44,7 +44,7 @@ class TrainingPlan:
     n_folds : number of folds, each scored by a network that has not learned it.
     n_temporary_networks : how many of these networks are not kept.
     algorithm : how the workers train together; a run trains by a copy, which keeps its state.
-    workers, n_threads : the workers, and their threads in all.
+    workers, n_threads : the workers, and the threads that those on the CPU share; each has at least one.
     n_candidate_threads : threads that learn candidates, all that `n_jobs` allows.
     precision : precision of matrix products; as given unless all workers are CPUs.
     early_stopping, n_epochs_no_change, tol, verbose : parameters of the estimator.

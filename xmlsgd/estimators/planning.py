@@ -24,7 +24,7 @@ from .inputs import FeatureSpace
 from .parameters import is_auto, optimizer_of
 from .plan import Decision, TrainingPlan
 from .training_data import TrainingData
-from .workers import Worker, algorithm_of, flops, precision_of_cpu, thread_count, threads_beside_candidates, workers_of
+from .workers import Worker, algorithm_of, flops, precision_of_cpu, thread_count, workers_of
 
 if TYPE_CHECKING:
     from .classifier import XMLClassifier
@@ -84,7 +84,7 @@ def make_plan(
     held_out, n_folds, n_temporary = _plan_held_out(planner, network.loss, n_candidates)
     sampler = _plan_sampler(planner, n_candidates)
     workers, n_threads = _plan_workers(planner, network, batch_size)
-    n_candidate_threads = thread_count(estimator.n_jobs)
+    n_candidate_threads = _plan_candidate_threads(planner, n_candidates)
     concurrent = _plan_concurrency(planner, n_candidates, workers, n_candidate_threads)
     threshold = planner.decide("gradient_rounding", *_rounding(planner, network.loss, optimizer, workers))
     precision = _plan_precision(planner, workers)
@@ -210,15 +210,27 @@ def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
 
 
 def _plan_workers(planner: _Planner, network: Network, batch_size: int) -> tuple[tuple[Worker, ...], int]:
-    """Decide the workers, and their number of threads in all."""
+    """Decide the workers, and the number of threads that those on the CPU share."""
     estimator = planner.estimator
     # The backward pass has two products for each one of the forward pass.
     work = 3 * flops(network, planner.data.all_rows.X, batch_size) if planner.has_one_worker else math.inf
     n_threads = thread_count(estimator.n_jobs, work)
     why = GIVEN if estimator.n_jobs is not None else "as many threads as a step can feed"
-    planner.decide("n_jobs", n_threads, why)
+    workers, n_used = tuple(workers_of(estimator.devices, n_threads)), n_threads
+    if len(workers) > 1:
+        n_used = sum(worker.n_threads for worker in workers)
+        why = f"{n_threads} divided evenly among workers on the CPU, and at least one each"
+    planner.decide("n_jobs", n_used, why)
     planner.decide("devices", estimator.devices, GIVEN)
-    return tuple(workers_of(estimator.devices, n_threads)), n_threads
+    return workers, n_threads
+
+
+def _plan_candidate_threads(planner: _Planner, n_candidates: int) -> int:
+    """Decide the number of threads that learn candidates."""
+    n_threads = thread_count(planner.estimator.n_jobs)
+    if n_candidates:
+        planner.decide("candidate_threads", n_threads, "all that n_jobs allows")
+    return n_threads
 
 
 def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worker, ...], n_threads: int) -> bool:
@@ -227,8 +239,7 @@ def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worke
         return False
     several, shared = len(workers) > 1, workers[0].kind == "cpu"
     concurrent = not several and n_threads > 1
-    at_first = n_threads - threads_beside_candidates(workers[0].n_threads, n_threads)
-    during = f"while the network is trained, on {n_threads} threads{f', at first on {at_first}' if shared else ''}"
+    during = f"while the network is trained{', which then has at most half of the threads' if shared else ''}"
     after = "several workers train the network" if several else "there is one thread"
     return planner.decide("concurrent_candidates", concurrent, during if concurrent else after)
 

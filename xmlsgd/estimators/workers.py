@@ -48,11 +48,6 @@ class Worker(NamedTuple):
         return device_class(self.kind).memory is None
 
 
-def threads_beside_candidates(n_step_threads: int, n_threads: int) -> int:
-    """Return how many threads the network uses while candidates are learned on the others: at most half of all."""
-    return min(n_step_threads, -(-n_threads // 2))
-
-
 def parse_devices(devices: Any) -> list[str]:
     """Return the name of each worker's device, "kind" or "kind:index"; raise `DataError` for an invalid text."""
     if not isinstance(devices, str):
