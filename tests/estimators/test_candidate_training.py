@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from shared.candidates import SETTINGS
 from shared.processes import wait_for
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates import HeldOutScores, fitting
+from xmlsgd.candidates import CandidateModel, HeldOutScores, fitting
 from xmlsgd.candidates.serialization import to_arrays
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU, device
@@ -184,3 +184,17 @@ def test_candidates_use_the_cores_that_a_step_cannot_feed(rows, monkeypatch):
     assert 3 in counts
     assert counts <= {3, 4}
     assert {n for name, n in calls if name == "MainThread"} == {1, 4}  # steps, stacking
+
+
+def test_partial_fit_learns_candidates_on_these_cores_too(rows, monkeypatch):
+    monkeypatch.setattr(workers, "usable_threads", lambda: 4)
+    model, used = new_model().set_params(n_jobs=None).fit(rows.X, rows.Y), []
+
+    def noted(self, X, Y, weight, n_label_rows, device):
+        used.append(device.n_threads)
+        return with_rows(self, X, Y, weight, n_label_rows, device)
+
+    with_rows = CandidateModel.with_rows
+    monkeypatch.setattr(CandidateModel, "with_rows", noted)
+    model.partial_fit(rows.X, rows.Y)
+    assert used == [model.plan_.n_candidate_threads] == [4]

@@ -161,11 +161,12 @@ class Fitting:
         plan, data, earlier = self.plan, self.data, self.earlier
         candidates = None
         if earlier is not None and earlier.candidates is not None:
-            from ..devices.cpu import cpu_of  # here, so that Numba is imported late
+            from ..devices.cpu import CPU, cpu_of  # here, so that Numba is imported late
 
-            cpu, before = cpu_of(self.device, plan.n_threads), earlier.candidates
+            cpu, before = CPU(plan.n_candidate_threads), earlier.candidates
             candidates = before.with_rows(data.all_rows.X, data.all_rows.Y, data.weight, data.n_label_rows, cpu)
-            train_new_outputs(plan, data, run.params, candidates.knn.new_labels(before.knn), self.seed, cpu)
+            is_new, of_network = candidates.knn.new_labels(before.knn), cpu_of(self.device, plan.n_threads)
+            train_new_outputs(plan, data, run.params, is_new, self.seed, of_network)
         state = OptimizerState(plan.optimizer.name, run.state, run.updates)
         fitted = replace(self._fitted(run, added_to=earlier), candidates=candidates, optimizer=state)
         return fitted if earlier is None else with_calibration_of(fitted, earlier)
