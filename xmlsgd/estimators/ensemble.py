@@ -104,7 +104,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         eval_set: tuple[Any, Any] | None = None,
         *,
         label_names: Sequence[Any] | None = None,
-        groups: ArrayLike | None = None,
+        groups: ArrayLike | Literal["similar"] | None = None,
         label_texts: Any = None,
         feature_names: Sequence[str] | None = None,
         callbacks: Sequence[Callback] = (),
