@@ -26,7 +26,7 @@ from .weighting import idf, unit_rows, without_wide_rows
 LEAST_VOTED = 64
 # Linear classifiers and trees score half as many candidates as there are by votes, but at least this many
 # (docs/decisions/prediction.md).
-LEAST_KEPT = 40
+LEAST_WITH_MARGINS = 40
 
 # Computes the network's logits, float32 (n, M), of rows X and their labels, int32 (n, M); 0 for label -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
@@ -113,8 +113,8 @@ class CandidateModel:
 
     @property
     def n_excluding(self) -> int:
-        """Return how many candidates of a row can exclude others: as many as prediction scores for any k."""
-        return n_kept(self.n_voted, 1)
+        """Return how many candidates of a row can exclude others: as many as have margins for any k."""
+        return n_with_margins(self.n_voted, 1)
 
     def kernel_arguments(self) -> tuple[Any, ...]:
         """Return the arrays and constants of the model in the order of the arguments of `best_candidates`."""
@@ -137,9 +137,9 @@ def n_in_prediction(n_voted: int) -> int:
     return n_voted_in_prediction(n_voted) + N_COOCCURRING
 
 
-def n_kept(n_voted: int, k: int) -> int:
-    """Return how many of them linear classifiers and trees score in order to find the best `k`."""
-    return min(n_in_prediction(n_voted), max(LEAST_KEPT, n_voted_in_prediction(n_voted) // 2, 2 * k))
+def n_with_margins(n_voted: int, k: int) -> int:
+    """Return how many candidates per row linear classifiers and trees score in order to find the best `k`."""
+    return min(n_in_prediction(n_voted), max(LEAST_WITH_MARGINS, n_voted_in_prediction(n_voted) // 2, 2 * k))
 
 
 def padded_votes(votes: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...candidates import CandidateModel, check_sound
-from ...candidates.model import Logits, n_in_prediction, n_kept
+from ...candidates.model import Logits, n_in_prediction, n_with_margins
 from ...data.csr import CSR
 from ...devices.cpu import CPU
 from ...devices.cpu.compiling import for_kernels
@@ -63,7 +63,7 @@ class CandidateScorer(Scorer):
             for part, A, span in self._parts(X):
                 self.cpu.run_converted(
                     best_candidates, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
-                    *self.candidates.knn.scratch(self.cpu), n_kept(self.candidates.n_voted, m), labels[span],
+                    *self.candidates.knn.scratch(self.cpu), n_with_margins(self.candidates.n_voted, m), labels[span],
                     scores[span],
                 )  # fmt: skip
         if labels.min(initial=0) < 0 or k > self.max_k:
