@@ -17,8 +17,9 @@ from .exclusion import Exclusion
 from .stacking import Inputs, LogisticStacking, MarginCalibration, Stacking, log_losses, meta_features
 
 # Exclusion is used only if the gain in log loss is at least `MIN_Z` standard errors over all candidates, and
-# `MIN_Z_RANKED` over the `RANKED` best of each row (docs/decisions/stacking.md). Its weight is at most `MAX_WEIGHT`.
-MIN_Z, MIN_Z_RANKED, RANKED, MAX_WEIGHT = 4.0, 2.0, 10, 10.0
+# `MIN_Z_RANKED` over the `RANKED` best of each row, which users see (docs/decisions/stacking.md).
+MIN_Z, MIN_Z_RANKED, RANKED = 4.0, 2.0, 10
+MAX_EXCLUSION_WEIGHT = 10.0  # if no excluded label is true, the log loss falls without end
 # True pairs weigh as much as the inverse propensity of their label to this power, so that of labels that are about as
 # probable the rarest ranks first (docs/decisions/stacking.md).
 PROPENSITY_POWER = 0.2
@@ -172,7 +173,7 @@ def fit_exclusion(
         wrong = pair_weights * (expit(moved) - true)
         return pair_weights @ log_losses(moved, true), np.array([wrong @ low, wrong.sum()])
 
-    weight, shift = minimize(loss, np.zeros(2), jac=True, bounds=[(0, MAX_WEIGHT), (None, None)]).x
+    weight, shift = minimize(loss, np.zeros(2), jac=True, bounds=[(0, MAX_EXCLUSION_WEIGHT), (None, None)]).x
     added = (weight * lowered + shift).astype(np.float32)
     gain = _gains(pairs, log_odds, log_odds + added)
     of_best = np.take_along_axis(gain, best_columns(pairs.labels, log_odds, RANKED), axis=1).sum(axis=1)
