@@ -25,7 +25,7 @@ class Decision:
     """A decision: its name, the chosen value and the reason."""
 
     name: str
-    value: str | float | None
+    value: str | float
     reason: str
 
 
