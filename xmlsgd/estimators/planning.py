@@ -119,7 +119,10 @@ def _plan_model(planner: _Planner) -> tuple[Network, int, FeatureSpace]:
     """Decide the network, the candidate labels per row (0 for the network alone), and how rows are transformed."""
     estimator, data, earlier = planner.estimator, planner.data, planner.earlier
     loss = _loss(planner)
-    n_candidates, why, dense = _candidates(planner, loss)
+    n_candidates, why = _candidates(planner, loss)
+    dense = find_dense_features(data.given_rows.X) if n_candidates and not earlier else None
+    if n_candidates and is_auto(estimator.candidates) and (obstacle := _obstacle(data, dense)):
+        n_candidates, why, dense = 0, obstacle, None
     if not n_candidates and data.form == "multiclass" and is_auto(estimator.loss) and not earlier:
         loss = "softmax"
     hidden = planner.decide("hidden_layer_sizes", *_hidden(planner, n_candidates))
@@ -351,23 +354,25 @@ def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
     return min(int(planner.estimator.batch_size), n_rows), GIVEN
 
 
-def _candidates(planner: _Planner, loss: str) -> tuple[int, str, DenseFeatures | None]:
-    """Return the number of candidate labels per row (0 for the network alone), why, and dense features to learn."""
+def _candidates(planner: _Planner, loss: str) -> tuple[int, str]:
+    """Return the number of candidate labels per row, which is 0 for the network alone, and why."""
     if planner.adds_rows:
-        return 0, "partial_fit keeps those of the model", None
+        return 0, "partial_fit keeps those of the model"
     data, given = planner.data, planner.estimator.candidates
     n_rows, n_labels = _n_weighted(data), data.given_rows.Y.n_cols
-    found = defaults.auto_candidates(n_rows, n_labels, loss) if is_auto(given) else min(int(given), n_labels)
-    dense = find_dense_features(data.given_rows.X) if found and planner.earlier is None else None
     if not is_auto(given):
-        return found, GIVEN, dense
-    is_multiclass = data.form == "multiclass"
-    if found and not data.features.n_landmarks and (dense is None or is_multiclass):
-        share = defaults.frequent_share(data.given_rows.X)
-        if share > defaults.MOST_FREQUENT_SHARE:
-            besides = "and a row has one class" if is_multiclass else "without landmarks"
-            return 0, f"{share:.0%} of X lies in frequent features {besides}", None
-    return found, f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}", dense
+        return min(int(given), n_labels), GIVEN
+    why = f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}"
+    return defaults.auto_candidates(n_rows, n_labels, loss), why
+
+
+def _obstacle(data: TrainingData, dense: DenseFeatures | None) -> str:
+    """Return what in X keeps candidates from helping, given its dense features; "" for nothing."""
+    besides = "and a row has one class" if data.form == "multiclass" else "" if dense else "without landmarks"
+    if data.features.n_landmarks or not besides:
+        return ""
+    share = defaults.frequent_share(data.given_rows.X)
+    return f"{share:.0%} of X lies in frequent features {besides}" if share > defaults.MOST_FREQUENT_SHARE else ""
 
 
 def _negatives(planner: _Planner, has_candidates: bool) -> tuple[int | None, str]:
