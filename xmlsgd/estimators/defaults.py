@@ -22,7 +22,7 @@ MOST_EPOCHS = 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 HIDDEN = (256,)
 SMALL_ROWS = 10_000  # with at most this many rows, several folds are held out and the network is small
-SMALL_HIDDEN = (64,)  # in a short run on small data or on rows of few labels: as accurate in less time
+SMALL_HIDDEN = (64,)  # with candidates, on small data or rows of few labels: as accurate in less time
 FEW_LABELS = 4  # of a row, on average
 NEGATIVES = 1024  # with a sampler, if `negatives` is "auto"
 # Candidates (docs/candidates.md); all numbers are measured (docs/decisions/candidates.md):
@@ -30,13 +30,13 @@ N_CANDIDATES = 64  # candidate labels per row by votes; co-occurrence adds other
 CANDIDATE_ROWS = 100  # least rows for candidates
 FREQUENT = 0.5  # a feature is frequent if at least this share of the rows has it
 MOST_FREQUENT_SHARE = 0.75  # of the squared values of X that frequent features may have for candidates
-# The network with candidates: a short run at a high rate learns most in the least time.
+# A network that assists candidates: few epochs at a high rate learn most in the least time.
 CANDIDATE_EPOCHS = 4
 # But few long rows with many labels are learned in more epochs, at most 12 epochs and 1,280 steps: until each label has
 # been drawn 20 times as a negative, but no more than one epoch for five features of a row. Linear classifiers of long
 # rows take most of the time.
 LEAST_DRAWS, FEATURES_PER_EPOCH, MOST_CANDIDATE_STEPS, MOST_CANDIDATE_EPOCHS = 20, 5, 1280, 12
-SMALL_NETWORK = 1000  # features and labels: with so few, interactions may matter most, and the run is not shortened
+SMALL_NETWORK = 1000  # features and labels: with so few, interactions may matter most, and it trains as if alone
 CANDIDATE_RATE_FACTOR = 4  # times the rate of Adam or RMSprop in a run of `CANDIDATE_EPOCHS`, less in a longer one
 CANDIDATE_NEGATIVES = 256
 ADDED_ROWS_RATE_FACTOR = 0.05  # times the rate of `fit`, for rows that are added (docs/decisions/stacking.md)
@@ -53,10 +53,10 @@ def auto_batch_size(n_rows: int, has_candidates: bool) -> int:
     return min(max(most // SMALL_BATCH * SMALL_BATCH, SMALL_BATCH), BATCH)
 
 
-def auto_epochs(dataset: Dataset, batch_size: int, is_short: bool) -> int:
-    """Return 4 epochs for a short run, or up to 12 for few long rows; else 10, or up to 200 for at least 600 steps."""
+def auto_epochs(dataset: Dataset, batch_size: int, assists_candidates: bool) -> int:
+    """Return 4 epochs with candidates, or up to 12 for few long rows; else 10, or up to 200 for at least 600 steps."""
     per_epoch = math.ceil(dataset.n_rows / batch_size)
-    if not is_short:
+    if not assists_candidates:
         return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
     draws = per_epoch * CANDIDATE_NEGATIVES / dataset.n_labels  # of a label as a negative, in an epoch
     features = dataset.X.nnz / dataset.n_rows
@@ -64,11 +64,11 @@ def auto_epochs(dataset: Dataset, batch_size: int, is_short: bool) -> int:
     return max(CANDIDATE_EPOCHS, int(min(LEAST_DRAWS / draws, most)))
 
 
-def auto_hidden(rows: Dataset, is_short: bool) -> tuple[tuple[int, ...], str]:
-    """Return one layer of 256 units, or of 64 for a short run on small data or on rows of few labels, and why."""
-    if is_short and rows.n_rows <= SMALL_ROWS:
+def auto_hidden(rows: Dataset, assists_candidates: bool) -> tuple[tuple[int, ...], str]:
+    """Return one layer of 256 units, or of 64 to assist candidates on small data or on rows of few labels, and why."""
+    if assists_candidates and rows.n_rows <= SMALL_ROWS:
         return SMALL_HIDDEN, f"with candidates, at most {SMALL_ROWS} rows"
-    if is_short and rows.Y.nnz <= FEW_LABELS * rows.n_rows:
+    if assists_candidates and rows.Y.nnz <= FEW_LABELS * rows.n_rows:
         return SMALL_HIDDEN, f"with candidates, at most {FEW_LABELS} labels a row"
     return HIDDEN, "the default"
 
@@ -104,9 +104,9 @@ def feature_squares(X: CSR) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return features, np.bincount(found, values**2, n), np.bincount(found[values != 0], minlength=n)
 
 
-def auto_optimizer(is_short: bool) -> str:
-    """Return "row_rmsprop" for a short run with candidates, else "adam" (docs/decisions/training.md)."""
-    return "row_rmsprop" if is_short else "adam"
+def auto_optimizer(assists_candidates: bool) -> str:
+    """Return "row_rmsprop" for a network that assists candidates, else "adam" (docs/decisions/training.md)."""
+    return "row_rmsprop" if assists_candidates else "adam"
 
 
 def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[str]) -> float:
