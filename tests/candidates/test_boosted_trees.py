@@ -287,7 +287,7 @@ def test_frequencies_are_rows_of_a_weight_above_0(many):
 def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from(monkeypatch):
     rows = make_xmc(12_000, 600, 300, nnz_per_row=8, labels_per_row=3, random_state=0)
     whole = XMLClassifier(**SETTINGS).estimate_memory(rows.X, rows.Y)["candidates"]
-    monkeypatch.setattr("xmlsgd.estimators.held_out.HELD_OUT_STACKING", HELD_OUT_STACKING._replace(most=200))
+    monkeypatch.setattr("xmlsgd.estimators.planning.HELD_OUT_STACKING", HELD_OUT_STACKING._replace(most=200))
     few = XMLClassifier(**SETTINGS).estimate_memory(rows.X, rows.Y)["candidates"]
     assert whole - few == 130 * (1200 - 200) * (16 + N_COOCCURRING)
 

@@ -15,7 +15,7 @@ from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import fitting as candidate_fitting
 from xmlsgd.data.csr import Dataset, stacked
 from xmlsgd.data.held_out import HELD_OUT_SMALL
-from xmlsgd.estimators import candidate_training, fitting, held_out
+from xmlsgd.estimators import candidate_training, fitting, planning
 from xmlsgd.estimators.held_out import folds_to_hold_out
 from xmlsgd.estimators.training_data import GivenRows, read_training_data
 from xmlsgd.training.callbacks import Callback, Evaluation
@@ -136,7 +136,7 @@ def test_folds_train_for_as_many_epochs_as_the_model_and_measure_nothing(rows, m
 
 
 def test_folds_train_with_the_learning_rates_of_the_epochs_that_early_stopping_keeps(rows, monkeypatch):
-    monkeypatch.setattr(held_out, "FOLDED_ROWS", 300)
+    monkeypatch.setattr(planning, "FOLDED_ROWS", 300)
     runs, train, step = [], fitting._train, Learner.train_span
 
     def noted_train(*given, **named):
@@ -176,7 +176,7 @@ def test_folds_train_for_all_epochs_of_a_model_that_diverged_while_early_stoppin
         lengths.append(len(run.records))
         return run
 
-    monkeypatch.setattr(held_out, "FOLDED_ROWS", 200)
+    monkeypatch.setattr(planning, "FOLDED_ROWS", 200)
     monkeypatch.setattr(fitting, "_train", noted)
     model = new_model(max_epochs=5, early_stopping=True, tol=1.0, n_epochs_no_change=9)
     with pytest.warns(ConvergenceWarning, match="the last good model is kept"):
@@ -185,7 +185,7 @@ def test_folds_train_for_all_epochs_of_a_model_that_diverged_while_early_stoppin
 
 
 def test_folds_train_for_all_epochs_of_a_model_that_goes_on(rows, monkeypatch):
-    monkeypatch.setattr(held_out, "FOLDED_ROWS", 200)
+    monkeypatch.setattr(planning, "FOLDED_ROWS", 200)
     model = new_model(max_epochs=2, warm_start=True).fit(rows.X, rows.Y).fit(rows.X, rows.Y)
     model.partial_fit(rows.X.span(0, 10), rows.Y.span(0, 10))
     lengths, train = [], fitting._train

@@ -1,41 +1,15 @@
-"""Decide how many rows to hold out for stacking, calibration and thresholds, and choose them."""
+"""Choose the rows to hold out for stacking, calibration and thresholds."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.held_out import (
-    HELD_OUT_NETWORK,
-    HELD_OUT_NONE,
-    HELD_OUT_SMALL,
-    HELD_OUT_STACKING,
-    HeldOutSize,
-    are_copies,
-    held_out_folds,
-)
+from ..data.held_out import HeldOutSize, are_copies, held_out_folds
 from ..errors import warn
-from .fitted import are_probabilities
-from .targets import Form
 from .training_data import TrainingData
 
-FOLDED_ROWS, MOST_FOLDS = 600, 10  # rows that all folds hold out: more hardly help (docs/decisions/stacking.md)
 MANY_COPIES = 0.2  # share of rows that are copies, from which on `fit` warns (docs/decisions/stacking.md)
-
-
-def held_out_size(loss: str, form: Form, n_candidates: int) -> HeldOutSize:
-    """Return how many rows to hold out: for stacking with candidates, else for calibration if scores allow it."""
-    if n_candidates:
-        return HELD_OUT_STACKING
-    return HELD_OUT_NETWORK if are_probabilities(loss, form) else HELD_OUT_NONE
-
-
-def small_folds(n_rows: int) -> tuple[HeldOutSize, int]:
-    """Return the size of each fold of small data, and the number of folds: enough to hold out 600 rows in all."""
-    n = HELD_OUT_SMALL.of(n_rows)
-    return HELD_OUT_SMALL, min(math.ceil(FOLDED_ROWS / n), MOST_FOLDS) if n else 0
 
 
 def folds_to_hold_out(data: TrainingData, size: HeldOutSize, n_folds: int, seed: int) -> list[NDArray[np.intp]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..algorithms.sequential import Sequential
-from ..data.held_out import HELD_OUT_NONE, HeldOutSize
+from ..data.held_out import HELD_OUT_NETWORK, HELD_OUT_NONE, HELD_OUT_SMALL, HELD_OUT_STACKING, HeldOutSize
 from ..errors import DataError, warn
 from ..nn.network import Network
 from ..nn.optimizers import Optimizer
@@ -18,8 +18,7 @@ from ..nn.samplers import ALL_LABELS, Sampler, find_sampler
 from ..nn.schedules import Schedule
 from . import defaults
 from .dense_features import DenseFeatures, find_dense_features
-from .fitted import FittedModel
-from .held_out import held_out_size, small_folds
+from .fitted import FittedModel, are_probabilities
 from .inputs import FeatureSpace
 from .parameters import is_auto, optimizer_of
 from .plan import Decision, TrainingPlan
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from .classifier import XMLClassifier
 
 GIVEN = "as given"
+FOLDED_ROWS, MOST_FOLDS = 600, 10  # rows that all folds hold out: more hardly help (docs/decisions/stacking.md)
 LANDMARK_ROWS = 1000  # rows whose typical norm counts if landmarks must be found for it, which takes time
 
 
@@ -170,10 +170,11 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
     """Decide how many rows to hold out for stacking, calibration and thresholds, and in how many folds."""
     data = planner.data
     n_weighted = _n_weighted(data)
-    held_out = HELD_OUT_NONE if planner.adds_rows else held_out_size(loss, data.form, n_candidates)
-    n_folds, n_temporary = 1, 0
-    if n_candidates:
-        held_out, n_folds, n_temporary = _folds(planner, held_out, n_weighted)
+    held_out, n_folds, n_temporary = HELD_OUT_NONE, 1, 0
+    if n_candidates:  # for stacking
+        held_out, n_folds, n_temporary = _folds(planner, n_weighted)
+    elif are_probabilities(loss, data.form) and not planner.adds_rows:  # for calibration
+        held_out = HELD_OUT_NETWORK
     if data.validation is not None:
         source = "eval_set, or the validation_fraction of the rows for early stopping"
         planner.decide("validation_rows", data.validation.n_rows, f"{source}; not trained on")
@@ -185,12 +186,13 @@ def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[Hel
     return held_out, n_folds, n_temporary
 
 
-def _folds(planner: _Planner, size: HeldOutSize, n_rows: int) -> tuple[HeldOutSize, int, int]:
+def _folds(planner: _Planner, n_rows: int) -> tuple[HeldOutSize, int, int]:
     """Decide the size of a fold of held-out rows, the number of folds, and that of temporary networks."""
-    n_folds, n_temporary = 1, 0
+    size, n_folds, n_temporary = HELD_OUT_STACKING, 1, 0
     # Several workers would take long to start for each fold.
     if n_rows <= defaults.SMALL_ROWS and planner.has_one_worker:
-        size, n_folds = small_folds(n_rows)
+        size, n = HELD_OUT_SMALL, HELD_OUT_SMALL.of(n_rows)
+        n_folds = min(math.ceil(FOLDED_ROWS / n), MOST_FOLDS) if n else 0
     if planner.earlier is not None:
         n_temporary, why = n_folds, "the earlier model has learned all rows; a temporary network leaves out each fold"
     elif n_folds > 1:
