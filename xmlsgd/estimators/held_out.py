@@ -18,13 +18,24 @@ def folds_to_hold_out(data: TrainingData, size: HeldOutSize, n_folds: int, seed:
     groups = None if data.groups is None else data.groups[rows]
     found = [rows[fold] for fold in held_out_folds(len(rows), seed, size, groups, n_folds)]
     if not found and (n := size.of(len(rows))):
-        smallest = np.unique(groups, return_counts=True)[1].min()
-        text = f"groups: none could be held out: needs {size.cutoff} to {n} rows in whole groups, the smallest has "
-        warn(f"{text}{smallest}; stacking and thresholds keep their defaults")
-    if found and groups is None and (share := are_copies(data.given_rows)[rows].mean()) > MANY_COPIES:
+        _warn_of_large_groups(groups, size.cutoff, n)
+    if found and groups is None:
+        _warn_of_copies(are_copies(data.given_rows)[rows].mean())
+    return found
+
+
+def _warn_of_large_groups(groups: NDArray[np.int64] | None, least: int, most: int) -> None:
+    """Warn that no group has as few rows as are held out."""
+    smallest = np.unique(groups, return_counts=True)[1].min()
+    text = f"groups: none could be held out: needs {least} to {most} rows in whole groups, the smallest has {smallest}"
+    warn(f"{text}; stacking and thresholds keep their defaults")
+
+
+def _warn_of_copies(share: float) -> None:
+    """Warn if many rows are copies, given their share."""
+    if share > MANY_COPIES:
         text = f"X: {share:.0%} of the rows have the features and labels of another, so that held-out rows seem easy"
         warn(f"{text}; if new rows will not be such copies, remove them, or pass groups='similar' (--groups similar)")
-    return found
 
 
 def weight_without(data: TrainingData, held_out: NDArray[np.intp]) -> NDArray[np.float32] | None:
