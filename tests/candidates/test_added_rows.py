@@ -84,7 +84,7 @@ def grown(model, rows, calibration):
     before = model.candidates_
     before = replace(before, stacking=before.stacking._replace(calibration=calibration))
     X, Y = map(CSR.from_scipy, rows)
-    return before.with_rows(X, Y, None, 0, DEVICE).linear
+    return before.with_rows(X, Y, np.ones(X.n_rows, np.float32), 0, DEVICE).linear
 
 
 def test_the_margin_of_a_label_that_comes_without_rows_is_calibrated_as_that_of_others(parts, model):

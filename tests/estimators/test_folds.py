@@ -58,7 +58,7 @@ def test_each_fold_is_scored_by_a_network_and_classifiers_that_have_not_learned_
     assert [len(fold) for fold in left_out] == [100] * 6
     assert len(np.unique(np.concatenate(left_out))) == 600
     for number, weight in enumerate(networks):
-        np.testing.assert_array_equal(weight, candidates.weight_without(number))
+        np.testing.assert_array_equal(weight, candidates.weight_without_fold(number))
         np.testing.assert_array_equal(biases[number], model.network_.initial_biases(rows.Y, weight))
     assert len(model.history_) == 1
 

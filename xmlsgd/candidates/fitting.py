@@ -50,7 +50,7 @@ class CandidateRows:
     groups: np.ndarray | None = None
     n_label_rows: int = 0
 
-    def weight_without(self, fold: int) -> np.ndarray:
+    def weight_without_fold(self, fold: int) -> np.ndarray:
         """Return the weights, float32 (n,), with 0 for the rows of a fold."""
         weight = self.weight.copy()
         weight[self.folds[fold]] = 0
@@ -110,7 +110,7 @@ def fit_base_models(rows: CandidateRows, device: CPU) -> BaseModels:
             cost, all_features = choose_cost_and_features(Y, weight, pairs, validation, device)
             pairs = pairs._replace(all_features=all_features)
         linear, margins = _fit_and_score(pairs, cost, held_out, device)
-    folds = [frequency_of_learned(Y, rows.weight_without(fold), weight) for fold in range(len(rows.folds))]
+    folds = [frequency_of_learned(Y, rows.weight_without_fold(fold), weight) for fold in range(len(rows.folds))]
     frequency = np.array(folds, np.float32).reshape(len(folds), Y.n_cols)
     nothing = Stacking(LogisticStacking(), MarginCalibration())
     label_rows = np.arange(n_rows, X.n_rows, dtype=np.int64)
@@ -135,7 +135,7 @@ def _candidates_by_votes(
     candidates = training_candidates(knn, weighted, rows.n_voted, device)
     votes = np.empty((len(held_out), rows.n_voted), np.float32)
     for number, held in enumerate(rows.folds):
-        others = replace(knn, weight=knn.weight * (rows.weight_without(number) > 0))
+        others = replace(knn, weight=knn.weight * (rows.weight_without_fold(number) > 0))
         candidates[held], votes[fold == number] = others.votes(weighted.take(held), rows.n_voted, device)
     labels, votes = most_voted(candidates[held_out], votes)
     return candidates, HeldOutLabels(held_out, labels, fold), padded_votes(votes)
@@ -160,7 +160,7 @@ def _add_by_cooccurrence(
     labels = np.empty((len(held_out.rows), held_out.labels.shape[1] + N_COOCCURRING), np.int32)
     cooccurrence = np.empty(labels.shape, np.float32)
     for fold, held in enumerate(rows.folds):
-        others = Cooccurrence.count(rows.dataset.X, rows.dataset.Y, rows.weight_without(fold), device)
+        others = Cooccurrence.count(rows.dataset.X, rows.dataset.Y, rows.weight_without_fold(fold), device)
         of_fold, at = weighted.take(held), held_out.fold == fold
         labels[at], cooccurrence[at] = others.candidates(of_fold, held_out.labels[at], device)
     return more, held_out._replace(labels=labels), cooccurrence
@@ -204,7 +204,7 @@ def fit_candidate_model(
 def _exclusions(rows: CandidateRows, frequency: np.ndarray) -> tuple[list[Exclusion], Exclusion]:
     """Return the exclusions counted without each fold, and those of all rows; label rows never count."""
     labels, first = most_frequent(frequency), rows.dataset.X.n_rows - rows.n_label_rows
-    weights = *map(rows.weight_without, range(len(rows.folds))), rows.weight
+    weights = *map(rows.weight_without_fold, range(len(rows.folds))), rows.weight
     *of_folds, full = (Exclusion.count(rows.dataset.Y.take(np.flatnonzero(w[:first])), labels) for w in weights)
     return of_folds, full
 

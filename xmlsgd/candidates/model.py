@@ -68,7 +68,7 @@ class CandidateModel:
             margins = self.linear.margins(unit_rows(X, None, device), labels, device)
         return labels, Inputs(logits(X, labels), padded_votes(votes), margins, cooccurrence)
 
-    def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray | None, n_label_rows: int, device: CPU) -> CandidateModel:
+    def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray, n_label_rows: int, device: CPU) -> CandidateModel:
         """Return a model that has also learned these rows, which may have more features and labels.
 
         k-NN index and co-occurrence are those that `fit` would have counted, but for labels that are not among the most
@@ -76,11 +76,9 @@ class CandidateModel:
         of one, those of new labels on earlier rows, too; their calibration follows the label frequencies. Stacking does
         not change.
 
-        weight : sample weights, float32 (n,); None for ones. n_label_rows : number of the last rows that are label
-        rows.
+        weight : sample weights, float32 (n,). n_label_rows : number of the last rows that are label rows.
         """
         assert isinstance(self.linear, LinearClassifiers)  # a compact model cannot be trained further
-        weight = np.ones(X.n_rows, np.float32) if weight is None else weight
         n_known = self.knn.Y.n_rows
         of_new_features = idf(np.ones(X.n_cols - len(self.feature_weights)), n_known)
         feature_weights = np.concatenate([self.feature_weights, of_new_features])

@@ -90,10 +90,10 @@ class CandidateTraining:
 
     def _fit(self) -> BaseModels:
         plan, data = self._plan, self._data
-        weight = np.ones(data.all_rows.n_rows, np.float32) if data.weight is None else data.weight
         rows = CandidateRows(
-            data.all_rows, weight, self._folds, plan.n_candidates, groups=data.groups, n_label_rows=data.n_label_rows
-        )
+            data.all_rows, data.row_weights, self._folds, plan.n_candidates,
+            groups=data.groups, n_label_rows=data.n_label_rows,
+        )  # fmt: skip
         return fit_base_models(rows, self._cpu)
 
     def _base_models(self) -> BaseModels:

@@ -25,7 +25,7 @@ from ..training.loop import Run, run_of, train
 from ..training.progress_bar import ProgressBar
 from .calibrated_model import calibrated, with_calibration_of
 from .fitted import FittedModel, OptimizerState
-from .held_out import folds_to_hold_out, weight_without
+from .held_out import folds_to_hold_out
 from .inference import Measure
 from .initial_model import copy_rows, empty_state, grown_start, initial_start
 from .new_outputs import train_new_outputs
@@ -80,7 +80,7 @@ class Fitting:
         n_folds_left_out = plan.n_folds - plan.n_temporary_networks
         self.temporary_folds = range(n_folds_left_out, len(self.folds))
         self.left_out = np.concatenate([np.empty(0, np.intp), *self.folds[:n_folds_left_out]])
-        self.weight = weight_without(data, self.left_out)
+        self.weight = data.weight_without(self.left_out)
         self.initial_params: NDArray[np.float32] | None = None  # from which temporary networks start
         self.n_undone = 0  # epochs of the kept network that early stopping has undone
 
@@ -164,7 +164,7 @@ class Fitting:
             from ..devices.cpu import CPU, cpu_of  # here, so that Numba is imported late
 
             cpu, before = CPU(plan.n_candidate_threads), earlier.candidates
-            candidates = before.with_rows(data.all_rows.X, data.all_rows.Y, data.weight, data.n_label_rows, cpu)
+            candidates = before.with_rows(data.all_rows.X, data.all_rows.Y, data.row_weights, data.n_label_rows, cpu)
             is_new, of_network = candidates.knn.new_labels(before.knn), cpu_of(self.device, plan.n_threads)
             train_new_outputs(plan, data, run.params, is_new, self.seed, of_network)
         state = OptimizerState(plan.optimizer.name, run.state, run.updates)
@@ -238,7 +238,7 @@ class Fitting:
         network = plan.network
         for number in self.temporary_folds:
             assert self.initial_params is not None
-            weight = weight_without(self.data, self.folds[number])
+            weight = self.data.weight_without(self.folds[number])
             device, params = plan.new_device(), self.initial_params.copy()
             # The output biases in `initial_params` are those of other rows.
             network.layout.views(params)[network.output_bias][:] = network.initial_biases(dataset.Y, weight)

@@ -36,12 +36,3 @@ def _warn_of_copies(share: float) -> None:
     if share > MANY_COPIES:
         text = f"X: {share:.0%} of the rows have the features and labels of another, so that held-out rows seem easy"
         warn(f"{text}; if new rows will not be such copies, remove them, or pass groups='similar' (--groups similar)")
-
-
-def weight_without(data: TrainingData, held_out: NDArray[np.intp]) -> NDArray[np.float32] | None:
-    """Return the weights of the rows, with 0 for those held out."""
-    if not len(held_out):
-        return data.weight
-    weight = np.ones(data.all_rows.n_rows, np.float32) if data.weight is None else data.weight.copy()
-    weight[held_out] = 0
-    return weight

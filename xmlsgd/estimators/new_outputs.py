@@ -41,14 +41,14 @@ def train_new_outputs(
     output, sampler = part.layers(zeros(part.layout.size), slots)[-1], plan.sampler.begin(true, seed)
     output.W[:], output.b[:] = layers[-1].W[labels], layers[-1].b[labels]
     size, rng = min(BATCH, X.n_rows), np.random.default_rng(seed)
+    weight = data.row_weights
     order = np.concatenate([rng.permutation(X.n_rows) for _ in range(CANDIDATE_EPOCHS)])
     n_steps = math.ceil(len(order) / size)
     rate, _ = auto_rate(optimizer, size, CANDIDATE_EPOCHS, is_low=False)
     with device.start():
         for i, rows in enumerate(np.array_split(order, n_steps)):
             A = network.hidden_activations(device, layers, X, rows)
-            scale = np.ones(len(rows), np.float32) if data.weight is None else data.weight[rows]
-            targets = Targets(true, rows, scale / np.float32(len(rows)))
+            targets = Targets(true, rows, weight[rows] / np.float32(len(rows)))
             drawn = sampler.draw(Batch(true, rows, seed + i, A, output, device))
             update = optimizer.update(rate * (1 - i / n_steps), i + 1).for_output()
             network.output_step(device, A, targets, output, update, Rounding(0.0, 0), drawn)

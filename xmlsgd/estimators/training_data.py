@@ -69,6 +69,17 @@ class TrainingData:
         return Dataset(self.all_rows.X.span(0, self.n_given_rows), self.all_rows.Y.span(0, self.n_given_rows))
 
     @property
+    def row_weights(self) -> NDArray[np.float32]:
+        """Return the weights of the rows, float32 (n,), also if all are 1."""
+        return np.ones(self.all_rows.n_rows, np.float32) if self.weight is None else self.weight
+
+    def weight_without(self, rows: NDArray[np.intp]) -> NDArray[np.float32] | None:
+        """Return the weights of the rows, float32 (n,), with 0 for `rows`; None for ones."""
+        weight = self.row_weights.copy()
+        weight[rows] = 0
+        return weight if len(rows) else self.weight
+
+    @property
     def learned_labels(self) -> CSR:
         """Return the labels of the rows of weight above 0, without label rows."""
         Y = self.given_rows.Y
