@@ -86,11 +86,11 @@ def make_plan(
     workers, n_threads = _plan_workers(planner, network, batch_size)
     n_candidate_threads = _plan_candidate_threads(planner, n_candidates)
     concurrent = _plan_concurrency(planner, n_candidates, workers, n_candidate_threads)
-    threshold = planner.decide("gradient_rounding", *_rounding(planner, network.loss, optimizer, workers))
+    network = _plan_rounding(planner, network, optimizer, workers)
     precision = _plan_precision(planner, workers)
     algorithm = _plan_algorithm(planner, batch_size, learning_rate, workers)
     return TrainingPlan(
-        network=replace(network, gradient_rounding=threshold),
+        network=network,
         optimizer=optimizer,
         schedule=schedule,
         learning_rate=learning_rate,
@@ -137,6 +137,63 @@ def _plan_model(planner: _Planner) -> tuple[Network, int, FeatureSpace]:
     return network, n_candidates, features
 
 
+def _loss(planner: _Planner) -> str:
+    """Return the name of the loss: that of an earlier network, or "bce" for "auto"."""
+    given, before = planner.estimator.loss, planner.earlier_network
+    if before is None:
+        return "bce" if is_auto(given) else given
+    if not is_auto(given) and given != before.loss:
+        raise DataError(f"loss: must stay {before.loss!r} in further training, got {given!r}")
+    return before.loss
+
+
+def _candidates(planner: _Planner, loss: str) -> tuple[int, str]:
+    """Return the number of candidate labels per row, which is 0 for the network alone, and why."""
+    if planner.adds_rows:
+        return 0, "partial_fit keeps those of the model"
+    data, given = planner.data, planner.estimator.candidates
+    n_rows, n_labels = _n_weighted(data), data.given_rows.Y.n_cols
+    if not is_auto(given):
+        return min(int(given), n_labels), GIVEN
+    why = f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}"
+    return defaults.auto_candidates(n_rows, n_labels, loss), why
+
+
+def _obstacle(data: TrainingData, dense: DenseFeatures | None) -> str:
+    """Return what in X keeps candidates from helping, given its dense features; "" for nothing."""
+    besides = "and a row has one class" if data.form == "multiclass" else "" if dense else "without landmarks"
+    if data.features.n_landmarks or not besides:
+        return ""
+    share = defaults.frequent_share(data.given_rows.X)
+    return f"{share:.0%} of X lies in frequent features {besides}" if share > defaults.MOST_FREQUENT_SHARE else ""
+
+
+def _hidden(planner: _Planner, n_candidates: int) -> tuple[tuple[int, ...], str]:
+    """Return the units of the hidden layers, and why; an earlier network keeps them."""
+    given, data = planner.estimator.hidden_layer_sizes, planner.data
+    if not is_auto(given):
+        return tuple(int(size) for size in given), GIVEN
+    if planner.earlier_network:
+        return planner.earlier_network.hidden, "as in the earlier model"
+    return defaults.auto_hidden(data.given_rows, _assists_candidates(data, n_candidates))
+
+
+def _network(planner: _Planner, loss: str, hidden: tuple[int, ...], features: FeatureSpace) -> Network:
+    """Return the network for the rows, which `features` will transform.
+
+    An earlier network keeps its hidden layers and input scale; the rows are already transformed for it.
+    """
+    estimator, dataset, before = planner.estimator, planner.data.all_rows, planner.earlier_network
+    dropout = float(estimator.hidden_dropout)
+    if before is None:
+        n_rows = defaults.NORM_ROWS if features.dense is None else LANDMARK_ROWS
+        first = features.transform(dataset.X.span(0, min(dataset.n_rows, n_rows)), estimator.n_jobs)
+        return Network(first.n_cols, dataset.n_labels, hidden, loss, dropout, defaults.input_scale(first))
+    if before.hidden != hidden:
+        raise DataError(f"hidden_layer_sizes: must stay {before.hidden} in further training, got {hidden}")
+    return replace(before, n_features=dataset.n_features, n_labels=dataset.n_labels, hidden_dropout=dropout)
+
+
 def _plan_steps(planner: _Planner, n_candidates: int) -> tuple[Optimizer, int, float, Schedule]:
     """Decide the optimizer, the batch size, the peak learning rate, and the schedule."""
     assists_candidates = _assists_candidates(planner.data, n_candidates)
@@ -147,6 +204,16 @@ def _plan_steps(planner: _Planner, n_candidates: int) -> tuple[Optimizer, int, f
     schedule = _plan_schedule(planner, batch_size, assists_candidates)
     rate = _learning_rate(planner, optimizer, batch_size, schedule.epochs if assists_candidates else None)
     return optimizer, batch_size, planner.decide("learning_rate_init", *rate), schedule
+
+
+def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
+    """Return the rows of a batch, and why."""
+    n_rows = planner.data.all_rows.n_rows
+    if planner.own_algorithm is not None:
+        return min(planner.own_algorithm.batch, n_rows), "the algorithm's"
+    if is_auto(planner.estimator.batch_size):
+        return defaults.auto_batch_size(n_rows, has_candidates), f"{n_rows} rows"
+    return min(int(planner.estimator.batch_size), n_rows), GIVEN
 
 
 def _plan_schedule(planner: _Planner, batch_size: int, assists_candidates: bool) -> Schedule:
@@ -164,6 +231,16 @@ def _plan_schedule(planner: _Planner, batch_size: int, assists_candidates: bool)
     planner.decide("learning_rate", schedule.kind, why)
     planner.decide("warm_up", schedule.warm_up, why)
     return schedule
+
+
+def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epochs: int | None) -> tuple[float, str]:
+    """Return the peak learning rate, and why; epochs : number of epochs if the network assists candidates."""
+    if planner.own_algorithm is not None:
+        return planner.own_algorithm.learning_rate, "the algorithm's"
+    if is_auto(planner.estimator.learning_rate_init):
+        is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.trained_by_fit
+        return defaults.auto_rate(optimizer, batch_size, epochs, is_low)
+    return float(planner.estimator.learning_rate_init), GIVEN
 
 
 def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[HeldOutSize, int, int]:
@@ -203,6 +280,18 @@ def _folds(planner: _Planner, n_rows: int) -> tuple[HeldOutSize, int, int]:
     return size, n_folds, n_temporary
 
 
+def _groups(data: TrainingData) -> tuple[int, str]:
+    """Return the number of groups of rows, and what is assumed about new rows."""
+    if data.groups is None:
+        return 0, "none given: rows are assumed independent, and new ones like these"
+    return len(np.unique(data.groups)), "held out as a whole: new rows are assumed to be of new groups"
+
+
+def _in_groups(data: TrainingData) -> str:
+    """Return a note that whole groups are held out, so that a number of rows or folds is only the largest possible."""
+    return "" if data.groups is None else "; at most, as groups are held out whole"
+
+
 def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
     """Decide which labels a batch trains: all, or its true labels and some negatives."""
     estimator, n_labels = planner.estimator, planner.data.all_rows.n_labels
@@ -212,6 +301,21 @@ def _plan_sampler(planner: _Planner, n_candidates: int) -> Sampler:
     planner.decide("sampler", kind, _why(estimator.sampler, "uniform where negatives are drawn"))
     planner.decide("negatives", n_labels if n_negatives is None else n_negatives, why)
     return ALL_LABELS if n_negatives is None else find_sampler(kind).of(n_negatives)
+
+
+def _negatives(planner: _Planner, has_candidates: bool) -> tuple[int | None, str]:
+    """Return how many negatives are drawn for a batch (None for all labels), and why."""
+    estimator, n_labels = planner.estimator, planner.data.all_rows.n_labels
+    wanted, why = estimator.negatives, GIVEN
+    if estimator.sampler == "all":
+        return None, "sampler='all'"
+    if is_auto(wanted) and not is_auto(estimator.sampler):
+        wanted, why = defaults.NEGATIVES, f"sampler={estimator.sampler!r}"
+    elif is_auto(wanted) and has_candidates:
+        wanted, why = defaults.CANDIDATE_NEGATIVES, "with candidates"
+    if isinstance(wanted, str):
+        return None, _why(wanted, "without candidates")
+    return (None, "no more labels than these") if wanted >= n_labels else (int(wanted), why)
 
 
 def _plan_workers(planner: _Planner, network: Network, batch_size: int) -> tuple[tuple[Worker, ...], int]:
@@ -249,6 +353,18 @@ def _plan_concurrency(planner: _Planner, n_candidates: int, workers: tuple[Worke
     return planner.decide("concurrent_candidates", concurrent, during if concurrent else after)
 
 
+def _plan_rounding(planner: _Planner, network: Network, optimizer: Optimizer, workers: tuple[Worker, ...]) -> Network:
+    """Decide the threshold of gradient sparsification; return the network with it."""
+    threshold, n_labels = planner.estimator.gradient_rounding, planner.data.all_rows.n_labels
+    why = _why(threshold, f"{network.loss} by {type(optimizer).__name__}, {n_labels} labels")
+    gpu = next((worker.name for worker in workers if worker.kind == "cuda"), None)
+    if is_auto(threshold):
+        threshold = defaults.auto_rounding(n_labels, network.loss, optimizer, [worker.kind for worker in workers])
+    elif threshold and gpu:
+        raise DataError(f"gradient_rounding: must be 'auto' or 0 on a GPU, got {threshold} and {gpu!r}")
+    return replace(network, gradient_rounding=planner.decide("gradient_rounding", float(threshold), why))
+
+
 def _plan_precision(planner: _Planner, workers: tuple[Worker, ...]) -> str:
     """Decide the precision: "auto" becomes the fastest of the processor if all workers are CPUs."""
     given = planner.estimator.precision
@@ -283,122 +399,6 @@ def _n_weighted(data: TrainingData) -> int:
     return data.n_given_rows if data.weight is None else int(np.count_nonzero(data.weight[: data.n_given_rows]))
 
 
-def _groups(data: TrainingData) -> tuple[int, str]:
-    """Return the number of groups of rows, and what is assumed about new rows."""
-    if data.groups is None:
-        return 0, "none given: rows are assumed independent, and new ones like these"
-    return len(np.unique(data.groups)), "held out as a whole: new rows are assumed to be of new groups"
-
-
-def _in_groups(data: TrainingData) -> str:
-    """Return a note that whole groups are held out, so that a number of rows or folds is only the largest possible."""
-    return "" if data.groups is None else "; at most, as groups are held out whole"
-
-
-def _loss(planner: _Planner) -> str:
-    """Return the name of the loss: that of an earlier network, or "bce" for "auto"."""
-    given, before = planner.estimator.loss, planner.earlier_network
-    if before is None:
-        return "bce" if is_auto(given) else given
-    if not is_auto(given) and given != before.loss:
-        raise DataError(f"loss: must stay {before.loss!r} in further training, got {given!r}")
-    return before.loss
-
-
 def _assists_candidates(data: TrainingData, n_candidates: int) -> bool:
     """Return whether the network is one of several base models, and not so small that it may be the best of them."""
     return n_candidates > 0 and data.all_rows.n_features + data.all_rows.n_labels > defaults.SMALL_NETWORK
-
-
-def _hidden(planner: _Planner, n_candidates: int) -> tuple[tuple[int, ...], str]:
-    """Return the units of the hidden layers, and why; an earlier network keeps them."""
-    given, data = planner.estimator.hidden_layer_sizes, planner.data
-    if not is_auto(given):
-        return tuple(int(size) for size in given), GIVEN
-    if planner.earlier_network:
-        return planner.earlier_network.hidden, "as in the earlier model"
-    return defaults.auto_hidden(data.given_rows, _assists_candidates(data, n_candidates))
-
-
-def _network(planner: _Planner, loss: str, hidden: tuple[int, ...], features: FeatureSpace) -> Network:
-    """Return the network for the rows, which `features` will transform.
-
-    An earlier network keeps its hidden layers and input scale; the rows are already transformed for it.
-    """
-    estimator, dataset, before = planner.estimator, planner.data.all_rows, planner.earlier_network
-    dropout = float(estimator.hidden_dropout)
-    if before is None:
-        n_rows = defaults.NORM_ROWS if features.dense is None else LANDMARK_ROWS
-        first = features.transform(dataset.X.span(0, min(dataset.n_rows, n_rows)), estimator.n_jobs)
-        return Network(first.n_cols, dataset.n_labels, hidden, loss, dropout, defaults.input_scale(first))
-    if before.hidden != hidden:
-        raise DataError(f"hidden_layer_sizes: must stay {before.hidden} in further training, got {hidden}")
-    return replace(before, n_features=dataset.n_features, n_labels=dataset.n_labels, hidden_dropout=dropout)
-
-
-def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epochs: int | None) -> tuple[float, str]:
-    """Return the peak learning rate, and why; epochs : number of epochs if the network assists candidates."""
-    if planner.own_algorithm is not None:
-        return planner.own_algorithm.learning_rate, "the algorithm's"
-    if is_auto(planner.estimator.learning_rate_init):
-        is_low = planner.adds_rows and planner.earlier is not None and planner.earlier.trained_by_fit
-        return defaults.auto_rate(optimizer, batch_size, epochs, is_low)
-    return float(planner.estimator.learning_rate_init), GIVEN
-
-
-def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
-    """Return the rows of a batch, and why."""
-    n_rows = planner.data.all_rows.n_rows
-    if planner.own_algorithm is not None:
-        return min(planner.own_algorithm.batch, n_rows), "the algorithm's"
-    if is_auto(planner.estimator.batch_size):
-        return defaults.auto_batch_size(n_rows, has_candidates), f"{n_rows} rows"
-    return min(int(planner.estimator.batch_size), n_rows), GIVEN
-
-
-def _candidates(planner: _Planner, loss: str) -> tuple[int, str]:
-    """Return the number of candidate labels per row, which is 0 for the network alone, and why."""
-    if planner.adds_rows:
-        return 0, "partial_fit keeps those of the model"
-    data, given = planner.data, planner.estimator.candidates
-    n_rows, n_labels = _n_weighted(data), data.given_rows.Y.n_cols
-    if not is_auto(given):
-        return min(int(given), n_labels), GIVEN
-    why = f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}"
-    return defaults.auto_candidates(n_rows, n_labels, loss), why
-
-
-def _obstacle(data: TrainingData, dense: DenseFeatures | None) -> str:
-    """Return what in X keeps candidates from helping, given its dense features; "" for nothing."""
-    besides = "and a row has one class" if data.form == "multiclass" else "" if dense else "without landmarks"
-    if data.features.n_landmarks or not besides:
-        return ""
-    share = defaults.frequent_share(data.given_rows.X)
-    return f"{share:.0%} of X lies in frequent features {besides}" if share > defaults.MOST_FREQUENT_SHARE else ""
-
-
-def _negatives(planner: _Planner, has_candidates: bool) -> tuple[int | None, str]:
-    """Return how many negatives are drawn for a batch (None for all labels), and why."""
-    estimator, n_labels = planner.estimator, planner.data.all_rows.n_labels
-    wanted, why = estimator.negatives, GIVEN
-    if estimator.sampler == "all":
-        return None, "sampler='all'"
-    if is_auto(wanted) and not is_auto(estimator.sampler):
-        wanted, why = defaults.NEGATIVES, f"sampler={estimator.sampler!r}"
-    elif is_auto(wanted) and has_candidates:
-        wanted, why = defaults.CANDIDATE_NEGATIVES, "with candidates"
-    if isinstance(wanted, str):
-        return None, _why(wanted, "without candidates")
-    return (None, "no more labels than these") if wanted >= n_labels else (int(wanted), why)
-
-
-def _rounding(planner: _Planner, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]) -> tuple[float, str]:
-    """Return the threshold of gradient sparsification, and why."""
-    given, n_labels = planner.estimator.gradient_rounding, planner.data.all_rows.n_labels
-    if is_auto(given):
-        found = defaults.auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
-        return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels"
-    gpu = next((worker.name for worker in workers if worker.kind == "cuda"), None)
-    if given and gpu:
-        raise DataError(f"gradient_rounding: must be 'auto' or 0 on a GPU, got {given} and {gpu!r}")
-    return float(given), GIVEN
