@@ -106,7 +106,7 @@ LOOKED_AT, FEW_WORDS = 20, 2
 def learn_features(
     X: Any, given: TextVectorizer | None, label_texts: Any, labels: Callable[[], Labels], owner: str
 ) -> tuple[CSR, FeatureSpace]:
-    """Return X as a CSR, and its features.
+    """Return X as a CSR, before it is transformed (which is planned later), and its features.
 
     The features hold a copy of the vectorizer `given`. The copy is fitted to X if X is texts and `given` is not fitted.
     A fitted one keeps its words, also if X is rows, which are then taken for rows that it made of texts.
@@ -128,7 +128,7 @@ def learn_features(
 def grow_features(
     X: Any, known: FeatureSpace, n_known: int | None, label_texts: Any, n_jobs: int | None
 ) -> tuple[CSR, FeatureSpace]:
-    """Return X as a CSR, and its features; X may have more columns than `known`, added on the right.
+    """Return X as the model reads it, and its features; X may have more columns than `known`, added on the right.
 
     n_known : how many texts were learned before; None to add no words of new texts. label_texts : as in
     `learn_features`.
@@ -150,7 +150,7 @@ def grow_features(
 
 
 def read_features(X: Any, known: FeatureSpace, n_jobs: int | None = None) -> CSR:
-    """Return X as a CSR, checked against the features `known`; a `CSR` without entries of zero is not copied."""
+    """Return X as the model reads it, checked against its features `known`."""
     rows, _ = _checked_rows(X, known)
     if rows.n_cols != known.n_features:
         raise _wrong_width(rows, known)

@@ -42,7 +42,7 @@ class TrainingData:
     all_rows : the rows; the last `n_label_rows` are made of label texts.
     names : names of the label columns.
     form : form of the labels.
-    features : how X is read.
+    features : how X is read. Rows are raw until a first `fit` has planned this, and calls `transformed`.
     weight : weights of the rows, float32 (n,); None for ones.
     validation : rows that are evaluated after every epoch; None for none.
     groups : numbers of groups, int64 (n,); rows of a group are held out together. None for independent rows.
@@ -233,7 +233,7 @@ def _read_features_and_labels(
     """Return X, its features and its labels, checked against each other and `earlier`."""
     if given.y is None:
         raise DataError("This XMLClassifier estimator requires y to be passed, but the target y is None; pass labels")
-    # Labels are read after X, or when they are needed to choose a vectorizer for texts.
+    # Labels are read after X, whose errors tell if X and y are swapped; or when they choose a vectorizer for texts.
     read = cache(lambda: with_new_labels(read_labels(given.y, names), given.label_texts))
     if earlier is None:
         X, features = learn_features(given.X, estimator.vectorizer, given.label_texts, read, given.owner)
