@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # The power of `damped_values`, for the ONNX export. Training does not read it: it takes square roots, not the power.
 DAMPING = 0.75
+# Of a table that is refused: rows that are looked at, and words of a cell from which on a column is one of texts.
+LOOKED_AT, FEW_WORDS = 20, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +101,6 @@ def damped_values(X: CSR) -> CSR:
     return CSR(X.indptr, X.indices, np.copysign(values, X.data, out=values), X.n_cols)
 
 
-# Of a table that is refused: rows that are looked at, and words of a cell from which on a column is one of texts.
-LOOKED_AT, FEW_WORDS = 20, 2
-
-
 def learn_features(
     X: Any, given: TextVectorizer | None, label_texts: Any, labels: Callable[[], Labels], owner: str
 ) -> tuple[CSR, FeatureSpace]:
@@ -120,7 +118,7 @@ def learn_features(
     elif is_text(X):
         vectorizer = choose_vectorizer(X, labels().Y) if given is None else TextVectorizer(**given.options)
         vectorizer.fit(X, label_texts=_texts_among(label_texts))
-    rows, names = _checked_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
+    rows, names = _checked_rows(X, FeatureSpace(0, None, vectorizer, owner), growing=True)
     _check_words(rows, vectorizer)
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
 
@@ -151,7 +149,7 @@ def grow_features(
 
 def read_features(X: Any, known: FeatureSpace, n_jobs: int | None = None) -> CSR:
     """Return X as the model reads it, checked against its features `known`."""
-    rows, _ = _checked_rows(X, known)
+    rows, _ = _checked_rows(read_table(X), known)
     if rows.n_cols != known.n_features:
         raise _wrong_width(rows, known)
     return known.transform(rows, n_jobs)
@@ -170,17 +168,14 @@ def _wrong_width(rows: CSR, known: FeatureSpace) -> DataError:
     return DataError(f"{text}{remedy if known.vectorizer is not None else ''}")
 
 
-def _checked_rows(
-    X: Any, known: FeatureSpace, learning: bool = False, growing: bool = False
-) -> tuple[CSR, np.ndarray | None]:
-    """Return X as a CSR, and the names of its features; scikit-learn checks names and dense matrices.
+def _checked_rows(X: Any, known: FeatureSpace, growing: bool = False) -> tuple[CSR, np.ndarray | None]:
+    """Return a table X as a CSR, and the names of its features; scikit-learn checks names and dense matrices.
 
     Entries of zero, which would count as features, are left out, except for those of a memory map, which stays on the
     disk.
 
-    learning : whether to accept any number and names of features. growing : whether to accept additional columns.
+    growing : whether to accept columns in addition to those of `known`, and their names.
     """
-    X = read_table(X)
     if isinstance(X, str | bytes):
         raise DataError(f"X: must be a list of texts or a matrix, got one text {shorten(X)}; pass [text]")
     if is_text(X):
@@ -194,8 +189,7 @@ def _checked_rows(
         return rows, known.names if rows.n_cols == known.n_features else None
     check_plain(X, "X")
     _check_no_words(X)
-    n_columns = _columns_of(X)
-    reset = learning or (growing and n_columns > known.n_features)
+    reset = _columns_of(X) > known.n_features and growing
     names = known.names
     if reset or names is not None or not _is_plain_csr(X):
         checker = type(known.owner, (BaseEstimator,), {})()  # messages contain the name of its class
