@@ -48,7 +48,7 @@ class ScoredFold(NamedTuple):
 
 
 class CandidateTraining:
-    """Trains the candidate model of a run; leaving the context stops it.
+    """Trains the candidate model of a run, as a context; leaving it stops the training.
 
     With `plan.concurrent_candidates`, the other base models are trained while the network is, on a Python thread of
     their own. On a CPU, the network uses at most half of the threads, and candidates the others, until one side is
@@ -64,17 +64,17 @@ class CandidateTraining:
         self._stopped, self._has_network = threading.Event(), threading.Event()
         self._future: Future[BaseModels] = Future()
         self._cpu = _StoppableCPU(plan.n_candidate_threads, self._stopped)
-        if plan.concurrent_candidates:
-            start_layer()  # here, as two Python threads must not start it at once
-            if isinstance(device, CPU):
-                n_threads = plan.n_candidate_threads
-                of_network = min(device.n_threads, -(-n_threads // 2))
-                device.most_threads = lambda: n_threads if self._future.done() else of_network
-                self._cpu.most_threads = lambda: n_threads - (0 if self._has_network.is_set() else of_network)
-            # A daemon, so that a process that ends does not wait for it.
-            threading.Thread(target=self._run, name="candidates", daemon=True).start()
 
     def __enter__(self) -> CandidateTraining:
+        if self._plan.concurrent_candidates:
+            start_layer()  # here, as two Python threads must not start it at once
+            if isinstance(self._device, CPU):
+                n_threads = self._plan.n_candidate_threads
+                of_network = min(self._device.n_threads, -(-n_threads // 2))
+                self._device.most_threads = lambda: n_threads if self._future.done() else of_network
+                self._cpu.most_threads = lambda: n_threads - (0 if self._has_network.is_set() else of_network)
+            # A daemon, so that a process that ends does not wait for it.
+            threading.Thread(target=self._fit, name="candidates", daemon=True).start()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -82,24 +82,22 @@ class CandidateTraining:
         if isinstance(self._device, CPU):
             self._device.most_threads = None
 
-    def _run(self) -> None:
+    def _fit(self) -> None:
+        data = self._data
         try:
-            self._future.set_result(self._fit())
+            rows = CandidateRows(
+                data.all_rows, data.row_weights, self._folds, self._plan.n_candidates,
+                groups=data.groups, n_label_rows=data.n_label_rows,
+            )  # fmt: skip
+            self._future.set_result(fit_base_models(rows, self._cpu))
         except BaseException as error:  # noqa: BLE001  `_base_models` raises it
             self._future.set_exception(error)
 
-    def _fit(self) -> BaseModels:
-        plan, data = self._plan, self._data
-        rows = CandidateRows(
-            data.all_rows, data.row_weights, self._folds, plan.n_candidates,
-            groups=data.groups, n_label_rows=data.n_label_rows,
-        )  # fmt: skip
-        return fit_base_models(rows, self._cpu)
-
     def _base_models(self) -> BaseModels:
+        """Return the base models but for the network, which has been trained; fit them now, or wait for them."""
         self._has_network.set()
         if not self._plan.concurrent_candidates and not self._future.done():
-            self._run()
+            self._fit()
         return self._future.result()
 
     def score_fold(self, number: int, device: Device, params: NDArray[np.float32]) -> ScoredFold:
