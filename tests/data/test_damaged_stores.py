@@ -183,13 +183,14 @@ def test_a_store_whose_manifest_misses_a_file_is_refused(tmp_path):
 
 def pass_counter(monkeypatch):
     """Return the list of the matrices whose entries are checked from now on."""
-    seen = []
+    seen, check_entries = [], rows.check_entries
 
     def check(matrix, names):
         seen.append(names)
-        rows.check_entries(matrix, names)
+        check_entries(matrix, names)
 
-    monkeypatch.setattr(store, "check_entries", check)
+    for module in (rows, store):
+        monkeypatch.setattr(module, "check_entries", check)
     return seen
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numba
 import numpy as np
@@ -140,6 +141,14 @@ def test_rows_that_no_reader_would_take_are_not_written(tmp_path, name, index, v
     getattr(dataset.X, name)[index] = value
     with pytest.raises(DataError, match=message):
         write_store(dataset, tmp_path / "set")
+    assert not list(tmp_path.iterdir())
+
+
+def test_values_that_float32_cannot_hold_are_not_written(tmp_path):
+    dataset = example()
+    X = replace(dataset.X, data=np.full(dataset.X.nnz, 1e300))
+    with pytest.raises(DataError, match="X: must be of int64, int32 and float32 arrays, got int64, int32, float64"):
+        write_store(replace(dataset, X=X), tmp_path / "set")
     assert not list(tmp_path.iterdir())
 
 

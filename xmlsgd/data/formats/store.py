@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ...errors import DataError, ModelFileError, shorten
-from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers, row_spans
+from ..csr import CSR, INT32_MAX, Dataset, check_csr, check_entries, check_pointers, row_spans
 from ..files.atomic import atomic_folder, read_consistently
 from ..files.folders import FolderArrays, read_folder
 from ..files.manifest import STORE, compare_checksums, update_verified, write_manifest
@@ -60,12 +60,12 @@ def write_store(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     FileExistsError
         If something else has this name.
     DataError
-        For rows that are not canonical or not finite, and for label names that are equal or have line ends.
+        For rows that are not canonical, finite and of the types of `CSR`, and for label names that are equal or have
+        line ends.
     """
     X, Y = dataset.X, dataset.Y
-    for part, matrix in (("X", X), ("Y", Y)):
-        check_pointers(matrix.indptr, matrix.nnz, f"{part}: indptr")
-        check_entries(matrix, (f"{part}: indices", part))
+    check_csr(X, "X")
+    check_csr(Y, "Y")
     blocks = (Dataset(X.span(*span), Y.span(*span)) for span in row_spans([X, Y], WRITE_ENTRIES))
     write_blocks(blocks, lambda: (dataset.n_features, dataset.n_labels), path, dataset.label_names)
 
