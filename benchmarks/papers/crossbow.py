@@ -49,11 +49,11 @@ class ByFrequency:
     """Measures P@1 also of thirds of the rows of `measure`, by how many rows of Y have their most frequent label."""
 
     def __init__(self, measure: Measure, Y: CSR) -> None:
-        rows, counts = measure.held_out, Y.column_counts()
+        rows, counts = measure.rows, Y.column_counts()
         most = [counts[rows.Y.row(i)[0]].max(initial=0) for i in range(rows.n_rows)]
         thirds = zip(OF_THIRDS, np.array_split(np.argsort(most, kind="stable"), len(OF_THIRDS)), strict=True)
         self.measure = measure
-        self.of_thirds = {of.name: replace(measure, held_out=rows.take(third)) for of, third in thirds}
+        self.of_thirds = {of.name: replace(measure, rows=rows.take(third)) for of, third in thirds}
 
     def __call__(self, flat: np.ndarray) -> dict[str, float]:
         """Measure the model `flat`, float32 (n_params,)."""

@@ -279,8 +279,8 @@ def test_precision_is_told_by_how_frequent_the_labels_of_a_row_are():
 
     class Answers(Measure):
         def __call__(self, flat):
-            labels = predicted[self.held_out.X.indices][:, None]
-            return {"P@1": 100 * float(precision_at_k(self.held_out.Y, labels, 1)[0])}
+            labels = predicted[self.rows.X.indices][:, None]
+            return {"P@1": 100 * float(precision_at_k(self.rows.Y, labels, 1)[0])}
 
     found = ByFrequency(Answers(held_out, None, None), Y)(None)
     assert found == pytest.approx({"P@1": 400 / 6, "P@1 rare": 50, "P@1 middle": 100, "P@1 frequent": 50})

@@ -22,7 +22,7 @@ def test_it_shows_the_command_of_the_best_parameters_and_writes_json(data, tmp_p
     *trials, result, command = capsys.readouterr().out.splitlines()
     assert [line.partition(" ")[0] for line in trials] == 3 * ["nDCG@5"]
     assert trials[0].endswith("as given")
-    assert "nDCG@5 of 210 held-out rows" in result
+    assert "nDCG@5 of 210 validation rows" in result
     found = json.loads((tmp_path / "r.json").read_text())
     assert found["best"] == max(trial["value"] for trial in found["trials"]) >= found["default"]
     values = vars(new_parser().parse_args(shlex.split(command)[1:]))
@@ -44,7 +44,7 @@ def test_ctrl_c_shows_the_best_of_the_trials_that_have_ended(tmp_path, capsys, m
     assert main(["tune", ROWS, *GIVEN, "--trials", "9", "--seconds", "1e9", "--json", str(tmp_path / "r.json")]) == 130
     *trials, result, command = capsys.readouterr().out.splitlines()
     assert (len(trials), command.partition(" --")[0]) == (2, f"xmlsgd train {ROWS}")
-    assert result.startswith("P@1 of held-out rows: ")
+    assert result.startswith("P@1 of validation rows: ")
     assert len(json.loads((tmp_path / "r.json").read_text())["trials"]) == 2
     assert main(["tune", ROWS, *GIVEN, "--json", str(tmp_path / "none.json")]) == 130
     assert not (tmp_path / "none.json").exists()

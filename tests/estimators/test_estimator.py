@@ -329,7 +329,7 @@ def test_early_stopping_says_where_it_holds_out_rows_that_a_warm_start_has_learn
     model.fit(X[:500], Y[:500])
     model.fit(*rows, eval_set=(X[:50], Y[:50]))
     assert not [each for each in recwarn if "early_stopping" in str(each.message)]
-    with pytest.warns(UserWarning, match=r"some of the rows held out were learned before, .*; pass eval_set="):
+    with pytest.warns(UserWarning, match=r"some of the validation rows were learned before, .*; pass eval_set="):
         model.fit(*rows)
 
 

@@ -71,7 +71,7 @@ def test_a_trial_has_names_for_factors_that_are_not_those_of_parameters():
 def test_no_more_rows_than_the_limit_are_held_out(monkeypatch):
     monkeypatch.setattr(tuning, "MOST_ROWS", 20)
     model = XMLClassifier((8,), candidates=0, max_epochs=1, random_state=0, n_jobs=1)
-    assert tune(ROWS.X, ROWS.Y, model, n_trials=1, seconds=math.inf).n_held_out == 20
+    assert tune(ROWS.X, ROWS.Y, model, n_trials=1, seconds=math.inf).n_validation == 20
 
 
 def test_parameters_that_are_given_are_not_searched():
@@ -117,7 +117,7 @@ def test_whole_groups_are_held_out_and_trials_know_the_others(monkeypatch):
 
     monkeypatch.setattr(XMLClassifier, "_fit_data", noted)
     found = tune(ROWS.X, ROWS.Y, MODEL, n_trials=1, groups=np.arange(300) // 25)
-    assert found.n_held_out == 25
+    assert found.n_validation == 25
     assert [np.unique(groups, return_counts=True)[1].tolist() for groups in given] == [[25] * 11]
 
 

@@ -44,7 +44,7 @@ class TrainingData:
     form : form of the labels.
     features : how X is read. Rows are raw until a first `fit` has planned this, and calls `transformed`.
     weight : weights of the rows, float32 (n,); None for ones.
-    validation : rows that are evaluated after every epoch; None for none.
+    validation : validation rows, evaluated after every epoch; None for none.
     groups : numbers of groups, int64 (n,); rows of a group are held out together. None for independent rows.
     n_label_rows : number of label rows. They are trained on, but never counted, held out or evaluated.
     """
@@ -337,9 +337,9 @@ def with_validation_share(
     if split is None:
         got = f"{n} in all" if data.groups is None else f"no group of at most {n_validation} of {n}"
         raise DataError(f"early_stopping: needs rows for training and for validation, got {got}")
-    # With the same number of learned rows, the same ones were held out before.
+    # With the same number of learned rows, the same ones were validation rows before.
     if earlier is not None and split.learned_labels.n_rows != earlier.n_samples_seen:
-        text = "early_stopping: some of the rows held out were learned before, so that P@1 looks too good"
+        text = "early_stopping: some of the validation rows were learned before, so that P@1 looks too good"
         warn(f"{text}; pass eval_set=(X, y) of other rows")
     return split
 

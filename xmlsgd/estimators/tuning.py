@@ -1,4 +1,4 @@
-"""Search for better parameters by a metric on held-out rows, within a time budget."""
+"""Search for better parameters by a metric on validation rows, within a time budget."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .training_data import GivenRows, TrainingData, with_validation_rows
 
 Metric = Callable[[XMLClassifier, Dataset], float]  # of a trained model on rows, in percent
 
-SHARE, MOST_ROWS = 0.1, 10_000  # share and largest number of the rows that are held out
+SHARE, MOST_ROWS = 0.1, 10_000  # share and largest number of the validation rows
 F1 = ("micro F1", "macro F1")  # metrics of the labels above the learned thresholds
 
 
@@ -39,7 +39,7 @@ class Trial(NamedTuple):
     parameters : dict
         Parameters of `XMLClassifier` that differ from the given ones; empty in the first trial.
     value : float
-        The metric on held-out rows in percent; NaN if training diverged or would have needed too much memory.
+        The metric on validation rows in percent; NaN if training diverged or would have needed too much memory.
     seconds : float
         Duration of training and evaluation.
     """
@@ -58,13 +58,13 @@ class Tuning(NamedTuple):
         The trial with the largest value; of equal ones, the first.
     trials : list of Trial
         All trials in order; the first has the given parameters.
-    n_held_out : int
-        Number of held-out rows.
+    n_validation : int
+        Number of validation rows.
     """
 
     best: Trial
     trials: list[Trial]
-    n_held_out: int
+    n_validation: int
 
 
 class TimeUp(Exception):
@@ -150,19 +150,19 @@ def tune(
     fixed: Collection[str] = (),
     callback: Callable[[Trial], None] | None = None,
 ) -> Tuning:
-    """Search for parameters with a higher metric on held-out rows; needs Optuna, `pip install "xmlsgd[tune]"`.
+    """Search for parameters with a higher metric on validation rows; needs Optuna, `pip install "xmlsgd[tune]"`.
 
-    A tenth of the rows, at most 10,000, is held out. The first trial has the given parameters, so that the result is
-    never worse on these rows. Then Optuna's TPE sampler chooses `candidates`, `hidden_layer_sizes`, `max_epochs`,
-    `learning_rate_init` and `hidden_dropout`, except for parameters that are `fixed` or not at their default in
-    `model`.
+    A tenth of the rows, at most 10,000, are validation rows. The first trial has the given parameters, so that the
+    result is never worse on these rows. Then Optuna's TPE sampler chooses `candidates`, `hidden_layer_sizes`,
+    `max_epochs`, `learning_rate_init` and `hidden_dropout`, except for parameters that are `fixed` or not at their
+    default in `model`.
 
     Parameters
     ----------
     X, y : matrix, CSR or texts; indicator or label lists
         Rows and their labels, as in `XMLClassifier.fit`; one class per row is refused.
     model : XMLClassifier, optional
-        Estimator with the given parameters; it does not change. Its `random_state` is the seed of the held-out rows,
+        Estimator with the given parameters; it does not change. Its `random_state` is the seed of the validation rows,
         the search and each training run.
     metric : str
         A metric at a rank, such as "P@1", "nDCG@5", "PSP@3", "R@5", "coverage@5" (docs/metrics.md), or "micro F1" or
@@ -173,7 +173,7 @@ def tune(
     n_trials : int, optional
         Maximum number of trials. With ``seconds=inf``, the same seed gives the same trials.
     groups, label_texts, feature_names : optional
-        As in `fit`; whole groups are held out.
+        As in `fit`; groups stay whole.
     fixed : collection of str, optional
         Names of parameters that do not change.
     callback : callable, optional
@@ -196,7 +196,7 @@ def tune(
     given = GivenRows(X, y, groups=groups, label_texts=label_texts, feature_names=feature_names)
     base = clone(model).set_params(random_state=seed)
     data = base._read_rows(given)
-    rows, held_out = _split(data, seed)
+    rows, validation = _split(data, seed)
     space = SearchSpace(base, base._planned(data)[0], rows, fixed)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     study.enqueue_trial(space.defaults)
@@ -210,7 +210,7 @@ def tune(
         try:
             tried = clone(space.base).set_params(**changed)
             tried._fit_data(rows, [Deadline(end if trials else math.inf)])
-            value = metric_of(tried, held_out)
+            value = metric_of(tried, validation)
         except TimeUp:
             break
         except (DivergenceError, MemoryEstimateError):
@@ -222,7 +222,7 @@ def tune(
         trials.append(Trial(changed, value, now() - begun))
         if callback is not None:
             callback(trials[-1])
-    return Tuning(best_of(trials), trials, held_out.n_rows)
+    return Tuning(best_of(trials), trials, validation.n_rows)
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:

@@ -1,4 +1,4 @@
-"""Callbacks of the training loop: the base class, evaluation on held-out rows and early stopping."""
+"""Callbacks of the training loop: the base class, evaluation on validation rows and early stopping."""
 
 from __future__ import annotations
 

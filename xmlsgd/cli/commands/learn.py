@@ -68,20 +68,20 @@ def run(
     columns = Columns.of_model(estimator)
     train, documents, new_label_texts = read_more(data, input_options, columns)
     # Before learning, so that an error in the file cannot lose what was learned.
-    held_out, texts = (None, None) if test is None else read_test(test, input_options, columns)
+    test_rows, texts = (None, None) if test is None else read_test(test, input_options, columns)
     saved_options = model_folder.saved_options(model)
     if saved_options is None:  # empty options stay: the training data was read without flags
         saved_options = input_options.to_save
     names_of_uris = input_options.names_of_uris
-    rows = InputRows(train, held_out, columns.vectorizer, names_of_uris=names_of_uris, saved_options=saved_options)
+    rows = InputRows(train, test_rows, columns.vectorizer, names_of_uris=names_of_uris, saved_options=saved_options)
     warn_of_training_rows(rows, data, test, input_options, columns.n_labels)
     n_records, results = len(estimator.history_), {}
-    if held_out is not None:
-        results["before"] = measure(estimator, held_out, console, with_thresholds=False)
+    if test_rows is not None:
+        results["before"] = measure(estimator, test_rows, console, with_thresholds=False)
     seconds = learn(estimator, train, columns, documents, new_label_texts)
-    if test is not None and held_out is not None:
-        held_out = with_learned_columns(held_out, texts, Columns.of_model(estimator), test)
-        results["after"] = measure(estimator, held_out, console, with_thresholds=False)
+    if test is not None and test_rows is not None:
+        test_rows = with_learned_columns(test_rows, texts, Columns.of_model(estimator), test)
+        results["after"] = measure(estimator, test_rows, console, with_thresholds=False)
         console.show(table(results, COLUMNS))
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
     result |= {"before": results.get("before"), "seconds": seconds}

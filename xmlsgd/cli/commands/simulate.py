@@ -2,7 +2,7 @@
 
 DATA is any source that train reads. The arithmetic is real; only the clock is simulated. A device of speed 1 is as fast
 as this machine, whose steps are timed first. The --costs that are found are printed: passed with the same --seed, they
-repeat the run. Without a test split, a fifth of the rows is held out.
+repeat the run. Without a test split, a fifth of the rows are test rows.
 
 A fleet is a list of NAME:SPEED[*COUNT], separated by commas, as in "gpu:1*2,cpu:.1"; or one of the scenarios S1 to S8,
 which have noise, stalls, slowdowns and absences (docs/papers.md lists them). Devices named cpu write a shared model in
@@ -224,9 +224,9 @@ def make_plan_of(
     model = XMLClassifier(**parameters)
     check_parameters(model)
     found = read_training(train, test, options)
-    rows, held_out = (found.train, found.test) if found.test is not None else split_rows(found.train)
-    rows, held_out = sample_rows(rows, most), sample_rows(held_out, TEST_ROWS)
-    eval_set = held_out.X, first_labels(held_out.Y, rows.n_labels)
+    rows, test_rows = (found.train, found.test) if found.test is not None else split_rows(found.train)
+    rows, test_rows = sample_rows(rows, most), sample_rows(test_rows, TEST_ROWS)
+    eval_set = test_rows.X, first_labels(test_rows.Y, rows.n_labels)
     return model._planned(model._read_rows(GivenRows(rows.X, rows.Y, eval_set=eval_set)))
 
 

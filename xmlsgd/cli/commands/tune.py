@@ -1,9 +1,9 @@
-"""Search for better parameters by a metric on held-out rows, within a time budget.
+"""Search for better parameters by a metric on validation rows, within a time budget.
 
-A tenth of the rows, at most 10,000, is held out. The first trial has the parameters of the flags, or else the defaults,
-so that the result is never worse on these rows. Parameters that a flag sets do not change. Of the others, candidates,
-hidden layers, epochs, learning rate and dropout are searched. The last line of the output is the command that trains
-with the best parameters, also if Ctrl-C has ended the search. Needs Optuna: pip install "xmlsgd[tune]".
+A tenth of the rows, at most 10,000, are validation rows. The first trial has the parameters of the flags, or else the
+defaults, so that the result is never worse on these rows. Parameters that a flag sets do not change. Of the others,
+candidates, hidden layers, epochs, learning rate and dropout are searched. The last line of the output is the command
+that trains with the best parameters, also if Ctrl-C has ended the search. Needs Optuna: pip install "xmlsgd[tune]".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FLAGS = (
     JSON_FILE,
 )  # fmt: skip
 INSTEAD = {
-    **dict.fromkeys(("--test", ""), "rows of TRAIN are held out here; pass test rows to train"),
+    **dict.fromkeys(("--test", ""), "validation rows are those of TRAIN; pass test rows to train"),
     "--out": "no model is written; run the train command of the last line",
 }
 EXAMPLES = """  xmlsgd tune train.txt --metric nDCG@5 --seconds 300 --json best.json
@@ -62,7 +62,7 @@ def run(
     compile_kernels(model.get_params(deep=False), rows.n_labels, compact=False)
 
     ended: list[Trial] = []
-    n_held_out: int | None = None
+    n_validation: int | None = None
     stop: KeyboardInterrupt | None = None
 
     def show(trial: Trial) -> None:
@@ -70,18 +70,18 @@ def run(
         console.show(f"{metric} {trial.value:.2f} in {trial.seconds:.1f} s: {flags_of(trial.parameters) or 'as given'}")
 
     try:
-        n_held_out = tune(
+        n_validation = tune(
             rows.X, rows.Y, model, metric=metric, seconds=seconds, n_trials=trials,
             **read.fit_options, fixed=parameters, callback=show,
-        ).n_held_out  # fmt: skip
+        ).n_validation  # fmt: skip
     except KeyboardInterrupt as interrupt:
         if not ended:
             raise
         stop = interrupt
     first, best = ended[0], best_of(ended)
-    held_out = "held-out rows" if n_held_out is None else f"{n_held_out:,} held-out rows"
+    of_rows = "validation rows" if n_validation is None else f"{n_validation:,} validation rows"
     of_trials = f"{best.value:.2f} at best, of {counted(len(ended), 'trial')}"
-    console.show(f"{metric} of {held_out}: {first.value:.2f} as given, {of_trials}")
+    console.show(f"{metric} of {of_rows}: {first.value:.2f} as given, {of_trials}")
     flags = flags_of(parameters | best.parameters)
     console.show(
         " ".join(
@@ -89,7 +89,7 @@ def run(
         )
     )
     write_json(console.json, {
-        "metric": metric, "held_out_rows": n_held_out, "default": first.value, "best": best.value,
+        "metric": metric, "held_out_rows": n_validation, "default": first.value, "best": best.value,
         "parameters": parameters | best.parameters, "flags": flags, "trials": [trial._asdict() for trial in ended],
     })  # fmt: skip
     if stop is not None:

@@ -170,11 +170,11 @@ class Scorer:
 
 @dataclass(eq=False)
 class Measure:
-    """Measures P@1, P@3 and P@5 in percent on held-out rows; call it with parameters, float32 (n_params,).
+    """Measures P@1, P@3 and P@5 in percent on validation rows; call it with parameters, float32 (n_params,).
 
     Parameters
     ----------
-    held_out : Dataset
+    rows : Dataset
         The rows.
     network : Network
         Shape of the network.
@@ -182,14 +182,14 @@ class Measure:
         Device that computes the scores, such as `CPU()`.
     """
 
-    held_out: Dataset
+    rows: Dataset
     network: Network
     device: Any
 
     def __call__(self, flat: np.ndarray) -> dict[str, float]:
         """Measure the model `flat`, float32 (n_params,)."""
-        labels, _ = Scorer(self.network, flat, self.device).top_k(self.held_out.X, 5)
-        values = 100 * precision_at_k(self.held_out.Y, labels, 5)
+        labels, _ = Scorer(self.network, flat, self.device).top_k(self.rows.X, 5)
+        values = 100 * precision_at_k(self.rows.Y, labels, 5)
         return {f"P@{k}": float(values[k - 1]) for k in (1, 3, 5)}
 
 
