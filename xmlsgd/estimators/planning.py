@@ -152,7 +152,7 @@ def _candidates(planner: _Planner, loss: str) -> tuple[int, str]:
     if planner.adds_rows:
         return 0, "partial_fit keeps those of the model"
     data, given = planner.data, planner.estimator.candidates
-    n_rows, n_labels = _n_weighted(data), data.given_rows.Y.n_cols
+    n_rows, n_labels = data.n_learned_rows, data.given_rows.Y.n_cols
     if not is_auto(given):
         return min(int(given), n_labels), GIVEN
     why = f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}"
@@ -246,17 +246,17 @@ def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epo
 def _plan_held_out(planner: _Planner, loss: str, n_candidates: int) -> tuple[HeldOutSize, int, int]:
     """Decide how many rows to hold out for stacking, calibration and thresholds, and in how many folds."""
     data = planner.data
-    n_weighted = _n_weighted(data)
+    n_learned = data.n_learned_rows
     held_out, n_folds, n_temporary = HELD_OUT_NONE, 1, 0
     if n_candidates:  # for stacking
-        held_out, n_folds, n_temporary = _folds(planner, n_weighted)
+        held_out, n_folds, n_temporary = _folds(planner, n_learned)
     elif are_probabilities(loss, data.form) and not planner.adds_rows:  # for calibration
         held_out = HELD_OUT_NETWORK
     if data.validation is not None:
         source = "eval_set, or the validation_fraction of the rows for early stopping"
         planner.decide("validation_rows", data.validation.n_rows, f"{source}; not trained on")
     learners = f"{'stacking, ' if n_candidates else ''}calibration, thresholds{_in_groups(data)}"
-    planner.decide("held_out_rows", held_out.of(n_weighted) * n_folds, f"of {n_weighted}, for {learners}")
+    planner.decide("held_out_rows", held_out.of(n_learned) * n_folds, f"of {n_learned}, for {learners}")
     planner.decide("groups", *_groups(data))
     if data.n_label_rows:
         planner.decide("label_rows", data.n_label_rows, "labels whose text has known words")
@@ -392,11 +392,6 @@ def _plan_algorithm(planner: _Planner, batch_size: int, learning_rate: float, wo
 def _why(given: Any, reason: str) -> str:
     """Return why a parameter has its value: `reason` if it was "auto", else that it was given."""
     return reason if is_auto(given) else GIVEN
-
-
-def _n_weighted(data: TrainingData) -> int:
-    """Return the number of rows with a weight above 0."""
-    return data.n_given_rows if data.weight is None else int(np.count_nonzero(data.weight[: data.n_given_rows]))
 
 
 def _assists_candidates(data: TrainingData, n_candidates: int) -> bool:

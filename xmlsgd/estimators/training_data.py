@@ -80,6 +80,11 @@ class TrainingData:
         return weight if len(rows) else self.weight
 
     @property
+    def n_learned_rows(self) -> int:
+        """Return the number of rows of weight above 0, without label rows."""
+        return self.n_given_rows if self.weight is None else int(np.count_nonzero(self.weight[: self.n_given_rows]))
+
+    @property
     def learned_labels(self) -> CSR:
         """Return the labels of the rows of weight above 0, without label rows."""
         Y = self.given_rows.Y
@@ -338,7 +343,7 @@ def with_validation_share(
         got = f"{n} in all" if data.groups is None else f"no group of at most {n_validation} of {n}"
         raise DataError(f"early_stopping: needs rows for training and for validation, got {got}")
     # With the same number of learned rows, the same ones were validation rows before.
-    if earlier is not None and split.learned_labels.n_rows != earlier.n_samples_seen:
+    if earlier is not None and split.n_learned_rows != earlier.n_samples_seen:
         text = "early_stopping: some of the validation rows were learned before, so that P@1 looks too good"
         warn(f"{text}; pass eval_set=(X, y) of other rows")
     return split
