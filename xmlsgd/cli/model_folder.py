@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.files.atomic import atomic_folder, parents_created
-from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT, VOCABULARY
+from ..data.files.manifest import (
+    CURVE,
+    HISTORY,
+    MANIFEST,
+    MAX_JSON_BYTES,
+    REPORT,
+    VOCABULARY,
+    check_small,
+    read_json_object,
+)
+from ..data.files.reading import open_regular
 from ..data.files.temporary import sole_use, temporary_folder_beside
 from ..errors import DataError, ModelFileError, warn
 from .exit_codes import TrainingStopped, UsageError, exit_code_and_text
@@ -136,8 +146,8 @@ def _write(model: Model, target: Target, result: dict[str, Any], names_of_uris: 
 
 def manifest_of(folder: str) -> bytes:
     """Return the manifest of a saved model, which tells it from any other; `NO_MODEL` if there is none."""
-    with suppress(OSError):
-        return Path(folder, MANIFEST).read_bytes()
+    with suppress(OSError), open_regular(Path(folder, MANIFEST)) as stream:
+        return stream.read(MAX_JSON_BYTES)
     return NO_MODEL
 
 
@@ -223,9 +233,9 @@ def clean_up(out: str, finished: dict[str, Any], checkpoint: Checkpoint) -> None
         pass  # which removes those of processes that died
 
 
-def report_in(folder: str) -> Any:
+def report_in(folder: str) -> dict[str, Any]:
     """Return the report in a model's folder."""
-    return json.loads(Path(folder, REPORT).read_text(encoding="utf-8"))
+    return read_json_object(Path(folder, REPORT), MAX_JSON_BYTES)
 
 
 def saved_options(folder: str) -> dict[str, Any] | None:
@@ -240,7 +250,10 @@ def saved_names(folder: str) -> dict[str, str] | None:
     from ..data.vocabulary import read_vocabulary
 
     path = Path(folder, VOCABULARY)
-    return read_vocabulary(path) if path.is_file() else None
+    if not os.path.lexists(path):
+        return None
+    check_small(path, MAX_JSON_BYTES)
+    return read_vocabulary(path)
 
 
 def save_names(folder: Path, names_of_uris: Mapping[str, str] | None) -> None:

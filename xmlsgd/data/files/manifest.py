@@ -188,10 +188,15 @@ def check_regular(file: Path) -> os.stat_result:
     raise ModelFileError(f"{file}: is missing or no regular file; copy the whole folder again")
 
 
-def read_json_object(file: Path, most: int) -> dict[str, Any]:
-    """Return the JSON object in a file of at most `most` bytes; raise `ModelFileError` for anything else."""
+def check_small(file: Path, most: int) -> None:
+    """Raise `ModelFileError` unless a file is a regular one of at most `most` bytes."""
     if (size := check_regular(file).st_size) > most:
         raise ModelFileError(f"{file}: must be at most {most} bytes, got {size}")
+
+
+def read_json_object(file: Path, most: int) -> dict[str, Any]:
+    """Return the JSON object in a file of at most `most` bytes; raise `ModelFileError` for anything else."""
+    check_small(file, most)
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
