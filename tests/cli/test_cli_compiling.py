@@ -42,3 +42,14 @@ def test_a_folder_for_kernels_that_cannot_be_written_is_named(compile_two, capsy
 def test_compiling_is_not_announced_with_quiet(compile_two, capsys):
     assert main(["info", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
+
+
+def test_without_a_home_no_kernels_are_read_from_or_kept_in_the_current_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", caching.CacheImpl._locator_classes[2:3])
+    assert "UserWideCacheLocator" in caching.CacheImpl._locator_classes[0].__name__
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "~")  # as for a user whom the system does not know
+    monkeypatch.chdir(tmp_path)
+    assert numba_cache.cached(njit(lambda x: x + 1))(1) == 2
+    assert list(tmp_path.iterdir()) == []

@@ -19,9 +19,12 @@ def cached(dispatcher: Any) -> Any:
     The first kernel of a module that is not in the cache, and so is compiled, is announced in the log.
     """
     function, is_kept = getattr(dispatcher, "py_func", None) or dispatcher._pyfunc, False
+    # Without a home, Numba would use a folder `~` in the current one, where another user may have put kernels.
+    may_be_kept = os.environ.get("NUMBA_CACHE_DIR") or os.path.isabs(os.path.expanduser("~"))
     with suppress(RuntimeError):  # no folder can be written
-        dispatcher.enable_caching()
-        is_kept = True
+        if may_be_kept:
+            dispatcher.enable_caching()
+            is_kept = True
     kept = dispatcher._cache
     load, save = kept.load_overload, kept.save_overload
 
