@@ -51,10 +51,10 @@ class Console:
 
 
 def say(text: str) -> None:
-    """Write a text as one line to stderr, with escapes for characters that it cannot show."""
+    """Write a text as one line to stderr, with escapes for characters that it cannot show or would obey."""
     line = " ".join(text.split())
     with suppress(OSError):  # the terminal may be gone
-        print("xmlsgd:", line.encode(errors="backslashreplace").decode(), file=sys.stderr)
+        print("xmlsgd:", "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line), file=sys.stderr)
 
 
 class _LineHandler(logging.Handler):
