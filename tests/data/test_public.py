@@ -111,6 +111,12 @@ def test_another_shape_than_the_table_says_is_a_warning(server, toy, tmp_path, m
         public.load_public("toy-4", tmp_path)
 
 
+def test_without_a_home_an_error_says_what_to_set(monkeypatch):
+    monkeypatch.setenv("HOME", "~")  # as for a user whom the system does not know
+    with pytest.raises(DataError, match=r"data_home: the home folder of ~/.* is unknown; set HOME or pass data_home="):
+        public.load_public("bibtex")
+
+
 def test_an_unknown_name_lists_the_known_ones():
     known = r"name: must be one of Bibtex, .*, got 'eurlex-4'; did you mean 'Eurlex-4K'\?$"
     with pytest.raises(DataError, match=known):

@@ -91,7 +91,11 @@ def load_public(name: str, data_home: str | os.PathLike[str] | None = None, **op
         known = [dataset.name for dataset in PUBLIC.values()]
         raise DataError(f"name: must be one of {', '.join(known)}, got {shorten(name)}{suggest(name, known)}")
     dataset = PUBLIC[name.lower()]
-    home = Path(data_home or "~/.cache/xmlsgd/datasets").expanduser()
+    home = Path(data_home or "~/.cache/xmlsgd/datasets")
+    try:
+        home = home.expanduser()
+    except RuntimeError as error:
+        raise DataError(f"data_home: the home folder of {home} is unknown; set HOME or pass data_home=") from error
     folder = home / dataset.name
     if not folder.is_dir():
         install(dataset, folder)
