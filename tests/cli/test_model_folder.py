@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 
 import pytest
@@ -50,6 +53,13 @@ def test_a_report_is_read_only_from_a_small_regular_file(put):
 def test_a_vocabulary_is_read_only_from_a_small_regular_file(put):
     with pytest.raises(ModelFileError, match=r"vocabulary\.tsv: (is missing or no regular file|must be at most)"):
         saved_names(put("vocabulary.tsv"))
+
+
+@pytest.mark.parametrize("module", [gzip, bz2, lzma])
+def test_a_vocabulary_is_not_unpacked_which_could_fill_the_memory(tmp_path, module):
+    (tmp_path / "vocabulary.tsv").write_bytes(module.compress(b"<http://x/1>\tsea\n"))
+    with pytest.raises(ModelFileError, match="must be plain text, got a compressed file"):
+        saved_names(str(tmp_path))
 
 
 @pytest.mark.parametrize("put", [a_pipe, a_device], indirect=True)

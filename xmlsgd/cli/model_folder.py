@@ -24,7 +24,7 @@ from ..data.files.manifest import (
     check_small,
     read_json_object,
 )
-from ..data.files.reading import open_regular
+from ..data.files.reading import COMPRESSIONS, open_regular
 from ..data.files.temporary import sole_use, temporary_folder_beside
 from ..errors import DataError, ModelFileError, warn
 from .exit_codes import TrainingStopped, UsageError, exit_code_and_text
@@ -253,6 +253,9 @@ def saved_names(folder: str) -> dict[str, str] | None:
     if not os.path.lexists(path):
         return None
     check_small(path, MAX_JSON_BYTES)
+    with open_regular(path) as stream:
+        if stream.read(6).startswith(tuple(magic for magic, _ in COMPRESSIONS)):  # 2 MB could fill 6 GB of memory
+            raise ModelFileError(f"{path}: must be plain text, got a compressed file; unpack it")
     return read_vocabulary(path)
 
 
