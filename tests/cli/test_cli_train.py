@@ -184,6 +184,23 @@ def test_labels_of_a_table_with_another_separator_are_warned_of(tmp_path, capsys
     assert expected in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("labels", "mark"),
+    [
+        (["sea,tale", "sea,poem", "poem,tale", "sea,poem,tale", "poem,sea", "tale,poem", "tale,sea"], ","),
+        (["sea", "tale", "sea, tale"], ","),
+        (["sea", "tale", "sea tale"], " "),
+        (["sea><tale", "tale"], "><"),
+        (["Woolf, Virginia", "Joyce, James", "sea", "sea tale"], None),
+    ],
+)
+def test_labels_whose_parts_are_labels_or_recur_are_told_their_separator(tmp_path, capsys, labels, mark):
+    (tmp_path / "texts.csv").write_text("text,labels\n" + "".join(f'the book of the sea,"{each}"\n' for each in labels))
+    run("train", tmp_path / "texts.csv", "--out", tmp_path / "m", *QUICK, "--quiet", "--label-separator", "|")
+    err = capsys.readouterr().err
+    assert f"if it separates labels: --label-separator '{mark}'" in err if mark else "separator" not in err
+
+
 def test_more_workers_than_cores_are_warned_of(monkeypatch):
     monkeypatch.setattr("xmlsgd.cli.input_warnings.usable_cores", lambda: 2)
     with pytest.warns(UserWarning, match=r"--devices: 3 workers on the CPU, but this machine has 2 usable cores; pass"):

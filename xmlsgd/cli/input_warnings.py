@@ -13,12 +13,13 @@ from ..data.cores import usable_cores
 from ..data.csr import CSR, Dataset
 from ..data.document_formats import first_lines
 from ..data.label_names import QUOTED
-from ..errors import shorten, warn
+from ..errors import DataError, shorten, warn
 from .input_options import InputOptions
 from .sources import InputRows
 from .swapped_columns import LEAST_KNOWN
 
-QUOTES, SEPARATORS = "\"'", ";|"  # besides the comma
+QUOTES = "\"'"
+SEPARATORS = (";", "|", "><", ",", " ")  # of labels, in the files of other programs
 SPACED_COMMA = re.compile(r", +(?=\S)")
 MOST_CASES = 0.02  # share of labels that differ in case alone, such as China and china; vocabularies have a few
 MOST_JOINED = 0.2  # share of labels with a mark that may separate labels; hardly a name of a vocabulary has one
@@ -52,7 +53,8 @@ def warn_of_training_rows(
         if options.label_separator == ",":
             warn_of_commas(lines, train)
     if read_as in ("raw", "csv"):
-        warn_of_separators(names, train)
+        refuse_joined_labels(names[:n_known], names[n_known:], train)
+        warn_of_separators(names[n_known:], names, train, options.label_separator)
     if read_as is not None and not n_known:
         warn_of_cases(names, train)
     if rows.test is not None:
@@ -99,13 +101,42 @@ def warn_of_quotes(names: Sequence[str], path: str) -> None:
         warn(f"{text}; {hint}")
 
 
-def warn_of_separators(names: Sequence[str], path: str) -> None:
+def warn_of_separators(names: Sequence[str], known: Sequence[str], path: str, separator: str) -> None:
     """Warn if many names of labels contain another separator: they are probably several names each."""
     for mark in SEPARATORS:
-        joined = [name for name in names if mark in name]
+        joined = _joined_by(mark, names, known) if mark != separator else []
         if len(joined) > MOST_JOINED * len(names):
             text = f"{path}: {len(joined):,} of {len(names):,} labels contain {mark!r}, such as {shorten(joined[0])}"
             warn(f"{text}; if it separates labels: --label-separator '{mark}'")
+
+
+def _joined_by(mark: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the names that are probably several, separated by a mark.
+
+    A comma or a space may belong to a name. So the parts must be `known` labels, or recur, of names with commas.
+    """
+    joined, labels = [name for name in names if mark in name], set(known)
+    n_parts = len({part for name in joined for part in _parts(name, mark)})
+    if mark == " " or (mark == "," and 2 * n_parts > len(joined)):
+        joined = [name for name in joined if labels.issuperset(_parts(name, mark))]
+    return joined
+
+
+def _parts(name: str, mark: str) -> list[str]:
+    return [part.strip() for part in name.strip("<>").split(mark)]
+
+
+def refuse_joined_labels(known: Sequence[str], new: Sequence[str], path: str) -> None:
+    """Raise `DataError` if most new labels are known ones with another separator: a model keeps what it has learned."""
+    labels = set(known)
+    for mark in SEPARATORS[:-1]:  # words of a new name, such as `data` and `base`, may well be labels
+        joined = [name for name in new if mark in name and labels.issuperset(_parts(name, mark))]
+        if 2 * len(joined) > len(new):
+            got = f"got {len(joined):,} of {len(new):,} new labels that are known ones with {mark!r} between"
+            remedy = f"pass --label-separator '{mark}', or JSON lines if they are labels"
+            raise DataError(
+                f"{path}: must separate labels as in training, {got}, such as {shorten(joined[0])}; {remedy}"
+            )
 
 
 def warn_of_cases(names: Sequence[str], path: str) -> None:
@@ -161,7 +192,7 @@ def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
         warn(f"{text}; are these its test rows, with labels first?")
     elif share > MOST_UNKNOWN:
         new = dataset.label_names[n_known:] if dataset.label_names is not None else []
-        are_joined = 2 * sum(any(mark in name for mark in ("," + SEPARATORS)) for name in new) > len(new)
+        are_joined = any(2 * len(_joined_by(mark, new, dataset.label_names or ())) > len(new) for mark in SEPARATORS)
         hint = "are they separated as in training (--label-separator)?" if are_joined else "these count as misses"
         warn(f"{path}: the model does not know {100 * share:.0f} % of its labels; {hint}")
 
