@@ -201,6 +201,20 @@ def test_labels_whose_parts_are_labels_or_recur_are_told_their_separator(tmp_pat
     assert f"if it separates labels: --label-separator '{mark}'" in err if mark else "separator" not in err
 
 
+@pytest.mark.parametrize("separator", ["|", "><"])
+def test_labels_in_angle_brackets_are_warned_of(tmp_path, capsys, separator):
+    (tmp_path / "texts.csv").write_text("text,labels\n" + "read a query,<c#><linq>\nthe query of it,<linq><sql>\n" * 2)
+    run("train", tmp_path / "texts.csv", "--out", tmp_path / "m", *QUICK, "--quiet", "--label-separator", separator)
+    err = capsys.readouterr().err
+    assert re.search(
+        r"labels begin with '<' or end with '>', such as '<.*; write a\|b for <a><b>, and pass --label", err
+    )
+    assert "'><'" not in err
+    (tmp_path / "good.csv").write_text("text,labels\n" + "read a query,c#|linq|a > b\n" * 2)
+    run("train", tmp_path / "good.csv", "--out", tmp_path / "n", *QUICK, "--quiet", "--label-separator", "|")
+    assert "<" not in capsys.readouterr().err
+
+
 def test_more_workers_than_cores_are_warned_of(monkeypatch):
     monkeypatch.setattr("xmlsgd.cli.input_warnings.usable_cores", lambda: 2)
     with pytest.warns(UserWarning, match=r"--devices: 3 workers on the CPU, but this machine has 2 usable cores; pass"):

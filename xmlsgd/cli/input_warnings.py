@@ -19,7 +19,8 @@ from .sources import InputRows
 from .swapped_columns import LEAST_KNOWN
 
 QUOTES = "\"'"
-SEPARATORS = (";", "|", "><", ",", " ")  # of labels, in the files of other programs
+SEPARATORS = ("><", ";", "|", ",", " ")  # of labels, in the files of other programs
+NO_BRACKETS = "write a|b for <a><b>, and pass --label-separator '|'"
 SPACED_COMMA = re.compile(r", +(?=\S)")
 MOST_CASES = 0.02  # share of labels that differ in case alone, such as China and china; vocabularies have a few
 MOST_JOINED = 0.2  # share of labels with a mark that may separate labels; hardly a name of a vocabulary has one
@@ -54,7 +55,8 @@ def warn_of_training_rows(
             warn_of_commas(lines, train)
     if read_as in ("raw", "csv"):
         refuse_joined_labels(names[:n_known], names[n_known:], train)
-        warn_of_separators(names[n_known:], names, train, options.label_separator)
+        if rows.names_of_uris is not None or not warn_of_brackets(names[n_known:], train):
+            warn_of_separators(names[n_known:], names, train, options.label_separator)
     if read_as is not None and not n_known:
         warn_of_cases(names, train)
     if rows.test is not None:
@@ -101,6 +103,16 @@ def warn_of_quotes(names: Sequence[str], path: str) -> None:
         warn(f"{text}; {hint}")
 
 
+def warn_of_brackets(names: Sequence[str], path: str) -> bool:
+    """Warn if many names of labels begin with `<` or end with `>`, as in `<c#><linq>`; return whether it was done."""
+    cut = [name for name in names if name[0] == "<" or name[-1] == ">"]
+    if len(cut) > MOST_JOINED * len(names):
+        got = f"{len(cut):,} of {len(names):,} labels begin with '<' or end with '>', such as {shorten(cut[0])}"
+        warn(f"{path}: {got}; {NO_BRACKETS}")
+        return True
+    return False
+
+
 def warn_of_separators(names: Sequence[str], known: Sequence[str], path: str, separator: str) -> None:
     """Warn if many names of labels contain another separator: they are probably several names each."""
     for mark in SEPARATORS:
@@ -129,14 +141,16 @@ def _parts(name: str, mark: str) -> list[str]:
 def refuse_joined_labels(known: Sequence[str], new: Sequence[str], path: str) -> None:
     """Raise `DataError` if most new labels are known ones with another separator: a model keeps what it has learned."""
     labels = set(known)
-    for mark in SEPARATORS[:-1]:  # words of a new name, such as `data` and `base`, may well be labels
-        joined = [name for name in new if mark in name and labels.issuperset(_parts(name, mark))]
-        if 2 * len(joined) > len(new):
+    for mark in SEPARATORS:
+        joined = [name for name in new if labels.issuperset(_parts(name, mark))]
+        least = JUDGED_ROWS if mark == " " else 1  # words of a name, such as `data` and `base`, may well be labels
+        if least <= len(joined) > len(new) / 2:
             got = f"got {len(joined):,} of {len(new):,} new labels that are known ones with {mark!r} between"
-            remedy = f"pass --label-separator '{mark}', or JSON lines if they are labels"
-            raise DataError(
-                f"{path}: must separate labels as in training, {got}, such as {shorten(joined[0])}; {remedy}"
+            got += f", such as {shorten(joined[0])}"
+            remedy = (
+                NO_BRACKETS if mark == "><" else f"pass --label-separator '{mark}', or JSON lines if they are labels"
             )
+            raise DataError(f"{path}: must separate labels as in training, {got}; {remedy}")
 
 
 def warn_of_cases(names: Sequence[str], path: str) -> None:
