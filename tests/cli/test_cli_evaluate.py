@@ -177,12 +177,15 @@ def test_the_file_of_labels_agrees_with_macro_f1(models, tmp_path):
     assert [row["label"] for row in rows] == [*model.classes_, "brand_new_label"]
     assert rows[-1] == {
         "label": "brand_new_label", "training_rows": "0", "test_rows": "1", "predicted_rows": "0", "threshold": "",
-        "precision": "0.00", "recall": "0.00", "F1": "0.00",
+        "mean_probability": "", "precision": "0.00", "recall": "0.00", "F1": "0.00",
     }  # fmt: skip
     predicted = model.predict(read_raw_text(test, labelled=True).texts, "macro")
     assert [int(row["predicted_rows"]) for row in rows[:-1]] == predicted.sum(axis=0).tolist()
     assert [int(row["training_rows"]) for row in rows[:-1]] == model.label_counts_.tolist()
     assert [row["threshold"] for row in rows[:-1]] == [f"{t:.2f}" for t in model.thresholds_["macro"]]
+    chances = np.where(predicted.toarray() > 0, model.predict_proba(read_raw_text(test, labelled=True).texts), 0)
+    sums = [float(row["mean_probability"] or 0) * int(row["predicted_rows"]) / 100 for row in rows[:-1]]
+    np.testing.assert_allclose(sums, chances.sum(axis=0), atol=0.02)
     mean = np.mean([float(row["F1"]) for row in rows])
     assert mean == pytest.approx(json.loads((tmp_path / "e.json").read_text())["macro F1"], abs=0.01)
 

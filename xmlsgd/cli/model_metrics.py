@@ -37,7 +37,9 @@ from .sources import Columns, read_test, read_training_labels, without_gaps
 
 KS = (1, 3, 5)
 ZERO_SHOT_K = 10
-PER_LABEL_COLUMNS = ("training_rows", "test_rows", "predicted_rows", "threshold", "precision", "recall", "F1")
+PER_LABEL_COLUMNS = (
+    "training_rows", "test_rows", "predicted_rows", "threshold", "mean_probability", "precision", "recall", "F1",
+)  # fmt: skip
 CALIBRATED_LABELS = 5  # calibration is measured on the best labels of each row; nearly all others have probability 0
 FIRST_BINS = (0, 1, 2, 5, 10, 20, 50, 100)  # edges of bins of training rows; powers of ten follow
 EXAMPLE_ROWS = 5
@@ -58,6 +60,14 @@ class Ranking(NamedTuple):
     seconds: float
     label_weight: np.ndarray | None = None
     dropped: CSR | None = None
+
+
+class PerLabel(NamedTuple):
+    """Each label at its threshold: scores, thresholds, and the mean probability of predicted pairs, float64 (L,)."""
+
+    scores: LabelScores
+    thresholds: np.ndarray
+    mean_probability: np.ndarray
 
 
 def read_test_rows(
@@ -245,22 +255,23 @@ def reliability_table(result: dict[str, Any]) -> str:
     return table(rows, {"pairs": ",.0f", "probability": ".1f", "true": ".1f"})
 
 
-def write_per_label(path: str, model: Model, names: Sequence[Any], scores: LabelScores, uri_of: UriOf | None) -> None:
-    """Write a CSV file with a line per label: name, URI if any, rows, threshold, precision, recall, F1 in percent."""
-    counts, thresholds = model.label_counts_, model.thresholds_["macro"].tolist()
+def write_per_label(path: str, model: Model, names: Sequence[Any], per_label: PerLabel, uri_of: UriOf | None) -> None:
+    """Write a CSV file with a line per label: name, URI if any, `PER_LABEL_COLUMNS`; all shares in percent."""
+    counts, thresholds = model.label_counts_, per_label.thresholds.tolist()
+    columns = zip(*(each.tolist() for each in (*per_label.scores, per_label.mean_probability)), strict=True)
     with text_file(path) as stream:
         stream.write(csv_line(["label", *([] if uri_of is None else ["uri"]), *PER_LABEL_COLUMNS]) + "\n")
-        for label, counted in enumerate(zip(*(each.tolist() for each in scores), strict=True)):
-            n_true, n_predicted, _, *shares = counted
+        for label, (n_true, n_predicted, _, *shares, probability) in enumerate(columns):
             is_known = label < len(thresholds)  # only test rows have the others
             trained = int(counts[label]) if is_known else 0
             least = f"{thresholds[label]:.2f}" if is_known else ""
-            shown = [trained, n_true, n_predicted, least, *(f"{100 * share:.2f}" for share in shares)]
+            mean = f"{100 * probability:.2f}" if n_predicted else ""
+            shown = [trained, n_true, n_predicted, least, mean, *(f"{100 * share:.2f}" for share in shares)]
             stream.write(csv_line([*names_with_uri(names[label], uri_of), *shown]) + "\n")
 
 
-def evaluate_thresholds(model: Model, test: Dataset, ranking: Ranking) -> tuple[dict[str, Any], LabelScores | None]:
-    """Return F1 at the learned thresholds, in percent, and the scores of each label; {} and None without probabilities.
+def evaluate_thresholds(model: Model, test: Dataset, ranking: Ranking) -> tuple[dict[str, Any], PerLabel | None]:
+    """Return F1 at the learned thresholds, in percent, and each label at its own; {} and None without probabilities.
 
     Only rows that may have more labels above a threshold than `ranking` holds are ranked again; all rows if it has
     weights of labels, or if pairs were left out.
@@ -277,13 +288,16 @@ def evaluate_thresholds(model: Model, test: Dataset, ranking: Ranking) -> tuple[
     rows, labels, probabilities = labels_above(ask, test.n_rows, np.minimum(micro, macro), first)
     if ranking.dropped is not None:
         probabilities[ranking.dropped.take(rows).has(labels[:, None])[:, 0]] = -np.inf
-    scores = []
-    for least in (micro, macro[labels]):
-        kept = probabilities >= least
+
+    def at(thresholds: np.ndarray) -> PerLabel:
+        kept = probabilities >= thresholds[labels]
         predicted = (np.ones(kept.sum(), np.int8), (rows[kept], labels[kept]))
-        scores.append(label_scores(test.Y, sp.csr_array(predicted, shape=test.Y.shape)))
-    result = {"micro F1": 100 * scores[0].micro_f1, "macro F1": 100 * scores[1].macro_f1, "threshold": micro}
-    return result, scores[1]
+        scores = label_scores(test.Y, sp.csr_array(predicted, shape=test.Y.shape))
+        sums = np.bincount(labels[kept], probabilities[kept], minlength=test.n_labels)
+        return PerLabel(scores, thresholds, sums / np.maximum(scores.n_predicted, 1))
+
+    best, each = at(np.full_like(macro, micro)).scores, at(macro)
+    return {"micro F1": 100 * best.micro_f1, "macro F1": 100 * each.scores.macro_f1, "threshold": micro}, each
 
 
 def inverse_propensity_or_none(

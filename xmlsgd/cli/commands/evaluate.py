@@ -36,7 +36,8 @@ FLAGS = (
          synonyms=("-k", "--top-k", "--topk"), repeated=True),
     Flag("metric", NAME, "another metric, such as PSnDCG or coverage; may be repeated", "output", repeated=True),
     *PROPENSITY_CONSTANTS,
-    Flag("per_label", FILE, "write rows, threshold, precision, recall and F1 of each label as CSV", "output"),
+    Flag("per_label", FILE, "write rows, threshold, mean probability, precision, recall and F1 of each label "
+         "as CSV", "output"),
     Flag("groups", PATH, "file whose line i is the group of row i", "data"),
     Flag("filter", PATH, "pairs to drop from rankings: lines of a row, from 0, and a label, as in "
          "filter_labels_test.txt", "data", default_text="none"),
@@ -107,12 +108,12 @@ def run(
             other_rows, _, other_ranking = ranked(against, other)
         hits, other_hits = rows.Y.has(ranking.labels), other_rows.Y.has(other_ranking.labels)
         result["against"] = {"model": against, **model_metrics.compare_precision(hits, other_hits, ks)}
-    thresholded, scores = model_metrics.evaluate_thresholds(estimator, rows, ranking)
+    thresholded, at_thresholds = model_metrics.evaluate_thresholds(estimator, rows, ranking)
     result |= thresholded
     model_metrics.show(result, ks, more, console)
-    if per_label and scores is not None:
+    if per_label and at_thresholds is not None:
         model_metrics.write_per_label(
-            per_label, estimator, names_in(rows, estimator), scores, finder_of_uris(saved_names(model))
+            per_label, estimator, names_in(rows, estimator), at_thresholds, finder_of_uris(saved_names(model))
         )
     console.show(f"{counted(rows.n_rows, 'row')} ranked in {result['predict_seconds']:.2f} s")
     result |= {
