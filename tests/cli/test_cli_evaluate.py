@@ -190,6 +190,25 @@ def test_the_file_of_labels_agrees_with_macro_f1(models, tmp_path):
     assert mean == pytest.approx(json.loads((tmp_path / "e.json").read_text())["macro F1"], abs=0.01)
 
 
+def test_a_model_is_measured_as_it_is_served_with_a_threshold_and_excluded_labels(models, tmp_path, capsys):
+    test, model = read_raw_text(TEST_TEXT, labelled=True), XMLClassifier.load(models / "text")
+    retired = model.classes_[np.argsort(-model.label_counts_)[:3]].tolist()
+    (tmp_path / "retired.txt").write_text("\n".join(retired))
+    words = ("--exclude", tmp_path / "retired.txt", "--threshold", "0.3", "--per-label", tmp_path / "labels.csv")
+    run("evaluate", models / "text", TEST_TEXT, *words, "--json", tmp_path / "e.json")
+    assert re.search(r"at the threshold 0.3: precision \d+\.\d+, recall \d+\.\d+, micro F1 ", capsys.readouterr().out)
+    labels, _ = model.predict_topk(test.texts, len(model.classes_) - 3, exclude=retired, threshold=0.3)
+    named = [set(model.classes_[row[row >= 0]]) for row in labels]
+    hits = sum(len(row & set(true)) for row, true in zip(named, test.labels, strict=True))
+    result = json.loads((tmp_path / "e.json").read_text())
+    assert result["at_threshold"]["precision"] == pytest.approx(100 * hits / sum(map(len, named)))
+    assert result["at_threshold"]["recall"] == pytest.approx(100 * hits / sum(map(len, test.labels)))
+    rows = {row["label"]: row for row in csv.DictReader((tmp_path / "labels.csv").read_text().splitlines())}
+    assert {row["threshold"] for row in rows.values()} <= {"0.30", ""}
+    assert sum(int(row["predicted_rows"]) for row in rows.values()) == sum(map(len, named))
+    assert all(rows[name]["predicted_rows"] == "0" for name in retired)
+
+
 def test_labels_that_only_the_propensities_have_are_in_the_file_of_labels(small_models, tmp_path):
     (tmp_path / "p.txt").write_text("4 6 5\n4 0:1\n0 1:1\n1 2:1\n2 3:1\n")
     words = ("--propensity", tmp_path / "p.txt", "--per-label", tmp_path / "labels.csv", "--quiet")

@@ -52,7 +52,8 @@ class Ranking(NamedTuple):
 
     labels : int32 (n, k). probabilities : float64 (n, k), None if scores are not probabilities. seconds : duration of
     ranking alone, without reading, compiling and evaluating. label_weight : the weights of labels in the ranking.
-    dropped : entries (n, L) for the pairs of a row and a label that were left out.
+    dropped : entries (n, L) for the pairs of a row and a label that were left out. excluded : columns of labels that
+    were not ranked.
     """
 
     labels: np.ndarray
@@ -60,6 +61,7 @@ class Ranking(NamedTuple):
     seconds: float
     label_weight: np.ndarray | None = None
     dropped: CSR | None = None
+    excluded: np.ndarray | None = None
 
 
 class PerLabel(NamedTuple):
@@ -86,21 +88,22 @@ def read_test_rows(
 
 def rank_rows(
     model: Model, X: CSR, k: int = 5, quiet: bool = False, label_weight: np.ndarray | None = None,
-    dropped: CSR | None = None,
+    dropped: CSR | None = None, excluded: np.ndarray | None = None,
 ) -> Ranking:  # fmt: skip
-    """Rank the k best labels of each row, timed, without the pairs that are `dropped`."""
+    """Rank the k best labels of each row, timed, without `excluded` labels and the pairs that are `dropped`."""
     n_dropped = 0 if dropped is None else int(np.diff(dropped.indptr).max())
     wide, proba = min(k + n_dropped, len(model.classes_)), model.fitted_.has_probabilities
     labels, values, seconds = np.empty((X.n_rows, wide), np.int32), np.empty((X.n_rows, wide)), 0.0
+    options: dict[str, Any] = {"exclude": excluded, "label_weight": label_weight, "proba": proba}
     model.load_kernels(X.span(0, min(BATCH, X.n_rows)), wide, label_weight=label_weight)  # outside the timed part
     for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=quiet):
         part = X.span(rows[0], rows[-1] + 1)
         started = time.perf_counter()
-        labels[rows], values[rows] = model.predict_topk(part, k=wide, label_weight=label_weight, proba=proba)
+        labels[rows], values[rows] = model.predict_topk(part, k=wide, **options)
         seconds += time.perf_counter() - started
     if dropped is not None:
         labels, values = (each[:, :k] for each in without_entries(labels, values, dropped))
-    return Ranking(labels, values if proba else None, seconds, label_weight, dropped)
+    return Ranking(labels, values if proba else None, seconds, label_weight, dropped, excluded)
 
 
 def evaluate(
@@ -202,7 +205,9 @@ def _zero_shot_recall(model: Model, test: Dataset, ranking: Ranking) -> dict[str
         return {}
     rows = np.flatnonzero(np.diff(unseen.indptr))
     dropped = ranking.dropped and ranking.dropped.take(rows)
-    best = rank_rows(model, test.X.take(rows), ZERO_SHOT_K, True, ranking.label_weight, dropped).labels
+    best = rank_rows(
+        model, test.X.take(rows), ZERO_SHOT_K, True, ranking.label_weight, dropped, ranking.excluded
+    ).labels
     recall = recall_at_k(unseen.take(rows), best, k=best.shape[1])[-1]
     return {f"zero_shot_R@{ZERO_SHOT_K}": 100 * float(recall), "zero_shot_labels": unseen.nnz}
 
@@ -223,6 +228,9 @@ def describe(result: dict[str, Any]) -> list[str]:
     if "micro F1" in result:
         micro = f"micro F1 {result['micro F1']:.2f} at the threshold {result['threshold']:.2f}"
         lines.append(f"{micro}, macro F1 {result['macro F1']:.2f} at one threshold per label")
+    if asked := result.get("at_threshold"):
+        shares = [f"{name} {asked[name]:.2f}" for name in ("precision", "recall", "micro F1")]
+        lines.append(f"at the threshold {asked['threshold']}: {', '.join(shares)}")
     if "ECE@5" in result:
         lines.append(f"expected calibration error of the five best labels: {result['ECE@5']:.2f}")
     if "zero_shot_labels" in result:
@@ -270,22 +278,28 @@ def write_per_label(path: str, model: Model, names: Sequence[Any], per_label: Pe
             stream.write(csv_line([*names_with_uri(names[label], uri_of), *shown]) + "\n")
 
 
-def evaluate_thresholds(model: Model, test: Dataset, ranking: Ranking) -> tuple[dict[str, Any], PerLabel | None]:
+def evaluate_thresholds(
+    model: Model, test: Dataset, ranking: Ranking, threshold: float | str | None = None
+) -> tuple[dict[str, Any], PerLabel | None]:
     """Return F1 at the learned thresholds, in percent, and each label at its own; {} and None without probabilities.
 
+    threshold : one to measure, too, as of `predict`; each label is then scored at this one.
     Only rows that may have more labels above a threshold than `ranking` holds are ranked again; all rows if it has
     weights of labels, or if pairs were left out.
     """
     if not model.fitted_.has_probabilities:
         return {}, None
     micro, macro = model.thresholds_["micro"], model.thresholds_["macro"]
+    learned = threshold is None or isinstance(threshold, str)
+    least = model.thresholds_[str(threshold or "macro")] if learned else threshold
+    given = np.full_like(macro, least)
     is_plain = ranking.label_weight is None and ranking.dropped is None
     first = (ranking.labels, ranking.probabilities) if is_plain else None
 
     def ask(rows: np.ndarray, k: int) -> Any:
-        return model.predict_topk(test.X.take(rows), k, proba=True)
+        return model.predict_topk(test.X.take(rows), k, exclude=ranking.excluded, proba=True)
 
-    rows, labels, probabilities = labels_above(ask, test.n_rows, np.minimum(micro, macro), first)
+    rows, labels, probabilities = labels_above(ask, test.n_rows, np.minimum(np.minimum(micro, macro), given), first)
     if ranking.dropped is not None:
         probabilities[ranking.dropped.take(rows).has(labels[:, None])[:, 0]] = -np.inf
 
@@ -297,7 +311,13 @@ def evaluate_thresholds(model: Model, test: Dataset, ranking: Ranking) -> tuple[
         return PerLabel(scores, thresholds, sums / np.maximum(scores.n_predicted, 1))
 
     best, each = at(np.full_like(macro, micro)).scores, at(macro)
-    return {"micro F1": 100 * best.micro_f1, "macro F1": 100 * each.scores.macro_f1, "threshold": micro}, each
+    result = {"micro F1": 100 * best.micro_f1, "macro F1": 100 * each.scores.macro_f1, "threshold": micro}
+    if threshold is None:
+        return result, each
+    scores = (asked := at(given)).scores
+    n_hits, pairs = int(scores.n_hits.sum()), {"precision": scores.n_predicted, "recall": scores.n_true}
+    shares = {name: 100 * n_hits / max(int(n.sum()), 1) for name, n in pairs.items()}
+    return result | {"at_threshold": {"threshold": threshold, **shares, "micro F1": 100 * scores.micro_f1}}, asked
 
 
 def inverse_propensity_or_none(

@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import counted, problems_named
 from ..exit_codes import UsageError
-from ..flags import COUNT, DIR, FILE, JSON_FILE, NAME, PATH, PROPENSITY_CONSTANTS, PROPENSITY_POWER, Flag, positional
+from ..flags import (
+    COUNT,
+    DIR,
+    EXCLUDE,
+    FILE,
+    JSON_FILE,
+    NAME,
+    PATH,
+    PROPENSITY_CONSTANTS,
+    PROPENSITY_POWER,
+    THRESHOLD,
+    Flag,
+    positional,
+)
 from ..input_options import InputOptions
 from ..machine import peak_memory_bytes, versions
 from ..messages import STDIN, Console
@@ -36,6 +49,9 @@ FLAGS = (
          synonyms=("-k", "--top-k", "--topk"), repeated=True),
     Flag("metric", NAME, "another metric, such as PSnDCG or coverage; may be repeated", "output", repeated=True),
     *PROPENSITY_CONSTANTS,
+    Flag("threshold", THRESHOLD, "measure labels with at least this probability, too, also in --per-label", "output",
+         default_text="in --per-label macro"),
+    EXCLUDE,
     Flag("per_label", FILE, "write rows, threshold, mean probability, precision, recall and F1 of each label "
          "as CSV", "output"),
     Flag("groups", PATH, "file whose line i is the group of row i", "data"),
@@ -61,6 +77,8 @@ def run(
     metric: list[str] | None,
     propensity_a: float,
     propensity_b: float,
+    threshold: float | str | None,
+    exclude: str | None,
     per_label: str | None,
     groups: str | None,
     filter: str | None,
@@ -72,13 +90,16 @@ def run(
     if against is not None and test == STDIN:
         raise UsageError("--against: both models read TEST, got standard input; write it to a file")
     estimator = read_predictor(model, parameters, test, "evaluate")
-    if per_label and not estimator.fitted_.has_probabilities:
-        raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
+    if (per_label or threshold is not None) and not estimator.fitted_.has_probabilities:
+        flag = "--per-label" if per_label else "--threshold"
+        raise UsageError(f"{flag}: needs a model with probabilities, got loss {estimator.network_.loss!r}")
+    if threshold == 0:
+        raise UsageError("--threshold: must be above 0, got 0; every label reaches 0")
     from ...metrics import metric as find_metric
     from ...metrics.comparison import MAX_RANK
     from ...metrics.evaluation import table_name
     from .. import model_metrics
-    from ..line_files import groups_in_file, read_pairs
+    from ..line_files import groups_in_file, read_excluded, read_pairs
 
     ks, more = sorted({*model_metrics.KS, *(k or ())}), [table_name(name) for name in metric or ()]
     if ks[-1] > max(MAX_RANK, len(estimator.classes_)):
@@ -95,7 +116,8 @@ def run(
         rows, Y_train, _ = model_metrics.read_test_rows(of, test, read_as, labels_of)
         weight = label_weight_of(of, propensity_power, propensity_a, propensity_b)
         dropped = read_pairs(filter, of, rows.n_rows)
-        return rows, Y_train, model_metrics.rank_rows(of, rows.X, ks[-1], console.quiet, weight, dropped)
+        excluded = read_excluded(exclude, of, saved_names(folder) or {})
+        return rows, Y_train, model_metrics.rank_rows(of, rows.X, ks[-1], console.quiet, weight, dropped, excluded)
 
     rows, Y_train, ranking = ranked(model, estimator, propensity)
     group_of = groups_in_file(groups, rows.n_rows)
@@ -108,7 +130,7 @@ def run(
             other_rows, _, other_ranking = ranked(against, other)
         hits, other_hits = rows.Y.has(ranking.labels), other_rows.Y.has(other_ranking.labels)
         result["against"] = {"model": against, **model_metrics.compare_precision(hits, other_hits, ks)}
-    thresholded, at_thresholds = model_metrics.evaluate_thresholds(estimator, rows, ranking)
+    thresholded, at_thresholds = model_metrics.evaluate_thresholds(estimator, rows, ranking, threshold)
     result |= thresholded
     model_metrics.show(result, ks, more, console)
     if per_label and at_thresholds is not None:
