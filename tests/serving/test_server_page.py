@@ -16,29 +16,30 @@ from xmlsgd.cli import new_parser
 PAGE = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
 PROGRAMS = {
     "date": f'exec {shutil.which("date")} -d "$NOW" "$@"',
-    "xmlsgd": 'if [ $1 = train ]; then mkdir "$8"; else [ "$2" != "$(readlink "$5")" ]; fi',  # as the command refuses
-    "jq": "",
+    "xmlsgd": 'if [ $1 = train ]; then mkdir "${10}"; else [ "$2" != "$(readlink "$5")" ]; fi',  # as it refuses
+    "jq": "if [ $1 = -r ]; then echo --analyzer word --min-df 1; else exit $WORSE; fi",
     "systemctl": "echo $1",
 }
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_two_runs_of_the_same_night_train_two_models(tmp_path):
+def test_two_runs_of_the_same_night_train_two_models_and_a_worse_one_is_an_error(tmp_path):
     (lines,) = re.findall(r"^    set -e; .*\n(?:    .*\n)+", PAGE, re.MULTILINE)
     (models := tmp_path / "models").mkdir()
     (programs := tmp_path / "programs").mkdir()
     for name, text in PROGRAMS.items():
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
-    linked = []
-    for second in (1, 2):
-        environment = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "NOW": f"2026-11-30 02:00:0{second}"}
+    path, linked = f"{programs}{os.pathsep}{os.environ['PATH']}", []
+    for second, worse in ((1, 0), (2, 0), (3, 1)):
+        environment = {"PATH": path, "NOW": f"2026-11-30 02:00:0{second}", "WORSE": str(worse)}
         command = ["bash", "-c", lines.replace("/srv/models", str(models))]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (0, "reload\n"), done.stderr
+        assert (done.returncode, done.stdout) == ((1, "") if worse else (0, "reload\n")), done.stderr
+        assert done.stderr.endswith(": worse than current\n") == bool(worse)
         linked.append(os.readlink(models / "current"))
-    assert linked[0] != linked[1]
-    assert sorted(each.name for each in models.iterdir()) == [*linked, "current"]
+    assert linked[0] != linked[1] == linked[2]
+    assert len(list(models.iterdir())) == 4
 
 
 @pytest.mark.parametrize(
