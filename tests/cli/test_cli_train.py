@@ -125,6 +125,16 @@ def test_unrepeated_labels_and_unknown_test_labels_are_warned_of(tmp_path, capsy
     assert f"{TEST_TEXT}: the model knows none of its labels, so that all" in capsys.readouterr().err
 
 
+def test_test_rows_that_are_training_rows_are_warned_of(tmp_path, capsys):
+    train, test = Path(TEXT).read_text().splitlines(), Path(TEST_TEXT).read_text().splitlines()
+    expected = r"test.txt: \d+% of the test rows have the features and labels of a training row, so that measures are"
+    for name, part in (("few", train[:20]), ("many", train[: len(test)])):
+        (tmp_path / "test.txt").write_text("\n".join(test + part))
+        words = ("--test", tmp_path / "test.txt", *QUICK, "--analyzer", "word", "--epochs", "1", "--overwrite")
+        run("train", TEXT, *words, "--out", tmp_path / "m")
+        assert bool(re.search(expected, capsys.readouterr().err)) == (name == "many")
+
+
 def test_test_labels_that_are_separated_otherwise_than_in_training_are_warned_of(models, tmp_path, capsys):
     labels, texts = zip(*(line.split("\t") for line in Path(TEST_TEXT).read_text().splitlines()), strict=True)
     lines = (f"{names.replace(',', ';')}\t{text}\n" for names, text in zip(labels, texts, strict=True))

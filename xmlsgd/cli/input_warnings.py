@@ -12,6 +12,7 @@ import numpy as np
 from ..data.cores import usable_cores
 from ..data.csr import CSR, Dataset
 from ..data.document_formats import first_lines
+from ..data.held_out import are_among
 from ..data.label_names import QUOTED
 from ..errors import DataError, shorten, warn
 from .input_options import InputOptions
@@ -26,6 +27,7 @@ MOST_CASES = 0.02  # share of labels that differ in case alone, such as China an
 MOST_JOINED = 0.2  # share of labels with a mark that may separate labels; hardly a name of a vocabulary has one
 MOST_UNKNOWN = 0.3  # share of the labels of test rows that the model does not know
 ONCE = 1.2  # rows per label, on average, below which labels hardly occur twice
+MOST_LEARNED = 0.2  # share of the test rows that equal a training row
 JUDGED_ROWS = 20  # with fewer rows nothing can be said
 # Usual names of columns, in lower case; other plurals have an s more.
 LABEL_COLUMNS = ("label", "subject", "tag", "topic", "keyword", "class", "classes", "category", "categories")
@@ -61,6 +63,8 @@ def warn_of_training_rows(
         warn_of_cases(names, train)
     if rows.test is not None:
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)
+        if not n_known:
+            warn_of_learned(rows.train, rows.test, test or train)
 
 
 def warn_of_header(lines: Sequence[str], path: str) -> None:
@@ -209,6 +213,14 @@ def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
         are_joined = any(2 * len(_joined_by(mark, new, dataset.label_names or ())) > len(new) for mark in SEPARATORS)
         hint = "are they separated as in training (--label-separator)?" if are_joined else "these count as misses"
         warn(f"{path}: the model does not know {100 * share:.0f} % of its labels; {hint}")
+
+
+def warn_of_learned(train: Dataset, test: Dataset, path: str) -> None:
+    """Warn if many test rows are training rows."""
+    share = are_among(test, train).mean()
+    if test.n_rows >= JUDGED_ROWS and share > MOST_LEARNED:
+        text = f"{path}: {share:.0%} of the test rows have the features and labels of a training row"
+        warn(f"{text}, so that measures are too high; remove them from the training rows")
 
 
 def warn_of_workers(devices: Sequence[str]) -> None:

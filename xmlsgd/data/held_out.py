@@ -99,13 +99,23 @@ def groups_of_similar_rows(X: CSR) -> NDArray[np.int64]:
 
 def are_copies(rows: Dataset) -> NDArray[np.bool_]:
     """Return which rows have the same features, at least one, and the same labels as another row, bool (n,)."""
+    _, number, count = np.unique(_row_sums(rows), return_inverse=True, return_counts=True)
+    return np.asarray((count[number] > 1) & (np.diff(rows.X.indptr) > 0))
+
+
+def are_among(rows: Dataset, others: Dataset) -> NDArray[np.bool_]:
+    """Return which rows have the same features, at least one, and labels as one of other rows of equal F, bool (n,)."""
+    return np.isin(_row_sums(rows), _row_sums(others)) & (np.diff(rows.X.indptr) > 0)
+
+
+def _row_sums(rows: Dataset) -> NDArray[np.float64]:
+    """Return sums of each row with random weights, which are equal where rows are, float64 (n,)."""
     random, sums = np.random.default_rng(0), np.zeros(rows.n_rows)
     for matrix in (rows.X, rows.Y):
-        weight = random.random(matrix.n_cols)  # sums with random weights are equal where rows are
+        weight = random.random(matrix.n_cols)
         for first, last in row_spans([matrix], COMPARED_ENTRIES):
             sums[first:last] += matrix.span(first, last).to_scipy() @ weight
-    _, number, count = np.unique(sums, return_inverse=True, return_counts=True)
-    return np.asarray((count[number] > 1) & (np.diff(rows.X.indptr) > 0))
+    return sums
 
 
 def draw_pairs(truth: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
