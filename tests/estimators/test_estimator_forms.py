@@ -26,6 +26,8 @@ def test_label_lists_of_strings_keep_their_names(rows, held_out):
     lists = [[names[label] for label in row.indices] for row in Y]
     model = small().fit(X, lists)
     assert model.classes_.tolist() == names
+    with pytest.raises(ValueError, match="read-only"):
+        model.classes_[0] = "another"
     best, _ = model.predict_topk(held_out[0], 1)
     assert precision_at_k(held_out[1], best, 1)[0] > 0.95
     predicted = model.predict(held_out[0])

@@ -127,7 +127,7 @@ def test_counts_of_other_labels_are_refused(skewed, tmp_path, counts):
         ("propensity", "must have a number for each of 40 labels"),
         (np.full(40, 1, "datetime64[D]"), "must have a number for each of 40 labels"),
         (["1"] * 40, "must have a number for each of 40 labels"),
-        (np.zeros(N_LABELS), "must be finite and above 0, got 0.0 for label 0"),
+        (np.zeros(N_LABELS), r"must be finite and above 0, got 0.0 for label 0; exclude=\[0\] leaves"),
         (np.r_[np.ones(39), np.nan], "must be finite and above 0, got nan for label 39"),
         (-np.ones(N_LABELS), "must be finite and above 0, got -1.0 for label 0"),
     ],

@@ -86,8 +86,10 @@ class FittedModel:
 
     @property
     def classes(self) -> np.ndarray:
-        """The names of the label columns (L,)."""
-        return self.names.array if isinstance(self.names, MappedNames) else self.names
+        """The names of the label columns (L,), read-only: other parts of the model know them, too."""
+        names = (self.names.array if isinstance(self.names, MappedNames) else self.names).view()
+        names.flags.writeable = False
+        return names
 
     @property
     def float_params(self) -> NDArray[np.float32]:

@@ -277,7 +277,8 @@ def checked_weight(weight: Any, n_labels: int) -> np.ndarray:
     checked = as_vector(weight, n_labels, "label_weight")
     bad = np.flatnonzero(~((checked > 0) & np.isfinite(checked)))
     if len(bad):
-        raise DataError(f"label_weight: must be finite and above 0, got {checked[bad[0]]} for label {bad[0]}")
+        got = f"got {checked[bad[0]]} for label {bad[0]}"
+        raise DataError(f"label_weight: must be finite and above 0, {got}; exclude=[{bad[0]}] leaves a label out")
     return checked
 
 
