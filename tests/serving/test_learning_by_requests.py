@@ -76,6 +76,13 @@ def test_a_label_without_a_name_of_one_line_is_not_learned(client, served, names
     assert served.model is before
 
 
+def test_other_fields_of_documents_to_learn_are_refused(client):
+    document = {"title": "a", "body": "b", "labels": ["c"]}
+    answer = client.post("/learn", json={"documents": [document]}, headers=AUTHORIZED)
+    expected = "documents: must have no fields but text and labels, got 'body'"
+    assert (answer.status_code, answer.json()["detail"]) == (400, expected)
+
+
 @pytest.mark.parametrize("documents", [[], None, ["a"]])
 def test_learning_nothing_is_refused_by_the_name_of_its_field(client, documents):
     answer = client.post("/learn", json={"documents": documents}, headers=AUTHORIZED)

@@ -155,6 +155,8 @@ def documents_of(value: Any) -> tuple[list[str], list[list[str]]]:
     if not _is_list_of(dict, value):
         wanted = f'must be a list of 1 to {MAX_TEXTS} {{"text": ..., "labels": [...]}}'
         raise RequestError(400, f"documents: {wanted}, got {shorten(value)}")
+    if others := {name for each in value for name in each} - {"text", "labels"}:
+        raise RequestError(400, f"documents: must have no fields but text and labels, got {shorten(min(others))}")
     labels = [each.get("labels") for each in value]
     for names in labels:
         if not isinstance(names, list) or not names or not all(_is_name(name) for name in names):
