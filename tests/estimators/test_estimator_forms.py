@@ -157,7 +157,9 @@ def test_a_vectorizer_is_copied_and_fitted_unless_it_has_words():
     model = small(vectorizer=fitted).fit(fitted.transform(TEXTS), TAGS)
     assert model.vectorizer_.words == fitted.words
     assert model.classes_[model.predict_topk(["a fast car"], 1)[0]] == "car"
-    with pytest.raises(DataError, match="vectorizer: must be a TextVectorizer or None, got 'tfidf'"):
+    with pytest.raises(
+        DataError, match=r"a TextVectorizer or None \(put another one before the .* in a Pipeline\), got 'tfidf'"
+    ):
         small(vectorizer="tfidf").fit(TEXTS, TAGS)
 
 

@@ -84,7 +84,10 @@ RULES = {
     "tol": AMOUNT,
     "validation_fraction": Rule("in (0, 1)", lambda value: is_amount(value) and 0 < value < 1),
     "early_stopping": FLAG,
-    "vectorizer": Rule("a TextVectorizer or None", lambda value: value is None or isinstance(value, TextVectorizer)),
+    "vectorizer": Rule(
+        "a TextVectorizer or None (put another one before the classifier in a Pipeline)",
+        lambda value: value is None or isinstance(value, TextVectorizer),
+    ),
     "warm_start": FLAG,
     "verbose": Rule("0 or 1", lambda value: isinstance(value, int | np.integer | np.bool_) and value in (0, 1)),
 }  # parameters that name a part, such as a loss, are looked up instead (`_check_names`)
