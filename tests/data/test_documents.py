@@ -82,6 +82,13 @@ def test_the_header_of_csv_tells_what_separates_fields(path_of, mark):
     assert (raw.texts, raw.labels) == ([f"a{mark} b, c"], [("x", "y")])
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_spaces_around_names_of_columns_are_ignored_unless_a_column_has_them(path_of, form):
+    rows = {"csv": "title,body,labels\na,b,x\n", "jsonl": '{"title": "a", "body": "b", "labels": ["x"]}\n'}
+    assert read(path_of("f", rows[form]), form, text_column="title, body").texts == ["a b"]
+    assert read(path_of("f", rows[form].replace("body", " body")), form, text_column="title, body").texts == ["a b"]
+
+
 @pytest.mark.parametrize("told", ["sep=;", '"sep=;"'])
 def test_a_first_line_may_tell_the_separator_as_excel_writes_it(path_of, told):
     path = path_of("f.csv", f"{told}\nid;text;labels\n1;a, b, c;x\n2;d\n")
@@ -227,7 +234,12 @@ def test_formats_are_told_by_names_and_lines(tmp_path):
 @pytest.mark.parametrize(
     ("form", "text", "told"),
     [
-        ("csv", "a,b\n1,2\n", r"f:1: the header must have a column 'text', got \['a', 'b'\]; pass --text-column"),
+        (
+            "csv",
+            "a,b\n1,2\n",
+            r"f:1: the header must have a column 'text' and a column 'labels', got \['a', 'b'\]; pass --text-column",
+        ),
+        ("csv", "number,created,user,title,body,tags\n", r"got \[.*'tags'\]; pass --text-column and --label-column"),
         (
             "csv",
             "body;labels\n",
@@ -258,7 +270,11 @@ def test_formats_are_told_by_names_and_lines(tmp_path):
             '[{"text": "a"}]\n',
             r"f:1: must be one JSON object a line, got \[.*; `jq -c '.\[\]' FILE` writes a list",
         ),
-        ("jsonl", '{"title": "a"}\n', "f:1: must be an object with the key 'text', got "),
+        (
+            "jsonl",
+            f'{{"title": "{"a" * 99}", "tags": []}}\n',
+            r"key 'text', got the keys \['title', 'tags'\]; .*; write \"\"",
+        ),
         (
             "jsonl",
             '{"text": "a", "labels": [true]}\n',

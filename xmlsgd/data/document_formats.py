@@ -145,7 +145,9 @@ def are_fasttext(lines: Iterable[str]) -> bool:
 
 def split_columns(columns: str, known: Container[str]) -> list[str]:
     """Return the names in `a,b`; one name if `known`, a header or the keys of an object, has it with the comma."""
-    return [columns] if columns in known else columns.split(",")
+    if columns in known:
+        return [columns]
+    return [name if name in known else name.strip() for name in columns.split(",")]
 
 
 def delimiter_of(header: str, columns: str) -> str | None:

@@ -30,6 +30,8 @@ from .words import SURROGATE
 DEFAULTS = DocumentOptions()
 QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 ONE_OBJECT, AS_LINES = "must be one JSON object a line", "`jq -c '.[]' FILE` writes a list in lines"
+SHOWN = 400  # characters of names of columns in an error
+NOTHING = {"text_column": '""', "label_column": "[]", "id_column": "null"}  # in JSON
 MAX_FIELD = 1 << 26  # characters of a field of CSV
 
 
@@ -132,9 +134,12 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
         header = next(reader, [])
         where = f"{path}:{2 if separator_line else 1}"
         names = split_columns(options.text_column, header)
-        texts = [_column(where, header, name, "text_column") for name in names]
-        label = _column(where, header, options.label_column, "label_column") if labelled else 0
-        id_at = None if options.id_column is None else _column(where, header, options.id_column, "id_column")
+        columns = [(name, "text_column") for name in names]
+        columns += [(options.label_column, "label_column")] if labelled else []
+        columns += [] if options.id_column is None else [(options.id_column, "id_column")]
+        at = _columns(where, header, columns)
+        texts, label = at[: len(names)], at[len(names)] if labelled else 0
+        id_at = None if options.id_column is None else at[-1]
         begins = reader.line_num + 1  # a row has several lines if a cell has
         for row in reader:
             line, begins = begins, reader.line_num + 1
@@ -168,18 +173,23 @@ def _as_quoted(cell: str) -> str:
     return cell if '"' not in cell or QUOTED_CELL.fullmatch(cell) else '"' + cell.replace('"', '""') + '"'
 
 
-def _column(where: str, header: list[str], name: str, option: str) -> int:
-    if name not in header:
-        wanted = f"the header must have a column {name!r}"
-        raise DataError(f"{where}: {wanted}, got {shorten(header)}; {_remedy(option)}{suggest(name, header)}")
-    if header.count(name) > 1:
-        raise DataError(f"{where}: the header must have one column {name!r}, got {shorten(header)}; rename the others")
-    return header.index(name)
+def _columns(where: str, header: list[str], columns: Sequence[tuple[str, str]]) -> list[int]:
+    """Return the positions of columns in a header; columns : the name of each, and the option that gives it."""
+    if lacking := [each for each in columns if each[0] not in header]:
+        names, options = zip(*lacking, strict=True)
+        wanted = f"the header must have a column {' and a column '.join(map(repr, names))}"
+        got = f"got {shorten(header, SHOWN)}; {_remedy(*dict.fromkeys(options))}"
+        raise DataError(f"{where}: {wanted}, {got}{suggest(names[0], header)}")
+    if double := [name for name, _ in columns if header.count(name) > 1]:
+        wanted = f"the header must have one column {double[0]!r}"
+        raise DataError(f"{where}: {wanted}, got {shorten(header, SHOWN)}; rename the others")
+    return [header.index(name) for name, _ in columns]
 
 
-def _remedy(option: str) -> str:
-    """Return the remedy for a wrong option, on the command line and in Python."""
-    return f"pass --{option.replace('_', '-')}, in Python {option}"
+def _remedy(*options: str) -> str:
+    """Return the remedy for wrong options, on the command line and in Python."""
+    flags = " and ".join(f"--{option.replace('_', '-')}" for option in options)
+    return f"pass {flags}, in Python {' and '.join(options)}"
 
 
 def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[Row]:
@@ -233,7 +243,9 @@ def _is_name(label: Any) -> bool:
 def _value(entry: dict[str, Any], name: str, option: str, where: str) -> Any:
     if name not in entry:
         wanted = f"must be an object with the key {name!r}"
-        raise DataError(f"{where}: {wanted}, got {shorten(entry)}; {_remedy(option)}")
+        got = f"got the keys {shorten(list(entry), SHOWN)}"
+        nothing = f"; write {NOTHING[option]} where there is none"
+        raise DataError(f"{where}: {wanted}, {got}; {_remedy(option)}{suggest(name, entry) or nothing}")
     return entry[name]
 
 
