@@ -70,17 +70,20 @@ def test_a_model_of_numbers_learns_rows_with_fewer_and_with_new_columns_in_its_o
     assert second.n_samples_seen_ == first.n_samples_seen_ + 2
 
 
-@pytest.mark.parametrize(("mark", "is_refused"), [(";", True), (", ", True), ("><", True), (" ", False)])
-def test_known_labels_with_another_separator_are_refused_before_they_are_learned(tmp_path, capsys, mark, is_refused):
+@pytest.mark.parametrize(
+    ("mark", "n", "is_refused"), [(";", 1, True), (", ", 1, False), (", ", 3, True), ("><", 1, True), (" ", 1, False)]
+)
+def test_known_labels_with_another_separator_are_refused_before_they_are_learned(tmp_path, capsys, mark, n, is_refused):
     (tmp_path / "rows.csv").write_text("text,labels\n" + "read the file,sea|tale\nwrite it,poem\n" * 5)
     run("train", tmp_path / "rows.csv", "--out", tmp_path / "m", "--quiet", *QUICK, "--label-separator", "|")
-    joined = "<sea><tale>" if mark == "><" else f"sea{mark}tale"
-    (tmp_path / "new.csv").write_text(f'text,labels\nread a file,"{joined}"\nwrite it,poem\n')
+    pairs = ("sea", "tale"), ("tale", "poem"), ("poem", "sea")
+    joined = [f"<{a}><{b}>" if mark == "><" else f"{a}{mark}{b}" for a, b in pairs[:n]]
+    (tmp_path / "new.csv").write_text("text,labels\n" + "".join(f'read a file,"{name}"\n' for name in joined))
     capsys.readouterr()
     assert main(["learn", str(tmp_path / "m"), str(tmp_path / "new.csv"), "--quiet"]) == (2 if is_refused else 0)
     err, learned = capsys.readouterr().err, len(XMLClassifier.load(tmp_path / "m").classes_)
     assert f"--label-separator '{'|' if mark == '><' else mark.strip() or mark}'" in err
-    assert (learned, "1 of 1 new labels that are known ones" in err) == ((3, True) if is_refused else (4, False))
+    assert (learned, f"{n} of {n} new labels that are known ones" in err) == ((3, True) if is_refused else (4, False))
 
 
 def test_learning_makes_the_folders_above_its_output(tmp_path, words):

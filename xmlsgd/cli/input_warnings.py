@@ -21,6 +21,7 @@ from .swapped_columns import LEAST_KNOWN
 
 QUOTES = "\"'"
 SEPARATORS = ("><", ";", "|", ",", " ")  # of labels, in the files of other programs
+LEAST_JOINED = {",": 3, " ": 20}  # new labels to refuse: names such as `Helsinki, Finland` may consist of labels
 NO_BRACKETS = "write a|b for <a><b>, and pass --label-separator '|'"
 SPACED_COMMA = re.compile(r", +(?=\S)")
 MOST_CASES = 0.02  # share of labels that differ in case alone, such as China and china; vocabularies have a few
@@ -147,7 +148,7 @@ def refuse_joined_labels(known: Sequence[str], new: Sequence[str], path: str) ->
     labels = set(known)
     for mark in SEPARATORS:
         joined = [name for name in new if labels.issuperset(_parts(name, mark))]
-        least = JUDGED_ROWS if mark == " " else 1  # words of a name, such as `data` and `base`, may well be labels
+        least = LEAST_JOINED.get(mark, 1)
         if least <= len(joined) > len(new) / 2:
             got = f"got {len(joined):,} of {len(new):,} new labels that are known ones with {mark!r} between"
             got += f", such as {shorten(joined[0])}"
