@@ -275,10 +275,14 @@ def test_labels_that_are_no_candidates_rank_first_where_all_candidates_score_low
     np.testing.assert_allclose(least, -np.sort(-scores, axis=1)[:, 79], rtol=1e-4)
 
 
-@pytest.mark.parametrize(("n_rows", "n_labels", "size"), [(100, 192, 64), (99, 192, 0), (100, 3, 3)])
-def test_candidates_are_used_from_100_rows_on(n_rows, n_labels, size):
-    assert auto_candidates(n_rows, n_labels, "bce") == size
-    assert auto_candidates(n_rows, n_labels, "softmax") == 0
+@pytest.mark.parametrize(
+    ("n_rows", "n_labels", "a_row", "size"),
+    [(100, 192, 1, 64), (99, 192, 1, 0), (100, 3, 1, 3), (100, 999, 8, 64), (100, 999, 20, 160), (100, 999, 40, 256)],
+)
+def test_candidates_are_used_from_100_rows_on_and_more_of_them_for_more_labels_a_row(n_rows, n_labels, a_row, size):
+    Y = CSR(np.arange(11) * a_row, np.tile(np.arange(a_row, dtype=np.int32), 10), np.ones(10 * a_row), n_labels)
+    assert auto_candidates(n_rows, Y, "bce") == size
+    assert auto_candidates(n_rows, Y, "softmax") == 0
 
 
 def test_rows_of_weight_0_do_not_count_among_the_100(many):

@@ -26,7 +26,8 @@ SMALL_HIDDEN = (64,)  # with candidates, on small data or rows of few labels: as
 FEW_LABELS = 4  # of a row, on average
 NEGATIVES = 1024  # with a sampler, if `negatives` is "auto"
 # Candidates (docs/candidates.md); all numbers are measured (docs/decisions/candidates.md):
-N_CANDIDATES = 64  # candidate labels per row by votes; co-occurrence adds others (`candidates.model`)
+# Candidate labels per row by votes; co-occurrence adds others (`candidates.model`). More where a row has many labels.
+N_CANDIDATES, MOST_CANDIDATES, CANDIDATES_PER_LABEL = 64, 256, 8
 CANDIDATE_ROWS = 100  # least rows for candidates
 FREQUENT = 0.5  # a feature is frequent if at least this share of the rows has it
 MOST_FREQUENT_SHARE = 0.75  # of the squared values of X that frequent features may have for candidates
@@ -73,12 +74,15 @@ def auto_hidden(rows: Dataset, assists_candidates: bool) -> tuple[tuple[int, ...
     return HIDDEN, "the default"
 
 
-def auto_candidates(n_rows: int, n_labels: int, loss: str) -> int:
-    """Return the number of candidates per row: 64, or all labels if there are fewer; 0 if candidates would not help.
+def auto_candidates(n_rows: int, Y: CSR, loss: str) -> int:
+    """Return the number of candidates per row: 64, or more for many labels a row; 0 if candidates would not help.
 
-    That is with few rows, or a loss that is not "bce".
+    That is with few learned rows, or a loss that is not "bce".
     """
-    return min(N_CANDIDATES, n_labels) if n_rows >= CANDIDATE_ROWS and loss == "bce" else 0
+    if n_rows < CANDIDATE_ROWS or loss != "bce":
+        return 0
+    of_labels = CANDIDATES_PER_LABEL * Y.nnz // Y.n_rows
+    return min(max(of_labels, N_CANDIDATES), MOST_CANDIDATES, Y.n_cols)
 
 
 def frequent_share(X: CSR) -> float:

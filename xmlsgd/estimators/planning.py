@@ -152,11 +152,11 @@ def _candidates(planner: _Planner, loss: str) -> tuple[int, str]:
     if planner.adds_rows:
         return 0, "partial_fit keeps those of the model"
     data, given = planner.data, planner.estimator.candidates
-    n_rows, n_labels = data.n_learned_rows, data.given_rows.Y.n_cols
+    n_rows, Y = data.n_learned_rows, data.given_rows.Y
     if not is_auto(given):
-        return min(int(given), n_labels), GIVEN
-    why = f"{n_rows} rows, {n_labels} labels" if loss == "bce" else f"loss {loss}"
-    return defaults.auto_candidates(n_rows, n_labels, loss), why
+        return min(int(given), Y.n_cols), GIVEN
+    why = f"{n_rows} rows, {Y.n_cols} labels, {Y.nnz / Y.n_rows:.1f} a row" if loss == "bce" else f"loss {loss}"
+    return defaults.auto_candidates(n_rows, Y, loss), why
 
 
 def _obstacle(data: TrainingData, dense: DenseFeatures | None) -> str:
