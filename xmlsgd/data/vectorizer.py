@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST_SHOWN = 80  # characters of an option in errors: there may be thousands of stop words
 MAX_N = 16  # of n-grams: a text has as many for each n as it is long
 FORMAT = "xmlsgd text vectorizer"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 MAX_FILE_BYTES = 1 << 29  # enough for about 15 million words
 
 
