@@ -31,7 +31,7 @@ from .report import Table, publish
 
 EPOCHS = 10  # as by default without candidates
 LIMITS = {"checkpoints": 3.0, "supervision": 1.0, "checksums": 1.0}  # percent of training
-WATCHING = ("tick", "starts", "works", "heard", "gone", "overdue")
+WATCHING = ("tick", "starts", "works", "heard", "lost", "overdue")
 
 
 @contextmanager

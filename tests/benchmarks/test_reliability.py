@@ -11,11 +11,12 @@ import pytest
 
 from benchmarks import damage, kills
 from benchmarks.kills import ALGORITHMS, OPTIMIZERS
-from benchmarks.overhead import LIMITS
+from benchmarks.overhead import LIMITS, WATCHING
 from benchmarks.written_kinds import KINDS, Kind, write_arrays
 from shared.paths import ROOT
 from shared.processes import HANG
 from xmlsgd.data.files.folders import read_folder
+from xmlsgd.training.executors.liveness import Liveness
 
 
 def short(part, folder):
@@ -23,6 +24,10 @@ def short(part, folder):
     command = [sys.executable, "-m", "benchmarks.reliability", "--short", part, "--out", str(folder)]
     subprocess.run(command, cwd=ROOT, timeout=HANG)
     return json.loads((folder / f"{part}.json").read_text())["result"]
+
+
+def test_the_functions_whose_time_is_measured_exist():
+    assert all(hasattr(Liveness, name) for name in WATCHING)
 
 
 @pytest.mark.slow
