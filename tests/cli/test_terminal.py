@@ -10,7 +10,7 @@ from xmlsgd.estimators.inference.explanation import Explanation
 
 HOSTILE = "a\x1b[31m\a\x7f\x9b2J\x85\u2028\u202eb\u2069"
 SHOWN = r"a\x1b[31m\x07\x7f\x9b2J\x85\u2028\u202eb\u2069"
-GOOD = "été 雪 שלום 👍🏽"
+GOOD = "été 雪 שלום 👍🏽 می\u200cخواهم 👩\u200d💻"
 
 
 @pytest.mark.parametrize(("name", "shown"), [(HOSTILE, SHOWN), ("a\tb\nc\r", r"a\tb\nc\r"), (GOOD, GOOD)])

@@ -14,6 +14,9 @@ from ..errors import LOGGER
 
 STDIN = STDOUT = "-"
 STDIN_NAME, STANDARD_OUTPUT = "stdin", Path("standard output")  # their names in errors
+# Characters that end an entry or a line, control a terminal, or reverse the order in which it shows text.
+CONTROLS = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+ESCAPED = {code: ascii(chr(code))[1:-1] for code in CONTROLS}  # as in Python: tab as \t, escape as \x1b
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,10 @@ class Console:
 
 
 def say(text: str) -> None:
-    """Write a text as one line to stderr, with escapes for characters that it cannot show or would obey."""
+    """Write a text as one line to stderr, with escapes for control characters."""
     line = " ".join(text.split())
     with suppress(OSError):  # the terminal may be gone
-        print("xmlsgd:", "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line), file=sys.stderr)
+        print("xmlsgd:", line.translate(ESCAPED).encode(errors="backslashreplace").decode(), file=sys.stderr)
 
 
 class _LineHandler(logging.Handler):

@@ -6,15 +6,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .messages import ESCAPED
 from .results import UriOf, csv_line, names_with_uri
 
 if TYPE_CHECKING:
     from ..estimators.inference.explanation import Explanation
 
 FORMATS = ("text", "json", "csv")
-# Characters that end an entry or a line, control a terminal, or reverse the order in which it shows text.
-CONTROLS = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-ESCAPED = {code: ascii(chr(code))[1:-1] for code in CONTROLS}  # as in Python: tab as \t, escape as \x1b
 RowId = Mapping[str, Any]  # the number of the row, "row", and its identifier, "id", if it was asked for
 # A function of these, labels (best first, -1 for none), their values, and their explanations (may be empty).
 Line = Callable[[RowId, Sequence[int], Sequence[float], "Sequence[Explanation]"], str]
@@ -24,9 +22,9 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool, uri_of:
     """Return the function that formats a row of predictions as a line of "text", "json" or "csv".
 
     names : of the labels. value : name of the number of each label, "probability" or "score". tabs : whether tabs
-    separate the entries of text, since names may contain spaces; text has escapes for `CONTROLS`. uri_of : return the
-    URI of a name, or None, for JSON and CSV. An identifier comes first in a line of text, before a tab. Explanations
-    are printed below a line of text, and in JSON with their label; CSV leaves them out.
+    separate the entries of text, since names may contain spaces; text has escapes for control characters. uri_of :
+    return the URI of a name, or None, for JSON and CSV. An identifier comes first in a line of text, before a tab.
+    Explanations are printed below a line of text, and in JSON with their label; CSV leaves them out.
     """
 
     def text_line(row_id: RowId, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
