@@ -127,7 +127,7 @@ class Crossbow(Rounds):
         self.learning |= self.chosen() & {w}
 
     def deadline(self, now: float) -> float | None:
-        """Return 0 seconds from now if it is a learner's turn: it may be without an event, as the average has moved."""
+        """Return `now` if it is a learner's turn, which can come without an event, when the average has moved."""
         return now if self.merge_due(self.throughput.due, now) else None
 
     def merge_due(self, busy: Collection[int], now: float) -> Collection[int]:
