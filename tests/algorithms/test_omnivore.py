@@ -109,7 +109,7 @@ def test_a_group_steps_from_what_it_read_while_others_write(dataset):
     """Without momentum two groups of one add the differences of both to the model."""
     executor = simulated((1.0, 0.9))
     algorithm = Omnivore(BATCH, RATE, groups=2, momentum=0.0)
-    algorithm.row_costs(dataset)
+    algorithm.measure_costs(dataset)
     executor.start(Job(dataset, NETWORK, SGD()), Sharing.REPLICAS)
     algorithm.start(executor.workers, N_ROWS)
     first = executor.center.copy()
@@ -223,7 +223,7 @@ class PlayedGroups:
 
     def __init__(self, dataset, n_workers, **settings):
         self.algorithm = Omnivore(BATCH, RATE, split="rows", **settings)
-        self.algorithm.row_costs(dataset)
+        self.algorithm.measure_costs(dataset)
         self.comm = toy.Replicas(*[0.0] * (1 + n_workers))
 
     def train(self, w, step, loss=0.0):

@@ -78,9 +78,9 @@ def test_members_end_together_although_rows_are_unequal():
 
 def test_work_counts_features_and_labels_and_is_cut_in_the_order_of_the_epoch(dataset):
     algorithm, executor = Updates(BATCH, 0.1, groups=1), simulated((1, 1), kind=Recorded)
-    work = algorithm.row_costs(dataset)
+    work = algorithm.measure_costs(dataset)
     np.testing.assert_array_equal(work, 2 * np.diff(dataset.X.indptr) + 3 * 9)
-    assert Omnivore(split="rows").row_costs(dataset) is None
+    assert Omnivore(split="rows").measure_costs(dataset) is None
     go(dataset, algorithm, executor)
     for step in executor.spans[:8]:
         rows = epoch_order(N_ROWS, 0, step.epoch)[step.start : step.stop]

@@ -65,7 +65,7 @@ class Algorithm(Checked, ABC):
         """Return the most rows of an update with `n_workers` workers, for estimates of memory."""
         return self.batch
 
-    def row_costs(self, dataset: Dataset) -> np.ndarray | None:
+    def measure_costs(self, dataset: Dataset) -> np.ndarray | None:
         """Return the cost of each row, float64 (n_rows,), to cut batches by cost; None to cut them by rows.
 
         Called before `start`.

@@ -92,10 +92,12 @@ class Omnivore(Algorithm):
         """Return the number of vectors: the velocity, and the model that each group has read."""
         return 1 + (n_workers if self.tune else self.fixed_setting(n_workers).groups)
 
-    def row_costs(self, dataset: Dataset) -> np.ndarray | None:
-        """Return the multiply-adds per hidden unit of each row, or None to cut by rows."""
+    def measure_costs(self, dataset: Dataset) -> np.ndarray | None:
+        """Set the costs of a feature and a row, by which `finished` measures speeds; return those of rows, or None.
+
+        Costs are multiply-adds per hidden unit; None if batches are cut by rows.
+        """
         by_work = self.split == "work"
-        # The costs of a feature and a row, by which `finished` measures speeds.
         self.per_nnz, self.per_row = (PER_NNZ, PER_LABEL * dataset.Y.n_cols) if by_work else (0.0, 1.0)
         return self.per_nnz * np.diff(dataset.X.indptr) + self.per_row if by_work else None
 

@@ -166,7 +166,7 @@ class Loop:
                 callback.start(n_rows, self.schedule.epochs, executor.center)
         if self.writer:
             self.writer.attach(executor, self.progress, self.history, self.callbacks)
-        self.row_costs = self.algorithm.row_costs(self.job.dataset)
+        self.row_costs = self.algorithm.measure_costs(self.job.dataset)
         self.algorithm.start(executor.workers, n_rows)
 
     def _keep_first_model(self) -> None:
