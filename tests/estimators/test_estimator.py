@@ -323,7 +323,7 @@ def test_partial_fit_learns_all_rows_with_early_stopping_too(rows):
     assert one.n_samples_seen_ == 1
 
 
-def test_early_stopping_says_where_it_holds_out_rows_that_a_warm_start_has_learned(rows, recwarn):
+def test_early_stopping_says_where_a_warm_start_has_learned_its_validation_rows(rows, recwarn):
     X, Y = rows
     model = small(max_epochs=1, warm_start=True, early_stopping=True).fit(X[:500], Y[:500])
     model.fit(X[:500], Y[:500])

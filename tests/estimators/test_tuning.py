@@ -68,7 +68,7 @@ def test_a_trial_has_names_for_factors_that_are_not_those_of_parameters():
     assert found["learning_rate_init"] == pytest.approx(plan.learning_rate, rel=0.05)
 
 
-def test_no_more_rows_than_the_limit_are_held_out(monkeypatch):
+def test_no_more_rows_than_the_limit_are_validation_rows(monkeypatch):
     monkeypatch.setattr(tuning, "MOST_ROWS", 20)
     model = XMLClassifier((8,), candidates=0, max_epochs=1, random_state=0, n_jobs=1)
     assert tune(ROWS.X, ROWS.Y, model, n_trials=1, seconds=math.inf).n_validation == 20
@@ -108,7 +108,7 @@ def test_every_metric_can_be_searched_by(metric):
     assert 0 < trial.value <= 100
 
 
-def test_whole_groups_are_held_out_and_trials_know_the_others(monkeypatch):
+def test_whole_groups_are_validation_rows_and_trials_know_the_others(monkeypatch):
     fit, given = XMLClassifier._fit_data, []
 
     def noted(self, data, *arguments):

@@ -245,7 +245,7 @@ def _split(data: TrainingData, seed: int) -> tuple[TrainingData, Dataset]:
         raise DataError("y: must be label lists or an indicator, got one class per row; use GridSearchCV for these")
     split = with_validation_rows(data, min(int(SHARE * data.n_given_rows), MOST_ROWS), seed)
     if split is None or split.validation is None:
-        wanted = "must have 10 rows, and a group of at most a tenth of them, to hold out"
+        wanted = "must have 10 rows, and a group of at most a tenth of them, for validation"
         raise DataError(f"X: {wanted}; got {data.n_given_rows} rows")
     return replace(split, validation=None), split.validation
 

@@ -19,7 +19,7 @@ from ..parameters import parameter_flags
 from ..results import size_text, write_json
 
 FLAGS = (
-    positional("train", PATH, "TRAIN", "rows to learn from and to hold out, in any format that train reads"),
+    positional("train", PATH, "TRAIN", "rows to learn from and to validate on, in any format that train reads"),
     *TRAINING_DATA_FLAGS,
     *parameter_flags(),
     Flag("metric", NAME, "metric to maximize: one at a rank, as in nDCG@5 or PSP@3, \"micro F1\" or \"macro F1\"",
@@ -89,7 +89,7 @@ def run(
         )
     )
     write_json(console.json, {
-        "metric": metric, "held_out_rows": n_validation, "default": first.value, "best": best.value,
+        "metric": metric, "validation_rows": n_validation, "default": first.value, "best": best.value,
         "parameters": parameters | best.parameters, "flags": flags, "trials": [trial._asdict() for trial in ended],
     })  # fmt: skip
     if stop is not None:
