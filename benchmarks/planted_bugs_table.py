@@ -276,8 +276,8 @@ BUGS = (
         "checkpoints",
         "a run goes on without its optimizer state",
         "xmlsgd/training/checkpoints/reader.py",
-        "return Start(np.array(params), np.array(state), self.steps)",
-        "return Start(np.array(params), np.zeros_like(state), self.steps)",
+        "return Start(np.array(params), np.array(state), self.updates)",
+        "return Start(np.array(params), np.zeros_like(state), self.updates)",
         CHECKPOINT,
     ),
     Bug(

@@ -137,7 +137,7 @@ def identify_checkpoint(path: Path) -> Any:
     saved = read_checkpoint(Checkpoint(path))
     if saved is None:
         return None
-    return saved.seed, saved.steps, {name: array.tolist() for name, array in saved.arrays.arrays.items()}
+    return saved.seed, saved.updates, {name: array.tolist() for name, array in saved.arrays.arrays.items()}
 
 
 @functools.cache

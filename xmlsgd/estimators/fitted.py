@@ -36,11 +36,11 @@ def are_probabilities(loss: str, form: Form) -> bool:
 
 
 class OptimizerState(NamedTuple):
-    """The name of an optimizer, its state float32 (`state_layout`) and the number of its steps."""
+    """The name of an optimizer, its state float32 (`state_layout`) and the number of its updates."""
 
     name: str
     state: NDArray[np.float32]
-    steps: int
+    updates: int
 
 
 @dataclass(frozen=True, eq=False)

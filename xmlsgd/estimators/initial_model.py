@@ -62,7 +62,7 @@ def grown_start(earlier: FittedModel, plan: TrainingPlan, Y: CSR, n_label_rows: 
         return replace(start, epochs=earlier.n_epochs)
     layouts = [state_layout(layout, optimizer) for layout in (old.layout, network.layout)]
     copy_rows(layouts[0], earlier.optimizer.state, layouts[1], start.state)
-    return replace(start, updates=earlier.optimizer.steps, epochs=earlier.n_epochs)
+    return replace(start, updates=earlier.optimizer.updates, epochs=earlier.n_epochs)
 
 
 def copy_rows(old: Layout, source: NDArray[np.float32], new: Layout, target: NDArray[np.float32]) -> None:

@@ -55,7 +55,7 @@ def test_partial_fit_goes_on_exactly_where_it_was(rows, tmp_path, copy, optimize
         other.partial_fit(*more)
     assert model.params_.tobytes() == other.params_.tobytes()
     assert model.fitted_.optimizer.state.tobytes() == other.fitted_.optimizer.state.tobytes()
-    assert model.fitted_.optimizer.steps == other.fitted_.optimizer.steps > 0
+    assert model.fitted_.optimizer.updates == other.fitted_.optimizer.updates > 0
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_partial_fit_keeps_the_state_of_the_optimizer_for_the_next_and_save_does
     assert first.state.any()
     model.partial_fit(*rows)
     loaded.partial_fit(*rows)
-    assert model.fitted_.optimizer.steps == 2 * first.steps
-    assert loaded.fitted_.optimizer.steps == first.steps
+    assert model.fitted_.optimizer.updates == 2 * first.updates
+    assert loaded.fitted_.optimizer.updates == first.updates
 
 
 def test_a_model_that_was_mapped_can_be_saved_over_itself(saved, rows):

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 REAL = "biuf"  # dtype kinds of real numbers
 ADVICE = "; remove the checkpoint to start over"
-TYPES = {"run": dict, "seed": int, "steps": int, "records": list, "callbacks": dict}
+TYPES = {"run": dict, "seed": int, "updates": int, "records": list, "callbacks": dict}
 
 
 @dataclass(frozen=True, eq=False)
 class SavedRun:
     """The contents of a checkpoint.
 
-    run : the identity of the run (`identity`). seed : its seed. steps : updates that the optimizer state has seen.
+    run : the identity of the run (`identity`). seed : its seed. updates : that the optimizer state has seen.
     records : epoch records so far. callbacks : states of the callbacks by name (`callback_names`), without arrays.
     arrays : "params" and "state", float32, and the arrays of callbacks, "name-key".
     """
@@ -42,7 +42,7 @@ class SavedRun:
     run: dict[str, str]
     seed: int
     position: TrainingPosition
-    steps: int
+    updates: int
     records: list[EpochRecord]
     callbacks: dict[str, dict[str, Any]]
     arrays: FolderArrays
@@ -67,9 +67,9 @@ class SavedRun:
         sizes = {"params": job.network.layout.size, "state": state_layout(job.network.layout, job.optimizer).size}
         params, state = (self.arrays.finite(name, size) for name, size in sizes.items())
         if job.start is None:
-            return Start(np.array(params), np.array(state), self.steps)
+            return Start(np.array(params), np.array(state), self.updates)
         job.start.params[:], job.start.state[:] = params, state
-        return replace(job.start, updates=self.steps, origin=None)
+        return replace(job.start, updates=self.updates, origin=None)
 
     def resume(self, callbacks: Sequence[Callback]) -> None:
         """Resume callbacks that have been started."""
@@ -90,7 +90,7 @@ class SavedRun:
         records_fit = all(is_number(loss) and np.isfinite(loss) for loss in losses)
         records_fit = records_fit and len(self.records) == self.position.epoch
         position_fits = self.position.fits(schedule.epochs, job.dataset.n_rows)
-        if not (records_fit and position_fits and 0 <= self.steps < 1 << 62):
+        if not (records_fit and position_fits and 0 <= self.updates < 1 << 62):
             got = shorten(self.position, 100)
             raise ModelFileError(f"{self.arrays.path}: must hold a position of the run, got {got}{ADVICE}")
 

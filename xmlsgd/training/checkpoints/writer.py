@@ -142,7 +142,7 @@ class CheckpointWriter:
             callbacks[name] = _json_values(name, values)
             arrays |= {f"{name}-{key}": value for key, value in values.items() if isinstance(value, np.ndarray)}
         description = {
-            "run": self._run, "seed": self._seed, "position": asdict(position), "steps": learned.updates,
+            "run": self._run, "seed": self._seed, "position": asdict(position), "updates": learned.updates,
             "records": self._history.records, "callbacks": callbacks,
         }  # fmt: skip
         if read_identity(self.checkpoint.folder) not in (None, self._run):
