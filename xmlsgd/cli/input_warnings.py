@@ -1,10 +1,10 @@
-"""Warnings about data and settings that are probably a mistake."""
+"""Warnings about data and settings that are probably a mistake; errors where a model would learn it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +35,11 @@ LABEL_COLUMNS = ("label", "subject", "tag", "topic", "keyword", "class", "classe
 TEXT_COLUMNS = ("text", "title", "document", "abstract", "description", "content", "sentence")
 
 
-def warn_of_training_rows(
-    rows: InputRows, train: str, test: str | None, options: InputOptions, n_known: int = 0
-) -> None:
-    """Warn of what is suspicious in training rows; n_known : number of labels of the model that learns more rows."""
+def check_training_rows(rows: InputRows, train: str, test: str | None, options: InputOptions, n_known: int = 0) -> None:
+    """Warn of what is suspicious in training rows; n_known : number of labels of the model that learns more rows.
+
+    Raises `DataError` if most of its new labels are known ones with another separator.
+    """
     # A store of texts has no format of documents.
     read_as = None if rows.vectorizer is None else options.document_format(train) or "raw"
     is_raw, names = read_as == "raw", rows.train.label_names or ()
@@ -58,8 +59,8 @@ def warn_of_training_rows(
             warn_of_commas(lines, train)
     if read_as in ("raw", "csv"):
         refuse_joined_labels(names[:n_known], names[n_known:], train)
-        if rows.names_of_uris is not None or not warn_of_brackets(names[n_known:], train):
-            warn_of_separators(names[n_known:], names, train, options.label_separator)
+        has_uris = rows.names_of_uris is not None
+        warn_of_separators(names[n_known:], set(names), train, options.label_separator, has_uris)
     if read_as is not None and not n_known:
         warn_of_cases(names, train)
     if rows.test is not None:
@@ -108,18 +109,16 @@ def warn_of_quotes(names: Sequence[str], path: str) -> None:
         warn(f"{text}; {hint}")
 
 
-def warn_of_brackets(names: Sequence[str], path: str) -> bool:
-    """Warn if many names of labels begin with `<` or end with `>`, as in `<c#><linq>`; return whether it was done."""
-    cut = [name for name in names if name[0] == "<" or name[-1] == ">"]
+def warn_of_separators(names: Sequence[str], known: Set[str], path: str, separator: str, has_uris: bool) -> None:
+    """Warn if many names of labels contain another separator: they are probably several names each.
+
+    Names in brackets, as in `<c#><linq>`, cause one warning; has_uris : whether they may be URIs instead.
+    """
+    cut = [] if has_uris else [name for name in names if name[0] == "<" or name[-1] == ">"]
     if len(cut) > MOST_JOINED * len(names):
         got = f"{len(cut):,} of {len(names):,} labels begin with '<' or end with '>', such as {shorten(cut[0])}"
         warn(f"{path}: {got}; {NO_BRACKETS}")
-        return True
-    return False
-
-
-def warn_of_separators(names: Sequence[str], known: Sequence[str], path: str, separator: str) -> None:
-    """Warn if many names of labels contain another separator: they are probably several names each."""
+        return
     for mark in SEPARATORS:
         joined = _joined_by(mark, names, known) if mark != separator else []
         if len(joined) > MOST_JOINED * len(names):
@@ -127,27 +126,28 @@ def warn_of_separators(names: Sequence[str], known: Sequence[str], path: str, se
             warn(f"{text}; if it separates labels: --label-separator '{mark}'")
 
 
-def _joined_by(mark: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
+def _joined_by(mark: str, names: Sequence[str], known: Set[str]) -> list[str]:
     """Return the names that are probably several, separated by a mark.
 
-    A comma or a space may belong to a name. So the parts must be `known` labels, or recur, of names with commas.
+    Names may contain spaces and commas. So the parts between spaces must be `known` labels, and those between commas
+    must be known or recur.
     """
-    joined, labels = [name for name in names if mark in name], set(known)
+    joined = [name for name in names if mark in name]
     n_parts = len({part for name in joined for part in _parts(name, mark)})
     if mark == " " or (mark == "," and 2 * n_parts > len(joined)):
-        joined = [name for name in joined if labels.issuperset(_parts(name, mark))]
+        joined = [name for name in joined if known >= _parts(name, mark)]
     return joined
 
 
-def _parts(name: str, mark: str) -> list[str]:
-    return [part.strip() for part in name.strip("<>").split(mark)]
+def _parts(name: str, mark: str) -> set[str]:
+    return {part.strip() for part in name.strip("<>").split(mark)}
 
 
 def refuse_joined_labels(known: Sequence[str], new: Sequence[str], path: str) -> None:
     """Raise `DataError` if most new labels are known ones with another separator: a model keeps what it has learned."""
     labels = set(known)
     for mark in SEPARATORS:
-        joined = [name for name in new if labels.issuperset(_parts(name, mark))]
+        joined = [name for name in new if labels >= _parts(name, mark)]
         least = LEAST_JOINED.get(mark, 1)
         if least <= len(joined) > len(new) / 2:
             got = f"got {len(joined):,} of {len(new):,} new labels that are known ones with {mark!r} between"
@@ -211,7 +211,8 @@ def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
         warn(f"{text}; are these its test rows, with labels first?")
     elif share > MOST_UNKNOWN:
         new = dataset.label_names[n_known:] if dataset.label_names is not None else []
-        are_joined = any(2 * len(_joined_by(mark, new, dataset.label_names or ())) > len(new) for mark in SEPARATORS)
+        names = set(dataset.label_names or ())
+        are_joined = any(2 * len(_joined_by(mark, new, names)) > len(new) for mark in SEPARATORS)
         hint = "are they separated as in training (--label-separator)?" if are_joined else "these count as misses"
         warn(f"{path}: the model does not know {100 * share:.0f} % of its labels; {hint}")
 

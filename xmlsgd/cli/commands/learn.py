@@ -55,7 +55,7 @@ def run(
     check_model(model, data, "learn")
     folder, flag = (model, "DIR") if out is None else (out, "--out")
     check_folder(folder, data, test, *input_options.files, flag=flag, overwrite=overwrite or out is None)
-    from ..input_warnings import warn_of_training_rows
+    from ..input_warnings import check_training_rows
     from ..sources import Columns, InputRows, read_more, read_test, with_learned_columns
     from ..training_runs import about_run, learn, measure
 
@@ -74,7 +74,7 @@ def run(
         saved_options = input_options.to_save
     names_of_uris = input_options.names_of_uris
     rows = InputRows(train, test_rows, columns.vectorizer, names_of_uris=names_of_uris, saved_options=saved_options)
-    warn_of_training_rows(rows, data, test, input_options, columns.n_labels)
+    check_training_rows(rows, data, test, input_options, columns.n_labels)
     n_records, results = len(estimator.history_), {}
     if test_rows is not None:
         results["before"] = measure(estimator, test_rows, console, with_thresholds=False)

@@ -84,7 +84,7 @@ def run(
         if not finished:
             check_no_model(out, overwrite, n_estimators)
     input_options.check_inputs(train, test)
-    from ..input_warnings import warn_of_training_rows
+    from ..input_warnings import check_training_rows
     from ..sources import read_training
     from ..training_runs import new_model, new_tracker, outcome, train_and_save
 
@@ -92,7 +92,7 @@ def run(
     started = time.perf_counter()
     model, trackers = new_model(parameters, n_estimators), [new_tracker(text) for text in track or ()]
     rows = read_training(train, test, input_options)
-    warn_of_training_rows(rows, train, test, input_options)
+    check_training_rows(rows, train, test, input_options)
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     if out is None or dry_run:
