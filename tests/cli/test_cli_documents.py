@@ -94,7 +94,9 @@ def test_a_model_knows_the_uris_of_its_vocabulary(library, capsys):
     files = "--json", library / "r.json", "--per-label", library / "labels.csv"
     run("evaluate", library / "m", library / "rows.tsv", "-q", *files)
     per_label = (library / "labels.csv").read_text()
-    assert per_label.startswith("label,uri,training_rows,test_rows,predicted_rows,threshold,")
+    assert per_label.startswith(
+        "label,uri,training_rows,test_rows,predicted_rows,threshold,mean_probability,precision,recall,F1\n"
+    )
     assert '"Smith, J.",http://x/0,' in per_label
     assert json.loads((library / "r.json").read_text())["P@1"] == 100
     (library / "deprecated").write_text("<http://x/1>\nisles\n")
