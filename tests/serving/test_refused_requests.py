@@ -58,9 +58,10 @@ def test_a_wrong_field_is_named(client, body, detail):
 def test_a_text_that_would_keep_all_others_waiting_is_refused(client, served):
     form, lines = f"/v1/projects/{served.name}/suggest", "read " * (1 << 16)
     texts = {"json": {"texts": ["a", lines]}}, {"json": {"text": lines}}, {"data": {"text": lines}}
-    for path, body in zip(("/suggest", "/explain", form), texts, strict=True):
+    fields = ("/suggest", "texts"), ("/explain", "text"), (form, "text")
+    for (path, field), body in zip(fields, texts, strict=True):
         answer = client.post(path, **body)
-        expected = "text: must have at most 262,144 characters, got 327,680; send its beginning"
+        expected = f"{field}: a text must have at most 262,144 characters, got 327,680; send its beginning"
         assert (answer.status_code, answer.json()["detail"]) == (400, expected)
     assert client.post("/suggest", json={"texts": [lines[: 1 << 18]]}).status_code == 200
 

@@ -15,7 +15,7 @@ from ..errors import shorten, suggest
 
 MAX_BYTES = 4 << 20  # of a body
 MAX_TEXTS = 1024  # of a request
-MAX_TEXT = 1 << 18  # characters: one text is one call of the model, for which all other requests wait
+MAX_CHARACTERS = 1 << 18  # of a text: one is one call of the model, for which all other requests wait
 MAX_PENDING_BYTES = 64 << 20  # of the bodies of all unanswered requests; as texts they may take four times as much
 MAX_LIMIT = 1000  # labels of a text
 MAX_SUGGESTIONS = 100_000  # labels of all texts of a request
@@ -129,12 +129,13 @@ def text_of(value: Any) -> str:
     """Return the text of a request."""
     if not isinstance(value, str):
         raise RequestError(400, f"text: must be a string, got {shorten(value)}")
-    return _of_allowed_length(value)
+    return _checked_length(value, "text")
 
 
-def _of_allowed_length(text: str) -> str:
-    if len(text) > MAX_TEXT:
-        wanted = f"text: must have at most {MAX_TEXT:,} characters"
+def _checked_length(text: str, field: str) -> str:
+    """Return the text; raise `RequestError` if it is too long."""
+    if len(text) > MAX_CHARACTERS:
+        wanted = f"{field}: a text must have at most {MAX_CHARACTERS:,} characters"
         raise RequestError(400, f"{wanted}, got {len(text):,}; send its beginning")
     return text
 
@@ -143,7 +144,7 @@ def texts_of(value: Any) -> list[str]:
     """Return the texts of a request."""
     if not _is_list_of(str, value):
         raise RequestError(400, f"texts: must be a list of 1 to {MAX_TEXTS} strings, got {shorten(value)}")
-    return list(map(_of_allowed_length, value))
+    return [_checked_length(text, "texts") for text in value]
 
 
 def _is_list_of(kind: type, value: Any) -> bool:
