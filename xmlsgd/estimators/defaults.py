@@ -31,7 +31,7 @@ N_CANDIDATES, MOST_CANDIDATES, CANDIDATES_PER_LABEL = 64, 256, 8
 CANDIDATE_ROWS = 100  # least rows for candidates
 FREQUENT = 0.5  # a feature is frequent if at least this share of the rows has it
 MOST_FREQUENT_SHARE = 0.75  # of the squared values of X that frequent features may have for candidates
-# A network that assists candidates: few epochs at a high rate learn most in the least time.
+# A network that is one of several base models: few epochs at a high rate learn most in the least time.
 CANDIDATE_EPOCHS = 4
 # But few long rows with many labels are learned in more epochs, at most 12 epochs and 1,280 steps: until each label has
 # been drawn 20 times as a negative, but no more than one epoch for five features of a row. Linear classifiers of long
@@ -54,10 +54,10 @@ def auto_batch_size(n_rows: int, has_candidates: bool) -> int:
     return min(max(most // SMALL_BATCH * SMALL_BATCH, SMALL_BATCH), BATCH)
 
 
-def auto_epochs(dataset: Dataset, batch_size: int, assists_candidates: bool) -> int:
+def auto_epochs(dataset: Dataset, batch_size: int, is_base_model: bool) -> int:
     """Return 4 epochs with candidates, or up to 12 for few long rows; else 10, or up to 200 for at least 600 steps."""
     per_epoch = math.ceil(dataset.n_rows / batch_size)
-    if not assists_candidates:
+    if not is_base_model:
         return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
     draws = per_epoch * CANDIDATE_NEGATIVES / dataset.n_labels  # of a label as a negative, in an epoch
     features = dataset.X.nnz / dataset.n_rows
@@ -65,11 +65,11 @@ def auto_epochs(dataset: Dataset, batch_size: int, assists_candidates: bool) -> 
     return max(CANDIDATE_EPOCHS, int(min(LEAST_DRAWS / draws, most)))
 
 
-def auto_hidden(rows: Dataset, assists_candidates: bool) -> tuple[tuple[int, ...], str]:
+def auto_hidden(rows: Dataset, is_base_model: bool) -> tuple[tuple[int, ...], str]:
     """Return one layer of 256 units, or of 64 to assist candidates on small data or on rows of few labels, and why."""
-    if assists_candidates and rows.n_rows <= SMALL_ROWS:
+    if is_base_model and rows.n_rows <= SMALL_ROWS:
         return SMALL_HIDDEN, f"with candidates, at most {SMALL_ROWS} rows"
-    if assists_candidates and rows.Y.nnz <= FEW_LABELS * rows.n_rows:
+    if is_base_model and rows.Y.nnz <= FEW_LABELS * rows.n_rows:
         return SMALL_HIDDEN, f"with candidates, at most {FEW_LABELS} labels a row"
     return HIDDEN, "the default"
 
@@ -108,9 +108,9 @@ def feature_squares(X: CSR) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return features, np.bincount(found, values**2, n), np.bincount(found[values != 0], minlength=n)
 
 
-def auto_optimizer(assists_candidates: bool) -> str:
-    """Return "row_rmsprop" for a network that assists candidates, else "adam" (docs/decisions/training.md)."""
-    return "row_rmsprop" if assists_candidates else "adam"
+def auto_optimizer(is_base_model: bool) -> str:
+    """Return "row_rmsprop" for one of several base models, else "adam" (docs/decisions/training.md)."""
+    return "row_rmsprop" if is_base_model else "adam"
 
 
 def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[str]) -> float:

@@ -115,7 +115,7 @@ def _check_names(model: XMLClassifier) -> None:
     if not is_auto(model.sampler):
         find_sampler(model.sampler)
         _check_negatives(model.sampler, model.negatives)
-    optimizer_of(model, assists_candidates=False)
+    optimizer_of(model, is_base_model=False)
     rate = "; the rate itself is learning_rate_init (--lr)"
     check_choice("learning_rate", model.learning_rate, SCHEDULES, hint=rate)
 
@@ -148,9 +148,9 @@ def random_state_of(model: BaseEstimator) -> np.random.RandomState:
         raise _refused(model, "random_state", f"None, an integer in [0, {MAX_SEED}] or a RandomState") from None
 
 
-def optimizer_of(parameters: XMLClassifier, assists_candidates: bool) -> Optimizer:
-    """Return the optimizer of these parameters; assists_candidates : whether its network does."""
-    optimizer = defaults.auto_optimizer(assists_candidates) if is_auto(parameters.optimizer) else parameters.optimizer
+def optimizer_of(parameters: XMLClassifier, is_base_model: bool) -> Optimizer:
+    """Return the optimizer of these parameters; is_base_model : whether its network is one of several."""
+    optimizer = defaults.auto_optimizer(is_base_model) if is_auto(parameters.optimizer) else parameters.optimizer
     return get_optimizer(optimizer, weight_decay=parameters.weight_decay, clip_norm=parameters.clip_norm)
 
 

@@ -175,7 +175,7 @@ def _hidden(planner: _Planner, n_candidates: int) -> tuple[tuple[int, ...], str]
         return tuple(int(size) for size in given), GIVEN
     if planner.earlier_network:
         return planner.earlier_network.hidden, "as in the earlier model"
-    return defaults.auto_hidden(data.given_rows, _assists_candidates(data, n_candidates))
+    return defaults.auto_hidden(data.given_rows, _is_base_model(data, n_candidates))
 
 
 def _network(planner: _Planner, loss: str, hidden: tuple[int, ...], features: FeatureSpace) -> Network:
@@ -196,13 +196,13 @@ def _network(planner: _Planner, loss: str, hidden: tuple[int, ...], features: Fe
 
 def _plan_steps(planner: _Planner, n_candidates: int) -> tuple[Optimizer, int, float, Schedule]:
     """Decide the optimizer, the batch size, the peak learning rate, and the schedule."""
-    assists_candidates = _assists_candidates(planner.data, n_candidates)
-    optimizer = optimizer_of(planner.estimator, assists_candidates)
-    given, why = planner.estimator.optimizer, "with candidates" if assists_candidates else "the default"
+    is_base_model = _is_base_model(planner.data, n_candidates)
+    optimizer = optimizer_of(planner.estimator, is_base_model)
+    given, why = planner.estimator.optimizer, "with candidates" if is_base_model else "the default"
     planner.decide("optimizer", optimizer.name if is_auto(given) else given, _why(given, why))
     batch_size = planner.decide("batch_size", *_batch_size(planner, n_candidates > 0))
-    schedule = _plan_schedule(planner, batch_size, assists_candidates)
-    rate = _learning_rate(planner, optimizer, batch_size, schedule.epochs if assists_candidates else None)
+    schedule = _plan_schedule(planner, batch_size, is_base_model)
+    rate = _learning_rate(planner, optimizer, batch_size, schedule.epochs if is_base_model else None)
     return optimizer, batch_size, planner.decide("learning_rate_init", *rate), schedule
 
 
@@ -216,7 +216,7 @@ def _batch_size(planner: _Planner, has_candidates: bool) -> tuple[int, str]:
     return min(int(planner.estimator.batch_size), n_rows), GIVEN
 
 
-def _plan_schedule(planner: _Planner, batch_size: int, assists_candidates: bool) -> Schedule:
+def _plan_schedule(planner: _Planner, batch_size: int, is_base_model: bool) -> Schedule:
     """Decide the number of epochs and the learning-rate schedule."""
     estimator, dataset = planner.estimator, planner.data.all_rows
     if planner.adds_rows:
@@ -224,7 +224,7 @@ def _plan_schedule(planner: _Planner, batch_size: int, assists_candidates: bool)
         why_epochs = why = "partial_fit takes one pass"
     else:
         epochs = estimator.max_epochs
-        epochs = defaults.auto_epochs(dataset, batch_size, assists_candidates) if is_auto(epochs) else int(epochs)
+        epochs = defaults.auto_epochs(dataset, batch_size, is_base_model) if is_auto(epochs) else int(epochs)
         schedule = Schedule(epochs, estimator.learning_rate, float(estimator.warm_up))
         why_epochs, why = _why(estimator.max_epochs, f"{math.ceil(dataset.n_rows / batch_size)} steps an epoch"), GIVEN
     planner.decide("max_epochs", schedule.epochs, why_epochs)
@@ -234,7 +234,7 @@ def _plan_schedule(planner: _Planner, batch_size: int, assists_candidates: bool)
 
 
 def _learning_rate(planner: _Planner, optimizer: Optimizer, batch_size: int, epochs: int | None) -> tuple[float, str]:
-    """Return the peak learning rate, and why; epochs : number of epochs if the network assists candidates."""
+    """Return the peak learning rate, and why; epochs : number of epochs if the network is a base model."""
     if planner.own_algorithm is not None:
         return planner.own_algorithm.learning_rate, "the algorithm's"
     if is_auto(planner.estimator.learning_rate_init):
@@ -394,6 +394,6 @@ def _why(given: Any, reason: str) -> str:
     return reason if is_auto(given) else GIVEN
 
 
-def _assists_candidates(data: TrainingData, n_candidates: int) -> bool:
+def _is_base_model(data: TrainingData, n_candidates: int) -> bool:
     """Return whether the network is one of several base models, and not so small that it may be the best of them."""
     return n_candidates > 0 and data.all_rows.n_features + data.all_rows.n_labels > defaults.SMALL_NETWORK
