@@ -18,7 +18,7 @@ import numpy as np
 from xmlsgd import Measure, make_xmc
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.elastic import Elastic
-from xmlsgd.algorithms.rounds import Rounds, SinceMerge
+from xmlsgd.algorithms.rounds import LocalWork, Rounds
 from xmlsgd.data.synthetic import split_rows
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.nn.network import Network
@@ -42,7 +42,7 @@ class Median(Rounds):
         """Return the rows of a round, of all workers together."""
         return self.steps * self.batch * len(self.size)
 
-    def merge_replicas(self, comm: Comm, work: Mapping[int, SinceMerge]) -> None:
+    def merge_replicas(self, comm: Comm, work: Mapping[int, LocalWork]) -> None:
         """Set the shared model to the median."""
 
         def move(params: ParameterSlice) -> None:

@@ -16,7 +16,7 @@ from xmlsgd.algorithms.combiners import equal
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.outer import HeavyBall
-from xmlsgd.algorithms.rounds import SinceMerge
+from xmlsgd.algorithms.rounds import LocalWork
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.training.executors.virtual_device import VirtualDevice, fastest
@@ -36,7 +36,7 @@ RATES = (0.1, 0.3, 1.0, 3.0, 10.0)  # of longer steps, which want smaller ones
 class EqualWeights(AdaptiveSGD):
     """Adaptive SGD whose merges take the plain mean."""
 
-    def merge_weights(self, comm: Comm, work: Mapping[int, SinceMerge]) -> dict[int, float]:
+    def merge_weights(self, comm: Comm, work: Mapping[int, LocalWork]) -> dict[int, float]:
         """Return equal weights."""
         return equal(work)
 

@@ -13,7 +13,7 @@ from typing import Any
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.combiners import shares
 from xmlsgd.algorithms.local_sgd import LocalSGD
-from xmlsgd.algorithms.rounds import MEGA_BATCH, SinceMerge
+from xmlsgd.algorithms.rounds import MEGA_BATCH, LocalWork
 from xmlsgd.training.merging import Comm
 
 from ..report import Table
@@ -28,7 +28,7 @@ MOMENTUM = AdaptiveSGD.published().momentum  # 0.9; the default for four workers
 class SumToOne(AdaptiveSGD):
     """Adaptive SGD whose perturbed weights are made to sum to 1."""
 
-    def merge_weights(self, comm: Comm, work: Mapping[int, SinceMerge]) -> dict[int, float]:
+    def merge_weights(self, comm: Comm, work: Mapping[int, LocalWork]) -> dict[int, float]:
         """Return the weights over their sum."""
         return shares(super().merge_weights(comm, work))
 

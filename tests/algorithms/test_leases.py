@@ -11,7 +11,7 @@ from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.local_sgd import LocalSGD
-from xmlsgd.algorithms.rounds import TAPER, UPDATES_PER_SPAN, SinceMerge
+from xmlsgd.algorithms.rounds import TAPER, UPDATES_PER_SPAN, LocalWork
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.nn.network import Network
@@ -64,7 +64,7 @@ def test_no_batch_of_adaptive_sgd_is_smaller_than_three_quarters_of_the_largest_
     for low, expected in ((None, 192), (32, 32)):
         algorithm = AdaptiveSGD(256, 0.1, low=low)
         algorithm.start([0, 1], 10**6)
-        algorithm.work = {0: SinceMerge(99, 99 * 256, 256), 1: SinceMerge(1, 256, 256)}
+        algorithm.work = {0: LocalWork(99, 99 * 256, 256), 1: LocalWork(1, 256, 256)}
         algorithm.scale_batches(algorithm.work)
         assert algorithm.size == {0: 256, 1: expected}
 

@@ -11,7 +11,7 @@ from shared import toy
 from xmlsgd.algorithms.combiners import COMBINERS, by_rows, by_updates, equal
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, merges_to_fade
-from xmlsgd.algorithms.rounds import SinceMerge
+from xmlsgd.algorithms.rounds import LocalWork
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
@@ -174,7 +174,7 @@ def test_a_round_continues_without_a_worker_that_leaves_and_takes_in_one_that_jo
     assert sorted(set(executor.of("left")) | set(executor.of("joined"))) == [2]
 
 
-WORK = {0: SinceMerge(6, 60, 10), 1: SinceMerge(2, 40, 20), 2: SinceMerge(0, 0, 10)}
+WORK = {0: LocalWork(6, 60, 10), 1: LocalWork(2, 40, 20), 2: LocalWork(0, 0, 10)}
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_weights_are_shares_of_the_work(rule, expected):
 
 
 def test_workers_without_any_work_have_equal_weights():
-    idle = {0: SinceMerge(0, 0, 10), 1: SinceMerge(0, 0, 30)}
+    idle = {0: LocalWork(0, 0, 10), 1: LocalWork(0, 0, 30)}
     assert by_rows(idle) == {0: 0.5, 1: 0.5}
     assert by_updates(idle) == {0: 0.25, 1: 0.75}, "equal updates: by size"
 
@@ -258,7 +258,7 @@ def test_an_outer_optimizer_that_returns_the_center_instead_of_writing_it_is_ref
 def test_an_outer_rate_scales_the_motion_also_without_momentum():
     algorithm, comm = LocalSGD(1, 0.1, combine="mean", outer=HeavyBall(0.0, 0.5)), toy.Replicas(1, 3, 5)
     algorithm.start([0, 1], 100)
-    algorithm.merge_replicas(comm, {w: SinceMerge(1, 1, 1) for w in (0, 1)})
+    algorithm.merge_replicas(comm, {w: LocalWork(1, 1, 1) for w in (0, 1)})
     assert comm.values() == [1 + 0.5 * (4 - 1)] * 3
 
 

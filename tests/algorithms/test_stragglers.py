@@ -11,7 +11,7 @@ from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall, Outer, merges_to_fade
-from xmlsgd.algorithms.rounds import SinceMerge, Throughput
+from xmlsgd.algorithms.rounds import LocalWork, Throughput
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.training.messages import Report
 
@@ -158,7 +158,7 @@ def test_momentum_is_that_of_all_workers_also_where_a_merge_leaves_some_out(algo
     algorithm.start(range(4), 1000)
     comm = Merging(0, *[0] * 4)
     for members in ((0, 1, 2, 3), (0, 1), (2,)):
-        algorithm.merge_replicas(comm, {w: SinceMerge(1, 8, 8) for w in members})
+        algorithm.merge_replicas(comm, {w: LocalWork(1, 8, 8) for w in members})
     assert fades == [merges_to_fade(0.75)] * 3
 
 
@@ -186,7 +186,7 @@ def test_a_worker_that_was_alone_is_not_pushed_by_motion_from_before_when_anothe
     algorithm = kind(1, 0.1, **({"combine": "mean"} if kind is LocalSGD else {}))
     comm = toy.Replicas(0, 1, 1)
     algorithm.start([0, 1], 1000)
-    work = {0: SinceMerge(1, 1, 1), 1: SinceMerge(1, 1, 1)}
+    work = {0: LocalWork(1, 1, 1), 1: LocalWork(1, 1, 1)}
     algorithm.merge_replicas(comm, work)
     assert comm.values() == [1, 1, 1]
     algorithm.worker_left(1)

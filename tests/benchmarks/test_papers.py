@@ -20,7 +20,7 @@ from benchmarks.papers.study import LOSS, NOISY_POINTS, Runs, point_at, ranged, 
 from benchmarks.report import RESULTS
 from shared.paths import DATA, ROOT
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
-from xmlsgd.algorithms.rounds import SinceMerge
+from xmlsgd.algorithms.rounds import LocalWork
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import Dataset, indicator
 from xmlsgd.estimators.inference import Measure
@@ -102,7 +102,7 @@ def test_perturbed_weights_are_made_to_sum_to_one():
         def norm(self, worker):
             return 0.0
 
-    work = {0: SinceMerge(4, 40, 10), 1: SinceMerge(1, 10, 10)}
+    work = {0: LocalWork(4, 40, 10), 1: LocalWork(1, 10, 10)}
     for kind, total in ((AdaptiveSGD, 1 + 0.1 * (0.8 - 0.2)), (SumToOne, 1.0)):
         assert sum(kind.published(10).merge_weights(Small(), work).values()) == pytest.approx(total)
 

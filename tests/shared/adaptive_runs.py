@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
-from xmlsgd.algorithms.rounds import SinceMerge
+from xmlsgd.algorithms.rounds import LocalWork
 
 from . import light, toy
 
@@ -35,7 +35,7 @@ def started(n=4, **settings):
 def did(algorithm, updates, sizes=None):
     """Let each worker have made so many updates."""
     sizes = sizes or algorithm.size
-    algorithm.work = {w: SinceMerge(u, u * sizes[w], sizes[w]) for w, u in enumerate(updates)}
+    algorithm.work = {w: LocalWork(u, u * sizes[w], sizes[w]) for w, u in enumerate(updates)}
 
 
 def traced_run(devices, n_rows, **settings):

@@ -23,7 +23,7 @@ from ..errors import DataError
 from ..training.merging import Comm
 from .combiners import by_updates
 from .outer import HeavyBall, block_momentum
-from .rounds import MEGA_BATCH, MegaBatches, SinceMerge
+from .rounds import MEGA_BATCH, LocalWork, MegaBatches
 
 KAPPA = 0.5  # exponent of the multiplicative size rule: below 1 sizes settle without oscillation; 0.5 averages noise
 NORM_THRESHOLD = 0.1  # pert_thr of the paper: norm of a replica divided by its number of parameters
@@ -110,7 +110,7 @@ class AdaptiveSGD(MegaBatches):
 
     # Algorithm 2: normalized model merging, batch size scaling.
 
-    def merge_replicas(self, comm: Comm, work: Mapping[int, SinceMerge]) -> None:
+    def merge_replicas(self, comm: Comm, work: Mapping[int, LocalWork]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""
         # The momentum for all workers, even if some do not take part in this merge.
         alpha, outer = self.merge_weights(comm, work), self.outer_of(len(self.size))
@@ -120,7 +120,7 @@ class AdaptiveSGD(MegaBatches):
         if 2 * sum(done.rows for done in work.values()) >= self.round_rows:
             self.scale_batches(work)
 
-    def merge_weights(self, comm: Comm, work: Mapping[int, SinceMerge]) -> dict[int, float]:
+    def merge_weights(self, comm: Comm, work: Mapping[int, LocalWork]) -> dict[int, float]:
         """Return alpha: the share of each replica, the extremes perturbed while the model is small."""
         alpha = by_updates(work)
         updates = {w: done.updates for w, done in work.items()}
@@ -132,7 +132,7 @@ class AdaptiveSGD(MegaBatches):
         alpha[min(updates, key=lambda w: updates[w])] *= 1 - self.perturbation
         return alpha
 
-    def scale_batches(self, work: Mapping[int, SinceMerge]) -> None:
+    def scale_batches(self, work: Mapping[int, LocalWork]) -> None:
         """Change the sizes by the size rule.
 
         A worker that joined in the middle of the mega-batch keeps its size, and so does a straggler, whose updates

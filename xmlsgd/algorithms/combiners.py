@@ -21,15 +21,15 @@ import numpy as np
 
 from ..errors import DataError, shorten
 from ..training.merging import ParameterSlice
-from .rounds import SinceMerge
+from .rounds import LocalWork
 
 
-def equal(work: Mapping[int, SinceMerge]) -> dict[int, float]:
+def equal(work: Mapping[int, LocalWork]) -> dict[int, float]:
     """Return equal weights."""
     return dict.fromkeys(work, 1 / len(work))
 
 
-def by_updates(work: Mapping[int, SinceMerge]) -> dict[int, float]:
+def by_updates(work: Mapping[int, LocalWork]) -> dict[int, float]:
     """Return each worker's share of the updates; if all made equally many, of the batch sizes (Adaptive SGD)."""
     counts = {w: done.updates for w, done in work.items()}
     if len(set(counts.values())) == 1:
@@ -37,7 +37,7 @@ def by_updates(work: Mapping[int, SinceMerge]) -> dict[int, float]:
     return shares(counts)
 
 
-def by_rows(work: Mapping[int, SinceMerge]) -> dict[int, float]:
+def by_rows(work: Mapping[int, LocalWork]) -> dict[int, float]:
     """Return each worker's share of the rows trained."""
     return shares({w: done.rows for w, done in work.items()})
 

@@ -26,7 +26,7 @@ from ..errors import DataError, shorten
 from ..training.merging import Comm, MergeRule, ParameterSlice
 from ..training.messages import Report
 from .outer import merges_to_fade
-from .rounds import Rounds, SinceMerge
+from .rounds import LocalWork, Rounds
 
 GAIN = 0.10  # relative gain in throughput that one learner more must bring (released code)
 WINDOWS = 3  # the median of so many throughputs decides; with one, as in the released code, noise ended the tuning
@@ -138,7 +138,7 @@ class Crossbow(Rounds):
 
         return list(takewhile(done, sorted(self.learning - self.corrected)))
 
-    def merge_replicas(self, comm: Comm, work: Mapping[int, SinceMerge]) -> None:
+    def merge_replicas(self, comm: Comm, work: Mapping[int, LocalWork]) -> None:
         """Correct learners. At the end of an epoch some may be a round ahead; the average moves before their turn."""
         if len(self.learning) == 1:
             self._take_alone(comm)

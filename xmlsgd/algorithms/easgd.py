@@ -17,7 +17,7 @@ import numpy as np
 
 from ..data.validation import at_least
 from ..training.merging import Comm, MergeRule, ParameterSlice
-from .rounds import Rounds, SinceMerge
+from .rounds import LocalWork, Rounds
 
 BETA = 0.9  # k * alpha of the paper's experiments
 
@@ -55,7 +55,7 @@ class EASGD(Rounds):
             return super().merge_due(busy, now)
         return [w for w in self.size if w not in busy and self.given[w] and not self.goes_on(w, now)][:1]
 
-    def merge_replicas(self, comm: Comm, work: Mapping[int, SinceMerge]) -> None:
+    def merge_replicas(self, comm: Comm, work: Mapping[int, LocalWork]) -> None:
         """Move the learners and the center towards each other."""
         comm.merge(MergeRule(self.pull, ends_at_center=False), work)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..training.merging import Comm
 from .combiners import equal, move_to_mean
-from .rounds import MEGA_BATCH, MegaBatches, SinceMerge
+from .rounds import MEGA_BATCH, LocalWork, MegaBatches
 
 
 @dataclass
@@ -26,6 +26,6 @@ class Elastic(MegaBatches):
         """Return the paper's setting: M = 100 batches, even if the last mega-batch of an epoch is shorter then."""
         return cls(batch, learning_rate, mega_batch=MEGA_BATCH * batch)
 
-    def merge_replicas(self, comm: Comm, work: Mapping[int, SinceMerge]) -> None:
+    def merge_replicas(self, comm: Comm, work: Mapping[int, LocalWork]) -> None:
         """Set the center to the mean of the replicas."""
         self.merge_into_center(comm, work, move_to_mean(equal(work)))

@@ -15,7 +15,7 @@ from ..errors import DataError, shorten
 from ..training.merging import Comm, ParameterSlice
 from .combiners import COMBINERS, by_rows, combined
 from .outer import MOST_MOMENTUM, Nesterov, Outer, block_momentum
-from .rounds import LEAST_MERGES, Rounds, SinceMerge, moving_average
+from .rounds import LEAST_MERGES, LocalWork, Rounds, moving_average
 
 MOST_MERGING = 0.3  # share of the time that the least merges of an epoch may take
 ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 was better than 0 and 0.75 (docs/decisions/workers.md)
@@ -86,7 +86,7 @@ class LocalSGD(Rounds):
         """Return whether steps of the round are left, or the worker has time for one before a slower one is done."""
         return super().goes_on(w, now) or (self.dynamic and self.throughput.has_time(w, self.size[w], now))
 
-    def merge_replicas(self, comm: Comm, work: Mapping[int, SinceMerge]) -> None:
+    def merge_replicas(self, comm: Comm, work: Mapping[int, LocalWork]) -> None:
         """Combine the replicas and move the center."""
         begun, outer = comm.now(), self.outer_of(len(self.size))  # for all workers, even if some are left out
         weights = by_rows(work)

@@ -33,7 +33,7 @@ LEAST_MERGES = 4  # of an epoch, by default: with one or two, P@1 is 1 to 11 poi
 BEGAN = "began"  # merge state of a worker that was left out of a merge: the center from which its replica began
 
 
-class SinceMerge(NamedTuple):
+class LocalWork(NamedTuple):
     """The work of a worker since its last merge: number of updates, rows, and the size of its batches."""
 
     updates: int
@@ -132,7 +132,7 @@ class Rounds(Algorithm):
         By worker, the rows of its batches.
     given : dict of int to int
         By worker, the rows that it was given in this round.
-    work : dict of int to SinceMerge
+    work : dict of int to LocalWork
         By worker, its work since its last merge.
     """
 
@@ -148,7 +148,7 @@ class Rounds(Algorithm):
         self.n_rows = n_rows
         self.size = dict.fromkeys(workers, self.batch)
         self.given = dict.fromkeys(workers, 0)
-        self.work = {w: SinceMerge(0, 0, self.batch) for w in workers}
+        self.work = {w: LocalWork(0, 0, self.batch) for w in workers}
 
     @property
     def round_rows(self) -> int:
@@ -156,7 +156,7 @@ class Rounds(Algorithm):
         return self.sync_every * self.batch * len(self.size)
 
     @abstractmethod
-    def merge_replicas(self, comm: Comm, work: Mapping[int, SinceMerge]) -> None:
+    def merge_replicas(self, comm: Comm, work: Mapping[int, LocalWork]) -> None:
         """Merge the replicas of the workers in `work`, given their work since their last merge."""
 
     def open_rows(self, w: int) -> float:
@@ -190,7 +190,7 @@ class Rounds(Algorithm):
         """Count the finished work, and note its duration."""
         w, done = report.worker, self.work[report.worker]
         self.throughput.finished(report)
-        self.work[w] = SinceMerge(done.updates + report.updates, done.rows + report.rows, self.size[w])
+        self.work[w] = LocalWork(done.updates + report.updates, done.rows + report.rows, self.size[w])
 
     def worker_left(self, w: int) -> None:
         """Forget a worker, whose rows go to others."""
@@ -202,7 +202,7 @@ class Rounds(Algorithm):
     def worker_joined(self, w: int) -> None:
         """Add a worker to the round, with the mean batch size of the others."""
         self.size[w] = round(sum(self.size.values()) / len(self.size)) if self.size else self.batch
-        self.given[w], self.work[w] = 0, SinceMerge(0, 0, self.size[w])
+        self.given[w], self.work[w] = 0, LocalWork(0, 0, self.size[w])
         self.newcomers.add(w)
 
     def deadline(self, now: float) -> float | None:
@@ -222,12 +222,12 @@ class Rounds(Algorithm):
         self._leave_out_stragglers(comm)
         self.merge_replicas(comm, {w: self.work[w] for w in members})
         for w in members:
-            self.given[w], self.work[w] = 0, SinceMerge(0, 0, self.size[w])
+            self.given[w], self.work[w] = 0, LocalWork(0, 0, self.size[w])
         self.behind -= set(members)
         self.newcomers -= set(members)
 
     def merge_into_center(
-        self, comm: Comm, work: Mapping[int, SinceMerge], move: Callable[[ParameterSlice], None], fade_merges: int = 0
+        self, comm: Comm, work: Mapping[int, LocalWork], move: Callable[[ParameterSlice], None], fade_merges: int = 0
     ) -> None:
         """Let `move` change the center by the replicas of the workers in `work`, then copy the center to them."""
         behind = self.behind.intersection(work)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..training.merging import Comm
 from .combiners import by_rows, move_to_mean
-from .rounds import Rounds, SinceMerge
+from .rounds import LocalWork, Rounds
 
 
 @dataclass
@@ -30,6 +30,6 @@ class Synchronous(Rounds):
         """Return the rows of one batch, or 0 if the worker was given it, also if it was a short one."""
         return 0 if self.given[w] else self.batch
 
-    def merge_replicas(self, comm: Comm, work: Mapping[int, SinceMerge]) -> None:
+    def merge_replicas(self, comm: Comm, work: Mapping[int, LocalWork]) -> None:
         """Set the center to the mean of the replicas, weighed by rows."""
         self.merge_into_center(comm, work, move_to_mean(by_rows(work)))
