@@ -11,7 +11,7 @@ from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.local_sgd import LocalSGD
-from xmlsgd.algorithms.rounds import TAPER, UPDATES_PER_SPAN, LocalWork
+from xmlsgd.algorithms.rounds import MOST_UPDATES_PER_SPAN, TAPER, LocalWork
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.nn.network import Network
@@ -54,7 +54,7 @@ def test_rows_for_whoever_is_free_are_leased_by_the_speeds_as_soon_as_all_are_kn
     _, executor = toy.run(algorithm, toy.fleet(1, 1, 0.15), n_rows=7200)
     first, second, *_ = messages(executor)
     assert [batches[0] for batches in first.values()] == [1, 1, 1]
-    assert second[0][0] == second[1][0] == UPDATES_PER_SPAN
+    assert second[0][0] == second[1][0] == MOST_UPDATES_PER_SPAN
     assert second[2][0] == 2  # of 72 - 6 batches, a 14th of them to whom half is not certain
     assert second[0][-1] == second[1][-1] == 1
     assert len(second[0]) < sum(second[0]) / 2

@@ -85,7 +85,7 @@ def test_the_steps_of_a_real_run_of_two_processes_played_again_take_no_longer_th
 ):
     """What a real run takes beyond its steps, for merges and messages, `python -m benchmarks workers` tells."""
     # How long the last spans of an epoch are depends on who asks first.
-    monkeypatch.setattr(rounds, "UPDATES_PER_SPAN", 1)
+    monkeypatch.setattr(rounds, "MOST_UPDATES_PER_SPAN", 1)
     algorithm = algorithm_class(name)(8, 0.1, **fields)
     record, reports = reported(algorithm, Processes([light.Quadratic] * 2), data)
     durations = defaultdict(deque)

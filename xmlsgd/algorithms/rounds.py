@@ -20,7 +20,7 @@ from .base import Algorithm
 # A span has at most 1/TAPER of an equal share of the rows left in an epoch. On the simulated clock 1 to 8 keep devices
 # equally busy (Hogwild on S2, S4 and S7 within 0.6 %, local SGD within 2); 16 takes twice the messages.
 TAPER = 4
-UPDATES_PER_SPAN = 3  # at most: with one, the messages of a span would take 2 to 3 % of the time of its step
+MOST_UPDATES_PER_SPAN = 3  # with one, messages would take 2 to 3 % of the time of a span
 # A worker may get at once this share of the rows that it will probably get in the round, by its throughput. With 3/4,
 # and four batches a span, the scheduling efficiency falls by two points if devices stall (docs/decisions/workers.md).
 SHARE_AT_ONCE = 0.5
@@ -179,7 +179,7 @@ class Rounds(Algorithm):
         if self.dynamic:
             certain *= SHARE_AT_ONCE * self.throughput.share(w, self.size)
         updates = tapered(certain, rows_left, len(self.size)) // self.size[w]
-        return min(max(updates, 1), UPDATES_PER_SPAN)
+        return min(max(updates, 1), MOST_UPDATES_PER_SPAN)
 
     def submitted(self, w: int, rows: int, now: float) -> None:
         """Count the rows handed out, and note when they become overdue."""
