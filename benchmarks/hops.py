@@ -27,10 +27,10 @@ class Timed(Processes):
         self._heard_at: dict[int, float] = {}
         self._given_at: dict[int, tuple[float, float]] = {}  # second, and seconds since the report before
 
-    def _begin(self, step: Span) -> None:
+    def _begin(self, span: Span) -> None:
         now = time.perf_counter()
-        self._given_at[step.worker] = now, now - self._heard_at.pop(step.worker, now)
-        super()._begin(step)
+        self._given_at[span.worker] = now, now - self._heard_at.pop(span.worker, now)
+        super()._begin(span)
 
     def _next(self, until: float | None) -> Event | None:
         self._heard_at.clear()

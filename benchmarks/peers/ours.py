@@ -117,9 +117,9 @@ def throughput(problem: Problem, variant: str, warm_up: int, steps: int) -> dict
     with device.start():
         for i in range(warm_up + steps):
             epoch, at = divmod(i, dataset.n_rows // BATCH)
-            step = Span(0, epoch, at * BATCH, (at + 1) * BATCH, RATE)
+            span = Span(0, epoch, at * BATCH, (at + 1) * BATCH, RATE)
             start = time.perf_counter()
-            learner.train_span(step)
+            learner.train_span(span)
             seconds.append(time.perf_counter() - start)
     timing = step_rates(seconds[:warm_up], seconds[warm_up:], BATCH)
     return {

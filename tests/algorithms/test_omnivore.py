@@ -84,8 +84,8 @@ def test_the_update_is_that_of_the_paper_worked_by_hand(dataset, momentum, n_fea
     w = np.zeros(network.layout.size, np.float32)
     network.initialize(w, dataset.Y, 0)
     v, waiting = np.zeros_like(w), {worker: [] for worker in range(4)}
-    for step in executor.spans:
-        waiting[step.worker].append(step)
+    for span in executor.spans:
+        waiting[span.worker].append(span)
     read = dict.fromkeys(range(2), w)
     for _, rows in algorithm.log:
         j = min(rows) % 2
@@ -93,9 +93,9 @@ def test_the_update_is_that_of_the_paper_worked_by_hand(dataset, momentum, n_fea
         G = np.zeros_like(w)
         for member, trained in rows.items():
             if trained:
-                step, flat = waiting[member].pop(0), read[j].copy()
-                assert step.rows == trained
-                Learner(Job(dataset, network, SGD()), cpu(), flat).train_span(step)
+                span, flat = waiting[member].pop(0), read[j].copy()
+                assert span.rows == trained
+                Learner(Job(dataset, network, SGD()), cpu(), flat).train_span(span)
                 G += (read[j] - flat) / np.float32(RATE) * np.float32(trained / total)
         v = np.float32(momentum) * v - np.float32(RATE) * G
         w = w + v
@@ -193,7 +193,7 @@ def test_a_worker_that_leaves_takes_its_rows_along_and_one_that_comes_gets_a_gro
         run = go(dataset, algorithm, executor, epochs=4)
         assert [record["rows"] for record in run.records] == [N_ROWS * e for e in (1, 2, 3, 4)]
         assert sum(sum(rows.values()) for _, rows in algorithm.log) == 4 * N_ROWS
-        assert sum(step.rows for step in executor.spans) > 4 * N_ROWS, "what was lost is given out again"
+        assert sum(span.rows for span in executor.spans) > 4 * N_ROWS, "what was lost is given out again"
         assert {w for _, rows in algorithm.log[-6:] for w in rows} == {0, 1, 2}
         assert len(algorithm.notes()["members"]) == groups
 

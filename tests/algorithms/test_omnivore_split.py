@@ -82,11 +82,11 @@ def test_work_counts_features_and_labels_and_is_cut_in_the_order_of_the_epoch(da
     np.testing.assert_array_equal(work, 2 * np.diff(dataset.X.indptr) + 3 * 9)
     assert Omnivore(split="rows").measure_costs(dataset) is None
     go(dataset, algorithm, executor)
-    for step in executor.spans[:8]:
-        rows = epoch_order(N_ROWS, 0, step.epoch)[step.start : step.stop]
+    for span in executor.spans[:8]:
+        rows = epoch_order(N_ROWS, 0, span.epoch)[span.start : span.stop]
         assert work[rows].sum() == pytest.approx(6 * work.mean(), abs=work.max())
-    assert any(step.rows > 6 for step in executor.spans)
-    assert all(step.updates == 1 for step in executor.spans), "whatever its rows"
+    assert any(span.rows > 6 for span in executor.spans)
+    assert all(span.updates == 1 for span in executor.spans), "whatever its rows"
 
 
 def test_rows_given_back_are_given_out_in_whole_batches_again():

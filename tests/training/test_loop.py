@@ -68,9 +68,9 @@ class Recording(Serial):
         super().__init__(devices)
         self.spans = []
 
-    def submit(self, step):
-        self.spans.append(step)
-        super().submit(step)
+    def submit(self, span):
+        self.spans.append(span)
+        super().submit(span)
 
 
 class Rows(Reference):
@@ -122,9 +122,9 @@ def test_each_row_is_trained_on_exactly_once_an_epoch(dataset, n_workers):
     devices = [Rows() for _ in range(n_workers)]
     executor = Recording(devices)
     train(Job(dataset, NETWORK), Hogwild(BATCH, 0.01), executor, Schedule(3))
-    assert {step.worker for step in executor.spans} == set(range(n_workers))
+    assert {span.worker for span in executor.spans} == set(range(n_workers))
     for epoch in range(3):
-        spans = sorted((step.start, step.stop) for step in executor.spans if step.epoch == epoch)
+        spans = sorted((span.start, span.stop) for span in executor.spans if span.epoch == epoch)
         assert spans == [(0, 10), (10, 20), (20, 30), (30, 40), (40, 50), (50, 53)]
     rows = np.concatenate([batch for device in devices for batch in device.batches])
     np.testing.assert_array_equal(np.bincount(rows, minlength=N_ROWS), 3)
@@ -199,10 +199,10 @@ def test_two_runs_in_a_row_equal_one_that_is_not_interrupted(dataset):
 def test_rates_follow_the_schedule_over_the_whole_run_at_the_middle_of_each_batch(dataset, kind):
     executor, schedule = Recording([Reference()]), Schedule(2, kind, 0.25)
     train(Job(dataset, NETWORK), Sequential(BATCH, 0.5), executor, schedule)
-    for step in executor.spans:
-        middle = (step.epoch * N_ROWS + (step.start + step.stop) / 2) / (2 * N_ROWS)
-        assert step.learning_rate == pytest.approx(0.5 * schedule.factor(middle))
-    rates = [step.learning_rate for step in executor.spans]
+    for span in executor.spans:
+        middle = (span.epoch * N_ROWS + (span.start + span.stop) / 2) / (2 * N_ROWS)
+        assert span.learning_rate == pytest.approx(0.5 * schedule.factor(middle))
+    rates = [span.learning_rate for span in executor.spans]
     assert rates[0] < rates[1] < rates[2], "the rate must rise while the run warms up"
     assert max(rates) <= 0.5
 
@@ -354,7 +354,7 @@ def test_replicas_are_merged_when_the_algorithm_says_so(dataset):
 
     network, algorithm, executor = Network(12, 9, (8,)), Averaging(BATCH, 0.01), Recording([Reference(), Reference()])
     run = train(Job(dataset, network, SGD()), algorithm, executor, Schedule(1, "constant", 0))
-    assert [(step.worker, step.start) for step in executor.spans] == [(i % 2, 10 * i) for i in range(6)]
+    assert [(span.worker, span.start) for span in executor.spans] == [(i % 2, 10 * i) for i in range(6)]
     assert algorithm.merges == 3
     np.testing.assert_allclose(executor.shared.params, np.tile(run.params, (3, 1)), rtol=1e-5, atol=1e-7)
     by_hand = np.zeros(network.layout.size, np.float32)

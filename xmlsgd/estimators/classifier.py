@@ -211,7 +211,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     ) -> XMLClassifier:
         """Learn from rows and their labels.
 
-        If an error ends training (one raised by a callback, a full disk, the death of the last worker, Ctrl-C), what
+        If an error ends training (one raised by a callback, a full disk, the loss of the last worker, Ctrl-C), what
         was learned until then is kept; if nothing was, the estimator does not change.
 
         Parameters

@@ -98,8 +98,8 @@ class WorkerLog(Callback):
         """Count lost rows separately, as they are trained again; the worker was busy all the same."""
         for report in reports:
             # Its staleness is 0: only spans on replicas can be lost once they are finished.
-            gone = Tally(-report.rows, -report.updates, lost=report.rows)
-            self._epoch.setdefault(report.worker, Tally()).add(gone)
+            lost = Tally(-report.rows, -report.updates, lost=report.rows)
+            self._epoch.setdefault(report.worker, Tally()).add(lost)
 
     def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
         """Add the statistics to the record."""

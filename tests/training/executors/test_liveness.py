@@ -12,7 +12,7 @@ from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.messages import Left, Report, Sharing
 
 
-def test_a_step_is_overdue_after_ten_times_the_slowest_one_and_the_minimum_timeout():
+def test_a_span_is_overdue_after_ten_times_the_slowest_one_and_the_minimum_timeout():
     liveness = Liveness(timeout=1.0, now=0.0)
     liveness.heard(0, Report(0, 10, 0, 0.0, 2.0))
     liveness.heard(0, Report(0, 10, 0, 0.0, 0.01))
@@ -30,7 +30,7 @@ def test_a_step_is_overdue_after_ten_times_the_slowest_one_and_the_minimum_timeo
     assert liveness.overdue() == []
 
 
-def test_starting_and_a_first_step_have_a_timeout_of_ten_minutes():
+def test_starting_and_a_first_span_have_a_timeout_of_ten_minutes():
     liveness = Liveness(timeout=1.0, now=0.0)
     liveness.works(0, 5)
     liveness.starts(1)
@@ -60,8 +60,8 @@ def test_a_start_is_overdue_after_ten_times_the_slowest_other_one_between_one_an
     assert liveness.start_timeout == limit
 
 
-def test_a_first_step_is_overdue_after_a_hundred_times_the_slowest_one_of_others():
-    """Also if the others report only after that step began."""
+def test_a_first_span_is_overdue_after_a_hundred_times_the_slowest_one_of_others():
+    """Also if the others report only after that span began."""
     liveness = Liveness(timeout=1.0, now=0.0)
     liveness.works(0, 10)
     liveness.works(1, 10)
@@ -86,7 +86,7 @@ def test_a_process_is_not_measured_by_the_slow_one_that_it_replaces():
     liveness.works(0, 2)
     for tick in range(30):
         liveness.tick(tick / 10)
-    assert liveness.overdue() == [0], "after a hundred times the step of the other"
+    assert liveness.overdue() == [0], "after a hundred times the span of the other"
 
 
 def test_time_in_which_the_coordinator_did_not_listen_does_not_count():

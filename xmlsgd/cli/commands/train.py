@@ -37,7 +37,7 @@ FLAGS = (
     *TRAINING_DATA_FLAGS,
     Flag("n_estimators", COUNT, "number of models to train, whose scores are averaged", "model", 1),
     *parameter_flags(),
-    Flag("checkpoint", MINUTES, "minutes between checkpoints in DIR.checkpoint; 0 for one after each step", "training",
+    Flag("checkpoint", MINUTES, "minutes between checkpoints in DIR.checkpoint; 0 for one after each span", "training",
          default_text="no checkpoints"),
     Flag("out", DIR, "folder of the model; required unless --dry-run", "output", synonyms=("-o", "--output")),
     Flag("dry_run", None, "print the training plan, with the reason of each decision; train and save nothing",

@@ -43,7 +43,7 @@ class Simulated(Executor):
         # Workers of a shared model step on copies of it.
         self._prepare(job, [sharing.for_worker(alone or device.in_place) for device in self.fleet], copies=True)
         self._make_learners(job, [self.device] * len(self.fleet))
-        self._time, self._serial, self._n_steps = 0.0, count(), [0] * len(self.fleet)
+        self._time, self._serial, self._n_spans = 0.0, count(), [0] * len(self.fleet)
         self._ready = [0.0] * len(self.fleet)  # when a worker that merged while others worked can go on
         self._free = 0.0  # when the coordinator, which does one thing after the other, is free
         self._flying: dict[int, int] = {}  # worker -> number of the event that ends its span
@@ -59,8 +59,8 @@ class Simulated(Executor):
     def _begin(self, span: Span) -> None:
         w = span.worker
         report = self.learners[w].train_span(span)
-        noise = span_noise(self.seed, w, self._n_steps[w])
-        self._n_steps[w] += 1
+        noise = span_noise(self.seed, w, self._n_spans[w])
+        self._n_spans[w] += 1
         begun = max(self._time, self._ready[w])
         seconds = self.fleet[w].seconds(begun, report.rows, report.nnz, report.updates, noise)
         self._flying[w] = self._schedule(begun + seconds, replace(report, seconds=seconds))
