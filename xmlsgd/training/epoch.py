@@ -143,10 +143,10 @@ class Epoch:
                 continue
             updates = self.algorithm.updates_per_span(w, self.router.rows_left, self.executor.writes_in_place(w))
             self._check("updates_per_span", is_positive_integer(updates), "a whole number of at least 1", updates)
-            span = self.router.take(w, size, updates)
-            if span is None:
+            bounds = self.router.take(w, size, updates)
+            if bounds is None:
                 return
-            rows = span[1] - span[0]
+            rows = bounds[1] - bounds[0]
             batch = min(size, rows) if updates > 1 else rows  # cut by cost, one batch may have more rows than asked
             # The schedule follows the rows handed out, to the middle of this span. Following reports would make the
             # learning rate depend on timing.
@@ -154,7 +154,7 @@ class Epoch:
             rate = self.algorithm.learning_rate_of(w, batch)
             self._check("learning_rate_of", is_number(rate) and 0 <= rate < math.inf, "a finite rate, at least 0", rate)
             rate *= self.progress.factor(given - rows / 2)
-            self.executor.submit(Span(w, self.number, *span, rate, batch))
+            self.executor.submit(Span(w, self.number, *bounds, rate, batch))
             self.now = self.executor.now()
             self.algorithm.submitted(w, rows, self.now)
 

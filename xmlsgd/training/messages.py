@@ -31,7 +31,7 @@ class Sharing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The order to train a span of rows.
+    """Tells a worker to train a span of rows.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """The order to copy the model, and with `state` the optimizer state, from a device to the shared parameters.
+    """Tells a worker to copy the model, and with `state` the optimizer state, from its device to shared parameters.
 
     The worker answers `COPIED`.
     """
