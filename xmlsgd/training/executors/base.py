@@ -57,7 +57,7 @@ class Executor(ABC):
     left : list of Left
         Workers that left the run so far.
     lost : set of int
-        Workers that were lost before their replicas were merged, as `wait` has yet to report.
+        Lost workers that `wait` has not reported yet; their replicas were not merged.
     sharing_of, arrays : list of Sharing, list of WorkerArrays
         How each worker uses the shared model, and the shared arrays that it trains.
     updates_seen : list of int
@@ -228,8 +228,8 @@ class Executor(ABC):
         if self._errors.keys() >= set(running):
             raise next(iter(self._errors.values()))
 
-    def _warn_of_lost(self, w: int, reason: str, replaced: bool = False) -> Left:
-        """Warn that worker `w` is lost, and whether another takes its place; return the event."""
+    def _lost_worker(self, w: int, reason: str, replaced: bool = False) -> Left:
+        """Warn that worker `w` is lost, and whether another takes its place; return its event."""
         text = f"worker {w} is lost: {reason}; what it had not merged is trained again"
         warn(f"{text}; it is {'replaced' if replaced else 'not replaced'}")
         return Left(w, reason)

@@ -252,7 +252,7 @@ class Processes(Executor):
         replaced = self.pool.replace(w, reason)
         if replaced:
             self._liveness.starts(w)
-        event = self._warn_of_lost(w, reason, replaced)
+        event = self._lost_worker(w, reason, replaced)
         return event if w in self.workers else None
 
     def _fetch(self, workers: Iterable[int] | None = None, state: bool = True) -> None:

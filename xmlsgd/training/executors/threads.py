@@ -61,7 +61,7 @@ class Threads(Executor):
         if isinstance(event, tuple):
             w, error = event
             self._record_error(w, error, self.workers)
-            return self._warn_of_lost(w, in_one_line(error))
+            return self._lost_worker(w, in_one_line(error))
         return event
 
     def close(self) -> None:
