@@ -217,6 +217,11 @@ def test_labels_that_only_the_propensities_have_are_in_the_file_of_labels(small_
     assert [row["label"] for row in rows] == ["0", "1", "2", "3", "4"]
 
 
+def test_a_threshold_of_0_is_refused_before_the_model_is_loaded(tmp_path, capsys):
+    assert main(["evaluate", str(tmp_path), str(TEST_TEXT), "--threshold", "0"]) == 2
+    assert "--threshold: must be above 0, got 0; every label reaches 0" in capsys.readouterr().err
+
+
 def test_a_file_of_labels_is_refused_before_rows_are_read(tmp_path, capsys):
     (tmp_path / "test.txt").write_text("no rows at all\n")
     run("train", ROWS, "--out", tmp_path / "m", "--loss", "softmax", "--quiet", *QUICK, "--epochs", "1")

@@ -284,40 +284,49 @@ def evaluate_thresholds(
     """Return F1 at the learned thresholds, in percent, and each label at its own; {} and None without probabilities.
 
     threshold : one to measure, too, as of `predict`; each label is then scored at this one.
-    Only rows that may have more labels above a threshold than `ranking` holds are ranked again; all rows if it has
-    weights of labels, or if pairs were left out.
     """
     if not model.fitted_.has_probabilities:
         return {}, None
     micro, macro = model.thresholds_["micro"], model.thresholds_["macro"]
-    learned = threshold is None or isinstance(threshold, str)
-    least = model.thresholds_[str(threshold or "macro")] if learned else threshold
-    given = np.full_like(macro, least)
+    thresholds = [np.full_like(macro, micro), macro]
+    if threshold is not None:
+        given = model.thresholds_[threshold] if isinstance(threshold, str) else threshold
+        thresholds.append(np.full_like(macro, given))
+    found = _labels_at(model, test, ranking, thresholds)
+    f1 = {"micro F1": 100 * found[0].scores.micro_f1, "macro F1": 100 * found[1].scores.macro_f1}
+    result: dict[str, Any] = {**f1, "threshold": micro}
+    if threshold is not None:
+        scores = found[2].scores
+        n_hits, pairs = int(scores.n_hits.sum()), {"precision": scores.n_predicted, "recall": scores.n_true}
+        shares = {name: 100 * n_hits / max(int(n.sum()), 1) for name, n in pairs.items()}
+        result["at_threshold"] = {"threshold": threshold, **shares, "micro F1": 100 * scores.micro_f1}
+    return result, found[-1]
+
+
+def _labels_at(model: Model, test: Dataset, ranking: Ranking, thresholds: Sequence[np.ndarray]) -> list[PerLabel]:
+    """Return each label at each of some thresholds, float64 (L,).
+
+    Only rows that may have more labels above a threshold than `ranking` holds are ranked again; all rows if it has
+    weights of labels, or if pairs were left out.
+    """
     is_plain = ranking.label_weight is None and ranking.dropped is None
     first = (ranking.labels, ranking.probabilities) if is_plain else None
 
     def ask(rows: np.ndarray, k: int) -> Any:
         return model.predict_topk(test.X.take(rows), k, exclude=ranking.excluded, proba=True)
 
-    rows, labels, probabilities = labels_above(ask, test.n_rows, np.minimum(np.minimum(micro, macro), given), first)
+    rows, labels, probabilities = labels_above(ask, test.n_rows, np.min(thresholds, axis=0), first)
     if ranking.dropped is not None:
         probabilities[ranking.dropped.take(rows).has(labels[:, None])[:, 0]] = -np.inf
 
-    def at(thresholds: np.ndarray) -> PerLabel:
-        kept = probabilities >= thresholds[labels]
+    def at(least: np.ndarray) -> PerLabel:
+        kept = probabilities >= least[labels]
         predicted = (np.ones(kept.sum(), np.int8), (rows[kept], labels[kept]))
         scores = label_scores(test.Y, sp.csr_array(predicted, shape=test.Y.shape))
         sums = np.bincount(labels[kept], probabilities[kept], minlength=test.n_labels)
-        return PerLabel(scores, thresholds, sums / np.maximum(scores.n_predicted, 1))
+        return PerLabel(scores, least, sums / np.maximum(scores.n_predicted, 1))
 
-    best, each = at(np.full_like(macro, micro)).scores, at(macro)
-    result = {"micro F1": 100 * best.micro_f1, "macro F1": 100 * each.scores.macro_f1, "threshold": micro}
-    if threshold is None:
-        return result, each
-    scores = (asked := at(given)).scores
-    n_hits, pairs = int(scores.n_hits.sum()), {"precision": scores.n_predicted, "recall": scores.n_true}
-    shares = {name: 100 * n_hits / max(int(n.sum()), 1) for name, n in pairs.items()}
-    return result | {"at_threshold": {"threshold": threshold, **shares, "micro F1": 100 * scores.micro_f1}}, asked
+    return list(map(at, thresholds))
 
 
 def inverse_propensity_or_none(

@@ -86,6 +86,8 @@ def run(
     console: Console,
 ) -> None:
     """Load the model, read and rank the rows, compute and show the metrics."""
+    if threshold == 0:
+        raise UsageError("--threshold: must be above 0, got 0; every label reaches 0")
     input_options.check_inputs(test, propensity)
     if against is not None and test == STDIN:
         raise UsageError("--against: both models read TEST, got standard input; write it to a file")
@@ -93,8 +95,6 @@ def run(
     if (per_label or threshold is not None) and not estimator.fitted_.has_probabilities:
         flag = "--per-label" if per_label else "--threshold"
         raise UsageError(f"{flag}: needs a model with probabilities, got loss {estimator.network_.loss!r}")
-    if threshold == 0:
-        raise UsageError("--threshold: must be above 0, got 0; every label reaches 0")
     from ...metrics import metric as find_metric
     from ...metrics.comparison import MAX_RANK
     from ...metrics.evaluation import table_name
