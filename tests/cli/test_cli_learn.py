@@ -86,6 +86,18 @@ def test_known_labels_with_another_separator_are_refused_before_they_are_learned
     assert (learned, f"{n} of {n} new labels that are known ones" in err) == ((3, True) if is_refused else (4, False))
 
 
+def test_known_labels_with_several_separators_are_refused_but_not_those_of_a_store(tmp_path, capsys):
+    (tmp_path / "rows.csv").write_text("text,labels\n" + "read the file,sea\nwrite it,poem\n" * 5)
+    run("train", tmp_path / "rows.csv", "--out", tmp_path / "m", "--quiet", *QUICK)
+    (tmp_path / "mixed.txt").write_text("sea|poem\tread\nsea;poem\twrite\n")
+    assert main(["learn", str(tmp_path / "m"), str(tmp_path / "mixed.txt"), "--quiet"]) == 2
+    assert "2 of 2 new labels that are known ones" in capsys.readouterr().err
+    (tmp_path / "rows.jsonl").write_text('{"text": "read", "labels": ["sea;poem"]}\n')
+    run("convert", tmp_path / "rows.jsonl", tmp_path / "store", "--vectorizer", tmp_path / "m", "--quiet")
+    run("learn", tmp_path / "m", tmp_path / "store", "--quiet")
+    assert "sea;poem" in XMLClassifier.load(tmp_path / "m").classes_
+
+
 def test_learning_makes_the_folders_above_its_output(tmp_path, words):
     Path(tmp_path, "new.txt").write_text(NEW)
     run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "of" / "today", "--quiet")

@@ -198,7 +198,8 @@ def parts_of_labels(model: Model, rows: Dataset, ranking: Ranking, result: dict[
     if ranking.probabilities is not None:
         listed = np.where(labels >= 0, ranking.probabilities, -np.inf)
         curve = precision_and_recall(hits, listed, rows.Y.nnz, result["threshold"])
-        parts.append(("Thresholds: precision and recall of the five best labels (evaluate --threshold counts all)", curve))
+        title = "Thresholds: precision and recall of the five best labels (evaluate --threshold counts all)"
+        parts.append((title, curve))
     if "reliability" in result:
         parts.append(("Calibration", reliability_diagram(result["reliability"])))
     missed = most_missed(rows.Y, labels, hits, counts, names_in(rows, model))

@@ -41,7 +41,8 @@ def check_training_rows(rows: InputRows, train: str, test: str | None, options: 
     Raises `DataError` if most of its new labels are known ones with another separator.
     """
     # A store of texts has no format of documents.
-    read_as = None if rows.vectorizer is None else options.document_format(train) or "raw"
+    documents = options.document_format(train)
+    read_as = None if rows.vectorizer is None else documents or "raw"
     is_raw, names = read_as == "raw", rows.train.label_names or ()
     if n_known:
         warn_of_new_labels(rows.train.Y, n_known, train)
@@ -57,7 +58,7 @@ def check_training_rows(rows: InputRows, train: str, test: str | None, options: 
         warn_of_quotes(names, train)
         if options.label_separator == ",":
             warn_of_commas(lines, train)
-    if read_as in ("raw", "csv"):
+    if documents in ("raw", "csv"):
         refuse_joined_labels(names[:n_known], names[n_known:], train)
         has_uris = rows.names_of_uris is not None
         warn_of_separators(names[n_known:], set(names), train, options.label_separator, has_uris)
@@ -146,16 +147,24 @@ def _parts(name: str, mark: str) -> set[str]:
 def refuse_joined_labels(known: Sequence[str], new: Sequence[str], path: str) -> None:
     """Raise `DataError` if most new labels are known ones with another separator: a model keeps what it has learned."""
     labels = set(known)
-    for mark in SEPARATORS:
-        joined = [name for name in new if labels >= _parts(name, mark)]
-        least = LEAST_JOINED.get(mark, 1)
-        if least <= len(joined) > len(new) / 2:
-            got = f"got {len(joined):,} of {len(new):,} new labels that are known ones with {mark!r} between"
-            got += f", such as {shorten(joined[0])}"
-            remedy = (
-                NO_BRACKETS if mark == "><" else f"pass --label-separator '{mark}', or JSON lines if they are labels"
-            )
-            raise DataError(f"{path}: must separate labels as in training, {got}; {remedy}")
+    # The mark of labels in brackets also stands for a single one, as in `<c#>`.
+    joined_by = {
+        mark: [
+            name
+            for name in new
+            if (mark in name or (mark == "><" and name[0] + name[-1] == "<>")) and labels >= _parts(name, mark)
+        ]
+        for mark in SEPARATORS
+    }
+    joined_by = {mark: names for mark, names in joined_by.items() if len(names) >= LEAST_JOINED.get(mark, 1)}
+    joined = {name for names in joined_by.values() for name in names}
+    if len(joined) > len(new) / 2:
+        mark = max(joined_by, key=lambda each: len(joined_by[each]))
+        got = f"got {len(joined):,} of {len(new):,} new labels that are known ones with {mark!r} or the like"
+        remedy = NO_BRACKETS if mark == "><" else f"pass --label-separator '{mark}', or JSON lines if they are labels"
+        raise DataError(
+            f"{path}: must separate labels as in training, {got}, such as {shorten(joined_by[mark][0])}; {remedy}"
+        )
 
 
 def warn_of_cases(names: Sequence[str], path: str) -> None:
