@@ -277,7 +277,15 @@ def test_labels_that_are_no_candidates_rank_first_where_all_candidates_score_low
 
 @pytest.mark.parametrize(
     ("n_rows", "n_labels", "a_row", "size"),
-    [(100, 192, 1, 64), (99, 192, 1, 0), (100, 3, 1, 3), (100, 999, 8, 64), (100, 999, 20, 160), (100, 999, 40, 256)],
+    [
+        (100, 192, 1, 64),
+        (99, 192, 1, 0),
+        (100, 3, 1, 3),
+        (100, 9999, 8, 64),
+        (100, 9999, 20, 160),
+        (100, 9999, 40, 256),
+        (100, 1600, 20, 100),
+    ],
 )
 def test_candidates_are_used_from_100_rows_on_and_more_of_them_for_more_labels_a_row(n_rows, n_labels, a_row, size):
     Y = CSR(np.arange(11) * a_row, np.tile(np.arange(a_row, dtype=np.int32), 10), np.ones(10 * a_row), n_labels)

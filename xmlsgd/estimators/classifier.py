@@ -73,10 +73,10 @@ class XMLClassifier(Predictor, BaseEstimator):
         Candidate labels per training row that its nearest rows propose; co-occurrence adds 16. For a new row, neighbors
         propose half of `candidates`, or min(`candidates`, 64) if that is more, and co-occurrence 64. Linear classifiers
         and the network score them, and stacking combines all (docs/candidates.md). 0 for the network alone. "auto" for
-        8 times the mean labels of a row, from 64 to 256, or all labels if there are fewer. It is 0 with fewer than 100
-        rows, with a loss other than "bce", or if more than three quarters of the squared values of X lie in frequent
-        features (nonzero in half of the rows) and there are no landmarks (fewer than 32 of these have values below 0),
-        or each row has one class.
+        64, or all labels if there are fewer; where rows have many of them, for 8 times their mean number, but at most
+        256 and a sixteenth of all labels. It is 0 with fewer than 100 rows, with a loss other than "bce", or if more
+        than three quarters of the squared values of X lie in frequent features (nonzero in half of the rows) and there
+        are no landmarks (fewer than 32 of these have values below 0), or each row has one class.
     max_epochs : int or "auto"
         Passes over the rows; "auto" for 4 with candidates and more than 1,000 features and labels together, or up to 12
         for few long rows with many labels; else 10, or more (up to 200) if these would be fewer than 600 steps.

@@ -27,7 +27,7 @@ FEW_LABELS = 4  # of a row, on average
 NEGATIVES = 1024  # with a sampler, if `negatives` is "auto"
 # Candidates (docs/candidates.md); all numbers are measured (docs/decisions/candidates.md):
 # Candidate labels per row by votes; co-occurrence adds others (`candidates.model`). More where a row has many labels.
-N_CANDIDATES, MOST_CANDIDATES, CANDIDATES_PER_LABEL = 64, 256, 8
+N_CANDIDATES, MOST_CANDIDATES, CANDIDATES_PER_LABEL, MOST_SHARE_OF_LABELS = 64, 256, 8, 1 / 16
 CANDIDATE_ROWS = 100  # least rows for candidates
 FREQUENT = 0.5  # a feature is frequent if at least this share of the rows has it
 MOST_FREQUENT_SHARE = 0.75  # of the squared values of X that frequent features may have for candidates
@@ -81,8 +81,8 @@ def auto_candidates(n_rows: int, Y: CSR, loss: str) -> int:
     """
     if n_rows < CANDIDATE_ROWS or loss != "bce":
         return 0
-    of_labels = CANDIDATES_PER_LABEL * Y.nnz // Y.n_rows
-    return min(max(of_labels, N_CANDIDATES), MOST_CANDIDATES, Y.n_cols)
+    of_labels = min(CANDIDATES_PER_LABEL * Y.nnz // Y.n_rows, int(MOST_SHARE_OF_LABELS * Y.n_cols), MOST_CANDIDATES)
+    return min(max(of_labels, N_CANDIDATES), Y.n_cols)
 
 
 def frequent_share(X: CSR) -> float:
