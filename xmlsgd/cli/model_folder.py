@@ -216,7 +216,7 @@ def call_of(settings: Any, rows: InputRows) -> str:
 
 def finished_call(out: str) -> dict[str, Any] | None:
     """Return the entry `CALL` of the report in a model's folder; None if it was trained without a checkpoint."""
-    with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
+    with suppress(OSError, ValueError, LookupError, TypeError):
         call = report_in(out)[CALL]
         if isinstance(call["sha256"], str) and isinstance(call["runs"], list):
             return dict(call)
@@ -240,7 +240,7 @@ def report_in(folder: str) -> dict[str, Any]:
 
 def saved_options(folder: str) -> dict[str, Any] | None:
     """Return the options by which the training data was read; None if the model's folder has no report with them."""
-    with suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
+    with suppress(OSError, ValueError, LookupError, TypeError):
         return dict(report_in(folder)[OPTIONS])
     return None
 

@@ -31,7 +31,7 @@ DEFAULTS = DocumentOptions()
 QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
 ONE_OBJECT, AS_LINES = "must be one JSON object a line", "`jq -c '.[]' FILE` writes a list in lines"
 SHOWN = 400  # characters of names of columns in an error
-NOTHING = {"text_column": '""', "label_column": "[]", "id_column": "null"}  # in JSON
+EMPTY_JSON = {"text_column": '""', "label_column": "[]", "id_column": "null"}
 MAX_FIELD = 1 << 26  # characters of a field of CSV
 
 
@@ -134,12 +134,13 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
         header = next(reader, [])
         where = f"{path}:{2 if separator_line else 1}"
         names = split_columns(options.text_column, header)
-        columns = [(name, "text_column") for name in names]
-        columns += [(options.label_column, "label_column")] if labelled else []
-        columns += [] if options.id_column is None else [(options.id_column, "id_column")]
-        at = _columns(where, header, columns)
-        texts, label = at[: len(names)], at[len(names)] if labelled else 0
-        id_at = None if options.id_column is None else at[-1]
+        wanted = [(name, "text_column") for name in names]
+        if labelled:
+            wanted.append((options.label_column, "label_column"))
+        if options.id_column is not None:
+            wanted.append((options.id_column, "id_column"))
+        at = _columns(where, header, wanted)
+        texts, label, id_at = [at[name] for name in names], at.get(options.label_column), at.get(options.id_column)
         begins = reader.line_num + 1  # a row has several lines if a cell has
         for row in reader:
             line, begins = begins, reader.line_num + 1
@@ -149,7 +150,7 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
                 remedy = "quote fields that hold" if len(row) > len(header) else "separate them by"
                 got = f"got {len(row)}; {remedy} {delimiter!r}"
                 raise DataError(f"{path}:{line}: must have {len(header)} fields, as the header, {got}")
-            labels = split_labels(row[label], options.label_separator) if labelled else ()
+            labels = () if label is None or not labelled else split_labels(row[label], options.label_separator)
             yield Row(line, " ".join(row[column] for column in texts), labels, None if id_at is None else row[id_at])
     except csv.Error as error:
         remedy = "a cell that begins with a quote ends with one, and quotes inside it are written twice"
@@ -173,8 +174,8 @@ def _as_quoted(cell: str) -> str:
     return cell if '"' not in cell or QUOTED_CELL.fullmatch(cell) else '"' + cell.replace('"', '""') + '"'
 
 
-def _columns(where: str, header: list[str], columns: Sequence[tuple[str, str]]) -> list[int]:
-    """Return the positions of columns in a header; columns : the name of each, and the option that gives it."""
+def _columns(where: str, header: list[str], columns: Sequence[tuple[str, str]]) -> dict[str | None, int]:
+    """Return the position of each column in a header; columns : the name of each, and the option that gives it."""
     if lacking := [each for each in columns if each[0] not in header]:
         names, options = zip(*lacking, strict=True)
         wanted = f"the header must have a column {' and a column '.join(map(repr, names))}"
@@ -183,7 +184,7 @@ def _columns(where: str, header: list[str], columns: Sequence[tuple[str, str]]) 
     if double := [name for name, _ in columns if header.count(name) > 1]:
         wanted = f"the header must have one column {double[0]!r}"
         raise DataError(f"{where}: {wanted}, got {shorten(header, SHOWN)}; rename the others")
-    return [header.index(name) for name, _ in columns]
+    return {name: header.index(name) for name, _ in columns}
 
 
 def _remedy(*options: str) -> str:
@@ -244,7 +245,7 @@ def _value(entry: dict[str, Any], name: str, option: str, where: str) -> Any:
     if name not in entry:
         wanted = f"must be an object with the key {name!r}"
         got = f"got the keys {shorten(list(entry), SHOWN)}"
-        nothing = f"; write {NOTHING[option]} where there is none"
+        nothing = f"; write {EMPTY_JSON[option]} where there is none"
         raise DataError(f"{where}: {wanted}, {got}; {_remedy(option)}{suggest(name, entry) or nothing}")
     return entry[name]
 

@@ -13,7 +13,6 @@ from ..data.files.atomic import atomic_file
 from ..errors import DataError, optional_module, warn
 from .classifier import XMLClassifier
 from .fitted import FittedModel
-from .inputs import DAMPING
 
 MAX_ONNX_BYTES = 2**31 - 1  # of a protocol buffer
 OPSET, IR = 13, 8  # of 2020 and 2021: every ONNX runtime runs these
@@ -70,7 +69,7 @@ def _graph(onnx: Any, fitted: FittedModel) -> Any:
     arrays = {**network.layout.views(fitted.float_params), "axis": np.array([1])}
     nodes = []
     if fitted.features.damped:
-        arrays["damping"] = np.array([DAMPING], np.float32)
+        arrays["damping"] = np.array([0.75], np.float32)  # as `damped_values`
         nodes = [
             helper.make_node("Abs", ["values"], ["sizes"]),
             helper.make_node("Pow", ["sizes", "damping"], ["damped_sizes"]),

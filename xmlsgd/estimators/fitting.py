@@ -101,7 +101,8 @@ class Fitting:
             with closing(KeptModel()) as best, self._keeping(self._fitted):
                 own = _own_callbacks(plan, self.data, self.device, best, checkpoint)
                 run = _train(plan, job, self.device, [*own, *callbacks], checkpoint)
-            self.n_undone = sum(each.n_undone for each in own if isinstance(each, EarlyStopping))
+            stopping = [each for each in own if isinstance(each, EarlyStopping)]
+            self.n_undone = 0 if run.diverged else sum(each.waited for each in stopping)
             if run.diverged and checkpoint:
                 checkpoint.done()  # the same call would diverge again
             if run.diverged and not run.records:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .targets import Labels
 
 
-# The power of `damped_values`, for the ONNX export. Training does not read it: it takes square roots, not the power.
-DAMPING = 0.75
 # Of a table that is refused: rows that are looked at, and words of a cell from which on a column is one of texts.
 LOOKED_AT, FEW_WORDS = 20, 2
 
@@ -90,7 +88,7 @@ class FeatureSpace:
 
 
 def damped_values(X: CSR) -> CSR:
-    """Return X with the values raised to 3/4 (`DAMPING`), with their signs; the result shares the indices of X.
+    """Return X with the values raised to 3/4, with their signs; the result shares the indices of X.
 
     Models with candidates learn such rows, in which a few large values weigh less (docs/decisions/candidates.md).
     """

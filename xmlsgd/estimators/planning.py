@@ -161,9 +161,10 @@ def _candidates(planner: _Planner, loss: str) -> tuple[int, str]:
 
 def _obstacle(data: TrainingData, dense: DenseFeatures | None) -> str:
     """Return what in X keeps candidates from helping, given its dense features; "" for nothing."""
-    besides = "and a row has one class" if data.form == "multiclass" else "" if dense else "without landmarks"
-    if data.features.n_landmarks or not besides:
+    is_multiclass = data.form == "multiclass"
+    if data.features.n_landmarks or (dense and not is_multiclass):
         return ""
+    besides = "and a row has one class" if is_multiclass else "without landmarks"
     share = defaults.frequent_share(data.given_rows.X)
     return f"{share:.0%} of X lies in frequent features {besides}" if share > defaults.MOST_FREQUENT_SHARE else ""
 
@@ -325,7 +326,8 @@ def _plan_workers(planner: _Planner, network: Network, batch_size: int) -> tuple
     work = 3 * flops(network, planner.data.all_rows.X, batch_size) if planner.has_one_worker else math.inf
     n_threads = thread_count(estimator.n_jobs, work)
     why = GIVEN if estimator.n_jobs is not None else "as many threads as a step can feed"
-    workers, n_used = tuple(workers_of(estimator.devices, n_threads)), n_threads
+    workers = tuple(workers_of(estimator.devices, n_threads))
+    n_used = n_threads
     if len(workers) > 1:
         n_used = sum(worker.n_threads for worker in workers)
         why = f"{n_threads} divided evenly among workers on the CPU, and at least one each"

@@ -74,10 +74,12 @@ class TrainingData:
         return np.ones(self.all_rows.n_rows, np.float32) if self.weight is None else self.weight
 
     def weight_without(self, rows: NDArray[np.intp]) -> NDArray[np.float32] | None:
-        """Return the weights of the rows, float32 (n,), with 0 for `rows`; None for ones."""
+        """Return the weights of the rows, float32 (n,), with 0 for `rows`; None if all are 1."""
+        if not len(rows):
+            return self.weight
         weight = self.row_weights.copy()
         weight[rows] = 0
-        return weight if len(rows) else self.weight
+        return weight
 
     @property
     def n_learned_rows(self) -> int:

@@ -148,7 +148,7 @@ class EarlyStopping(Callback):
     def start(self, n_rows: int, epochs: int, center: NDArray[np.float32]) -> None:
         """Forget the best model of an earlier run."""
         self.shape = center.shape
-        self.best, self.best_epoch, self.waited, self.n_undone = float("-inf"), -1, 0, 0
+        self.best, self.best_epoch, self.waited = float("-inf"), -1, 0
 
     def settings(self) -> dict[str, Any]:
         """Return what decides when a run stops."""
@@ -178,7 +178,6 @@ class EarlyStopping(Callback):
         return self.waited >= self.patience
 
     def finish(self, center: NDArray[np.float32]) -> None:
-        """Restore the best model; `n_undone` is the number of epochs that this undoes."""
+        """Restore the best model."""
         if self.waited:
             self.kept.restore(center)
-            self.n_undone = self.waited

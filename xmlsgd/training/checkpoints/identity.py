@@ -71,7 +71,7 @@ def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequ
 
 
 def source_checksum(package: Path = PACKAGE) -> str:
-    """Return a checksum of `SOURCES`: a run that was resumed under other code would be of neither version."""
+    """Return a checksum of `SOURCES`, so that a run is not resumed under other code."""
     files = (file for file in sorted(package.rglob("*.*")) if file.suffix in (".py", ".cu"))
     of_steps = [file.read_bytes() for file in files if file.relative_to(package).as_posix().startswith(SOURCES)]
     return hashlib.sha256(b"".join(of_steps)).hexdigest()[:12]

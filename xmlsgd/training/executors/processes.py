@@ -2,8 +2,8 @@
 
 No lock exists that a dead process could hold. A worker is lost if its process ends, raises an error or exceeds its
 liveness timeout; it is replaced, a few times, and what it had not merged is trained again. If the model is shared in
-place, part of the lost span may be in the model already, so that its rows count at least once. The way of a worker that
-hangs:
+place, part of the lost span may be in the model already, so that its rows count at least once. What happens to a worker
+that hangs:
 
 1. `Liveness.overdue` lists it, `_next` sees that, and `_kill_overdue` kills its process; if the process had ended by
    itself, `_why_lost` says how.
