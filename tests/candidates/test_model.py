@@ -289,8 +289,8 @@ def test_labels_that_are_no_candidates_rank_first_where_all_candidates_score_low
 )
 def test_candidates_are_used_from_100_rows_on_and_more_of_them_for_more_labels_a_row(n_rows, n_labels, a_row, size):
     Y = CSR(np.arange(11) * a_row, np.tile(np.arange(a_row, dtype=np.int32), 10), np.ones(10 * a_row), n_labels)
-    assert auto_candidates(n_rows, Y, "bce") == size
-    assert auto_candidates(n_rows, Y, "softmax") == 0
+    assert auto_candidates(n_rows, Y, "bce")[0] == size
+    assert auto_candidates(n_rows, Y, "softmax") == (0, "loss softmax")
 
 
 def test_rows_of_weight_0_do_not_count_among_the_100(many):

@@ -26,8 +26,9 @@ SMALL_HIDDEN = (64,)  # with candidates, on small data or rows of few labels: as
 FEW_LABELS = 4  # of a row, on average
 NEGATIVES = 1024  # with a sampler, if `negatives` is "auto"
 # Candidates (docs/candidates.md); all numbers are measured (docs/decisions/candidates.md):
-# Candidate labels per row by votes; co-occurrence adds others (`candidates.model`). More where a row has many labels.
-N_CANDIDATES, MOST_CANDIDATES, CANDIDATES_PER_LABEL, MOST_SHARE_OF_LABELS = 64, 256, 8, 1 / 16
+N_CANDIDATES = 64  # candidate labels per row by votes; co-occurrence adds others (`candidates.model`)
+# Where rows have many labels, more for each of them (docs/decisions/candidates.md).
+CANDIDATES_PER_LABEL, MOST_CANDIDATES, MOST_SHARE_OF_LABELS = 8, 256, 1 / 16
 CANDIDATE_ROWS = 100  # least rows for candidates
 FREQUENT = 0.5  # a feature is frequent if at least this share of the rows has it
 MOST_FREQUENT_SHARE = 0.75  # of the squared values of X that frequent features may have for candidates
@@ -74,15 +75,18 @@ def auto_hidden(rows: Dataset, is_base_model: bool) -> tuple[tuple[int, ...], st
     return HIDDEN, "the default"
 
 
-def auto_candidates(n_rows: int, Y: CSR, loss: str) -> int:
-    """Return the number of candidates per row: 64, or more for many labels a row; 0 if candidates would not help.
+def auto_candidates(n_rows: int, Y: CSR, loss: str) -> tuple[int, str]:
+    """Return the number of candidates per row, 64, or more for many labels a row, and why.
 
-    That is with few learned rows, or a loss that is not "bce".
+    It is 0 if candidates would not help, with few learned rows, or a loss that is not "bce".
     """
-    if n_rows < CANDIDATE_ROWS or loss != "bce":
-        return 0
+    if loss != "bce":
+        return 0, f"loss {loss}"
+    why = f"{n_rows} rows, {Y.n_cols} labels, {Y.nnz / Y.n_rows:.1f} a row"
+    if n_rows < CANDIDATE_ROWS:
+        return 0, why
     of_labels = min(CANDIDATES_PER_LABEL * Y.nnz // Y.n_rows, int(MOST_SHARE_OF_LABELS * Y.n_cols), MOST_CANDIDATES)
-    return min(max(of_labels, N_CANDIDATES), Y.n_cols)
+    return min(max(of_labels, N_CANDIDATES), Y.n_cols), why
 
 
 def frequent_share(X: CSR) -> float:

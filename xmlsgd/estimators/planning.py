@@ -152,11 +152,9 @@ def _candidates(planner: _Planner, loss: str) -> tuple[int, str]:
     if planner.adds_rows:
         return 0, "partial_fit keeps those of the model"
     data, given = planner.data, planner.estimator.candidates
-    n_rows, Y = data.n_learned_rows, data.given_rows.Y
     if not is_auto(given):
-        return min(int(given), Y.n_cols), GIVEN
-    why = f"{n_rows} rows, {Y.n_cols} labels, {Y.nnz / Y.n_rows:.1f} a row" if loss == "bce" else f"loss {loss}"
-    return defaults.auto_candidates(n_rows, Y, loss), why
+        return min(int(given), data.given_rows.Y.n_cols), GIVEN
+    return defaults.auto_candidates(data.n_learned_rows, data.given_rows.Y, loss)
 
 
 def _obstacle(data: TrainingData, dense: DenseFeatures | None) -> str:
