@@ -135,9 +135,17 @@ def _joined_by(mark: str, names: Sequence[str], known: Set[str]) -> list[str]:
     """
     joined = [name for name in names if mark in name]
     n_parts = len({part for name in joined for part in _parts(name, mark)})
-    if mark == " " or (mark == "," and 2 * n_parts > len(joined)):
-        joined = [name for name in joined if known >= _parts(name, mark)]
-    return joined
+    needs_known = mark == " " or (mark == "," and 2 * n_parts > len(joined))
+    return _made_of_known(mark, joined, known) if needs_known else joined
+
+
+def _made_of_known(mark: str, names: Sequence[str], known: Set[str]) -> list[str]:
+    """Return the names that are known ones with a mark between, or a single one in brackets if that is `><`."""
+    return [
+        name
+        for name in names
+        if (mark in name or (mark == "><" and name[0] + name[-1] == "<>")) and known >= _parts(name, mark)
+    ]
 
 
 def _parts(name: str, mark: str) -> set[str]:
@@ -147,15 +155,7 @@ def _parts(name: str, mark: str) -> set[str]:
 def refuse_joined_labels(known: Sequence[str], new: Sequence[str], path: str) -> None:
     """Raise `DataError` if most new labels are known ones with another separator: a model keeps what it has learned."""
     labels = set(known)
-    # The mark of labels in brackets also stands for a single one, as in `<c#>`.
-    joined_by = {
-        mark: [
-            name
-            for name in new
-            if (mark in name or (mark == "><" and name[0] + name[-1] == "<>")) and labels >= _parts(name, mark)
-        ]
-        for mark in SEPARATORS
-    }
+    joined_by = {mark: _made_of_known(mark, new, labels) for mark in SEPARATORS}
     joined_by = {mark: names for mark, names in joined_by.items() if len(names) >= LEAST_JOINED.get(mark, 1)}
     joined = {name for names in joined_by.values() for name in names}
     if len(joined) > len(new) / 2:

@@ -140,7 +140,8 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
         if options.id_column is not None:
             wanted.append((options.id_column, "id_column"))
         at = _columns(where, header, wanted)
-        texts, label, id_at = [at[name] for name in names], at.get(options.label_column), at.get(options.id_column)
+        texts, id_at = [at[name] for name in names], at.get(options.id_column)
+        label = at[options.label_column] if labelled else None
         begins = reader.line_num + 1  # a row has several lines if a cell has
         for row in reader:
             line, begins = begins, reader.line_num + 1
@@ -150,7 +151,7 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
                 remedy = "quote fields that hold" if len(row) > len(header) else "separate them by"
                 got = f"got {len(row)}; {remedy} {delimiter!r}"
                 raise DataError(f"{path}:{line}: must have {len(header)} fields, as the header, {got}")
-            labels = () if label is None or not labelled else split_labels(row[label], options.label_separator)
+            labels = () if label is None else split_labels(row[label], options.label_separator)
             yield Row(line, " ".join(row[column] for column in texts), labels, None if id_at is None else row[id_at])
     except csv.Error as error:
         remedy = "a cell that begins with a quote ends with one, and quotes inside it are written twice"
